@@ -1,4 +1,4 @@
-"""Run ring's core tests with the oldest, the pinned and the newest releases of Keras and TensorFlow that it supports.
+"""Run ring's core tests on Python 3.10 to 3.13, with the oldest to the newest Keras and TensorFlow that it supports.
 
     python3 scripts/environments.py [--only oldest] [--keras DIR] [--folder DIR]
 
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTHONS = {"oldest": "3.10", "pinned": "3.11", "newest": "3.13"}
+PYTHONS = {"oldest": "3.10", "pinned": "3.11", "between": "3.12", "newest": "3.13"}
 NEWEST = ("keras", "tensorflow-cpu")
 # All names are there, forms are laid over what Keras calls, and two ranks train as one.
 CORE = (

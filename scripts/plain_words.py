@@ -1,6 +1,7 @@
 """`python scripts/plain_words.py` names sentences that people have to read twice, in errors, findings, doubts and help.
 
-It looks for five shapes that readers stumbled over, in each string of five words or more that is no docstring.
+It looks for five shapes that readers stumbled over, in each string of five words or more that is no docstring; and in
+docstrings for a first word that makes a clause of the subject.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ SHAPES = {
     "say `because of`, `the one that`, `anybody who`": re.compile(r"\bfor want of\b|\bthat which\b|\bwhoever\b"),
 }
 
+CLAUSE = re.compile(r"(What|Whether|Where|How|Which|Who|Why|When)\b")
+SUBJECT_FIRST = "begin with `True if` (a bool), with a noun (a value) or with a verb (an action)"
+CLEAN = ("harness",)  # where no docstring begins with a clause; elsewhere only none of a function that gives a bool
+
 
 def texts(source: str) -> Iterator[tuple[int, str]]:
     """(line, text) of each string of a module that is no docstring; of an f-string its constant parts."""
@@ -33,9 +38,29 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+def clauses(source: str, *, clean: bool) -> Iterator[tuple[int, str]]:
+    """(line, first line) of each docstring that begins with a clause; clean False: of functions that give a bool."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        gives = getattr(node, "returns", None)
+        if not clean and not (isinstance(gives, ast.Name) and gives.id == "bool"):
+            continue
+        text = ast.get_docstring(node)
+        if text and CLAUSE.match(text):
+            yield node.body[0].lineno, text.splitlines()[0]
+
+
 def found() -> list[str]:
     """`file:line: what to do: text` of each text that has one of the shapes."""
-    return [
+    of_docstrings = [
+        f"{name}:{line}: {SUBJECT_FIRST}: {text}"
+        for top in ("harness", "profiles", "ringscope")
+        for path in sorted((ROOT / top).rglob("*.py"))
+        for name in [str(path.relative_to(ROOT))]
+        for line, text in clauses(path.read_text(), clean=name.startswith(CLEAN))
+    ]
+    return of_docstrings + [
         f"{path.relative_to(ROOT)}:{line}: {remedy}: {' '.join(text.split())}"
         for top in ("harness", "profiles", "ringscope")
         for path in sorted((ROOT / top).rglob("*.py"))

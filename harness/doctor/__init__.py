@@ -1,1 +1,1 @@
-"""What is here, does it work, and do the ranks really train together."""
+"""Check what is here, whether it works, and whether the ranks really train together."""

@@ -1,4 +1,4 @@
-"""What each rank executes to measure the all-reduce: `horovodrun -np 2 python -m harness.doctor.allreduce --out FILE`.
+"""Measure the all-reduce on each rank: `horovodrun -np 2 python -m harness.doctor.allreduce --out FILE`.
 
 On several hosts (`horovodrun -np 8 -H a:4,b:4 ...`) FILE tells `ringscope predict --network FILE` of their network.
 

@@ -1,4 +1,4 @@
-"""What is here and does it work: the judgements behind `ringscope doctor`, one `Check` per line.
+"""Judge what is here and whether it works, for `ringscope doctor`: one `Check` per line.
 
 Here are pure functions of `machine.describe()`; trials.py runs what has to be run.
 """
@@ -156,7 +156,7 @@ def _tensorflow(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
 
 
 def visible(gpus: int) -> int:
-    """How many of the machine's GPUs CUDA_VISIBLE_DEVICES lets through."""
+    """The number of the machine's GPUs that CUDA_VISIBLE_DEVICES lets through."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return gpus

@@ -32,7 +32,7 @@ LAST_LINES = 30  # of a log, in the error
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """What came of one cell. `max_difference`: largest |w of N ranks - w of one rank| over all trainable weights."""
+    """The result of one cell. `max_difference`: largest |w of N ranks - w of one rank| over all trainable weights."""
 
     cell: Cell
     max_difference: float

@@ -1,4 +1,4 @@
-"""What a rank of a script does, seen from inside its process: `ringscope doctor -- COMMAND`.
+"""See a rank of a script from inside its process: `ringscope doctor -- COMMAND`.
 
 The script is not changed. Keras's optimizers tell when weights are updated, and from TensorFlow's functions and the
 iterators of data sets come the samples of a step (samples.py). Each rank writes `rank<k>.jsonl`: a line when it starts,
@@ -171,7 +171,7 @@ class Observer:
                 self._write(self._line(0, None))
 
     def _look(self, arguments: Any) -> None:
-        """Whether steps have been taken since; then what the weights are now, and what they were taken on."""
+        """Write, if steps have been taken since, what the weights are now and which samples they were taken on."""
         with self._lock:
             steps = max((_count(o) - self._began[key] for key, o in self._optimizers.items()), default=0)
             if steps <= self._step:

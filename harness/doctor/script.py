@@ -37,7 +37,7 @@ LAST_WORDS_S = 10.0  # for the ranks to end when they are told to
 
 @dataclass
 class Rank:
-    """What one rank was seen doing. `steps`: the line of each step, by its number; 0 is before the first."""
+    """One rank as it was seen. `steps`: the line of each step, by its number; 0 is before the first."""
 
     number: int
     pid: int | None = None
@@ -56,7 +56,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is asked for."""
+    """The trial that is asked for."""
 
     command: Sequence[str]
     ranks: int
@@ -68,7 +68,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What came of it. `hung`: some ranks came no further; `late`: the time was up before enough was seen."""
+    """The trial's result. `hung`: some ranks came no further; `late`: the time was up before enough was seen."""
 
     trial: Trial
     ranks: list[Rank]
@@ -173,7 +173,7 @@ def _text(path: Path) -> str:
 
 
 def _read(seen: Path, number: int) -> Rank:
-    """What a rank has written so far. A command may start Python several times: the last counts."""
+    """Read the lines of a rank so far. A command may start Python several times: the last counts."""
     rank = Rank(number)
     for text in _text(seen / f"rank{number}.jsonl").splitlines(keepends=True):
         if not text.endswith("\n"):

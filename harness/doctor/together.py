@@ -1,4 +1,4 @@
-"""What a script's ranks were seen doing -> whether they train together, one `Check` a question."""
+"""Judge by what a script's ranks were seen doing whether they train together, one `Check` a question."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _script(found: Observed) -> Check:
 
 
 def _failed(rank: Rank) -> bool:
-    """Whether it has ended by an error of its own; what a launcher ends for another's sake gets a signal."""
+    """True if it has ended by an error of its own; what a launcher ends for another's sake gets a signal."""
     return rank.end is not None and (bool(rank.end["exit_code"]) or rank.end["signal"] not in (None, 9, 15))
 
 
@@ -174,7 +174,7 @@ def _differing(lines: list[Line]) -> tuple[str, int, float, int] | None:
 
 
 def _data(ranks: list[Rank]) -> tuple[Check, bool]:
-    """What the ranks' samples have in common, and whether ranks are known to have trained on different ones."""
+    """Judge the ranks' samples: how many they share, and whether they are known to differ between ranks."""
     last = min(rank.last_step for rank in ranks)
     rows = [_rows(rank, last) for rank in ranks]
     if any(each is None for each in rows):

@@ -1,4 +1,4 @@
-"""What `ringscope doctor` runs: copies, an all-reduce under the real launcher, and whether the ranks train together."""
+"""Run the trials of `ringscope doctor`: copies, an all-reduce under the real launcher, ranks that train together."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Trial:
 
 
 def plan(machine: dict[str, Any], *, ranks: int | None, launcher: str) -> list[Trial]:
-    """What to run on this machine; `ranks` None: every GPU there is, 2 without one."""
+    """The trials for this machine; `ranks` None: every GPU there is, 2 without one."""
     gpus = visible(len(machine["gpus"]))
     count = ranks or gpus or 2
     return [

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def is_file(model: str) -> bool:
-    """Whether a model is given as a file of its own, not by name."""
+    """True if a model is given as a file of its own, not by name."""
     return model.endswith((".keras", ".h5"))

@@ -73,7 +73,7 @@ class Measuring:
 
 
 def timed(call: Callable[[], object], least_s: float) -> list[int]:
-    """What calls take, in ns: at least LEAST_CALLS of them, for `least_s` altogether, after WARM_UP uncounted ones."""
+    """Lengths of calls, in ns: at least LEAST_CALLS of them, for `least_s` altogether, after WARM_UP uncounted ones."""
     for _ in range(WARM_UP):
         call()
     took: list[int] = []

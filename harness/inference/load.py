@@ -96,12 +96,12 @@ class Load:
 
 
 def shortened(text: bytes) -> str:
-    """What a server answered, for an error."""
+    """A server's answer, short enough for an error."""
     return text[:SHOWN].decode(errors="replace")
 
 
 def _alike(answer: Any, expected: Any) -> bool:
-    """Whether two answers are one up to rounding. A model with several outputs answers by their names."""
+    """True if two answers are one up to rounding. A model with several outputs answers by their names."""
     if isinstance(expected, dict) and isinstance(answer, dict):
         return answer.keys() == expected.keys() and all(_alike(answer[name], expected[name]) for name in expected)
     if isinstance(expected, list) and any(isinstance(one, dict) for one in expected):

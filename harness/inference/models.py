@@ -86,5 +86,5 @@ def instances(shape: tuple[int, ...], dtype: str) -> str:
 
 
 def named(name: str) -> str:
-    """What a model is called in a report: its name, or its file's."""
+    """The model's name in a report: its own, or its file's."""
     return Path(name).stem if is_file(name) else name

@@ -24,7 +24,7 @@ WARM_UP = 3
 
 
 class Answers(litserve.LitAPI):
-    """What LitServe's workers run. Without batching LitServe hands `predict` a request, with it what `batch` gives."""
+    """A model as LitServe's workers run it. Without batching LitServe gives `predict` a request, else `batch`'s."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         super().__init__(max_batch_size=plan["most"], batch_timeout=plan["wait_ms"] / 1000)

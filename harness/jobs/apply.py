@@ -1,4 +1,4 @@
-"""What `record --apply` does: a script as it is and with knobs turned, by turns; what pays is told as lines to paste.
+"""Run `record --apply`: a script as it is and with knobs turned, by turns; what pays is told as lines to paste.
 
 Each turn is a start of the script on all ranks in a copy of the working directory, ended once enough steps are timed.
 """
@@ -191,7 +191,7 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, ranks: int) -> bool:
 
 
 def _taken(folder: Path, ranks: int, turned: Sequence[Knob], late: bool) -> Taken:
-    """What the ranks have told."""
+    """Read what the ranks have told."""
     told = [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.tried.json"))]
     if len(told) < ranks:
         why = f"no {STEPS} steps within {numbers.minutes(LIMIT_S)}" if late else f"it failed: {_last_words(folder)}"
@@ -209,7 +209,7 @@ def _taken(folder: Path, ranks: int, turned: Sequence[Knob], late: bool) -> Take
 
 
 def _last_words(folder: Path) -> str:
-    """What a rank, else the launcher, printed last."""
+    """The last line that a rank, else the launcher, printed."""
     for path in (*sorted(folder.glob("rank*.log")), folder / "launcher.log"):
         lines = path.read_text(errors="replace").split("\n") if path.exists() else []
         if said := [line.strip() for line in lines if line.strip()]:
@@ -218,7 +218,7 @@ def _last_words(folder: Path) -> str:
 
 
 def _report(trials: Trials, options: Record, folder: Path, console: Console) -> None:
-    """Which knobs are kept, with both numbers, and the lines to paste; also into `knobs.json`."""
+    """Print the knobs that are kept, with both numbers, and the lines to paste; also into `knobs.json`."""
     if not trials.as_it_is:
         return
     verdicts = trials.verdicts()

@@ -1,4 +1,4 @@
-"""What `bench` and `train` do: options -> grid -> run directory -> sweep -> report (docs/reference/files.md)."""
+"""Run `bench` and `train`: options -> grid -> run directory -> sweep -> report (docs/reference/files.md)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def main(options: Bench) -> int:
 
 
 def _is_submitted(options: Bench, how: sweep.How) -> bool:
-    """Whether a batch system is to run the sweep. Raises RingscopeError for what only such a one is asked for."""
+    """True if a batch system is to run the sweep. Raises RingscopeError for what only such a one is asked for."""
     if how.launcher in BATCH and not (how.launcher in ("slurm", "srun") and in_allocation()):
         return True
     if named := options.launch.given & {one.name for one in fields(Job)}:
@@ -185,7 +185,7 @@ def how_to_launch(options: Launch) -> sweep.How:
 
 
 def in_allocation() -> bool:
-    """Whether this process runs inside a Slurm job, which gives it its hosts."""
+    """True if this process runs inside a Slurm job, which gives it its hosts."""
     return "SLURM_JOB_ID" in os.environ
 
 

@@ -36,7 +36,7 @@ Launch = Callable[[Sequence[sweep.Task], RunDirectory, sweep.How, Callable[[swee
 
 @dataclass(slots=True)
 class Budget:
-    """What launches may still take; `limit_s` None: as long as they do."""
+    """The time that launches may still take; `limit_s` None: as long as they do."""
 
     limit_s: float | None
     usual_s: dict[Cell, float]  # what a launch takes, as far as the timed ones tell
@@ -45,7 +45,7 @@ class Budget:
     untold: int = 0  # of those left out the first ones: without a second one less is known, without the first nothing
 
     def allows(self, task: sweep.Task) -> bool:
-        """Whether a launch may begin, which then counts as spent."""
+        """True if a launch may begin, which then counts as spent."""
         expected_s = self.usual_s[task[0]]
         if self.limit_s is not None and self.spent_s + expected_s > self.limit_s:
             self.left_out += 1

@@ -118,7 +118,7 @@ def _first(options: Fits, how: sweep.How) -> Cell:
 
 
 def _capacity(cell: Cell) -> int | None:
-    """What a rank may take: its limit, or what is free now on the GPU that has least."""
+    """The bytes that a rank may take: its limit, or what is free now on the GPU that has least."""
     if cell.memory_limit_mb:
         return cell.memory_limit_mb * MIB
     free = [gpu["memory_bytes"] - (gpu["memory_used_bytes"] or 0) for gpu in nvml.visible_gpus() if gpu["memory_bytes"]]

@@ -14,7 +14,7 @@ from profiles.runs.strategies import OWN_SETTINGS
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What suits a model where the command line does not say."""
+    """Settings that suit a model where the command line does not say."""
 
     gpu_batch: int
     cpu_batch: int
@@ -136,7 +136,7 @@ def default_ranks(gpus: int) -> tuple[int, ...]:
 
 
 def indivisible(cell: Cell) -> str | None:
-    """Why the cell's batch cannot be shared by its ranks, or these by its stages; None where they can."""
+    """The reason that the cell's batch cannot be shared by its ranks, or these by its stages; None where they can."""
     if cell.global_batch is not None and cell.global_batch % cell.ranks:
         return f"a batch of {cell.global_batch} over all ranks does not divide by {cell.ranks}"
     if cell.ranks % cell.gpus_per_process:

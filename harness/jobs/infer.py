@@ -1,4 +1,4 @@
-"""What `infer` does: options -> processes that answer -> rows -> `inference.json` and the report."""
+"""Run `infer`: options -> processes that answer -> rows -> `inference.json` and the report."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def take(step: Step, progress: Steps, found: Inference, console: Console) -> Non
 
 
 def told(found: Inference, options: Infer, gpus: int) -> list[Doubt]:
-    """What makes the numbers less than certain."""
+    """Doubts about the numbers."""
     said = []
     if found.calls and not gpus:
         said.append(doubts.no_gpu())

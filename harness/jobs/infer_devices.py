@@ -62,7 +62,7 @@ def first_gpu() -> dict[str, str]:
 
 
 def take(rows: Path, found: Inference) -> None:
-    """What the process has written, into the report; the crossover, where both devices were measured."""
+    """Put what the process has written into the report, and the crossover, where both devices were measured."""
     mine: list[Call] = []
     for line in rows.read_text().splitlines() if rows.exists() else ():
         try:

@@ -85,7 +85,7 @@ def prepare(model: str, folder: Path, *, saved: bool) -> None:
 
 
 def answers(url: str) -> bool:
-    """Whether a server says that it is ready."""
+    """True if a server says that it is ready."""
     try:
         with urllib.request.urlopen(url, timeout=READY_S) as response:
             return bool(response.status == 200)

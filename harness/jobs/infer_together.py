@@ -89,7 +89,7 @@ def measure(model: str, way: Way, kind: str, seconds: float, folder: Path, found
 
 
 def visible(number: int, kind: str, way: str) -> dict[str, str]:
-    """Which GPUs a process sees: a replica its own."""
+    """The GPUs that a process sees: a replica its own."""
     if kind == "CPU":
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     gpus = nvml.visible_gpus()

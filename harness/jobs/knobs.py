@@ -1,4 +1,4 @@
-"""What of a script's surroundings may be turned without a change of its result, and whether that paid."""
+"""Knobs of a script's surroundings that may be turned without a change of its result, and whether that paid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Knob:
 
     @property
     def lines(self) -> list[str]:
-        """What a person pastes."""
+        """Lines to paste."""
         if self.change:
             return [self.code]
         return [
@@ -35,7 +35,7 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one turn told. step_ns: of the slowest rank, None where it failed, and `why`. losses: rank:epoch:steps."""
+    """One turn's numbers. step_ns: of the slowest rank, None where it failed, and `why`. losses: rank:epoch:steps."""
 
     step_ns: int | None
     losses: Mapping[str, float] = field(default_factory=dict)
@@ -95,7 +95,7 @@ def of_code(refused: Mapping[str, str], *, ranks: int, cores: int) -> list[Knob]
 
 
 def apart(one: Mapping[str, float], other: Mapping[str, float]) -> str:
-    """Why two turns did not train the same, "" where they did to TOLERANCE."""
+    """The reason that two turns did not train the same, "" where they did to TOLERANCE."""
     common = [place for place in one if place in other]
     if not common:
         return "no loss of the same step is known of both"

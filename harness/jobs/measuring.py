@@ -1,4 +1,4 @@
-"""What a profiler left of a launch -> a recording per rank -> `measures.json` beside them."""
+"""Turn what a profiler left of a launch into a recording per rank, with `measures.json` beside them."""
 
 from __future__ import annotations
 

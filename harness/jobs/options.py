@@ -1,4 +1,4 @@
-"""What a command line asks for, frozen: made by the verbs, read by the jobs."""
+"""Options of a command line, frozen: made by the verbs, read by the jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .grid import Choices
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is asked of a batch system."""
+    """Options for a batch system."""
 
     ranks_per_node: int | None = None
     cpus_per_rank: int | None = None
@@ -23,7 +23,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Where and how ranks are started, and where their files go."""
+    """Options that say where and how ranks are started, and where their files go."""
 
     launcher: str = "horovodrun"
     launcher_args: str = ""  # as a shell would split it
@@ -70,7 +70,7 @@ class Fits:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which rules of thumb are measured, on what, how often, and where the files go."""
+    """Options of `rules`: the rules to measure, on what, how often, and where the files go."""
 
     names: tuple[str, ...]  # of profiles.rules.RULES
     model: str | None  # None: what suits the machine
@@ -100,7 +100,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Infer:
-    """What inference is measured, and how long."""
+    """Options of `infer`: the inference to measure, and how long."""
 
     parts: tuple[str, ...]  # devices, replicas, batching
     models: tuple[str, ...] = ()  # names, or .keras files; none: what fits the machine

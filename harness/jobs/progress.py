@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 def told_on(as_json: Path | None) -> Console:
-    """Where a job says how it goes: on stderr where stdout gets its JSON."""
+    """The stream on which a job says how it goes: stderr where stdout gets its JSON."""
     return terminals.console(stderr=True) if str(as_json) == "-" else terminal.console()
 
 
 class Clock:
-    """How long the rest will take, by how long the launches so far took."""
+    """Estimate how long the rest will take, by how long the launches so far took."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._left = [cell.id for cell, _ in tasks]
         self._took: dict[str, list[float]] = {}
 
     def expect(self, tasks: Sequence[Task]) -> None:
-        """What is left, where that is seen only on the way."""
+        """Take the number of what is left, where that is seen only on the way."""
         self._left = [cell.id for cell, _ in tasks]
 
     def ended(self, cell: Cell, seconds: float) -> None:
@@ -53,7 +53,7 @@ class Clock:
 
 
 class _Shown:
-    """What has a bar while it is a context. `_done` of what the bar counts have ended."""
+    """A job that has a bar while it is a context. `_done` of what the bar counts have ended."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -80,7 +80,7 @@ class Watch(_Shown):
         self._task = self._bar.add_task("launches", total=len(tasks), left="", now="")
 
     def expect(self, tasks: Sequence[Task]) -> None:
-        """What is left, where that is seen only on the way."""
+        """Take the number of what is left, where that is seen only on the way."""
         self._clock.expect(tasks)
         self._count = self._done + len(tasks)
         self._bar.update(self._task, total=self._count)

@@ -156,7 +156,7 @@ def trial(code: str, path: Path, *, gpus: int, steps: int | None = None, warmup:
 
 
 def _launch(path: Path) -> tuple[Subject | None, RunRecord]:
-    """What is measured of the launch, None where it left nothing to measure, and its record.
+    """The launch's measured numbers, None where it left nothing to measure, and its record.
 
     `path`: the launch, a file of it, or its run directory, of which the last measured launch is taken, else the last.
     """

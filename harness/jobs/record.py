@@ -1,4 +1,4 @@
-"""What `record` does: a cell or any command under a profiler, its recordings measured (docs/guides/record.md)."""
+"""Run `record`: a cell or any command under a profiler, its recordings measured (docs/guides/record.md)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def main(options: Record) -> int:
 
 @dataclass(slots=True)
 class _Report:
-    """What is said of the recordings, once: which files they are, and what they measure."""
+    """Tell of the recordings, once: which files they are, and what they measure."""
 
     options: Record
     profiler: Profiler

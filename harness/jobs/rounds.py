@@ -54,7 +54,7 @@ class Rounds:
         self._explain()  # also where later launches have found other settings to be faster
 
     def plan(self) -> str:
-        """What is to be done, and how long it takes."""
+        """A line that says what is to be done, and how long it takes."""
         cells = self.directory.sweep.cells
         begun = range(self.directory.sweep.launches)
         count = sum(len(self._missing(number)) for number in begun)
@@ -83,7 +83,7 @@ class Rounds:
         return bool(tasks)
 
     def _begins(self, number: int) -> bool:
-        """Whether every cell is launched once more, which the sweep then remembers."""
+        """True if every cell is launched once more, which the sweep then remembers."""
         if number < self.directory.sweep.launches:
             return True
         expected_s = sum(map(self._times().next_s, self.directory.sweep.cells))
@@ -136,7 +136,7 @@ class Rounds:
             view.show_explained(shown, str(self.directory.path), self.console)
 
     def _allowed_s(self, spent_s: float) -> float | None:
-        """What explaining may take in all, `spent_s` with it: a third of the sweep or, if that is more, the time that
+        """Seconds for explaining in all, `spent_s` with it: a third of the sweep or, if that is more, the time that
         is left but for what is to be launched once; None: whatever it takes."""
         if self.explain:
             return None

@@ -1,4 +1,4 @@
-"""What `rules` does: every rule of thumb in a process of its own, both ways by turns (docs/guides/rules.md).
+"""Run `rules`: every rule of thumb in a process of its own, both ways by turns (docs/guides/rules.md).
 
 `<out>/<rule>/<try>/` holds what a worker of a rule wrote; a rule with a whole record there is not measured again.
 """
@@ -66,7 +66,7 @@ def main(options: Rules) -> int:
 
 
 def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found], bool]:
-    """What is found of each rule, and whether a person stopped before the end."""
+    """Measure each rule. Gives what was found, and whether a person stopped before the end."""
     gpus = len(nvml.visible_gpus())
     found: list[Found] = []
     took_s: list[float] = []
@@ -92,7 +92,7 @@ def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found],
 
 
 def _kept(path: Path, rule: Rule) -> Found | None:
-    """What an earlier call found of a rule."""
+    """An earlier call's finding on the rule."""
     for record in sorted((path / rule.name).glob("*/rank0.jsonl")):
         with contextlib.suppress(Damaged):  # then it is measured again
             return rules.of_record(rule, read_rank(record))
@@ -125,7 +125,7 @@ def _one(rule: Rule, options: Rules, path: Path, gpus: int, console: Console) ->
 
 
 def worker(rule: str, options: Rules, gpus: int, folder: Path) -> list[str]:
-    """What measures a rule."""
+    """The command that measures a rule."""
     model = options.model or (GPU_MODEL if gpus else CPU_MODEL)
     batch = options.batch or suits(model, gpus)["per_rank_batch"][0]
     chosen = ["--rule", rule, "--model", model, "--batch", str(batch), "--pairs", str(options.pairs)]

@@ -79,7 +79,7 @@ class RunDirectory:
         return self.path / cell.id / str(launch)
 
     def done(self, cell: Cell, launch: int, *, retry_failed: bool = False) -> bool:
-        """Whether that launch has a result: any but `interrupted`, whose ranks may yet have written everything, and
+        """True if that launch has a result: any but `interrupted`, whose ranks may yet have written everything, and
         `damaged`."""
         directory = self.launch_dir(cell, launch)
         if not (directory / "record.json").exists():
@@ -138,7 +138,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def all_ranks_whole(directory: Path, cell: Cell) -> bool:
-    """Whether every rank of the cell has written a whole record."""
+    """True if every rank of the cell has written a whole record."""
     try:
         for rank in range(cell.processes):
             read_rank(directory / f"rank{rank}.jsonl")

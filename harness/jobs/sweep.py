@@ -40,7 +40,7 @@ Task = tuple[Cell, int]  # a cell and the number of its launch
 
 
 class Watcher(Protocol):
-    """Who is told how the sweep goes: a progress bar, or lines."""
+    """A listener that is told how the sweep goes: a progress bar, or lines."""
 
     def begun(self, cell: Cell, launch: int) -> None: ...
 
@@ -51,7 +51,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How cells are launched: the same for every cell of a sweep."""
+    """The way in which all cells of a sweep are launched."""
 
     launcher: str = "horovodrun"
     hosts: tuple[Host, ...] = ()
@@ -90,7 +90,7 @@ def order(cells: Sequence[Cell], launches: int) -> list[Task]:
 
 
 def missing(directory: RunDirectory, *, retry_failed: bool = False) -> list[Task]:
-    """What is to be launched yet; with `retry_failed` also what has ended otherwise than ok."""
+    """Launches that are yet to be made; with `retry_failed` also those that have ended otherwise than ok."""
     sweep = directory.sweep
     wanted = order(sweep.cells, sweep.launches)
     return [task for task in wanted if not directory.done(*task, retry_failed=retry_failed)]
@@ -216,7 +216,7 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
 
 
 def _too_many(cell: Cell, how: How) -> str | None:
-    """Why this host's memory cannot hold the cell's processes before the first sample; None where it may."""
+    """The reason that this host's memory cannot hold the cell's processes before the first sample, or None."""
     import psutil
 
     free = psutil.virtual_memory().available

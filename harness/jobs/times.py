@@ -1,4 +1,4 @@
-"""How long a sweep's launches take."""
+"""Estimate how long a sweep's launches take."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CPU = Usual(10, 18, 1.0)
 
 
 class Times:
-    """How long launches take, in seconds: as those of the sweep took, before them as elsewhere."""
+    """Lengths of launches, in seconds: as those of the sweep took, before them as elsewhere."""
 
     def __init__(self, gpus: int, rows: Iterable[LaunchRow] = ()) -> None:
         self._usual = GPU if gpus else CPU

@@ -1,4 +1,4 @@
-"""What Horovod's autotune has chosen, kept per machine and model: `~/.cache/ringscope/autotune.json`."""
+"""Keep what Horovod's autotune has chosen, per machine and model: `~/.cache/ringscope/autotune.json`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def path() -> Path | None:
 
 
 def key(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> str:
-    """What a choice is kept under: the machine, the launcher and what of the cell is exchanged."""
+    """The key of a choice: the machine, the launcher and what of the cell is exchanged."""
     gpus = sorted(str(gpu.get("name")) for gpu in machine.get("gpus") or ())
     cpu = (machine.get("cpu") or {}).get("model")
     versions = (machine.get("packages") or {}).get("horovod")

@@ -19,8 +19,7 @@ from . import horovodrun, mpirun, single, srun
 from .environment import OF_SLURM, allowed
 from .hosts import Host, take
 
-# DIRECT start ranks on this machine or on named hosts; for BATCH a script is written.
-DIRECT = ("horovodrun", "mpirun", "single")
+# For these a script is written; all others start ranks on this machine or on named hosts.
 BATCH = ("slurm", "srun", "pbs", "lsf", "kubeflow")
 _BUILDERS: dict[str, Callable[..., list[str]]] = {
     "horovodrun": horovodrun.argv,
@@ -33,14 +32,14 @@ _BUILDERS: dict[str, Callable[..., list[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to execute. `env` is the whole environment: nothing of the caller's is added."""
+    """A command to execute. `env` is the whole environment: nothing of the caller's is added."""
 
     argv: list[str]
     env: dict[str, str]
 
 
 def worker(cell_path: Path | str, out_dir: Path | str) -> list[str]:
-    """What each rank of a cell executes."""
+    """The command that each rank of a cell executes."""
     return [sys.executable, "-m", "harness.training.worker", "--cell", str(cell_path), "--out", str(out_dir)]
 
 

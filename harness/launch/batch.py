@@ -1,4 +1,4 @@
-"""What is asked of a batch system, and what all batch scripts have in common. One module per system writes the script.
+"""Options of a batch system, and what all batch scripts have in common. One module per system writes the script.
 
 A script runs the whole sweep in one allocation: `ringscope bench --resume`, which starts its ranks there. All that a
 user gives is quoted: no path or argument is read as a command (tests/harness/launch/test_batch.py).

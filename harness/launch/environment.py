@@ -50,7 +50,7 @@ INHERITED = re.compile(
 
 
 def allowed(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
-    """What a rank gets of `environ`, with this package on its path, and with Open MPI told that root may run it.
+    """The variables of `environ` that a rank gets, with this package on its path and Open MPI told that root may run.
 
     more: names of variables that are passed in any case.
     """
@@ -83,7 +83,7 @@ def home(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def passes(name: str) -> bool:
-    """Whether a variable of this name reaches a rank by itself."""
+    """True if a variable of this name reaches a rank by itself."""
     if name in NAMES:
         return True
     return name.startswith(FAMILIES) and not SECRET.search(name) and not INHERITED.match(name)

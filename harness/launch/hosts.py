@@ -1,4 +1,4 @@
-"""Where ranks may run: `--hosts a:4,b:4`, a host file, or a Slurm allocation."""
+"""Hosts on which ranks may run: `--hosts a:4,b:4`, a host file, or a Slurm allocation."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def take(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
 
 
 def is_local(name: str) -> bool:
-    """Whether the name is this machine's."""
+    """True if the name is this machine's."""
     return name in ("localhost", "127.0.0.1", "::1", socket.gethostname(), socket.getfqdn())
 
 

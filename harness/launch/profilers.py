@@ -48,7 +48,7 @@ class Profiler:
 
     @property
     def suffix(self) -> str:
-        """What its files end in."""
+        """The ending of its files' names."""
         return {"nsys": ".nsys-rep", "nvprof": ".nvvp"}.get(self.name, ".xplane.pb")
 
     def whole(self, folder: Path, count: int) -> bool:

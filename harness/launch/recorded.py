@@ -89,7 +89,7 @@ class Recorder:
         return self.opened_at is None or 0 < self.number == self.opened_at
 
     def unopened(self, *, failed: bool = False) -> str:
-        """Why nothing was recorded, and what to do."""
+        """The reason that nothing was recorded, and what to do."""
         if failed:
             return "nothing of the script was recorded: it failed before; first make it run by itself"
         if self.number:
@@ -99,7 +99,7 @@ class Recorder:
         return f"nothing of the script was recorded: {why}; have it train longer, or say when: --delay S --duration S"
 
     def waits_for(self) -> str:
-        """What is waited for, and about how long; "" where the recording is over, or waits for a time."""
+        """Tell what is waited for, and about how long; "" where the recording is over, or waits for a time."""
         if self.closed or not self.steps:
             return ""
         if self.opened_at is not None:

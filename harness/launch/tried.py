@@ -39,7 +39,7 @@ PYTHON = (b"PyFunc", b"GeneratorDataset")  # in the graph of a data set
 
 @dataclass(slots=True)
 class Seen:
-    """What one rank tells of a turn. refused: of each change of code why it is not made; "" where it can be."""
+    """One rank's words on a turn. refused: of each change of code why it is not made; "" where it can be."""
 
     rank: int
     steps: int = 0

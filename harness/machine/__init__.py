@@ -1,1 +1,1 @@
-"""What this machine is: GPUs, CPUs, and what the installed libraries say of themselves."""
+"""Describe this machine: GPUs, CPUs, and what the installed libraries say of themselves."""

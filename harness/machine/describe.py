@@ -1,4 +1,4 @@
-"""What ran this: GPUs and their topology, driver, CUDA, cuDNN, NCCL, TensorFlow, Keras, Horovod, MPI, CPU, profilers.
+"""Describe GPUs and their topology, driver, CUDA, cuDNN, NCCL, TensorFlow, Keras, Horovod, MPI, CPU, profilers.
 
 Everything here is told by the system, never guessed: what cannot be known is None, with the reason beside it.
 TensorFlow and Horovod are asked in a process of their own (`harness.machine.probe`), so that the caller stays light.
@@ -80,7 +80,7 @@ def packages() -> dict[str, str]:
 
 @functools.cache
 def probe_libraries() -> dict[str, Any]:
-    """What TensorFlow, Horovod, cuDNN and NCCL say of themselves, asked in a process of their own.
+    """Ask TensorFlow, Horovod, cuDNN and NCCL for their versions and builds, in a process of their own.
 
     {"tensorflow": {...} | None, "horovod": {...} | None, "seams": {...} | None, "cuda_runtime", "cudnn", "nccl",
     "reasons": {name: why None}}

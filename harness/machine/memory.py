@@ -18,7 +18,7 @@ _GROUPS = (
 
 
 def available_bytes() -> int:
-    """What processes started now may take: of the host's memory, and of the limit of a container."""
+    """Bytes that processes started now may take: of the host's memory, and of the limit of a container."""
     import psutil
 
     free = [int(psutil.virtual_memory().available)]

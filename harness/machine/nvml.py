@@ -67,7 +67,7 @@ def _active_nvlinks(nvml: Any, handle: Any) -> int:
 
 
 def topology() -> list[list[str]] | None:
-    """How each pair of GPUs is joined, in the words of `nvidia-smi topo -m`: NV<links>, PIX, PXB, PHB, NODE, SYS."""
+    """The link of each pair of GPUs, in the words of `nvidia-smi topo -m`: NV<links>, PIX, PXB, PHB, NODE, SYS."""
     import pynvml
 
     try:

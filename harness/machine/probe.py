@@ -57,7 +57,7 @@ def _horovod() -> dict[str, Any]:
 
 
 def _seams() -> dict[str, Any]:
-    """What ring touches of Keras, TensorFlow and Horovod that they do not promise to keep, and what is missing."""
+    """Private names of Keras, TensorFlow and Horovod that ring touches, and those of them that are missing."""
     from ringscope.ring.internals import seams, versions
 
     missing = [{"kind": one.seam.kind, "line": one.line} for one in seams.look(load=True)]
@@ -65,7 +65,7 @@ def _seams() -> dict[str, Any]:
 
 
 def _mpi_library() -> str | None:
-    """What the MPI library that Horovod has loaded calls itself, such as `Open MPI v5.0.11`; None without one."""
+    """The name of the MPI library that Horovod has loaded, such as `Open MPI v5.0.11`; None without one."""
     with open("/proc/self/maps") as maps:
         path = next((line.split(maxsplit=5)[-1].strip() for line in maps if "/libmpi.so" in line), None)
     if path is None:

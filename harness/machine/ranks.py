@@ -1,4 +1,4 @@
-"""Which rank a process is, by the variables of its launcher: known before any framework is loaded."""
+"""The rank of a process, by the variables of its launcher: known before any framework is loaded."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def local_rank(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def size(environ: Mapping[str, str] = os.environ) -> int:
-    """How many ranks the launcher started; 1 without one."""
+    """The number of ranks that the launcher started; 1 without one."""
     return _first(environ, _SIZE, 1)
 
 
 def local_size(environ: Mapping[str, str] = os.environ) -> int:
-    """How many of the ranks are on this host; all of them where the launcher does not tell."""
+    """The number of ranks on this host; all of them where the launcher does not tell."""
     return _first(environ, _LOCAL_SIZE, size(environ))
 
 

@@ -1,4 +1,4 @@
-"""Which ranks of a job are recorded: all of them, the first of each host, or some by number."""
+"""Choose the ranks of a job to record: all of them, the first of each host, or some by number."""
 
 from __future__ import annotations
 

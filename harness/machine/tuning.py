@@ -27,7 +27,7 @@ TUNING = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What autotune has chosen."""
+    """A choice of autotune's."""
 
     fusion_mib: float
     cycle_ms: float

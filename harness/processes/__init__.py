@@ -1,4 +1,4 @@
-"""Who starts, watches and ends whom: no rank outlives the sweep that started it.
+"""Start, watch and end processes: no rank outlives the sweep that started it.
 
     sweep (ringscope bench)
       |- lifeline: a socket that it listens on

@@ -121,7 +121,7 @@ def connect(lifeline: str) -> socket.socket:
 
 
 def oom_kills() -> int:
-    """How many processes this host's kernel has killed for lack of memory since it booted; 0 where it does not say."""
+    """Count processes that this host's kernel has killed for lack of memory since it booted; 0 if it does not say."""
     try:
         counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     except OSError:

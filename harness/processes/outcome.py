@@ -1,4 +1,4 @@
-"""What became of a launch, from what it left behind: exit codes, the files of the ranks, logs."""
+"""Judge a launch by what it left behind: exit codes, the files of the ranks, logs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _where(directory: Path, lost: Mapping[str, str]) -> str:
 
 
 def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> Outcome | None:
-    """What the launcher and the ranks printed, where that settles it."""
+    """Judge by what the launcher and the ranks printed, where that settles it."""
     said = _read(directory / "launcher.log")
     if remote and (line := line_with(UNREACHABLE, said) or line_with(UNREACHABLE_SOMEHOW, said)):
         return Outcome("unreachable", line)
@@ -173,7 +173,7 @@ def _of_ends(directory: Path, ends: dict[int, dict[str, Any]]) -> Outcome | None
 
 
 def _signal(end: Mapping[str, Any]) -> signal.Signals | None:
-    """What killed a rank, or what it ran under: a profiler or a shell ends with 128 + the signal of its child."""
+    """The signal that ended a rank, or its profiler or shell, which ends with 128 + the signal of its child."""
     number = end["signal"] or (end["exit_code"] or 0) - 128
     return signal.Signals(number) if number in set(signal.Signals) else None
 

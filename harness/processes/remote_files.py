@@ -72,7 +72,7 @@ def _lay_out(directory: Path, names: Sequence[str], shells: _Shells) -> list[str
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """How a script ended on a host: its exit code, its output, and the last line of its errors."""
+    """The end of a script on a host: its exit code, its output, and the last line of its errors."""
 
     code: int
     output: IO[bytes]

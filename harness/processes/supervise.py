@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a rank is: the worker's phase, and `step` of its `of` steps done."""
+    """The progress of a rank: the worker's phase, and `step` of its `of` steps done."""
 
     phase: str
     step: int
@@ -50,7 +50,7 @@ class Progress:
         return (PHASES.index(self.phase) if self.phase in PHASES else -1, self.step)
 
     def stepping(self) -> bool:
-        """Whether steps are under way: from here on no step for a while is a stall (building and compiling is not)."""
+        """True if steps are under way: from here on no step for a while is a stall (building and compiling is not)."""
         return self.phase == "train" or (self.phase in ("autotune", "warm-up") and self.step > 0)
 
     def __str__(self) -> str:
@@ -127,7 +127,7 @@ def _watch(
 
 
 def read_progress(directory: Path) -> dict[int, Progress]:
-    """What each rank last said of its progress."""
+    """Read what each rank last said of its progress."""
     said = {}
     for path in directory.glob("rank*.progress"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):

@@ -1,1 +1,1 @@
-"""What each rank executes: models, feeds, strategies and the timed window."""
+"""Train, as each rank does: models, feeds, strategies and the timed window."""

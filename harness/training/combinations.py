@@ -1,4 +1,4 @@
-"""What the settings of a cell can be combined with; known without TensorFlow, so also before a launch."""
+"""Settings of a cell that can be combined; known without TensorFlow, so also before a launch."""
 
 from __future__ import annotations
 

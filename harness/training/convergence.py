@@ -123,7 +123,7 @@ def judge_of(model: Any, source: Generated, average: Callable[[], object]) -> Ca
 
 @contextmanager
 def untouched(model: Any) -> Iterator[None]:
-    """What the steps inside learn is forgotten: weights and the optimizer's state are as before."""
+    """Forget what the steps inside learn: weights and the optimizer's state are as before."""
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]

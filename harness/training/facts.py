@@ -1,4 +1,4 @@
-"""What a rank says of itself when it has trained: its last logs, its weights, its memory, its GPU."""
+"""Facts that a rank tells of itself when it has trained: its last logs, its weights, its memory, its GPU."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _bytes_of(variables: Any) -> int:
 
 
 def memory_built_bytes() -> int:
-    """What a process holds now of its first GPU, without one of the host: asked when the model is built."""
+    """Bytes that a process holds now of its first GPU, without one of the host: asked when the model is built."""
     import tensorflow as tf
 
     if tf.config.get_visible_devices("GPU"):

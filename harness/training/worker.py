@@ -1,4 +1,4 @@
-"""What each rank executes: `python -m harness.training.worker --cell CELL.json --out DIR [--record [cuda|tensorflow]]`.
+"""Run a rank: `python -m harness.training.worker --cell CELL.json --out DIR [--record [cuda|tensorflow]]`.
 
 Files in DIR, k being the rank:
 

@@ -81,7 +81,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
 
 def rules(chosen: dict[str, Any]) -> list[options.Rule]:
-    """What the options leave without an effect."""
+    """Rules for options that would have no effect."""
     apply, of, resume = chosen["apply"], chosen["of"], chosen["resume"]
     return [
         (not resume, ("retry_failed",), "goes with --resume; add that, or leave it out"),

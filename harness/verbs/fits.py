@@ -81,7 +81,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
 
 def rules(chosen: dict[str, Any]) -> list[options.Rule]:
-    """What the options leave without an effect."""
+    """Rules for options that would have no effect."""
     of_a_search = {"up_to", "within", "multiple_of"}
     return [
         (

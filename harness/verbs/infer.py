@@ -146,7 +146,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
 
 def rules(chosen: dict[str, Any]) -> list[options.Rule]:
-    """What the options leave without an effect."""
+    """Rules for options that would have no effect."""
     parts, url = chosen["parts"], chosen["url"]
     of_loads = ("rates", "most", "wait_ms", "server", "url", "instance", "seed")
     return [

@@ -194,7 +194,7 @@ def _check_until(until: str, data: str) -> None:
 
 
 def of_a_launch(*launchers: str) -> Callable[[F], F]:
-    """Where and how ranks are started, for how long at most, and where their files go."""
+    """Options that say where and how ranks are started, for how long at most, and where their files go."""
     passed_on = ", or to the batch system" if "slurm" in launchers else ""
     seconds: dict[str, Any] = {"type": Number(1), "show_default": True}
     path = click.Path(path_type=Path)
@@ -213,7 +213,7 @@ def of_a_launch(*launchers: str) -> Callable[[F], F]:
 
 
 def of_a_job(command: F) -> F:
-    """What is asked of a batch system."""
+    """Options for a batch system."""
     path = click.Path(path_type=Path, dir_okay=False)
     return _together(
         command,
@@ -228,7 +228,7 @@ OF_A_JOB = ("ranks_per_node", "cpus_per_rank", "prologue", "volume")
 
 
 def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
-    """How the options ask for ranks to be started. Raises RingscopeError."""
+    """The launch that the options ask for. Raises RingscopeError."""
     from ..jobs.options import Job, Launch
     from ..launch import hosts
     from ..processes.supervise import Limits

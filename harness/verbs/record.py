@@ -105,7 +105,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
 
 def rules(chosen: dict[str, Any]) -> list[options.Rule]:
-    """What the options leave without an effect."""
+    """Rules for options that would have no effect."""
     is_command = bool(chosen["command_line"])
     return [
         (is_command, options.OF_A_CELL - {"ranks", "steps"}, "is a setting of a cell, not of a command; leave it out"),

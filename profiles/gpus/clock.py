@@ -72,11 +72,6 @@ class Ends:
     steps: tuple[int, int] | None = None  # first and last number of its marks `step N`
 
 
-def align(timelines: Sequence[Timeline]) -> Clock:
-    """As `aligned`."""
-    return aligned([ends(timeline) for timeline in timelines])
-
-
 def aligned(each: Sequence[Ends]) -> Clock:
     """Brings recordings on the clock of the first.
 

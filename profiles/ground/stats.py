@@ -58,7 +58,7 @@ class Difference:
 
     @property
     def resolvable(self) -> bool:
-        """Whether these sample sizes can give p <= 0.05 at all: from 4 and 4 on."""
+        """True if these sample sizes can give p <= 0.05 at all: from 4 and 4 on."""
         return self.least_p_value <= 1 - CONFIDENCE
 
     @property

@@ -112,7 +112,7 @@ def _differentiates(module: Any) -> bool | None:
 
 
 def _is_product(target: str) -> bool:
-    """Whether this call of a library multiplies what can be told."""
+    """True if this call of a library multiplies what can be told."""
     return bool(_GEMM.fullmatch(target) or _CONVOLUTION.fullmatch(target))
 
 
@@ -171,7 +171,7 @@ class _Module:
         return list(computation.instructions) if computation else []
 
     def _is_known(self, call: Any) -> bool:
-        """Whether a call of a library multiplies what can be told, or nothing."""
+        """True if a call of a library multiplies what can be told, or nothing."""
         target = call.custom_call_target
         return _is_product(target) or not target.startswith("__cu")
 

@@ -292,7 +292,7 @@ class Cell:
 
     @property
     def sends_float32(self) -> bool:
-        """Whether most gradients travel as float32. In a compiled step of mixed_bfloat16 they do on CPUs only."""
+        """True if most gradients travel as float32. In a compiled step of mixed_bfloat16 they do on CPUs only."""
         as_computed = self.precision == "mixed_bfloat16" and self.step == "compiled" and self.strategy == "horovod"
         narrow = as_computed and self.aggregate == 1 and self.op != "adasum"
         return self.compression == "fp32" or (self.compression == "none" and not narrow)

@@ -237,7 +237,7 @@ def _loses_more_elsewhere(row: CellRow, rows: Sequence[CellRow]) -> bool:
 
 
 def _faster_feed(row: CellRow, rows: Sequence[CellRow]) -> bool:
-    """Whether a feed other than `resident`, which feeds nothing, was measured to be faster."""
+    """True if a feed other than `resident`, which feeds nothing, was measured to be faster."""
     return any(
         other.cell.feed != "resident"
         and _only_axis(row.cell, other.cell) == "feed"
@@ -247,7 +247,7 @@ def _faster_feed(row: CellRow, rows: Sequence[CellRow]) -> bool:
 
 
 def same_but_ranks_and_feed(cell: Cell, other: Cell) -> bool:
-    """Whether two cells differ in nothing but ranks and feed."""
+    """True if two cells differ in nothing but ranks and feed."""
     return same_but_ranks(replace(cell, feed=other.feed), other)
 
 

@@ -60,12 +60,12 @@ class Fits:
 
     @property
     def done(self) -> bool:
-        """Whether the answer is known."""
+        """True if the answer is known."""
         return self.next_batch is None
 
     @property
     def all_fit(self) -> bool:
-        """Whether the largest batch that was allowed fits."""
+        """True if the largest batch that was allowed fits."""
         return self.failing is None and self.largest >= self.plan.lattice(self.plan.most)
 
 

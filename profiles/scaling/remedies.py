@@ -62,7 +62,7 @@ def memory_of(run: Run) -> int | None:
 
 
 def alike(cell: Cell, other: Cell) -> bool:
-    """Whether two cells differ in nothing but the batch (and how long, and within what, they are measured)."""
+    """True if two cells differ in nothing but the batch (and how long, and within what, they are measured)."""
     same = ("per_rank_batch", "global_batch", "steps", "warmup", "memory_limit_mb", "seed")
     return replace(other, **{name: getattr(cell, name) for name in same}) == cell
 

@@ -304,12 +304,12 @@ def of_horovod(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) ->
 
 
 def same_work(cell: Cell, other: Cell) -> bool:
-    """Whether two cells train the same model on the same batches and as many GPUs."""
+    """True if two cells train the same model on the same batches and as many GPUs."""
     how = {one.name: getattr(cell, one.name) for one in SETTINGS if one.name in HOW}
     return replace(other, **how) == cell
 
 
 def same_but_ranks(cell: Cell, other: Cell) -> bool:
-    """Whether two cells differ in nothing but their ranks (and with a batch held over all ranks, each rank's share)."""
+    """True if two cells differ in nothing but their ranks (and with a batch held over all ranks, each rank's share)."""
     batch = other.per_rank_batch if cell.global_batch is not None else cell.per_rank_batch
     return replace(cell, ranks=other.ranks, per_rank_batch=batch) == other

@@ -84,7 +84,7 @@ def bracket(tries: Sequence[Try]) -> tuple[int, int | None]:
 
 
 def is_monotone(tries: Sequence[Try]) -> bool:
-    """Whether nothing fitted that is as large as what did not."""
+    """True if nothing fitted that is as large as what did not."""
     _, high = bracket(tries)
     return high is None or not any(one.fits and one.batch >= high for one in tries)
 

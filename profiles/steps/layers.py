@@ -22,7 +22,7 @@ _FEW = 2
 def repeat_layers(
     sequence: KernelSequence, edges: Int64s, gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]
 ) -> bool:
-    """Whether each cycle [edges[i], edges[i + 1]) was launched under only one or two of the layers that have ranges."""
+    """True if each cycle [edges[i], edges[i + 1]) was launched under only one or two of the layers that have ranges."""
     import pandas as pd
 
     for process, (recording, pid) in enumerate(gpu.processes):

@@ -43,6 +43,3 @@ HOST: Final = {
     "host_operator": Look("operator", "#3f8f8a", "An operator or a module of the framework."),
     "host_call": Look("CUDA call", "#a8927a", "A call of the CUDA or HIP runtime or driver."),
 }
-
-GOOD: Final = "#1a7f4b"
-BAD: Final = "#c1121f"

@@ -33,7 +33,7 @@ def without_loss_scale(optimizer: Any) -> Any:
 
 
 def is_default(model: Any, optimizer: Any) -> bool:
-    """Whether `compile` made it without being asked to: a model with optimizers of its own does not use it."""
+    """True if `compile` made it without being asked to: a model with optimizers of its own does not use it."""
     config = getattr(getattr(model, "_compile_config", None), "config", {})
     return optimizer is getattr(model, "optimizer", None) and config.get("optimizer") == "rmsprop"
 
@@ -45,7 +45,7 @@ def used_by_step(model: Any) -> list[Any]:
 
 
 def is_distributed(model: Any) -> bool:
-    """Whether its optimizers are ones that `ring.distribute` has seen; `model.compile` brings one that it has not."""
+    """True if its optimizers are ones that `ring.distribute` has seen; `model.compile` brings one that it has not."""
     return all(map(is_seen, optimizers_of(model)))
 
 
@@ -59,10 +59,10 @@ def parts_of(optimizer: Any) -> Any | None:
 
 
 def has_weights(model: Any) -> bool:
-    """Whether its weights exist yet. A model that is never called, such as a GAN of two others, is never `built`."""
+    """True if its weights exist yet. A model that is never called, such as a GAN of two others, is never `built`."""
     return model.built or (bool(model.layers) and all(layer.built for layer in model.layers))
 
 
 def began_alike(model: Any) -> bool:
-    """Whether all weights that it has were there when `broadcast` made them equal."""
+    """True if all weights that it has were there when `broadcast` made them equal."""
     return getattr(model, "weights_by_ring", None) == len(model.weights)

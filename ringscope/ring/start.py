@@ -189,7 +189,7 @@ def local_rank() -> int:
 
 
 def by_mpi() -> bool:
-    """Whether the ranks exchange by MPI, and not by Gloo."""
+    """True if the ranks exchange by MPI, and not by Gloo."""
     return bool(hvd.mpi_enabled())
 
 

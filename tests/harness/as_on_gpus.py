@@ -7,8 +7,8 @@ from __future__ import annotations
 def begin() -> None:
     """From here on, in this process."""
     from ringscope.ring import feed
-    from ringscope.ring.feed.slots import host_pool
     from ringscope.ring.step import choose
+    from tests.harness.host_slots import host_pool
 
     feed.slots = lambda: host_pool
     choose.has_gpu = lambda: True

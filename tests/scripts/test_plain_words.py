@@ -1,4 +1,4 @@
-"""What commands say is plain: no text has a shape that readers stumbled over."""
+"""Texts of commands are plain: none has a shape that readers stumbled over."""
 
 from __future__ import annotations
 
@@ -34,3 +34,19 @@ def run(ranks):
     ]
     assert [line for line, _ in seen] == [4, 5, 6, 7, 8]
     assert len({pattern for _, pattern in seen}) == len(plain_words.SHAPES)
+
+
+def test_a_docstring_that_begins_with_a_clause_is_seen_where_rooms_are_clean_or_a_bool_is_given() -> None:
+    source = """
+'What a rank holds.'
+class Rank:
+    'How far a rank is.'
+    def done(self) -> bool:
+        'Whether it has ended.'
+    def step(self) -> int:
+        'Whatever step it is at.'
+def ready() -> bool:
+    'True if it answers. What it answers is not read.'
+"""
+    assert [line for line, _ in plain_words.clauses(source, clean=True)] == [2, 4, 6]
+    assert [line for line, _ in plain_words.clauses(source, clean=False)] == [6]

@@ -1,4 +1,4 @@
-"""How a batch reaches the device: one function per feed.
+"""Bring batches to the device: one function per feed.
 
     feed(source: Source, device: str) -> Iterator[tuple[x, y]]
 

@@ -1,4 +1,4 @@
-"""Where samples come from: synthetic ones by seed, or a directory of TFRecords.
+"""Sources of samples: synthetic ones by seed, or a directory of TFRecords.
 
 The joined batch of N ranks is the batch of one rank with N times the samples: sample j of step i on rank r is number
 (i * N + r) * batch + j, whichever rank asks.

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a model takes: samples of this shape, and integer labels below `classes` (1: a yes-or-no answer, 0 or 1)."""
+    """A model's input: samples of this shape, and integer labels below `classes` (1: a yes-or-no answer, 0 or 1)."""
 
     input_shape: tuple[int, ...]
     classes: int
@@ -16,7 +16,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a model is built: `harness.training.models.<module>.<function>(spec) -> (input tensor -> logits)`."""
+    """The place of a model: `harness.training.models.<module>.<function>(spec) -> (input tensor -> logits)`."""
 
     module: str
     function: str

@@ -36,7 +36,7 @@ _MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a rule is tried on where it leaves that open: a model of harness.training.models with a batch that suits the
+    """The subject of a rule that leaves that open: a model of harness.training.models with a batch that suits the
     machine."""
 
     model: str
@@ -49,7 +49,7 @@ class Subject:
 
     @property
     def how(self) -> str:
-        """How steps on one batch are computed, behind what is trained."""
+        """Tell how steps on one batch are computed, behind what is trained."""
         return ", compiled by XLA" if self.gpu else ""
 
 

@@ -53,7 +53,7 @@ class Trainer:
     tried: Callable[[], dict[str, Any]] = _no_facts
 
     def told(self, *, recorded: bool) -> dict[str, Any]:
-        """What there is to know of a run that has ended."""
+        """Facts of a run that has ended."""
         return self.facts() | ({} if recorded else self.tried())
 
 

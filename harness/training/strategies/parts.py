@@ -28,7 +28,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who computes what. places[part][stage]: a device. A stage's variables lie where its first part is computed."""
+    """Devices of all parts. places[part][stage]: a device. A stage's variables lie where its first part is computed."""
 
     stages: Sequence[Any]  # models whose outputs are the next one's inputs
     places: Sequence[Sequence[str]]

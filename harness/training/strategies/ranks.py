@@ -57,7 +57,7 @@ def optimizer(cell: Cell) -> Any:
 
 
 def make_source(cell: Cell, batch: int, *, rank: int, size: int, threads: int) -> Source:
-    """Where the cell's samples come from. batch: samples of this rank per step."""
+    """The source of the cell's samples. batch: samples of this rank per step."""
     spec = MODELS[cell.model].spec
     common: dict[str, Any] = {"rank": rank, "size": size, "dtype": cell.input_dtype, "threads": threads}
     if cell.data == "generated":

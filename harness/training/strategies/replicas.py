@@ -1,4 +1,4 @@
-"""What became of `make_parallel` and `keras.utils.multi_gpu_model`: one process and one set of weights, on the first
+"""Stand in for `make_parallel` and `keras.utils.multi_gpu_model`: one process and one set of weights, on the first
 GPU; the batch cut in parts, the model called on each of them on a GPU of its own, the outputs joined on the first."""
 
 from __future__ import annotations

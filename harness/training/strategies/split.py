@@ -57,7 +57,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
 
 
 def pipeline_facts(stages: Sequence[Any], places: Sequence[str], parts: int, batch: int) -> dict[str, Any]:
-    """What the pipeline is: how long each stage takes alone for one micro-batch there and back, and what crosses."""
+    """Facts of the pipeline: how long each stage takes alone for one micro-batch there and back, and what crosses."""
     borders = [stage.outputs[0] for stage in stages[:-1]]
     crossing = sum(math.prod(t.shape[1:]) * tf.as_dtype(t.dtype).size for t in borders) * batch * 2
     return {

@@ -12,7 +12,7 @@ from . import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a model can be cut: after an operation whose output is all that the rest needs."""
+    """A place where a model can be cut: after an operation whose output is all that the rest needs."""
 
     tensor: Any
     work: int  # of everything up to here: multiplications and values of one sample

@@ -40,7 +40,7 @@ class Table:
     keys: int = 1  # the first columns, which say what a row is
 
     def numeric(self, column: int) -> bool:
-        """Whether a column holds numbers, which stand to the right in every view."""
+        """True if a column holds numbers, which stand to the right in every view."""
         return any(isinstance(row[column].value, int | float) for row in self.rows)
 
 

@@ -23,14 +23,14 @@ def length(array: Any) -> int:
 
 
 def are_arrays(*parts: Any) -> bool:
-    """Whether Keras takes them for arrays. parts: in any structure, or None."""
+    """True if Keras takes them for arrays. parts: in any structure, or None."""
     from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
 
     return bool(can_convert_arrays(tuple(parts)))
 
 
 def as_long(*parts: Any) -> bool:
-    """Whether all arrays hold as many samples. parts: arrays in any structure, or None."""
+    """True if all arrays hold as many samples. parts: arrays in any structure, or None."""
     leaves = [leaf for part in parts for leaf in keras.tree.flatten(part)]
     return len({length(leaf) for leaf in leaves if len(getattr(leaf, "shape", None) or ())}) <= 1
 

@@ -127,7 +127,7 @@ def _numbers() -> object:
 
 
 def _is_set_since() -> bool:
-    """Whether the script has set TensorFlow's seed since; that makes new numbers, even of the same seed."""
+    """True if the script has set TensorFlow's seed since; that makes new numbers, even of the same seed."""
     return _numbers() is not _sown
 
 

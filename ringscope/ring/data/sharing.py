@@ -89,20 +89,20 @@ def _loader(x: Any) -> str:
 
 
 def static_batch(dataset: Any) -> bool:
-    """Whether all its batches are of one size."""
+    """True if all its batches are of one size."""
     shapes = [getattr(spec, "shape", None) for spec in tf.nest.flatten(dataset.element_spec)]
     return all(shape is not None and shape.rank not in (None, 0) and shape[0] is not None for shape in shapes)
 
 
 def _is_of_known_shape(dataset: Any) -> bool:
-    """Whether its batches have a shape that is known, but for the count of samples where nothing is done to batches."""
+    """True if its batches have a shape that is known, but for the count of samples where nothing is done to batches."""
     specs = tf.nest.flatten(dataset.element_spec)
     known = all(isinstance(spec, tf.TensorSpec) and spec.shape[1:].is_fully_defined() for spec in specs)
     return known and (static_batch(dataset) or _batched(dataset, ("Prefetch", "Options", "Cache")) is not None)
 
 
 def _is_rectangular(array: Any) -> bool:
-    """Whether all its samples are of one shape: what is sparse holds as many numbers as there are in each."""
+    """True if all its samples are of one shape: what is sparse holds as many numbers as there are in each."""
     sparse = isinstance(array, (tf.RaggedTensor, tf.SparseTensor)) or hasattr(array, "tocsr")
     return not sparse and np.dtype(object) != getattr(array, "dtype", None)
 

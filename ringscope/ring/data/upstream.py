@@ -94,12 +94,12 @@ def between(dataset: Any, start: int, stop: int) -> Any:
 
 
 def has_cache(dataset: Any) -> bool:
-    """Whether it comes through a cache(), as far as TensorFlow says."""
+    """True if it comes through a cache(), as far as TensorFlow says."""
     return any(map(is_cache, operations(dataset)))
 
 
 def _has_maps(dataset: Any, after: Sequence[Any]) -> bool:
-    """Whether any of these operations is a map, or any that the data set comes through."""
+    """True if any of these operations is a map, or any that the data set comes through."""
     return any(map(_is_map, [*after, *operations(dataset)]))
 
 

@@ -1,4 +1,4 @@
-"""Room for one batch each: in pinned memory and on a GPU, or, to try the staging without one, in host memory twice."""
+"""Room for one batch each, in pinned memory and on a GPU."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from .cuda import Gpu
 from .pinned import WRITERS, Slot, write
 
 TURN_BYTES_PER_S = 40e9  # somewhat less than one GPU's copies reach alone (PCIe 5 x16: 54 GB/s)
-ALIGNMENT = 64  # what TensorFlow's CPU kernels want of a tensor's memory
 
 
-class _Views:
+class Views:
     """Tensors over memory. A view must outlive every tensor made of it, so each is kept."""
 
     def __init__(self, device: tuple[int, int]) -> None:
@@ -44,7 +43,7 @@ class GpuSlot:
         self._gpu, self._writers, self._marks = gpu, writers, nvtx_marks()
         self._host: list[Array] = []  # bytes
         self._addresses: list[int] = []
-        self._views = _Views((dlpack.CUDA, gpu.tensorflow_id))
+        self._views = Views((dlpack.CUDA, gpu.tensorflow_id))
         self._free, self._copied = gpu.event(), gpu.event()
         self._batch: Batch
 
@@ -92,39 +91,6 @@ class GpuSlot:
         self._gpu.driver.cuEventSynchronize(self._free)
 
 
-class HostSlot:
-    """A pinned.Slot on a host without a GPU, whose steps are done when they return: for trying the staging."""
-
-    def __init__(self) -> None:
-        self._memory: list[Array] = []
-        self._views = _Views((dlpack.CPU, 0))
-        self._batch: Batch
-
-    def fill(self, batch: Batch) -> None:
-        self._batch = batch
-
-    def bring(self, number: int) -> None:
-        for place, array in enumerate(self._batch.arrays):
-            if place == len(self._memory) or self._memory[place].nbytes < array.nbytes:
-                self._memory[place : place + 1] = [_aligned(array.nbytes)]
-            self._memory[place][: array.nbytes] = array.reshape(-1).view(np.uint8)
-
-    def tensors(self) -> Carried:
-        pairs = zip(self._memory, self._batch.arrays, strict=False)
-        return self._batch.carried([self._views.tensor(memory.ctypes.data, array) for memory, array in pairs])
-
-    def launched(self) -> None:
-        pass
-
-    def wait_until_free(self) -> None:
-        pass
-
-
-def _aligned(count: int) -> Array:
-    memory = np.empty(count + ALIGNMENT, np.uint8)
-    return memory[-memory.ctypes.data % ALIGNMENT :][:count]
-
-
 class Pool:
     """Slots that no feed has at present. Their memory is the process's to its end, so they are used again."""
 
@@ -143,6 +109,3 @@ def gpu_pool(ordinal: int, tensorflow_id: int) -> Pool:
     """The slots of one GPU. Raises OSError where the driver does not do its part."""
     gpu, writers = Gpu(ordinal, tensorflow_id), ThreadPoolExecutor(WRITERS, "pinned-write")
     return Pool(lambda: GpuSlot(gpu, writers))
-
-
-host_pool = Pool(HostSlot)

@@ -38,7 +38,7 @@ def build(model: Any, options: dict[str, Any]) -> bool:
 
 
 def _lacks_some(model: Any) -> bool:
-    """Whether layers are yet to make theirs: of a model of one's own `model.build(shape)` may say no more than that it
+    """True if layers are yet to make theirs: of a model of one's own `model.build(shape)` may say no more than that it
     is built. What models hold is asked one by one."""
     layers = [each for each in model._flatten_layers(include_self=False) if not isinstance(each, keras.Model)]
     return any(not layer.built and type(layer).build is not keras.layers.Layer.build for layer in layers)

@@ -204,7 +204,7 @@ class Callbacks(keras.callbacks.CallbackList):
 
 
 def _is_asked(callback: Any, name: str) -> bool:
-    """Whether it does something after a batch; Keras marks its own empty methods."""
+    """True if it does something after a batch; Keras marks its own empty methods."""
     return not (
         keras.src.utils.is_default(getattr(callback, name)) and keras.src.utils.is_default(callback.on_batch_end)
     )

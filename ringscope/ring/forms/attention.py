@@ -68,7 +68,7 @@ def among(layers: Iterable[Any]) -> list[Any]:
 
 
 def fits(query: Any, key: Any, value: Any, mask: Any) -> bool:
-    """Whether cuDNN has the kernel: an unsupported call would end the compilation, not be replaced."""
+    """True if cuDNN has the kernel: an unsupported call would end the compilation, not be replaced."""
     shapes = [tensor.shape for tensor in (query, key, value)]
     if not all(shape.rank == 4 and shape.is_fully_defined() for shape in shapes):
         return False

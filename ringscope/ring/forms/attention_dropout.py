@@ -22,7 +22,7 @@ NONE = -1e30  # a score that is masked, in float32
 
 
 def drops(layer: Any) -> bool:
-    """Whether it is an attention of Keras's that drops scores as Keras does."""
+    """True if it is an attention of Keras's that drops scores as Keras does."""
     import keras
 
     kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)

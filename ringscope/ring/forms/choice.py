@@ -14,7 +14,7 @@ dropped: dict[str, str] = {}  # by form: what it raised
 
 
 def wanted(name: str) -> bool:
-    """Whether a form of that name is taken."""
+    """True if a form of that name is taken."""
     if name in os.environ.get(WITHOUT, "").split(",") or name in dropped:
         return False
     if (lacking := seams.missing(name, seams.FORM)) is not None:

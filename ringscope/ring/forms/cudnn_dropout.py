@@ -73,7 +73,7 @@ def workspace_bytes(
 def has_kernel(
     operands: Sequence[Any], planes: Sequence[int] | None, *, scale: float, causal: bool, rate: float
 ) -> bool:
-    """Whether cuDNN has the kernels of both ways for query, key and value of these shapes."""
+    """True if cuDNN has the kernels of both ways for query, key and value of these shapes."""
     how: dict[str, Any] = {"scale": scale, "causal": causal, "rate": rate}
     return all(workspace_bytes(operands, planes, **how, back=back) >= 0 for back in (False, True))
 

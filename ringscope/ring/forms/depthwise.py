@@ -60,7 +60,7 @@ def _is_depthwise(inputs: Any, kernel: Any, by_depth: bool) -> bool:
 
 
 def _looks_forward(inputs: Any, kernel: Any, same: bool) -> bool:
-    """Whether the map that comes out is no higher or no wider than the filter."""
+    """True if the map that comes out is no higher or no wider than the filter."""
     sizes = zip(inputs.shape[1:3], kernel.shape[:2], strict=True)
     return any((of_map if same else of_map - of_filter + 1) <= of_filter for of_map, of_filter in sizes)
 

@@ -78,7 +78,7 @@ def _is_narrow(layer: Any) -> bool:
 
 
 def _is_tied(layer: Any) -> bool:
-    """Whether it is an embedding that makes logits too, of a narrower type than its table and no other type named."""
+    """True if it is an embedding that makes logits too, of a narrower type than its table and no other type named."""
     from keras import layers
 
     return (

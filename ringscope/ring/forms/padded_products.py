@@ -66,7 +66,7 @@ def _in_multiples(rows: Any, matrix: Any, multiplied: Callable[[Any, Any], Any])
 
 
 def _is_large(given: Any, matrix: Any) -> bool:
-    """Whether it is a product of known shape with a matrix of the same type, for tensor cores and worth two passes."""
+    """True if it is a product of known shape with a matrix of the same type, for tensor cores and worth two passes."""
     dense = isinstance(given, tf.Tensor) and isinstance(matrix, tf.Tensor)
     if not dense or given.dtype != matrix.dtype:
         return False

@@ -45,7 +45,7 @@ def as_products() -> Iterator[None]:
 
 
 def _is_of_one_pixel(images: Any, filters: Any) -> bool:
-    """Whether each filter is one pixel of all channels, and sizes but the batch's are known."""
+    """True if each filter is one pixel of all channels, and sizes but the batch's are known."""
     known = images.shape.rank == 4 and images.shape[1:].is_fully_defined() and filters.shape.is_fully_defined()
     alike = images.dtype == filters.dtype and images.dtype.is_floating
     return bool(known and alike and filters.shape[:3].as_list() == [1, 1, images.shape[3]])

@@ -99,7 +99,7 @@ def shared_axes(subscripts: str) -> int:
 
 
 def _are_of(subscripts: str, given: Any, weight: Any) -> bool:
-    """Whether they are dense tensors of as many axes as the subscripts name."""
+    """True if they are dense tensors of as many axes as the subscripts name."""
     for axes, tensor in zip(_axes_of(subscripts)[:2], (given, weight), strict=True):
         if not isinstance(tensor, tf.Tensor) or tensor.shape.rank is None:
             return False
@@ -127,7 +127,7 @@ def _outward(made: Any, given: Any, weight: Any, axes: int) -> Any:
 
 
 def folds(layer: Any) -> bool:
-    """Whether this is a layer whose bias can be a row of its weight."""
+    """True if this is a layer whose bias can be a row of its weight."""
     from keras import layers
 
     return (

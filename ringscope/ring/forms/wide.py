@@ -38,7 +38,7 @@ def narrow_of(given: Any, matrix: Any) -> Any | None:
 
 
 def is_tf32() -> bool:
-    """Whether products of float32 are rounded to TF32 here."""
+    """True if products of float32 are rounded to TF32 here."""
     return has_gpu() and bool(tf.config.experimental.tensor_float_32_execution_enabled())
 
 

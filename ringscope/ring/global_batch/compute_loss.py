@@ -50,7 +50,7 @@ _known: weakref.WeakKeyDictionary[Any, dict[str, Kind]] = weakref.WeakKeyDiction
 
 
 def is_own(compute_loss: Callable[..., Any]) -> bool:
-    """Whether this method of a model is not Keras's."""
+    """True if this method of a model is not Keras's."""
     return getattr(compute_loss, "__func__", compute_loss) is not trainer.Trainer.compute_loss
 
 

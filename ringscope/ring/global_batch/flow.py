@@ -184,7 +184,7 @@ class Flow:
 
 
 def learnt(op: Any, given: Sequence[Value]) -> bool:
-    """Whether a gradient goes through the operation's result."""
+    """True if a gradient goes through the operation's result."""
     floats = any(tensor.dtype.is_floating for tensor in op.outputs)
     return floats and op.type != "StopGradient" and any(getattr(value, "learnt", False) for value in given)
 

@@ -173,7 +173,7 @@ def _product_of(sizes: Sequence[int | None]) -> int | None:
 
 
 def _is_laid_as(flow: Flow, shape: Any) -> bool:
-    """Whether this is the shape of a tensor with one entry for each row of the batch."""
+    """True if this is the shape of a tensor with one entry for each row of the batch."""
     if shape.op.type != "Shape":
         return False
     value = flow.values.get(shape.op.inputs[0].name)

@@ -45,7 +45,7 @@ def _aggregation(variable: Any) -> str:
 
 
 def is_summed(variable: Any) -> bool:
-    """Whether ranks' values are to be summed."""
+    """True if ranks' values are to be summed."""
     return _aggregation(variable) == "sum"
 
 

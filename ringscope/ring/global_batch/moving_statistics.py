@@ -13,7 +13,7 @@ __all__ = ["average_statistics", "is_stateful"]
 
 
 def is_stateful(model: Any) -> bool:
-    """Whether it keeps the states of a batch's sequences for the next batch (`stateful=True` of an RNN)."""
+    """True if it keeps the states of a batch's sequences for the next batch (`stateful=True` of an RNN)."""
     return any(getattr(layer, "stateful", None) is True for layer in model._flatten_layers())
 
 

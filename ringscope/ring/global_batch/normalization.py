@@ -29,7 +29,7 @@ def _layers(model: Any) -> list[Any]:
 
 
 def is_synchronised(model: Any) -> bool:
-    """Whether ranks exchange inside the model's forward pass, where XLA cannot compile it."""
+    """True if ranks exchange inside the model's forward pass, where XLA cannot compile it."""
     return bool(_layers(model))
 
 

@@ -98,7 +98,7 @@ def _cast(gradient: Any, kind: Any) -> Any:
 
 
 def _xla_compiles_all() -> bool:
-    """Whether this is traced within a function of `jit_compile=True`."""
+    """True if this is traced within a function of `jit_compile=True`."""
     from tensorflow.python.ops import control_flow_util  # TensorFlow has no public way to ask
 
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
@@ -106,7 +106,7 @@ def _xla_compiles_all() -> bool:
 
 
 def adds_in_any_order() -> bool:
-    """Whether rows of one index are added in an order that is not the same twice, as a GPU does."""
+    """True if rows of one index are added in an order that is not the same twice, as a GPU does."""
     return has_gpu()
 
 
@@ -128,7 +128,7 @@ def _rows_once(own: Any, process_set: Any) -> Any:
 
 
 def _is_of_any_batch(indices: Any) -> bool:
-    """Whether they are computed of constants alone, and so are the same on all ranks; shapes may differ."""
+    """True if they are computed of constants alone, and so are the same on all ranks; shapes may differ."""
     if tf.executing_eagerly():
         return False
     seen, waiting = set(), [indices.op]

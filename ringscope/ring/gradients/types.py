@@ -50,7 +50,7 @@ def summed_as(kind: Any, *, in_stream: bool, op: str, predivide_factor: float) -
 
 @cache
 def sums_bfloat16() -> bool:
-    """Whether ranks can sum bfloat16 here: there are GPUs, and Horovod has NCCL and the edits that have NCCL do it.
+    """True if ranks can sum bfloat16 here: there are GPUs, and Horovod has NCCL and the edits that have NCCL do it.
 
     The operations of scripts/build_horovod.py take bfloat16 where both are built in, and only there.
     """

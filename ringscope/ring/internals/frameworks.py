@@ -39,7 +39,7 @@ if (lacking := seams.lacks()) is not None:  # before a module of ring's imports 
 
 
 def has_gpu() -> bool:
-    """Whether this process trains on one."""
+    """True if this process trains on one."""
     return bool(tf.config.get_visible_devices("GPU"))
 
 

@@ -14,5 +14,5 @@ _LAUNCHED = re.compile(
 
 
 def launched(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher of ranks started this process, be it one."""
+    """True if a launcher of ranks started this process, be it one."""
     return any(_LAUNCHED.match(name) for name in environ)

@@ -238,7 +238,7 @@ def unmet(name: str, what: str) -> str:
 
 
 def has(name: str, kind: str = NICETY) -> bool:
-    """Whether all names of this nicety, or form, are there."""
+    """True if all names of this nicety, or form, are there."""
     return missing(name, kind) is None
 
 
@@ -287,7 +287,7 @@ def _loaded(module: str, *, load: bool) -> Any:
 
 @cache
 def _is_file(module: str) -> bool:
-    """Whether a module that is not loaded could be. A package that is not loaded may hold anything."""
+    """True if a module that is not loaded could be. A package that is not loaded may hold anything."""
     package, _, name = module.rpartition(".")
     places = getattr(sys.modules.get(package), "__path__", None)
     if places is None:
@@ -309,7 +309,7 @@ def _functions(kind: type) -> tuple[FunctionType, ...]:
 
 
 def _sets(function: FunctionType, name: str) -> bool:
-    """Whether it sets an attribute of that name, by its code: a list of (operation, number of a name) bytes."""
+    """True if it sets an attribute of that name, by its code: a list of (operation, number of a name) bytes."""
     code = function.__code__
     if name not in code.co_names:
         return False

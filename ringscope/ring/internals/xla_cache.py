@@ -41,12 +41,12 @@ def turn_on() -> Path | None:
 
 
 def is_on() -> bool:
-    """Whether TensorFlow has been told a directory, by `turn_on` or by the user."""
+    """True if TensorFlow has been told a directory, by `turn_on` or by the user."""
     return FLAG in os.environ.get("TF_XLA_FLAGS", "")
 
 
 def has_gpu() -> bool:
-    """Whether the driver shows one; it starts no device."""
+    """True if the driver shows one; it starts no device."""
     return bool(_gpu())
 
 

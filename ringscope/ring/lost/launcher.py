@@ -63,5 +63,5 @@ class _Listener:
 
 
 def hosts_have_changed() -> bool:
-    """Whether this rank has been told so since it began."""
+    """True if this rank has been told so since it began."""
     return _changed.is_set()

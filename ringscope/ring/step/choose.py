@@ -151,7 +151,7 @@ class Chooser:
 
     @property
     def has_compiled(self) -> bool:
-        """Whether batches of some shape are compiled here, as they may be on other ranks while this one's are not."""
+        """True if batches of some shape are compiled here, as they may be on other ranks while this one's are not."""
         return any(self._known.values())
 
     def run(

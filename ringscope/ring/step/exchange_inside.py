@@ -26,7 +26,7 @@ from .choose import NotOneUpdate
 
 
 def is_possible(op: str) -> bool:
-    """Whether gradients can be summed so here: not where ranks come and go, for a lost one would end the program."""
+    """True if gradients can be summed so here: not where ranks come and go, for a lost one would end the program."""
     return op != "adasum" and not launcher.is_elastic() and xla_calls.is_registered()
 
 

@@ -79,7 +79,7 @@ def _make_scales(model: Any) -> None:
 
 
 def _is_made_of_layers(model: Any) -> bool:
-    """Whether its outputs are known without going through it."""
+    """True if its outputs are known without going through it."""
     from keras import Sequential
     from keras.src.models.functional import Functional
 
@@ -90,7 +90,7 @@ def _is_made_of_layers(model: Any) -> bool:
 
 
 def trains_as_keras(model: Any) -> bool:
-    """Whether the model is made of layers and trains by Keras's own step, which makes these variables and no others."""
+    """True if the model is made of layers and trains by Keras's own step, which makes these variables and no others."""
     from keras import Model
 
     steps = ("train_step", "compute_loss", "_compute_loss", "compute_metrics")

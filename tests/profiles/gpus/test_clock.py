@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from profiles.gpus.clock import align, aligned, nearest
+from profiles.gpus.clock import Clock, aligned, nearest
 from profiles.gpus.clock import ends as ends_of_recording
 from profiles.model.timeline import Timeline
 from tests.made.build import Build
@@ -18,6 +18,10 @@ from tests.tiers import few
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 UTC = 1_700_000_000_000_000_000
+
+
+def align(timelines: list[Timeline]) -> Clock:
+    return aligned([ends_of_recording(one) for one in timelines])
 
 
 def ends_of(count: int, seed: int = 0) -> list[int]:

@@ -17,7 +17,7 @@ import pytest
 
 from profiles import readers
 from profiles.comparing.loss_ledger import losses
-from profiles.gpus.clock import align
+from profiles.gpus.clock import aligned, ends
 from profiles.gpus.gather import gather
 from profiles.gpus.operations import Gpu
 from profiles.measuring.analysis import measure
@@ -174,7 +174,7 @@ def test_the_two_ranks_leave_their_collectives_together_and_wait_for_each_other(
     both = [timeline(feed, rank) for rank in (0, 1)]
     rows = [collectives_of(unpacked[feed, rank]) for rank in (0, 1)]
     apart = [abs(one[1] - other[1]) for one, other in zip(*rows, strict=True)]
-    clock = align(both)
+    clock = aligned([ends(one) for one in both])
     assert clock.method == "utc"
     assert clock.residual_ns == sorted(apart)[-(-95 * len(apart) // 100) - 1]
     assert clock.residual_ns < 5_000

@@ -15,7 +15,7 @@ import tensorflow as tf
 from profiles.ground.errors import RingscopeError
 from ringscope.ring.data import ids
 from ringscope.ring.feed import staged
-from ringscope.ring.feed.slots import host_pool
+from tests.harness.host_slots import host_pool
 
 
 def _recommender() -> Any:

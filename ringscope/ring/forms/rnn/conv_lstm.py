@@ -18,7 +18,7 @@ from .lstm import lstm
 
 
 def fits(layer: Any) -> bool:
-    """Whether the loop computes it: one that drops nothing, whatever it is activated by, its strides and dilation."""
+    """True if the loop computes it: one that drops nothing, whatever it is activated by, its strides and dilation."""
     from keras import layers
     from keras.src.layers.rnn.conv_lstm import ConvLSTMCell
 

@@ -25,7 +25,7 @@ from .simple_rnn import simple_rnn
 
 
 def runs_in_cudnn(layer: Any) -> bool:
-    """Whether this recurrent layer takes cuDNN's kernel outside of a compiled step."""
+    """True if this recurrent layer takes cuDNN's kernel outside of a compiled step."""
     from keras.src import backend
 
     cell = layer.cell
@@ -40,7 +40,7 @@ def runs_in_cudnn(layer: Any) -> bool:
 
 
 def fits(layer: Any) -> bool:
-    """Whether it is a recurrent layer that the loop computes: whatever is masked, returned, reversed or dropped, and by
+    """True if it is a recurrent layer that the loop computes: whatever is masked, returned, reversed or dropped, and by
     which function of Keras's it is activated."""
     cell: Any = getattr(layer, "cell", None)
     kind, _ = _kinds().get(type(cell), (None, None))
@@ -66,7 +66,7 @@ def _kinds() -> dict[Any, tuple[Any, Callable[..., Any]]]:
 
 
 def is_activated_by_keras(cell: Any) -> bool:
-    """Whether functions of Keras's do it, and no layer, which may have weights, or function of the user's own."""
+    """True if functions of Keras's do it, and no layer, which may have weights, or function of the user's own."""
     used = cell.activation, getattr(cell, "recurrent_activation", cell.activation)
     return all(isinstance(each, FunctionType) and each.__module__.startswith("keras.") for each in used)
 
@@ -81,7 +81,7 @@ def weights_of(cell: Any) -> tuple[Any, Any, Any]:
 
 
 def is_known(kernel: Any, sequences: Any, start: list[Any]) -> bool:
-    """Whether all shapes are, with a step or more, and all numbers are of the kernel's type."""
+    """True if all shapes are, with a step or more, and all numbers are of the kernel's type."""
     given = sequences, *start
     known = all(each.shape.is_fully_defined() for each in given) and sequences.shape[1] > 0
     return known and all(each.dtype == kernel.dtype for each in given)

@@ -37,7 +37,7 @@ class Overlap:
         self._s_per_byte = seconds_per_byte() if wanted is None else 0.0
 
     def takes(self, gradients: Sequence[Any], apart: Sequence[int]) -> bool:
-        """Whether these travel so; what is one bucket has nothing to run beside. apart: which are no gradients."""
+        """True if these travel so; what is one bucket has nothing to run beside. apart: which are no gradients."""
         given = [g for g in gradients if g is not None]
         if apart or not all(map(xla_calls.is_sent, given)) or len(_buckets(given)) < 2:
             return False

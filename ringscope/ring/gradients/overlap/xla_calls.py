@@ -16,7 +16,7 @@ PROGRAM = "step"  # one at a time runs in a process
 
 @cache
 def is_registered() -> bool:
-    """Whether XLA knows Horovod's calls: this Horovod has them, and TensorFlow shows its interface for them."""
+    """True if XLA knows Horovod's calls: this Horovod has them, and TensorFlow shows its interface for them."""
     known = interface()
     horovod = hvd.mpi_ops._basics.MPI_LIB_CTYPES
     if known is None or not hasattr(horovod, "horovod_register_sums_in_xla"):

@@ -186,7 +186,7 @@ def gather(model: Any) -> None:
 
 
 def saves_epochs(model: Any, savers: Sequence[Any]) -> bool:
-    """Whether these callbacks of rank 0 save a sharded optimizer after each epoch. Raises RingscopeError where one
+    """True if these callbacks of rank 0 save a sharded optimizer after each epoch. Raises RingscopeError where one
     would do so between."""
     if all(parts_of(optimizer) is None for optimizer in optimizers_of(model)):
         return False
