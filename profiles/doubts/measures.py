@@ -99,7 +99,8 @@ def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
     return Doubt(
         "start-up-inside-window",
         f"{numbers.share((measured.startup_ns or 0) / measured.span_ns)} of the window the GPU waits for a process "
-        "that starts: it makes its context, or loads, compiles or tunes kernels. No finding counts that time",
+        "that starts: it makes its context, loads, compiles or tunes kernels, or captures graphs. No finding "
+        "counts that time",
         "record from the steady part of the run on",
         (f"{where}/ledger_ns/idle_launch", f"{where}/startup_ns"),
     )

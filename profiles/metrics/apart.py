@@ -17,7 +17,7 @@ from ..ledger import ownership as ledger
 from ..ledger.account import Account
 from ..model.measures import Rest
 from ..model.timeline import Timeline
-from .host import host_while_idle, launch_idle_by_host, launch_idle_waiting
+from .host import capturing, host_while_idle, launch_idle_by_host, launch_idle_waiting
 from .host_waits import host_waits
 from .kernels import in_tenths
 
@@ -28,9 +28,10 @@ _HALF, _TENTH = 2, 10
 
 
 def measure(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, books: Account) -> Rest | None:
-    """The window without its gaps that come once; None where there are none."""
+    """The window without its gaps that come once; None where there are none, or where a graph is captured in them."""
     gaps = _alone(books, launch_idle_by_host(timelines, shift_ns, gpu, books.ownership)[0].total)
-    if not len(gaps):
+    captured = intervals.intersect(gaps, capturing(timelines, shift_ns, gpu)).total
+    if not len(gaps) or _HALF * captured > gaps.total:  # what comes before and after a capture comes once, too
         return None
     found = ledger.without(books.ownership, gaps)
     host, outside = host_while_idle(timelines, shift_ns, gpu, found)

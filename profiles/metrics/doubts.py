@@ -21,6 +21,8 @@ from ..steps.found import FoundSteps
 from . import copies
 from .collectives import Calls
 
+# Fewer kernels beside a gap that comes once are an example or one operator.
+LEAST_KERNELS = 20
 # A window without steps that computes for less than this part of the time of its collectives is no training.
 LEAST_COMPUTE = 0.1
 # So many gaps, the shortest no less than that part of the longest, are of rounds.
@@ -170,8 +172,8 @@ def shows_training(gpu: GpuMeasures) -> bool:
     beside, kernels = gpu.steadily, gpu.kernels
     # Measures of a version that did not tell where kernels lie are taken for a loop's.
     spread = not kernels.in_tenths or all_along(beside.kernels.in_tenths) or in_rounds(beside)
-    # What a long gap parts from a start may be a part of it, in which most runs once.
-    again = gpu.rest is None or kernels.count >= 2 * kernels.distinct
+    # What a long gap parts from a start may be a part of it, in which most runs once; or an example.
+    again = gpu.rest is None or kernels.count >= max(2 * kernels.distinct, LEAST_KERNELS)
     return gpu.window == "steps" or (spread and again and compute > LEAST_COMPUTE * collective)
 
 

@@ -16,6 +16,7 @@ from ..ground.stats import all_along
 from ..ledger import ownership as ledger
 from ..ledger.causes import PAUSE, TURNAROUND, WAITING_FOR_INPUT
 from ..ledger.window import Window
+from ..model import launching
 from ..model.analysed import Ownership
 from ..model.measures import CAUSES, CLASSES
 from ..model.names import fitting, rows_of
@@ -84,9 +85,10 @@ def launch_idle_by_host(
 ) -> tuple[Intervals, Intervals]:
     """Launch idle in which the host starts up, and in which it allocates memory all along.
 
-    Starting is loading modules, compiling and tuning kernels (from 1 ms on), and allocating and freeing (likewise)
-    where that is done in one stretch: the first call makes the context. Where it goes on all along, it is no start. An
-    idle span that loading and compiling fill for a quarter is all of the start: libraries read files in between.
+    Starting is loading modules, compiling and tuning kernels (from 1 ms on), capturing graphs, and allocating and
+    freeing (from 1 ms on) where that is done in one stretch: the first call makes the context. Where it goes on all
+    along, it is no start. An idle span that these, but for allocating, fill for a quarter is all of the start:
+    libraries read files in between.
     """
     launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
 
@@ -98,11 +100,23 @@ def launch_idle_by_host(
         )
         return intervals.intersect(launch, intervals.merge(*found))
 
-    starting = _whole(launch, under(("api", _STARTS, 0), ("marks", _COMPILES, _LONG_NS)))
+    begun = under(("api", _STARTS, 0), ("marks", _COMPILES, _LONG_NS))
+    captures = intervals.intersect(launch, capturing(timelines, shift_ns, gpu))
+    starting = _whole(launch, intervals.merge(begun, captures))
     allocating = intervals.subtract(under(("api", _ALLOCATES, _LONG_NS)), starting)
     if len(ownership.start_ns) and _all_along(allocating, int(ownership.start_ns[0]), int(ownership.end_ns[-1])):
         return starting, allocating
     return intervals.merge(starting, allocating), intervals.EMPTY
+
+
+def capturing(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> Intervals:
+    """When a thread of the GPU's processes captured a graph, on the GPU's clock."""
+    found = [intervals.EMPTY]
+    for index, pid in gpu.processes:
+        start, end = launching.capturing(timelines[index].api, pid)
+        shift = shift_ns[index] - shift_ns[gpu.places[0][0]]
+        found.append(intervals.union(start + shift, end + shift))
+    return intervals.merge(*found)
 
 
 def _whole(spans: Intervals, inside: Intervals) -> Intervals:

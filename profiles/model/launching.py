@@ -45,6 +45,21 @@ def captured(api: pd.DataFrame) -> NDArray[np.bool_]:
     return found
 
 
+def capturing(api: pd.DataFrame, pid: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Start and end of each time in which a thread of the process captured a stream into a graph."""
+    mine = (api["pid"] == pid).to_numpy()
+    begins, ends = np.flatnonzero(mine & named(api, _BEGIN)), np.flatnonzero(mine & named(api, _END))
+    start, end, thread = (api[column].to_numpy() for column in ("start_ns", "end_ns", "tid"))
+    found = []
+    for one in np.unique(thread[begins]).tolist():
+        over = np.sort(end[ends[thread[ends] == one]])
+        begun = start[begins[thread[begins] == one]]
+        last = np.searchsorted(over, begun)
+        found.append(np.stack([begun[last < len(over)], over[last[last < len(over)]]]))
+    times = np.concatenate([np.empty((2, 0), np.int64), *found], axis=1)
+    return times[0], times[1]
+
+
 def threads(table: pd.DataFrame) -> NDArray[np.int64]:
     """A number for each (process, thread)."""
     thread: NDArray[np.int64] = (table["pid"].to_numpy().astype(np.int64) << 24) | table["tid"].to_numpy()

@@ -96,7 +96,8 @@ def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Mea
     starting = gpu.startup_ns or 0
     if largest == "idle_launch" and 2 * starting > left["idle_launch"] and starting >= STARTUP_SHARE * gpu.span_ns:
         why = (
-            f"in {numbers.duration(starting)} of it the process makes its context, or loads, compiles or tunes kernels"
+            f"in {numbers.duration(starting)} of it the process makes its context, loads, compiles or tunes kernels, "
+            "or captures graphs"
         )
         return why, "record from the steady part of the run on"
     refused = next((doubt for doubt, _ in about if doubt.code == "steps-refused"), None)

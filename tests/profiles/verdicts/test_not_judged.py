@@ -196,3 +196,41 @@ def test_why_idle_time_has_no_cause_is_said_in_the_words_of_the_doubt() -> None:
 
 def test_every_owner_that_may_be_lost_has_words() -> None:
     assert set(OWNERS) - {"compute"} <= set(CALLED)
+
+
+@pytest.mark.parametrize(("kernels", "judged"), [(10, False), (20, True)])
+def test_a_few_kernels_beside_a_gap_that_comes_once_are_an_example(kernels: int, judged: bool) -> None:
+    made, at = Build(), 0
+    for number in range(kernels):
+        made.kernel(at, at + 20 * US, call=(at - 3 * US, at - 2 * US))
+        at += 20 * US + (50 * MS if number == kernels // 2 else 30 * US)
+    found = findings(made)
+    assert ("python-in-the-loop" in found) is judged and "loss-not-judged" in found
+
+
+def capturing(replays: int, *, captures: bool = True) -> Build:
+    """Kernels one by one, a gap of 100 ms in which a graph is captured, and kernels of its replays."""
+    made, at = Build(), 0
+    for number in range(40 + replays):
+        made.kernel(at, at + 50 * US, f"kernel {number % 2}", call=(at - 3 * US, at - 2 * US))
+        at += 100 * US
+        if number == 20:
+            if captures:
+                made.api("hipStreamBeginCapture", at, at + 9)
+                made.api("hipStreamEndCapture", at + 90 * MS - 9, at + 90 * MS)
+            at += 100 * MS
+    return made
+
+
+def test_the_capture_of_a_graph_is_a_start_and_what_stands_around_it_no_loop() -> None:
+    made = capturing(20)
+    (gpu,), told = analyse([made.timeline()]).measures.gpus, findings(made)
+    assert gpu.rest is None and (gpu.startup_ns or 0) >= 100 * MS
+    assert set(told) == {"loss-not-judged"} and "captures graphs" in told["loss-not-judged"].text
+    assert "python-in-the-loop" in findings(capturing(20, captures=False))
+
+
+def test_a_loop_that_goes_on_for_long_after_a_capture_is_judged_without_it() -> None:
+    found = findings(capturing(9_000))
+    share = found["python-in-the-loop"].saved_ns["idle_launch"] / (9_040 * 50 * US)
+    assert 0.9 < share <= 1
