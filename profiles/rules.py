@@ -85,7 +85,7 @@ VERDICTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is found of a rule. ratio: samples per second as advised, over those against the advice; None without
+    """The finding on a rule. ratio: samples per second as advised, over those against the advice; None without
     turns."""
 
     rule: Rule
@@ -98,7 +98,7 @@ class Found:
 
 
 def judge(rule: Rule, turns: Sequence[Mapping[str, Any]], what: str = "") -> Found:
-    """What pairs of turns say of a rule.
+    """Judge a rule by pairs of turns.
 
     turns: in their order, each {"advised": bool, "samples", "ns"}; pairs are neighbours, one of each kind. Raises
     ValueError where they are not.
@@ -115,7 +115,7 @@ def judge(rule: Rule, turns: Sequence[Mapping[str, Any]], what: str = "") -> Fou
 
 
 def verdict(ratio: Spread) -> str:
-    """What a ratio with its interval says."""
+    """Judge by a ratio with its interval."""
     if ratio.low > 1 and ratio.median >= 1 + WORTH:
         return "holds"
     if ratio.high < 1 and ratio.median <= 1 - WORTH:
@@ -131,7 +131,7 @@ def of_record(rule: Rule, record: RankRecord) -> Found:
 
 
 def words(found: Found) -> str:
-    """What is found, as a person reads it."""
+    """Say what is found, as a person reads it."""
     factor = "" if found.ratio is None else f"{found.ratio.median:.2f} x"
     return VERDICTS[found.verdict].format(factor=factor, worth=f"{100 * WORTH:.0f} %", reason=found.reason)
 

@@ -26,7 +26,7 @@ _FACTS = (*WORK, *(one.name for one in SETTINGS if one.name in _OTHERS), "option
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """What is alike between two subjects and what is not. `score`: the share of known facts that agree, 0..1."""
+    """Facts that are alike between two subjects, and others. `score`: the share of known facts that agree, 0..1."""
 
     alike: dict[str, Any]
     unlike: dict[str, tuple[Any, Any]]
@@ -218,7 +218,7 @@ def _named(changes: NamedChanges | None) -> dict[str, Any] | None:
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """What `json.dumps` takes; fractions of ns as the nearest integer."""
+    """The comparison for `json.dumps`; fractions of ns as the nearest integer."""
     ledger = comparison.ledger
     found = {
         "schema": "ringscope.comparison/1",

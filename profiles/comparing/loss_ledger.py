@@ -48,7 +48,7 @@ class LossLedger:
 
 
 def losses(before: Measures, after: Measures, *, scale: Fraction = Fraction(1)) -> LossLedger:
-    """What a step of `after` takes more than one of `before` times `scale`, by class and cause.
+    """Losses of a step of `after` over one of `before` times `scale`, by class and cause.
 
     scale: 1, but with a batch that is held over all ranks the samples of a rank's step after, by those before.
 

@@ -1,4 +1,4 @@
-"""Which kernels, operators and layers got slower or faster, are new or gone: they add up to the ledger's change."""
+"""Name kernels, operators and layers that got slower or faster, are new or gone: they add up to the ledger's change."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Why N ranks are not N times one."""
+"""Explain why N ranks are not N times one."""

@@ -1,4 +1,4 @@
-"""Why N ranks are not N times one: for each model of a sweep the loss ledger from 1 to N, and the finding behind it.
+"""Explain why N ranks are not N times one: per model of a sweep the loss ledger from 1 to N, and the finding behind it.
 
 Beside the timed launches a run directory holds some more, in `explain/`, a sweep of its own: of each model one recorded
 launch on one rank and on the most (then the ledger is that of the recordings, with the idle time of the timed launches
@@ -50,13 +50,13 @@ class Pair:
 
     @property
     def scale(self) -> Fraction:
-        """What of one rank's step a step of many has to do: 1, but with strong scaling the share of a rank."""
+        """The share of one rank's step that a step of many has to do: 1; with strong scaling, the share of a rank."""
         return Fraction(self.many.per_rank_batch, self.one.per_rank_batch)
 
 
 @dataclass(slots=True)
 class Loss:
-    """What a step takes more for one cause, in ns; None where it could not be told, and `why`.
+    """Time that a step takes more for one cause, in ns; None where it could not be told, and `why`.
 
     low_ns, high_ns: the least and the most between launches; None where there is one launch of a kind, or a recording.
     """
@@ -114,7 +114,7 @@ def told(scaling: Scaling, timed: Sequence[Run], directory: Path) -> tuple[Scali
 
 
 def _resumed_by_name(scaling: Scaling, directory: Path) -> Scaling:
-    """What is to be run again names the directory: without it the newest sweep under `runs/` would be gone on with."""
+    """Name the directory in a command that resumes: without it the newest sweep under `runs/` would be resumed."""
 
     def named(text: str) -> str:
         alone = re.compile(rf"{_RESUME}(?! --out)")
@@ -128,7 +128,7 @@ def _resumed_by_name(scaling: Scaling, directory: Path) -> Scaling:
 
 
 def to_json(scaling: Scaling, found: Sequence[Explained]) -> dict[str, Any]:
-    """What `ringscope report --json` writes: the explanation leads."""
+    """The content of `ringscope report --json`: the explanation leads."""
     return {"schema": "ringscope.scaling/1", "explained": [one.to_json() for one in found], **scaling.to_json()}
 
 
@@ -169,7 +169,7 @@ def exchanging_nothing(cell: Cell) -> Cell | None:
 
 
 def explained(pair: Pair, timed: Sequence[Run], beside: Sequence[Run], directory: Path) -> Explained:
-    """What can be told of one model."""
+    """Explain one model, as far as its launches tell."""
     one, many = _launches(timed, pair.one), _launches(timed, pair.many)
     recorded = [next((run for run in beside if _is_recorded(run, cell)), None) for cell in (pair.one, pair.many)]
     if any(recorded):
@@ -212,7 +212,7 @@ def _is_noise(loss: Loss) -> bool:
 
 
 def _why_not(cell: Cell | None, beside: Sequence[Run]) -> str:
-    """Why there is no launch without the exchange."""
+    """The reason that there is no launch without the exchange."""
     if cell is None:
         return "only Horovod's exchange can be left out of a launch"
     failed = next((run.record for run in beside if run.record.cell == cell), None)

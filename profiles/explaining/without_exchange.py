@@ -1,4 +1,4 @@
-"""Where the time of a step goes that N ranks take more than one, told by launches alone: with the exchange of gradients
+"""Explain the time of a step that N ranks take more than one, by launches alone: with the exchange of gradients
 and without it.
 
 For machines without a GPU to record. Three kinds of launches of a cell are set against each other: on one rank, on N

@@ -213,7 +213,7 @@ def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) 
 
 
 def _work(cell: str) -> str:
-    """What a cell's id says of the work: the model, the ranks and the batch. How it is done may change."""
+    """The part of a cell's id that names the work: the model, the ranks and the batch. How it is done may change."""
     return "-".join(cell.split("-")[:3])
 
 

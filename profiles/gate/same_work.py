@@ -25,7 +25,7 @@ def kernels(gpu: GpuMeasures) -> dict[str, float]:
 
 
 def unlike(before: Mapping[str, float], before_per_step: int | None, gpu: GpuMeasures) -> str:
-    """What tells that the work is another one; "" where nothing does, or it is not known."""
+    """The sign that the work is another one; "" where nothing tells, or it is not known."""
     now, per_step = kernels(gpu), gpu.kernels.per_step
     if not before or not now or not before_per_step or not per_step:
         return ""

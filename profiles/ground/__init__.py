@@ -1,1 +1,1 @@
-"""What every room stands on: errors, numbers, time, files, threads and terminals. Knows nothing of recordings."""
+"""Ground of every room: errors, numbers, time, files, threads and terminals. Knows nothing of recordings."""

@@ -159,7 +159,7 @@ def total_in(a: Intervals, start: ArrayLike, end: ArrayLike) -> Int64s:
 
 
 def contains(a: Intervals, instant: ArrayLike) -> NDArray[np.bool_]:
-    """Whether each instant is in `a`."""
+    """Tell for each instant if it is in `a`."""
     at = np.asarray(instant, dtype=np.int64)
     if not len(a):
         return np.zeros(at.shape, np.bool_)

@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
 
 
 def _in_one_line(error: click.UsageError) -> Exception:
-    """What is wrong, without the usage around it; a call without a verb is answered with the help."""
+    """Say what is wrong, without the usage around it; a call without a verb is answered with the help."""
     called_without = getattr(click.exceptions, "NoArgsIsHelpError", ())  # from click 8.2 on
     if error.ctx is None or isinstance(error, called_without):
         return error

@@ -32,7 +32,7 @@ class Spread:
 
     @property
     def interval(self) -> str:
-        """What the interval is: `min..max` below 6 launches."""
+        """The interval's name: `min..max` below 6 launches."""
         return "min..max" if self.count < SIX else "order statistics"
 
 
@@ -49,7 +49,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Whether two samples differ, by how much, and whether this number of launches can show it."""
+    """The difference of two samples, and whether this number of launches can show it."""
 
     ratio: Ratio  # of the second's median to the first's
     p_value: float  # two-sided Mann-Whitney U
@@ -122,7 +122,7 @@ def ratio(of: Spread, to: Spread, *, scale: float = 1.0) -> Ratio:
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """How the second sample differs from the first; exact for small samples without ties (scipy's choice)."""
+    """Compare the second sample with the first; exact for small samples without ties (scipy's choice)."""
     from scipy import stats
 
     test = stats.mannwhitneyu(second, first, alternative="two-sided", method="auto")

@@ -1,4 +1,4 @@
-"""What a terminal is sent: characters that it has, and none that command it.
+"""Send a terminal only characters that it has, and none that command it.
 
 Names of ranges, kernels, GPUs and files are data, and may hold escape sequences or markup. Everything that is printed
 goes through `echo` or a `console` of this module.

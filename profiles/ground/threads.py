@@ -1,4 +1,4 @@
-"""What is done for each GPU by itself, on two threads: numpy lets go of Python's lock for most of it. And the cores."""
+"""Work for each GPU by itself, on two threads: numpy lets go of Python's lock for most of it. And the cores."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def alone() -> None:
 
 
 def at_once(most: int) -> int:
-    """How many threads there may be, of `most`."""
+    """The number of threads that there may be, of `most`."""
     return 1 if _alone else most
 
 
 def usable_cpus() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
@@ -47,12 +47,12 @@ def usable_cpus() -> int:
 
 
 def cores_of_ranks(ranks: int) -> int:
-    """How many cores so many ranks of this host may use together: a share each, or all of them the same."""
+    """The number of cores that `ranks` ranks of this host may use together: a share each, or all of them the same."""
     return min(ranks * usable_cpus(), len(os.sched_getaffinity(1)))
 
 
 def loaders_over_cores(workers: int, ranks: int, cores: int) -> tuple[str, str] | None:
-    """What is wrong with so many workers of each rank of a host, and what to do; None where the cores are enough."""
+    """Say what is wrong with the number of workers of each rank of a host, and what to do; None: cores are enough."""
     if workers <= 1 or workers * ranks <= cores:
         return None
     return (

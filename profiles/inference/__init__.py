@@ -1,1 +1,1 @@
-"""What inference costs: CPU against GPU, replicas against one model, and requests gathered into batches."""
+"""Measure what inference costs: CPU against GPU, replicas against one model, requests gathered into batches."""

@@ -21,7 +21,7 @@ RULES: Final = ("first", "taken", "windows")
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """How requests were served, in their order."""
+    """Requests as they were served, in their order."""
 
     done_ns: Times  # of each request
     sizes: Times  # of each batch
@@ -51,7 +51,7 @@ def simulate(
 
 
 def _leaves(arrivals_ns: Times, first: int, free: int, most: int, wait_ns: int, rule: str) -> int:
-    """When the batch that begins with request `first` leaves."""
+    """The time at which the batch that begins with request `first` leaves."""
     came = int(arrivals_ns[first])
     taken = max(free, came)
     if most == 1:

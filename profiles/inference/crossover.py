@@ -1,4 +1,4 @@
-"""Where the GPU becomes faster than the CPU, and why there: what a call costs before its first sample, and for each."""
+"""Find where the GPU becomes faster than the CPU, and why: what a call costs before its first sample, and for each."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _words(until: int | None, beyond: int | None, cpu: Sequence[Call], gpu: Sequ
 
 
 def _reasons(until: int | None, beyond: int | None, cpu: Sequence[Call], gpu: Sequence[Call]) -> list[str]:
-    """What the GPU's time is on the CPU's side of the crossover, and what each sample more costs on both."""
+    """Say what the GPU's time is on the CPU's side of the crossover, and what each sample more costs on both."""
     reasons = []
     at = until if until is not None else beyond
     ours = next(call for call in gpu if call.batch == at)

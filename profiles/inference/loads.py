@@ -1,4 +1,4 @@
-"""What a load found: latency from the planned arrivals, throughput, what was lost; and the best limits for a rate."""
+"""Results of a load: latency from the planned arrivals, throughput, what was lost; and the best limits for a rate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a server is told: batches of `most` requests, within `wait_ms`."""
+    """Limits that a server is told: batches of `most` requests, within `wait_ms`."""
 
     most: int
     wait_ms: float

@@ -1,4 +1,4 @@
-"""What a call on a GPU is made of, from a recording of some calls of its kind."""
+"""Split a call on a GPU into its parts, from a recording of some calls of its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `ringscope infer` writes: `inference.json` (docs/reference/files.md)."""
+"""Records that `ringscope infer` writes: `inference.json` (docs/reference/files.md)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Crossover:
-    """Where a model's batches become faster on the GPU than on the CPU."""
+    """The point from which a model's batches are faster on the GPU than on the CPU."""
 
     model: str
     cpu_until: int | None  # the largest batch measured below the crossover; None: the GPU is faster from the first on

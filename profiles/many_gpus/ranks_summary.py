@@ -81,7 +81,7 @@ class CountedDoubt:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What `ringscope timeline --json-summary` writes (docs/reference/json.md)."""
+    """The content of `ringscope timeline --json-summary` (docs/reference/json.md)."""
 
     titles: list[str]  # of each GPU; indices of GPUs are places in it
     ranks: list[int | None]
@@ -210,7 +210,7 @@ def _outliers(
 
 
 def _largest_first(differences: Sequence[Difference]) -> list[Difference]:
-    """What it has more of than the others, then what it has less of: a slow rank waits less since the others wait."""
+    """Owners that it has more of than the others, then fewer: a slow rank waits less since the others wait."""
     return sorted(differences, key=lambda one: (one.difference_ns < 0, -abs(one.difference_ns)))
 
 

@@ -1,1 +1,1 @@
-"""What a recording holds (`timeline`), what is measured of it (`measures`, `analysed`), and names in recordings."""
+"""Hold a recording (`timeline`), what is measured of it (`measures`, `analysed`), and names in recordings."""

@@ -1,4 +1,4 @@
-"""What `analyse` gives beside the measures: who owned each nanosecond of a GPU, its steps, and all that ran on it.
+"""Results of `analyse` beside the measures: who owned each nanosecond of a GPU, its steps, and all that ran on it.
 
 Arrays are in the order of start, in ns on the clock of the GPU's first recording.
 """
@@ -65,7 +65,7 @@ class HostThread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostRanges:
-    """What the threads of a GPU's processes were in, in order of start: arrays of n, on the clock as GpuOperations."""
+    """Ranges of the threads of a GPU's processes, in order of start: arrays of n, on the clock as GpuOperations."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
@@ -78,7 +78,7 @@ class HostRanges:
 
 @dataclass(frozen=True, slots=True)
 class GpuAnalysis:
-    """What pictures need beyond the numbers: who owned each nanosecond, the measured steps, and every operation."""
+    """Data for pictures beyond the numbers: who owned each nanosecond, the measured steps, and every operation."""
 
     gpu: int  # index into Measures.gpus
     ownership: Ownership

@@ -25,13 +25,13 @@ _BEGIN, _END = r"^(?:cu|cuda|hip)StreamBeginCapture", r"^(?:cu|cuda|hip)StreamEn
 
 
 def named(table: pd.DataFrame, pattern: str) -> NDArray[np.bool_]:
-    """Which rows' names fit the pattern."""
+    """Rows whose names fit the pattern."""
     names = table["name"].cat
     return rows_of(names.codes.to_numpy(), fitting(names.categories, pattern))
 
 
 def captured(api: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which calls a thread made while it captured a stream into a graph."""
+    """Calls that a thread made while it captured a stream into a graph."""
     change = named(api, _BEGIN).astype(np.int64) - named(api, _END)
     found = np.zeros(len(api), bool)
     if not change.any():

@@ -1,4 +1,4 @@
-"""What is measured of recordings: the dataclasses behind `ringscope timeline --json` (docs/reference/measures.md).
+"""Measures of recordings: the dataclasses behind `ringscope timeline --json` (docs/reference/measures.md).
 
 Field names are the JSON keys. Integers are ns relative to the recording's origin; shares are 0..1; None is unknown,
 never 0. `to_json` and `from_json` are exact inverses.
@@ -22,7 +22,7 @@ OWNERS = CLASSES + tuple(f"idle_{cause}" for cause in CAUSES)
 
 
 def gpu_title(rank: int | None, device: int) -> str:
-    """What every text and picture calls a GPU: by its rank where that is known, and its number in its recording."""
+    """A GPU's name in every text and picture: by its rank where that is known, and its number in its recording."""
     return f"GPU {device}" if rank is None else f"rank {rank}, GPU {device}"
 
 
@@ -614,7 +614,7 @@ class Measures:
 
     @property
     def titles(self) -> list[str]:
-        """What each GPU is called."""
+        """The name of each GPU."""
         return gpu_titles((gpu.rank, gpu.device) for gpu in self.gpus)
 
     @property

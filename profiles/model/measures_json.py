@@ -18,7 +18,7 @@ _AS_TEXT = ("origin_ns", "origin_utc_ns")
 
 
 def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
-    """What `json.dumps` takes. Without `per_step` the rows of the steps are left out; then it is no inverse."""
+    """The measures for `json.dumps`. Without `per_step` the rows of the steps are left out; then it is no inverse."""
     if not per_step:  # rows are most of what there is
         gpus = [replace(gpu, steps=replace(gpu.steps, rows=[])) for gpu in measures.gpus]
         measures = replace(measures, gpus=gpus)

@@ -1,4 +1,4 @@
-"""Which of some names fit a pattern. Recordings of a run's ranks hold the same names: each is looked at once.
+"""Find names that fit a pattern. Recordings of a run's ranks hold the same names: each is looked at once.
 
 Letters, digits and words in patterns are those of ASCII. A pattern must be one that takes a time linear in a name's
 length, as a recording may hold any name: where `\\w*` or `.*` stand on both sides of a word, a look-ahead or a bound

@@ -38,7 +38,7 @@ def layer(operator: str) -> str | None:
 
 
 def _bare(part: str) -> str:
-    """What a transformation of JAX's is of: `Net` of `transpose(jvp(Net))`."""
+    """The name that a transformation of JAX's is of: `Net` of `transpose(jvp(Net))`."""
     opened = _CALLS.match(part)
     depth = min(opened[0].count("("), len(part) - len(part.rstrip(")"))) if opened else 0
     return part.split("(", depth)[-1].removesuffix(")" * depth)

@@ -43,7 +43,7 @@ OUTSIDE: Final = "lie outside of the session"
 
 @dataclass(slots=True)
 class LeftOut:
-    """How many rows by (reason, table); of operations their table, place and launch call: when they ran is not known,
+    """Counts of rows by (reason, table); of operations their table, place and launch call: when they ran is not known,
     yet where and after what they did is."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -76,7 +76,7 @@ def possible(tables: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame
 
 
 def first_start(tables: Mapping[str, pd.DataFrame], names: tuple[str, ...]) -> int:
-    """When the first row of these tables starts; 0 where they have none."""
+    """The start of the first row of these tables; 0 where they have none."""
     return min(
         (int(tables[name]["start_ns"].min()) for name in names if name in tables and len(tables[name])), default=0
     )
@@ -109,7 +109,7 @@ def _reach(tables: Mapping[str, pd.DataFrame], names: list[str]) -> int:
 
 
 def _outside(tables: Mapping[str, pd.DataFrame], names: list[str]) -> dict[str, Bools]:
-    """Which rows of each table lie in no part of the session.
+    """Rows of each table that lie in no part of the session.
 
     Ranges of the host may reach into it from before, or over all of it; operations begin and end in it.
     """

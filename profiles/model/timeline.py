@@ -152,7 +152,7 @@ UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What makes a number less than certain: a code, a sentence, the next action, and where (JSON pointers)."""
+    """A reason that makes a number less certain: a code, a sentence, the next action, and where (JSON pointers)."""
 
     code: str
     text: str
@@ -162,7 +162,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Where a timeline came from."""
+    """The origin of a timeline."""
 
     path: str
     # nsys-sqlite, nvprof-sqlite, nvprof-csv, nsys-stats-csv, xplane, kineto, rocprof, rocprofv3, rocpd, horovod

@@ -1,4 +1,4 @@
-"""What XLA calls the instructions of its programs, and the kernels that it compiles for them."""
+"""Names that XLA gives to the instructions of its programs, and to the kernels that it compiles for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME: Final = re.compile(r"[\w.-]+")
 
 
 def of_kernel(instruction: str) -> str:
-    """What the kernel of an instruction is called."""
+    """The name of an instruction's kernel."""
     return _IN_KERNELS.sub("_", instruction)
 
 

@@ -59,7 +59,7 @@ class Expected:
 
 
 def predict(points: Sequence[Point], gpus: Sequence[int], constants: Constants = CONSTANTS) -> list[Expected]:
-    """What each of these counts of GPUs would do. Raises RingscopeError for fewer than two sizes, or bad ones."""
+    """Predict each of these counts of GPUs. Raises RingscopeError for fewer than two sizes, or bad ones."""
     measured = _sorted(points)
     first, largest = measured[0], measured[-1]
     loss = _loss_per_growth(measured, constants)

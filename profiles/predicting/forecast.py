@@ -1,4 +1,4 @@
-"""What more GPUs would do, from throughput that was measured: a sweep's, or given (docs/reference/measures.md)."""
+"""Forecast more GPUs from throughput that was measured: a sweep's, or given (docs/reference/measures.md)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the largest count across hosts would do if gradients were exchanged otherwise."""
+    """A forecast for the largest count across hosts, if gradients were exchanged otherwise."""
 
     change: str
     row: Row

@@ -1,4 +1,4 @@
-"""What the all-reduce between hosts adds to a step (docs/reference/measures.md, "Prediction across hosts").
+"""Price the all-reduce between hosts that a step gets (docs/reference/measures.md, "Prediction across hosts").
 
 A hierarchical all-reduce: gradients are summed inside each host first, so what crosses the network is S bytes, over
 all links of a host at once. Between H hosts the cheaper of the two algorithms that NCCL chooses from (costs by
@@ -102,7 +102,7 @@ class Added:
 def added(
     hosts: int, step_bytes: int, net: Network, compute_ns: float, *, overlap: float | None = None, pieces: int = 1
 ) -> Added:
-    """What the network adds to a step of `compute_ns`. `overlap`: the share of the all-reduce that a recording shows
+    """Time that the network adds to a step of `compute_ns`. `overlap`: share of the all-reduce that a recording shows
     hidden under compute, None where there is none."""
     takes_ns = between_hosts_ns(hosts, step_bytes, net, pieces)
     hideable_ns = min(takes_ns, BACKWARD_SHARE * compute_ns)

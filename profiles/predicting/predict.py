@@ -1,4 +1,4 @@
-"""How long a step will take on more ranks, from recordings on 1 and on 2 (docs/reference/measures.md, "Prediction").
+"""Predict a step on more ranks, from recordings on 1 and on 2 (docs/reference/measures.md, "Prediction").
 
     T(N) = T(1) + other + u(N) + s + w(N)
 
@@ -56,7 +56,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What 2 ranks tell, in ns per step averaged over both."""
+    """Numbers of 2 ranks, in ns per step averaged over both."""
 
     overlap: str  # replayed, or share: as much is hidden of the all-reduces as on 2 ranks
     unhidden_ns: int  # of the transfers
@@ -132,7 +132,7 @@ def check_alike(one: Subject, two: Subject) -> None:
 
 
 def measured(measures: Measures) -> Measured:
-    """What a step took on as many ranks as were recorded. Raises RingscopeError where there are no steps."""
+    """Time of a step on as many ranks as were recorded. Raises RingscopeError where there are no steps."""
     return Measured(len(measures.gpus), round(_means(measures).step))
 
 
@@ -174,7 +174,7 @@ def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> tuple[list[Pr
 
 
 def _varying(two: Measures, waiting: float) -> float:
-    """How much of the waiting on 2 ranks is there because their steps vary: the expected larger of two normal numbers
+    """Waiting on 2 ranks that is there because their steps vary: the expected larger of two normal numbers
     of the measured deviation, and no more than all of it. All of it where the deviation is not known."""
     deviations = [gpu.collectives.varies_ns for gpu in two.gpus]
     known = [one for one in deviations if one is not None]

@@ -147,7 +147,7 @@ def _each_once(files: Sequence[File]) -> list[File]:
 
 
 def read_file(file: File, *, max_bytes: int | None = None, cache: bool = True) -> Timeline | None:
-    """What is in the file; None where it was found in a directory and no reader knows its content.
+    """Read the file; None where it was found in a directory and no reader knows its content.
 
     Raises UnreadableRecording.
     """

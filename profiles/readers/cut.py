@@ -228,7 +228,7 @@ class _Cut:
         return int(before), int(after)
 
     def _condition(self, connection: sqlite3.Connection, table: str) -> str:
-        """Which rows stay, as SQL."""
+        """The condition for rows that stay, as SQL."""
         columns = set(self._database.tables[table])
         if table == self._strings[0]:
             return self._named(connection) if self._wanted else "TRUE"
@@ -277,7 +277,7 @@ class _Cut:
         return {name: value for name, value in (("low", self._low), ("high", self._high)) if f":{name}" in sql}
 
     def _named_as(self, pattern: str) -> str:
-        """Which of nsys's marks have such a name, as SQL."""
+        """The condition for nsys's marks with such a name, as SQL."""
         named = f"text {pattern}"
         if self._database.has(nsys_marks.NVTX, "textId"):
             named += f" OR textId IN (SELECT id FROM source.StringIds WHERE value {pattern})"

@@ -151,7 +151,7 @@ class _Module:
         return max(told, key=told.__getitem__) if told else ""
 
     def text(self, instructions: list[Any]) -> str:
-        """What these compute together; "" where they multiply nothing, or it is not known what."""
+        """The work that these compute together; "" where they multiply nothing, or it is not known what."""
         products: list[dict[str, Any]] = []
         moved = 0
         for one in instructions:
@@ -176,7 +176,7 @@ class _Module:
         return _is_product(target) or not target.startswith("__cu")
 
     def _results(self, one: Any) -> list[Any]:
-        """What an instruction writes; a library's call writes into its room for work, too, which is not counted."""
+        """Results of an instruction; a library's call writes into its room for work, too, which is not counted."""
         shapes = list(one.shape.tuple_shapes) or [one.shape]
         return shapes[:1] if one.opcode == "custom-call" else shapes
 
@@ -256,7 +256,7 @@ def _rounds(precision: Any) -> bool:
 
 
 def _bytes(shape: Any) -> int | None:
-    """What a value takes; 0 for a tuple, whose parts are written elsewhere; None for an unknown type."""
+    """Bytes of a value; 0 for a tuple, whose parts are written elsewhere; None for an unknown type."""
     if shape.tuple_shapes:
         return 0
     kind = _TYPES.get(shape.element_type)

@@ -85,7 +85,7 @@ def is_packed(path: Path) -> bool:
 
 @contextmanager
 def content(path: Path) -> Iterator[BinaryIO]:
-    """What is in the file, unfolded where it is compressed, bit by bit. Raises UnreadableRecording."""
+    """The file's content, unfolded where it is compressed, bit by bit. Raises UnreadableRecording."""
     check(path)
     with _streams(path) as (_, stream):
         yield stream
@@ -109,7 +109,7 @@ def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
 
 
 def whole(path: Path, mark: bytes) -> bytes:
-    """What is in a file of text whose format has many of `mark`.
+    """The content of a file of text whose format has many of `mark`.
 
     Raises UnreadableRecording where MAX_BLANK bytes hold none: they are holes, blanks, or one endless name or line.
     """
@@ -229,7 +229,7 @@ def _short(name: str) -> str:
 
 
 def _members() -> type[tarfile.TarInfo]:
-    """What tarfile makes of the headers of one archive.
+    """Members that tarfile finds in the headers of one archive.
 
     Python before 3.11.10 looks through a header of its own for words with a pattern that takes the square of its
     length; names of files take some hundred bytes.

@@ -91,7 +91,7 @@ def schema(database: Database, table: str) -> str:
 
 
 def columns(database: Database, table: str) -> str:
-    """What stays of each column, as a list in SQL."""
+    """The part of each column that stays, as a list in SQL."""
     found = database.query(f"PRAGMA table_info({quoted(table)})")
     return ", ".join(
         _column(plain(table), str(name), str(kind), bool(required)) for _, name, kind, required, *_ in found

@@ -18,7 +18,7 @@ class Programs:
         self._read: dict[str, hlo.Program | None] = {}
 
     def work(self, row: Row) -> str:
-        """What a kernel was launched to compute, as readers.hlo writes it; "" where it is not known."""
+        """The work that a kernel was launched to compute, as readers.hlo writes it; "" where it is not known."""
         program, instruction = self._of(row), row.stats.get("hlo_op")
         return program.of_kernel(instruction, row.name) if program and isinstance(instruction, str) else ""
 
@@ -39,7 +39,7 @@ class Programs:
         return self._read[name]
 
     def differentiate(self) -> bool | None:
-        """Whether any program that ran holds a derivative; None where nothing tells."""
+        """True if any program that ran holds a derivative; None where nothing tells."""
         told = {program.differentiates for program in self._read.values() if program}
         if True in told:
             return True

@@ -149,7 +149,7 @@ def _frame(found: _Samples, pid: int, offset_ns: int, columns: Columns) -> pd.Da
 
 
 def _offset(timeline: Timeline, found: _Samples) -> tuple[int | None, str]:
-    """What is added to the samples' times, None where nothing tells; and what is to be doubted, "" for nothing."""
+    """The time that is added to the samples', None where nothing tells; and what is to be doubted, "" for nothing."""
     names = timeline.marks["name"].cat
     rows = np.flatnonzero(rows_of(names.codes.to_numpy(), wholly(names.categories, marks.CLOCK)))
     clocks = timeline.marks["name"].iloc[rows].astype(str).tolist()

@@ -222,7 +222,7 @@ def _operations(table: str, rows: list[planes.Row], programs: Programs) -> pd.Da
 
 
 def _operator(row: planes.Row, programs: Programs) -> str:
-    """What a kernel belongs to: the framework's path, which the program may tell where the kernel does not, else the
+    """The operator of a kernel: the framework's path, which the program may tell where the kernel does not, else the
     instruction of the compiler; "" where nothing is said.
 
     A CUDA graph that the compiler made has many instructions in it: kernels that it compiled are called as these are.

@@ -1,1 +1,1 @@
-"""What a training run is: its cell, the strategies, and the records that its ranks write."""
+"""Describe a training run: its cell, the strategies, and the records that its ranks write."""

@@ -275,17 +275,17 @@ class Cell:
 
     @property
     def spread(self) -> strategies.Strategy:
-        """What its strategy is."""
+        """The cell's strategy."""
         return strategies.of(self.strategy)
 
     @property
     def processes(self) -> int:
-        """How many processes train: one per rank, unless the strategy gives a process several GPUs."""
+        """The number of processes that train: one per rank, unless the strategy gives a process several GPUs."""
         return max(1, self.ranks // self.gpus_per_process)
 
     @property
     def gpus_per_process(self) -> int:
-        """How many of the ranks' GPUs a process holds."""
+        """The number of the ranks' GPUs that a process holds."""
         if self.spread.one_process:
             return self.ranks
         return self.stages if self.spread.splits else 1

@@ -1,4 +1,4 @@
-"""What a run writes and everybody reads: a rank's steps, a launch's record, a sweep: JSON (docs/reference/files.md)."""
+"""Records of a run, which all read: a rank's steps, a launch's record, a sweep: JSON (docs/reference/files.md)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Which operation belongs to which training step, from the most trusted source that a recording has."""
+"""Find which operation belongs to which training step, from the most trusted source that a recording has."""

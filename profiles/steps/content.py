@@ -1,4 +1,4 @@
-"""What tells a training step from a layer, an iteration of a solver or any other work that repeats.
+"""Tell a training step from a layer, an iteration of a solver or any other work that repeats.
 
 Layers repeat as steps do. A step updates the weights, takes a batch, or goes forward and backward once; a layer does
 none of these a fixed number of times.

@@ -77,7 +77,7 @@ def kernel_sequence(gpu: Gpu) -> KernelSequence:
 
 
 def agreement(name: NDArray[np.int32], edges: Int64s) -> Flags:
-    """Which cycles [edges[i], edges[i + 1]) hold the multiset of names that is usual among them: bool[cycles].
+    """Cycles [edges[i], edges[i + 1]) that hold the multiset of names that is usual among them: bool[cycles].
 
     Usual is the element-wise median of the cycles whose size is within 4 % of the median size.
     """
@@ -95,7 +95,7 @@ def agreement(name: NDArray[np.int32], edges: Int64s) -> Flags:
 
 
 def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
-    """Which cycles share at least `AGREE` of their kernels, or of the usual ones where those are more, with `usual`.
+    """Cycles that share at least `AGREE` of their kernels, or of the usual ones where those are more, with `usual`.
 
     dense: names as indices into `usual`, how often each is in a usual cycle.
     """
@@ -132,7 +132,7 @@ def trains(name: NDArray[np.int32], edges: Int64s) -> Flags:
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Where the steps begin: ascending places in the sequence. quiet: after a pause of the GPU, the batch gap."""
+    """Beginnings of the steps: ascending places in the sequence. quiet: after a pause of the GPU, the batch gap."""
 
     place: Int64s
     quiet: bool

@@ -1,4 +1,4 @@
-"""Where the steps of a training lie in a recording (docs/reference/measures.md, "Steps")."""
+"""Find where the steps of a training lie in a recording (docs/reference/measures.md, "Steps")."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max - 1
 
 @dataclass(slots=True)
 class _Refused:
-    """Why sources have no steps, and what repeats all the same."""
+    """Reasons that sources have no steps, and what repeats all the same."""
 
     reasons: list[str] = field(default_factory=list)
     repeats: Repeats | None = None

@@ -40,6 +40,6 @@ def pauses(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> 
 
 
 def covered(found: Sequence[Pause]) -> Intervals:
-    """When any of them lasted."""
+    """Time in which any of them lasted."""
     times = np.array([(one.start_ns, one.end_ns) for one in found], np.int64).reshape(-1, 2)
     return intervals.union(times[:, 0], times[:, 1])

@@ -53,7 +53,7 @@ class Period:
 
     @property
     def refused(self) -> str | None:
-        """Why this is no period; None: it is one."""
+        """The reason that this is no period; None: it is one."""
         if self.two_levels:
             return "the kernels repeat on two levels, and the larger one fewer than 5 times"
         if self.explained < LEAST_EXPLAINED:

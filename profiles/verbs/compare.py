@@ -14,7 +14,7 @@ from .options import Output, Verb, refuse_ignored, write_json
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says; None is not given."""
+    """Options of the command line; None is not given."""
 
     before: Path
     after: Path

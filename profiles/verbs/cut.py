@@ -15,7 +15,7 @@ from .options import refuse_ignored
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says."""
+    """Options of the command line."""
 
     path: Path
     output: Path

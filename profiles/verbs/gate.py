@@ -16,7 +16,7 @@ from .options import Output, Verb, refuse_ignored
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says."""
+    """Options of the command line."""
 
     paths: tuple[Path, ...]
     at_most: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What several verbs share: options that would be ignored are refused, JSON goes to a file or to the terminal, and
+"""Share among verbs: options that would be ignored are refused, JSON goes to a file or to the terminal, and
 nothing is written over what a command was given to read."""
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _OF_HOSTS = ("gpus_per_host", "step_bytes", "overlap")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says; None and () are not given."""
+    """Options of the command line; None and () are not given."""
 
     paths: tuple[Path, ...]
     ranks: str | None

@@ -13,7 +13,7 @@ from .options import Output, Verb, write_json
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says; None is not given."""
+    """Options of the command line; None is not given."""
 
     directory: Path | None
     as_json: Path | None

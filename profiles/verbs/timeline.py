@@ -44,7 +44,7 @@ timeline puts these together to what all recordings together would tell.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says."""
+    """Options of the command line."""
 
     paths: tuple[str, ...]
     json_to: Path | None
@@ -85,7 +85,7 @@ class Options:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How recordings are read."""
+        """The way in which recordings are read."""
         return {"max_bytes": self.max_size, "cache": not self.no_cache}
 
 
@@ -171,7 +171,7 @@ def command(context: click.Context, /, **options: Any) -> None:
 
 
 def _rules(given: Options) -> list[Rule]:
-    """What would have no effect."""
+    """Rules for options that would have no effect."""
     shown = (
         "json_to",
         "json_summary",
@@ -226,7 +226,7 @@ def _numbers(text: str | None) -> tuple[int, ...]:
 
 
 def _cut(given: Options) -> None:
-    """What the verb `cut` does, as it was called before."""
+    """Cut, as the verb `cut` does, which was called so before."""
     if len(given.paths) != 1:
         raise RingscopeError(f"{_CUTTING} takes one recording; cut each by itself")
     if given.output is None:
@@ -245,7 +245,7 @@ def _cut(given: Options) -> None:
 
 
 def _info(given: Options) -> None:
-    """What is in the recordings, unmeasured."""
+    """Describe the recordings, unmeasured."""
     from ..readers import read_all
     from ..views.terminal import info as recordings
     from ..views.terminal import recording as terminal

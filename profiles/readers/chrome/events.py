@@ -34,7 +34,7 @@ _STANDS_AFTER: Final = b"[:, \t\r\n"
 
 
 class Args(msgspec.Struct, gc=False):
-    """What is read of an event's arguments."""
+    """The arguments of an event that are read."""
 
     name: Any = None
     device: Any = None

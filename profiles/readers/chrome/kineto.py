@@ -158,7 +158,7 @@ class _Found:
 
 
 def _table(category: str, name: Any) -> str | None:
-    """Where an event belongs, None: nowhere."""
+    """The table that an event belongs to, None: none."""
     table = _TABLES.get(category.lower())
     if table not in (None, "operators") or category == _ON_GPU or not isinstance(name, str):
         return table

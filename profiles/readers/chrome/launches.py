@@ -1,4 +1,4 @@
-"""What the calls of a PyTorch trace tell of the operations that they launched; frames are by table."""
+"""Take from the calls of a PyTorch trace what they tell of the operations that they launched; frames are by table."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def give_process(frames: dict[str, pd.DataFrame]) -> bool:
 
 
 def _by_device(frame: pd.DataFrame, uncertain: np.ndarray) -> None:
-    """Where a process's operation is missing, the other's is of the process that has all others of its device."""
+    """Fill in a process: if an operation's is missing, it is the one that has all others of its device."""
     of_device = frame[~uncertain].groupby("device")["pid"]
     owner = of_device.first()[of_device.nunique() == 1]
     told = frame["device"].map(owner)

@@ -1,4 +1,4 @@
-"""What the operators of a PyTorch trace say of themselves."""
+"""Read what the operators of a PyTorch trace say of themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a trace of PyTorch's holds no work of a GPU that can be measured: what it is, and what to record in its place."""
+"""Say why a trace of PyTorch's holds no work of a GPU that can be measured, and what to record in its place."""
 
 from __future__ import annotations
 

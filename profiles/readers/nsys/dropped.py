@@ -1,4 +1,4 @@
-"""Whether nsys lost events, as it says it may have.
+"""Find whether nsys lost events, as it says it may have.
 
 A session that is stopped while the program runs on, as every capture range is, ends with the words that not all events
 *might* have been collected: what a thread had last, lay in buffers. That is looked into: a launch call whose operation

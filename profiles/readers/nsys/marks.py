@@ -24,7 +24,7 @@ DOMAIN: Final = 75
 
 
 def columns(database: Database, host: dict[str, Column]) -> dict[str, Column]:
-    """What to read of the table of ranges, beside what every table of the host has; `host` is empty without one."""
+    """Columns to read of the table of ranges, beside those of every table of the host; `host` is empty without one."""
     found = dict(host)
     if found:
         database.require(NVTX, "eventType", "text")

@@ -1,4 +1,4 @@
-"""How many bytes collectives were asked to move, as far as the NVTX ranges of an nsys export say.
+"""Read the bytes that collectives were asked to move, as far as the NVTX ranges of an nsys export say.
 
 Horovod gives each range of its domain the bytes of the tensor, or of the group of them, as its integer payload
 (horovod/common/operations.cc). NCCL attaches a binary payload with the size of the message, which is
@@ -69,7 +69,7 @@ def _among(names: pd.Categorical, prefix: str) -> NDArray[np.bool_]:
 
 
 def _values(database: Database, row: NDArray[np.int64], domain: NDArray[np.int64], where: Places) -> NDArray[np.int64]:
-    """What stands at these places in the payloads of each of these events; -1: it does not say."""
+    """Values at these places in the payloads of each of these events; -1: it does not say."""
     moved = np.full(len(row), -1, np.int64)
     if not where:
         return moved
@@ -86,7 +86,7 @@ def _values(database: Database, row: NDArray[np.int64], domain: NDArray[np.int64
 
 
 def places(database: Database, name: str = SIZE) -> Places:
-    """Where in the payloads of a domain and schema an entry stands, the size of the message unless another is named."""
+    """Places of an entry in the payloads of a domain and schema, the size of the message unless another is named."""
     if not database.has(_ENTRIES, "domainId", "schemaId", "name", "type", "offset"):
         return {}
     entries = database.stored(_ENTRIES)

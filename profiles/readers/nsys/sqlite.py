@@ -232,7 +232,7 @@ def _add_operations(gathered: Gathered, found: dict[str, Columns], strings: Stri
 
 
 def _nodes(columns: Columns, count: int) -> NDArray[np.int64]:
-    """Which node of a graph each was: few recordings have any, the others pay no memory for it."""
+    """The node of a graph that each was: few recordings have any, the others pay no memory for it."""
     nodes = columns.get("graph_node")
     return nodes if nodes is not None and nodes.any() else constant(0, count)
 

@@ -1,4 +1,4 @@
-"""What `nvprof --print-gpu-trace` and `--print-api-trace` print, with --csv or as text, into a log or on the screen.
+"""Read what `nvprof --print-gpu-trace` and `--print-api-trace` print, with --csv or as text, from a log or the screen.
 
 A log can hold several tables (one a process, or one a mode), each under a header of its own, with the program's output
 and nvprof's warnings before, after and between the rows. Times are relative to the start of the profiler's session;
@@ -109,7 +109,7 @@ def _units(header: tuple[str, ...], data: bytes, at: int, path: Path) -> tuple[t
 
 
 def _other_table(data: bytes) -> tuple[str, str] | None:
-    """What else nvprof prints: (what it is, why it is no recording)."""
+    """Other tables that nvprof prints: (what it is, why it is no recording)."""
     if re.search(rb'(?m)^"?Type"?,"?Time\(%\)|^"?Time\(%\)"?,"?Time"?,|^ *(Type +)?Time\(%\) +Time +Calls ', data):
         return "a summary of nvprof's", "totals by name tell nothing of when anything ran"
     if re.search(

@@ -1,4 +1,4 @@
-"""What `nvprof -o` writes (.nvvp, .prof, .sql, any name), versions 8 to 22.
+"""Read what `nvprof -o` writes (.nvvp, .prof, .sql, any name), versions 8 to 22.
 
 Every table is always there, mostly empty, and their columns grew with the version. One file is one process. Times are
 ns since the Unix epoch, beyond what a float can hold, so the first GPU operation is made the origin, in integers.

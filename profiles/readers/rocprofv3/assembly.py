@@ -1,4 +1,4 @@
-"""What rocprofv3 wrote, in whichever format, as a timeline."""
+"""Assemble what rocprofv3 wrote, in whichever format, into a timeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS: Final = {"HOST_TO_DEVICE": "h2d", "DEVICE_TO_HOST": "d2h", "DEVICE_TO_DE
 
 
 class Told(Protocol):
-    """What is told of one process. `damaged`: records that are none."""
+    """Records of one process. `damaged`: records that are none."""
 
     host: str | None
     agents: dict[Any, Agent]
@@ -43,7 +43,7 @@ def number_of(agent: Agent | None) -> int:
 
 
 def copy_of(way: str, size: int, source: int, target: int) -> dict[str, Any]:
-    """What a copy is, of its name and the numbers of its ends; that of the GPU it is told of under `device`."""
+    """The kind of a copy, of its name and the numbers of its ends; that of the GPU it is told of under `device`."""
     kind = next((kind for name, kind in _KINDS.items() if way.endswith(name)), "other")
     if kind == "d2d" and -1 != source != target != -1:
         kind = "p2p"

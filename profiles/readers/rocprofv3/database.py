@@ -78,7 +78,7 @@ def read(path: Path) -> Timeline:
 
 
 class _Told:
-    """What the tables of one process say."""
+    """Tables of one process."""
 
     damaged = 0
 

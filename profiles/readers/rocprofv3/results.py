@@ -32,7 +32,7 @@ def read(path: Path) -> Timeline:
 
 
 class _Told:
-    """What one process's part of the file says, and what its numbers mean."""
+    """One process's part of the file, and what its numbers mean."""
 
     def __init__(self, process: Process) -> None:
         host = process.metadata.node.hostname

@@ -1,4 +1,4 @@
-"""What nsys and nvprof have in common: both write down CUPTI's activity records.
+"""Read what nsys and nvprof have in common: both write down CUPTI's activity records.
 
 Numbers are those of cupti_activity.h (CUPTI 12.9): CUpti_ActivityMemcpyKind, CUpti_ActivityMemoryKind,
 CUpti_ActivitySynchronizationType. nsys adds copy kinds 11 to 13 (unified memory) and numbers memory kinds from 0.

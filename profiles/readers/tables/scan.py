@@ -49,7 +49,7 @@ class Column:
 
 @dataclass(slots=True)
 class Rows:
-    """What was read of a table: columns by the key they were asked under; rows left out because they held no ints."""
+    """Rows of a table: columns by the key they were asked under; rows left out because they held no ints."""
 
     columns: dict[str, Array]
     left_out: int = 0
@@ -93,7 +93,7 @@ def _rowids(database: Database, table: str) -> tuple[int, int] | tuple[None, Non
 def _pieces(
     database: Database, file: Pages, table: str, wanted: Mapping[str, Column]
 ) -> tuple[Array | None, list[_Plain]]:
-    """Where the pieces of a table begin, and the last of them ends, by rowid; and where each lies in the pages, if it
+    """Rowids at which the pieces of a table begin, and the last of them ends; and where each lies in the pages, if it
     is plain. None: nobody knows how many rows there are."""
     low, high = _rowids(database, table)
     if low is None or high is None:
