@@ -11,14 +11,21 @@ import ctypes
 import hashlib
 import json
 import os
+import re
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 from profiles.ground.files import user_cache
 
+from . import seams
+
 VARIABLE = "RINGSCOPE_XLA_CACHE"
 FLAG = "--tf_xla_persistent_cache_directory"
+# What else says which kernels may be taken. Neither TensorFlow nor XLA looks at it when it finds a program or a choice.
+ERRATA = "CUDNN_ERRATA_JSON_FILE"  # cuDNN's engines that are not to be taken
+ASKED = ("TF_ENABLE_WINOGRAD_NONFUSED", "TF_FP16_CONV_USE_FP32_COMPUTE", "TF_USE_DEFAULT_CONV_ALGO")
+DETERMINISTIC = "-deterministic"
 
 
 def turn_on() -> Path | None:
@@ -31,7 +38,8 @@ def turn_on() -> Path | None:
     cache = user_cache()
     if not wanted and cache is None:
         return None
-    directory = (Path(wanted) if wanted or cache is None else cache / "xla") / _key(gpu)
+    name = _key(gpu) + (DETERMINISTIC if _is_deterministic() else "")
+    directory = (Path(wanted) if wanted or cache is None else cache / "xla") / name
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError:  # a home that cannot be written to: compile each time
@@ -45,16 +53,42 @@ def is_on() -> bool:
     return FLAG in os.environ.get("TF_XLA_FLAGS", "")
 
 
+def may_lack_determinism() -> bool:
+    """Whether TensorFlow was told to be deterministic after `turn_on` had named the folder of programs that need not
+    be: TensorFlow finds them by what they compute, and XLA its choices by the operation, and both take them."""
+    named = re.search(rf"{FLAG}=\S*/[0-9a-f]{{16}}(?!\S)", os.environ.get("TF_XLA_FLAGS", ""))
+    return named is not None and _is_deterministic()
+
+
+def _is_deterministic() -> bool:
+    if not seams.has("programs of deterministic trainings kept apart"):
+        return False
+    from tensorflow.python.framework.config import is_op_determinism_enabled
+
+    return bool(is_op_determinism_enabled())
+
+
 def has_gpu() -> bool:
     """True if the driver shows one; it starts no device."""
     return bool(_gpu())
 
 
 def _key(gpu: dict[str, str | int]) -> str:
-    """What a compiled program holds for: this GPU, driver, libraries and compiler options."""
+    """What a compiled program holds for: GPU, driver, libraries, compiler options, and kernels that may be taken."""
     packages = ("tensorflow", "nvidia-cudnn-cu12", "nvidia-cublas-cu12")
     facts = gpu | {name: _version(name) for name in packages} | {"flags": os.environ.get("XLA_FLAGS", "")}
+    facts |= {name: os.environ[name] for name in ASKED if name in os.environ}
+    if errata := os.environ.get(ERRATA):
+        facts[ERRATA] = _digest(Path(errata))
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _digest(file: Path) -> str:
+    """Of what is in it; nothing where it cannot be read, as cuDNN leaves out nothing then."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def _version(package: str) -> str:

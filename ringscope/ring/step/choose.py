@@ -19,6 +19,10 @@ from ..internals import xla_cache
 from ..internals.frameworks import has_gpu, hvd, tf
 from .retrace import traced_without_those_that_raise
 
+NOT_DETERMINISTIC = (
+    "operations are to be deterministic, but programs kept by earlier starts need not be: call "
+    "tf.config.experimental.enable_op_determinism() before ring.init(), or set RINGSCOPE_XLA_CACHE=off"
+)
 SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
 # Operations that draw from the generator of the process, which `ring` sets apart by rank. XLA has one of its own, that
 # begins alike in every process.
@@ -162,6 +166,8 @@ class Chooser:
         if shape in self._known:
             return take(self._known[shape])
         if self._wanted(leaves):
+            if xla_cache.may_lack_determinism():
+                say.once(NOT_DETERMINISTIC)
             try:
                 kept = "; it is kept for later starts" if xla_cache.is_on() else ""
                 with say.lasting("XLA compiles the step", then=kept):

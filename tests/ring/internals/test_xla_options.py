@@ -115,6 +115,49 @@ def test_ring_keeps_choices_beside_the_programs(monkeypatch: pytest.MonkeyPatch,
     assert os.environ["XLA_FLAGS"] == f"{SET} {xla_options.CHOICES}={programs}/choices"
 
 
+def _folder(monkeypatch: pytest.MonkeyPatch, where: Path) -> str:
+    monkeypatch.setattr(xla_cache, "_gpu", lambda: {"gpu": "one"})
+    monkeypatch.setenv("RINGSCOPE_XLA_CACHE", str(where))
+    monkeypatch.setenv("TF_XLA_FLAGS", "")
+    kept = xla_cache.turn_on()
+    assert kept is not None and kept.is_dir()
+    return kept.name
+
+
+def test_programs_are_kept_apart_by_the_engines_of_cudnn_that_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """XLA and TensorFlow find what is kept without a look at them."""
+    errata = tmp_path / "errata.json"
+    monkeypatch.delenv(xla_cache.ERRATA, raising=False)
+    without = _folder(monkeypatch, tmp_path)
+    monkeypatch.setenv(xla_cache.ERRATA, str(errata))
+    folders = []
+    for rules in ("[]", "[1]", "[]"):
+        errata.write_text(rules)
+        folders.append(_folder(monkeypatch, tmp_path))
+    assert folders[0] == folders[2] and len({without, *folders}) == 3
+    monkeypatch.delenv(xla_cache.ERRATA)
+    monkeypatch.setenv("TF_USE_DEFAULT_CONV_ALGO", "1")
+    assert _folder(monkeypatch, tmp_path) not in {without, *folders}
+
+
+def test_programs_of_deterministic_trainings_are_kept_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from tensorflow.python.framework.config import disable_op_determinism, enable_op_determinism
+
+    without = _folder(monkeypatch, tmp_path)
+    assert not xla_cache.may_lack_determinism()
+    try:
+        enable_op_determinism()
+        assert xla_cache.may_lack_determinism()  # the folder is named already
+        monkeypatch.setenv("TF_XLA_FLAGS", f"{xla_cache.FLAG}={tmp_path}/mine")
+        assert not xla_cache.may_lack_determinism()
+        assert _folder(monkeypatch, tmp_path) == without + xla_cache.DETERMINISTIC
+        assert not xla_cache.may_lack_determinism()
+    finally:
+        disable_op_determinism()
+
+
 @pytest.mark.ci
 def test_xla_takes_the_options(tmp_path: Path) -> None:
     """At one that it does not know, or a value, it would end the process."""
