@@ -291,13 +291,15 @@ def last_ends_before(ops):
 
 def lacking_spans(timelines, places, shifts):
     """[(from, to)] in which an operation without a time may have run: between its neighbours by call on its stream."""
-    found = []
-    ops = all_operations(timelines, places, shifts)
-    end_of_all = max((op.end for op in ops), default=0)
+    found, lacking = [], []
     for index, device in places:
         rows = getattr(timelines[index], "untimed", None)
+        lacking.append([] if rows is None else rows[rows["device"] == device].to_dict("records"))
+    ops = all_operations(timelines, places, shifts) if any(lacking) else []
+    end_of_all = max((op.end for op in ops), default=0)
+    for (index, _), rows in zip(places, lacking, strict=True):
         shift = shifts[index] - shifts[places[0][0]]
-        for row in [] if rows is None else rows[rows["device"] == device].to_dict("records"):
+        for row in rows:
             api = timelines[index].api
             calls = api[(api["pid"] == row["pid"]) & (api["correlation"] == row["correlation"])]
             if row["correlation"] < 0 or not len(calls):

@@ -18,8 +18,7 @@ from tests.made.build import Build
 from tests.made.random_timelines import builds, found_steps, regular_builds, regular_steps
 
 
-def books_of(timelines, steps, window, shifts=None) -> Account:
-    (gpu,) = gather(timelines, shifts)
+def books_of(timelines, gpu, steps, window, shifts=None) -> Account:
     return account(timelines, shifts or [0] * len(timelines), gpu, steps, Window(*window))
 
 
@@ -71,7 +70,7 @@ def test_the_ledger_of_a_random_timeline_is_that_of_plain_loops(data):
         return
     capture = (int(gpu.operations.start_ns.min()), int(gpu.operations.end_ns.max()))
     window = data.draw(st.sampled_from((capture, tuple(edges))))
-    books = books_of([timeline], steps, window)
+    books = books_of([timeline], gpu, steps, window)
     brute = BruteForce([timeline], [(0, 0)], steps, window)
     assert_same(books, brute, known=gpu.launches.told and bool(gpu.operations.lasting().launched.any()))
     split = ownership.per_bin(books.ownership, steps.start_ns, steps.end_ns)
@@ -90,7 +89,7 @@ def test_the_ledger_of_a_training_with_input_copies_is_that_of_plain_loops(train
     timeline = made.timeline()
     (gpu,) = gather([timeline])
     brute = BruteForce([timeline], [(0, 0)], steps, window)
-    assert_same(books_of([timeline], steps, window), brute, known=gpu.launches.told)
+    assert_same(books_of([timeline], gpu, steps, window), brute, known=gpu.launches.told)
 
 
 @settings(max_examples=80, deadline=None)
@@ -132,10 +131,11 @@ def test_a_gpu_in_two_recordings_has_one_ledger(first, second, shift):
     second.device(0, uuid="same")
     timelines = [first.timeline(), second.timeline()]
     # Copies within the host are on no GPU: a recording of nothing else does not have it.
-    if [len(gpu.places) for gpu in gather(timelines, [0, shift])] != [2]:
+    gpus = gather(timelines, [0, shift])
+    if [len(gpu.places) for gpu in gpus] != [2]:
         return
     window = (-20, 120)
-    books = books_of(timelines, FoundSteps(refused="none"), window, [0, shift])
+    books = books_of(timelines, gpus[0], FoundSteps(refused="none"), window, [0, shift])
     brute = BruteForce(timelines, [(0, 0), (1, 0)], FoundSteps(), window, [0, shift])
     assert_same(books, brute, known=books.ledger_ns["idle_launch"] is not None)
 
@@ -163,7 +163,8 @@ def test_every_nanosecond_belongs_to_the_first_active_class(made):
         owner = next((name for name in CLASS_NAMES if instant in active[name]), None)
         if owner:
             expected[owner] += 1
-    books = books_of([timeline], FoundSteps(), window)
+    (gpu,) = gpus
+    books = books_of([timeline], gpu, FoundSteps(), window)
     assert {name: books.ledger_ns[name] for name in CLASS_NAMES} == expected
 
 
@@ -171,5 +172,6 @@ def test_a_copy_hidden_by_compute_costs_nothing():
     made = Build()
     made.kernel(0, 100, call=(-10, -5))
     made.copy("h2d", 20, 60, call=(15, 60))
-    books = books_of([made.timeline()], FoundSteps(), (0, 100))
+    timeline = made.timeline()
+    books = books_of([timeline], *gather([timeline]), FoundSteps(), (0, 100))
     assert books.ledger_ns["h2d"] == 0 and books.busy_ns["h2d"] == 40 and books.ledger_ns["compute"] == 100

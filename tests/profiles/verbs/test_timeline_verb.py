@@ -51,13 +51,31 @@ def test_a_screen_by_default_and_every_number_in_full():
     assert all(f"• {code}: " in full.stdout for code in codes) and all(code in screen.stdout for code in codes)
 
 
-@pytest.mark.parametrize("name", named.NAMES)
-def test_every_table_can_be_had_by_its_name(name):
-    shown = run(RECORDING, "--show", name)
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The recording's partial file, which is read sooner, and its measures."""
+    path = tmp_path_factory.mktemp("measured") / "rank0.partial"
+    assert run(RECORDING, "--partial", str(path)).exit_code == 0
+    return str(path), analyse([RECORDING]).measures
+
+
+def test_a_table_of_a_partial_file_is_that_of_its_recording(measured):
+    of_both = [run(path, "--show", "copies").stdout for path in (RECORDING, measured[0])]
+    assert of_both[0] == of_both[1] and "copy to host" in of_both[0]
+
+
+def test_without_a_name_all_names_of_tables_are_listed():
     (line,) = run("--show").stdout.splitlines()
-    assert shown.exit_code == 0 and name in re.findall(r"[\w-]+", line)
+    assert set(named.NAMES) <= set(re.findall(r"[\w-]+", line))
+
+
+@pytest.mark.parametrize("name", named.NAMES)
+def test_every_table_can_be_had_by_its_name(measured, name):
+    path, measures = measured
+    shown = run(path, "--show", name)
+    assert shown.exit_code == 0
     if name in report.MAKERS:
-        table = report.MAKERS[name](document_of(analyse([RECORDING]).measures))
+        table = report.MAKERS[name](document_of(measures))
         assert table.id == name
         words = {word for row in table.rows for cell in row for word in cell.text.split() if len(word) < 30}
         assert words <= set(shown.stdout.split()) or name in ("doubts", "recordings")
