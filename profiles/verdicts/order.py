@@ -68,14 +68,25 @@ def worth(finding: Finding) -> float:
 
 def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
     """As `worth`, with findings on collectives priced without the waiting that slow GPUs, links and hosts cause, and
-    that by turns.
+    that by turns; and findings on copies without what a slow link adds to them.
 
     Not that for a straggler: of a few ranks one is last at most of the collectives by chance.
     """
+    links = [finding for finding in found if finding.code == "slow-link"]
     caused_ns = max(
         (finding.cost_ns_per_step or 0 for finding in found if finding.code in _SLOW | _BY_TURNS), default=0
     )
-    return lambda finding: without(finding, caused_ns) if finding.code in WITH_WAITING else worth(finding)
+
+    def beside(finding: Finding) -> float:
+        return without(finding, caused_ns) if finding.code in WITH_WAITING else _without_slowness(finding, links)
+
+    return beside
+
+
+def _without_slowness(finding: Finding, slow: Sequence[Finding]) -> float:
+    """What slow links and hosts add to findings on the same time is theirs."""
+    adds = next((one for one in slow if finding.code in _WITH_SLOWNESS.get(one.code, ())), None)
+    return worth(finding) if adds is None else without(finding, adds.cost_ns_per_step or 0)
 
 
 def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
@@ -91,12 +102,11 @@ def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
     def beside(finding: Finding) -> float:
         if finding.code in WITH_WAITING:
             return without(finding, waiting_ns)
-        for one in of_ranks:
-            if finding.code in _WITH_SLOWNESS.get(one.code, ()):
-                return without(finding, one.cost_ns_per_step or 0)
         # As much as the straggler, and a hair more to come before it.
         slow = finding.evidence.get("gpus", [finding.gpu])
-        return most * (1 + 1e-9) if finding.code in _SLOW and late & set(slow) else worth(finding)
+        if finding.code in _SLOW and late & set(slow):
+            return most * (1 + 1e-9)
+        return _without_slowness(finding, of_ranks)
 
     return beside
 

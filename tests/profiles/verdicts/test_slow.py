@@ -150,3 +150,24 @@ def test_the_others_median_is_that_without_the_own_value(count: int) -> None:
 )
 def test_what_lasts_holds_to_the_end_nine_times_of_ten(flags: str, first_of_them: int | None) -> None:
     assert lasting(np.array([flag == "1" for flag in flags], dtype=bool)) == first_of_them
+
+
+@pytest.mark.parametrize(
+    ("faults", "code", "gpu"),
+    [
+        ({"slow_gpus": (2,), "late_ns": 3 * MS}, "slow-gpu", 2),
+        ({"slow_gpus": (1,), "late_ns": 3 * MS, "late_from": 10}, "slow-gpu", 1),
+        ({"slow_links": (3,), "late_ns": 3 * MS}, "slow-link", 3),
+        ({"feed_ns": 8 * MS}, "input-pipeline-slow", None),
+        ({"h2d_ns": 6 * MS}, "prefetch-on-host-only", None),
+        ({"collective_ns": 9 * MS}, "all-reduce-exposed", None),
+        ({"turnaround_ns": 9 * US, "kernel_ns": 10 * US}, "short-kernels", None),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_what_is_planted_in_a_few_ranks_is_the_first_finding(faults: dict, code: str, gpu: int | None) -> None:
+    """A slow link before what all ranks' copies would give, which is most of all the slow link's."""
+    usual = Shape(steps=24, kernels=200, feed_ns=30_000, h2d_ns=500_000, skew_ns=50)
+    shape = replace(usual, **faults)
+    found = ringscope.measure([timeline(shape, range(rank, rank + 1)) for rank in range(4)]).findings[0]
+    assert (found.code, found.gpu) == (code, gpu)
