@@ -314,6 +314,10 @@ class _Gpu:
         check(self.measures, recordings)
         if unknown := {name for name in self.meanwhile if name not in MEANWHILE and not is_movable(name)}:
             raise ValueError(f"no number is called {min(unknown)}")
+        if unknown := {
+            name for name in self.meanwhile if not is_movable(name) and getattr(self.measures, name) is None
+        }:
+            raise ValueError(f"times of {min(unknown)}, and no number of it")
         return Measured(
             measures=self.measures,
             doubts=tuple(self.doubts),

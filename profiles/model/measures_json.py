@@ -58,10 +58,10 @@ _KEYS: Final = {
     "capture": ("window_ns", "span_ns", "ledger_ns"),
     "held_launches": ("gaps", "count", "idle_launch_ns", "bytes"),
     "graph_updates": ("count", "idle_launch_ns"),
+    "input_copies": ("bytes", "busy_ns", "exposed_ns", "overlap"),
 }
 _KEYS_OF_EACH: Final = {
     "groups": ("count", "total_ns"),
-    "kinds": ("count", "busy_ns", "exposed_ns"),
     "hand_over_ns": ("count", "p50_ns"),
 }
 
@@ -76,21 +76,56 @@ class _Capture:
 
 
 @dataclass(frozen=True, slots=True)
-class _Idle:
-    """An entry of `host_while_idle`."""
+class _Host:
+    """An entry of `host`, of a gap or a break."""
 
     kind: str
     name: str
     ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle(_Host):
+    """An entry of `host_while_idle`."""
+
     share: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One of the `kinds` of collectives."""
+
+    count: int | None
+    busy_ns: int | None
+    exposed_ns: int | None
+    bytes: int | None = None
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """An entry of `host_waits`."""
+
+    call: str | None
+    within: str | None
+    moves: str | None
+    ns: int
+    count: int
+
+
+_ENTRIES: Final = {"host_while_idle": _Idle, "host": _Host, "host_waits": _Wait, "kinds": _Kind}
 
 
 def check(gpu: GpuMeasures, recordings: int) -> None:
     """Raises ValueError where measures of the right types are no whole ones. recordings: how many there are."""
     if len(gpu.window_ns) != 2:
         raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}")
-    for entry in gpu.host_while_idle:
-        typed.made(_Idle, entry)
+    parts: list[Any] = [gpu, gpu.collectives, *gpu.breaks, *gpu.idle_gaps]
+    for part in parts:
+        for name in _ENTRIES.keys() & {one.name for one in fields(part)}:
+            held = getattr(part, name)
+            for entry in held.values() if isinstance(held, dict) else held:
+                typed.made(_ENTRIES[name], entry)
     if gpu.capture is not None:
         typed.made(_Capture, gpu.capture)
     between = [one for one in gpu.breaks if gpu.window == "steps" and one.end_ns <= gpu.window_ns[-1]]
@@ -101,8 +136,24 @@ def check(gpu: GpuMeasures, recordings: int) -> None:
             _require(name, inner, _KEYS_OF_EACH[name])
     if gpu.window_ns[1] - gpu.window_ns[0] != span_ns or gpu.span_ns <= 0:
         raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}, and its length {gpu.span_ns}")
+    for ledger_ns, length_ns in _ledgers(gpu):
+        known = [ns for ns in ledger_ns.values() if ns is not None]
+        if length_ns <= 0 or min(known, default=0) < 0 or sum(known) != length_ns:
+            raise ValueError(f"a ledger that sums to {sum(known)} of {length_ns} ns")
+    if gpu.steps.rows and gpu.steps.count != len(gpu.steps.rows):
+        raise ValueError(f"{len(gpu.steps.rows)} rows of {gpu.steps.count} steps")
     if not gpu.recordings or not all(0 <= one < recordings for one in gpu.recordings):
         raise ValueError(f"a GPU lies in the recordings {str(gpu.recordings)[:60]}, of which there are {recordings}")
+
+
+def _ledgers(gpu: GpuMeasures) -> Iterator[tuple[dict[str, int | None], int]]:
+    """Each with the length of what it divides."""
+    yield gpu.ledger_ns, gpu.span_ns
+    if gpu.capture is not None:
+        yield gpu.capture["ledger_ns"], gpu.capture["span_ns"]
+    parts: list[Any] = [*gpu.steps.rows, *gpu.breaks]
+    for part in parts:
+        yield part.ledger_ns, part.end_ns - part.start_ns
 
 
 def _require(name: str, table: Any, keys: tuple[str, ...]) -> None:

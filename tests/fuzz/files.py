@@ -59,7 +59,7 @@ def changed(path: Path, dice: random.Random) -> None:
             for _ in range(dice.choice((1, 1, 2, 3))):
                 try:
                     rows_changed(connection, dice)
-                except (sqlite3.Error, OverflowError):
+                except (sqlite3.Error, OverflowError, MemoryError):  # the last of SQLite's, of damaged pages
                     connection.rollback()
     elif head.lstrip()[:1] in (b"{", b"["):
         try:

@@ -72,6 +72,45 @@ def test_measures_without_an_owner_are_refused_by_name(written: dict[str, Any]) 
             measures_json.from_json(without(written["measures"], *place))
 
 
+def put(document: Any, value: Any, *path: Any) -> Any:
+    made = json.loads(json.dumps(document))
+    holder = made
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    return made
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "why"),
+    [
+        (2**50, ("ledger_ns", "compute"), "a ledger"),
+        (2**50, ("capture", "ledger_ns", "compute"), "a ledger"),
+        (-1, ("steps", "rows", 3, "ledger_ns", "h2d"), "a ledger"),
+        (0, ("steps", "count"), "rows of 0 steps"),
+        ({"bytes": 1, "busy_ns": 1, "overlap": 0.5}, ("input_copies",), "has no exposed_ns"),
+        ([{"call": "cudaMemcpy"}], ("host_waits",), "missing"),
+        ([{"kind": "api", "name": 7, "ns": 1}], ("idle_gaps", 0, "host"), "str"),
+        ({"all_reduce": {"count": 1, "busy_ns": 1, "exposed_ns": 1, "dtype": 7}}, ("collectives", "kinds"), "str"),
+    ],
+)
+def test_measures_that_contradict_themselves_are_refused(
+    value: Any, path: tuple[Any, ...], why: str, written: dict[str, Any]
+) -> None:
+    with pytest.raises(RingscopeError, match=why):
+        measures_json.from_json(put(written["measures"], value, "gpus", 0, *path))
+
+
+def test_a_partial_file_with_times_of_a_number_that_it_does_not_have_is_refused(
+    written: dict[str, Any], tmp_path: Path
+) -> None:
+    gpu = written["partial"]["units"][0]["gpus"][0]
+    gone = next(name for name in gpu["meanwhile"] if gpu["measures"].get(name) is not None)
+    text = json.dumps(put(written["partial"], None, "units", 0, "gpus", 0, "measures", gone)).encode()
+    said = tried("partial", text, written, tmp_path)
+    assert all(gone in one for one in said.values()), said
+
+
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400])
 def test_numbers_beyond_64_bits_are_refused_and_work_is_not(number: int, written: dict[str, Any]) -> None:
     data = json.loads(json.dumps(written["measures"]))
