@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .alike import weights
+from .alike import statistics, weights
 from .alike.begin import broadcast
 from .distribution import STEPS, distribute
 from .exchange import average_logs
-from .global_batch import moving_statistics
 from .global_batch.totals import mean, sum
 from .gradients.average import COMPRESSIONS, average_gradients
 from .gradients.zero import parts
@@ -51,13 +50,15 @@ def average_statistics(model: Any) -> None:
     """Average moving statistics (batch normalisation's) over ranks, before a model is evaluated or saved in a loop of
     your own. All ranks call it after the same step. Raises RingscopeError where their weights differ."""
     weights.check_weights_now(model, "when its statistics are averaged")
-    moving_statistics.average_statistics(model)
+    statistics.average(model, "when its statistics are averaged")
 
 
 def gather(model: Any) -> None:
-    """Bring a sharded optimizer's state together in host memory, so that the model can be saved now. All ranks call it
-    after the same step; `fit` does at its end. Raises RingscopeError where their weights differ."""
+    """Average moving statistics and bring a sharded optimizer's state together in host memory, so that the model can be
+    saved now. All ranks call it after the same step; `fit` does at its end. Raises RingscopeError where their weights
+    differ."""
     weights.check_weights_now(model, "when its state is gathered")
+    statistics.average(model, "when its state is gathered")
     parts.gather(model)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from profiles.ground.errors import RingscopeError
 
-from .alike import ending, horovod_names, undistributed
+from .alike import ending, horovod_names, statistics, undistributed
 from .alike.begin import broadcast
 from .data import seeds
 from .exchange import from_rank
@@ -226,6 +226,7 @@ def distribute(
         ending.compare_at_exit(model)
     if has_weights(model):
         broadcast(model)
+        statistics.alike_now(model)
     return model
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from ..alike import weights
+from ..alike import statistics, weights
 from ..alike.data import data_facts
 from ..data.blocks import Block, share_of_evaluation, share_of_states
 from ..exchange import from_all, sent_as
-from ..global_batch.moving_statistics import average_statistics, is_stateful
+from ..global_batch.moving_statistics import is_stateful
 from ..internals.frameworks import hvd, tf
 from ..ranks.channel import Channel
 from .watch import CUT, WHOLE, Watch
@@ -39,7 +39,7 @@ def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> 
             with watch.during_evaluation(WHOLE):
                 return evaluate(**options)
         weights.check_weights_now(model, "when all evaluate it")
-        average_statistics(model)
+        statistics.average(model, "when all evaluate it")
         with watch.during_evaluation(CUT):
             return evaluate(**_with(options, block))
 
@@ -50,6 +50,7 @@ def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> 
         if block is None:
             return predict(**options)
         weights.check_weights_now(model, "when all predict by it")
+        statistics.average(model, "when all predict by it")
         own = _with(options, block)
         own = {name: own[name] for name in own if name not in ("y", "sample_weight")}
         return _joined_in_order(predict(**own), by_turns=is_stateful(model))

@@ -13,7 +13,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from profiles.ground import threads
 from profiles.ground.errors import RingscopeError
 
-from ..alike import data, undistributed
+from ..alike import data, statistics, undistributed
 from ..alike.weights import compared
 from ..data import blocks, samples, seeds, sharing, shuffles
 from ..elastic import resume
@@ -56,8 +56,8 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
         undistributed.check_strategy()
         options = _by_name(signature, args, kwargs)
         # (Under elastic Horovod a rank that is new has its weights only later.)
-        own = None if launcher.is_elastic() else compared(model).changed()
-        together.say_parted(model, stopping.everybodys(channel, "fit", own))
+        own = (None, None) if launcher.is_elastic() else (compared(model).changed(), statistics.digest(model))
+        together.say_parted(model, *zip(*stopping.everybodys(channel, "fit", own), strict=True))
         if launcher.is_elastic():
             if shard:
                 _split_validation(options)
@@ -92,6 +92,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
                     history = fit(**options)
                 if not launcher.is_elastic():
                     together.take_changed(model, stopping.everybodys(channel, "left", compared(model).changed()))
+                    statistics.alike_now(model)
             finally:
                 model.loop_by_ring.close()
         return history

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..alike.weights import compared, weights_now
+import numpy as np
+
+from ..alike.statistics import kept_by
+from ..alike.weights import compared, differing_weight, weights_now
 from ..exchange import from_rank
+from ..global_batch.moving_statistics import unlike_before
 from ..models import began_alike
 from ..say import once
 
@@ -16,7 +20,7 @@ Digests = Sequence[list[int] | None]
 """One digest a rank, of its weights; None: equal since the last comparison."""
 
 
-def say_parted(model: Any, digests: Digests) -> None:
+def say_parted(model: Any, digests: Digests, of_statistics: Digests) -> None:
     """Say so if the ranks come to `fit` with different weights: `fit` begins with rank 0's."""
     if not began_alike(model):
         return
@@ -27,6 +31,8 @@ def say_parted(model: Any, digests: Digests) -> None:
             " has updated them past the distributed optimizer, or set them on one rank alone. All ranks go on with"
             " rank 0's weights"
         )
+    elif None not in of_statistics and (unlike := differing_weight(np.array(of_statistics))) is not None:
+        once(unlike_before(kept_by(model)[unlike[0]].path, "before fit") + "All ranks go on with rank 0's")
 
 
 def take_changed(model: Any, digests: Digests) -> None:

@@ -9,7 +9,7 @@ from ..exchange import IN_STREAM
 from ..internals.frameworks import hvd, tf, traced_for_each_model
 from ..say import once
 
-__all__ = ["average_statistics", "is_stateful"]
+__all__ = ["average_statistics", "is_stateful", "unlike_before"]
 
 
 def is_stateful(model: Any) -> bool:
@@ -17,8 +17,10 @@ def is_stateful(model: Any) -> bool:
     return any(getattr(layer, "stateful", None) is True for layer in model._flatten_layers())
 
 
-def average_statistics(model: Any) -> None:
+def average_statistics(model: Any, *, set_by_one: str = "") -> None:
     """Average moving statistics (batch normalisation's) over ranks; weights that agree everywhere keep their bits.
+
+    set_by_one: when it is; given where no step was taken since the ranks' were alike. One line names what is not.
 
     Values that layers of the user's own keep (a counter, the largest value, a queue of features) are averaged too, and
     may not be averages: one line names them.
@@ -29,16 +31,25 @@ def average_statistics(model: Any) -> None:
     if not variables:
         return
     own = _of_own_layers(model)
-    looked_at = [place for place, variable in enumerate(variables) if id(variable) in own]
+    looked_at = [place for place, variable in enumerate(variables) if set_by_one or id(variable) in own]
     unlike = _average_where_unlike([v.value for v in variables], tuple(looked_at))
     if tf.executing_eagerly() and looked_at:
         names = [variables[place].path for place, differs in zip(looked_at, unlike.numpy(), strict=True) if differs]
-        if names:
+        if names and set_by_one:
+            once(unlike_before(names[0], set_by_one) + "the ranks' values are averaged")
+        elif names:
             once(
                 f"each rank has kept {', '.join(names)} of its own batches; the ranks' values are averaged before"
                 " evaluation and after each epoch. If they are no averages, write what all ranks have into them"
                 " (hvd.allgather, hvd.allreduce)"
             )
+
+
+def unlike_before(name: str, when: str) -> str:
+    return (
+        f"{name} differs between the ranks {when}, and none has taken a step since they were alike: something has set"
+        " it on one rank alone, or from a rank's own batches; do so on all ranks alike. "
+    )
 
 
 def _of_own_layers(model: Any) -> set[int]:

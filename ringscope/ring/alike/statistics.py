@@ -1,0 +1,45 @@
+"""Moving statistics, and other weights that no optimizer trains: each rank's of its own batches, and so alike wherever
+no step was taken since they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..global_batch.moving_statistics import average_statistics, is_stateful
+from ..models import began_alike, optimizers_of
+from .weights import compared, weights_digest
+
+__all__ = ["alike_now", "average", "digest", "kept_by"]
+
+_ALIKE_AT = "alike_at_by_ring"  # a model's attribute: how many steps its optimizers had taken
+
+
+def kept_by(model: Any) -> list[Any]:
+    """What is compared. Random generators are set apart by rank."""
+    return [each for each in model.non_trainable_weights if not each.path.endswith("seed_generator_state")]
+
+
+def alike_now(model: Any) -> None:
+    model.__dict__[_ALIKE_AT] = _steps(model)
+
+
+def digest(model: Any) -> list[int] | None:
+    """Of this rank's, to be compared; None where they need not be alike: a step was taken, or weights have changed,
+    which another line is about."""
+    variables = kept_by(model)
+    if not variables or not began_alike(model) or is_stateful(model) or _steps(model) != model.__dict__.get(_ALIKE_AT):
+        return None
+    if compared(model).has_changed():
+        return None
+    own: list[int] = weights_digest(variables).numpy().tolist()
+    return own
+
+
+def average(model: Any, when: str) -> None:
+    """Average them over ranks, and say which one rank alone had set. To be called on all ranks."""
+    average_statistics(model, set_by_one="" if digest(model) is None else when)
+    alike_now(model)
+
+
+def _steps(model: Any) -> int:
+    return sum(int(optimizer.iterations) for optimizer in optimizers_of(model))
