@@ -13,7 +13,7 @@ from ringscope.places import of_keras
 from . import say
 from .alike import ending, horovod_names, undistributed
 from .data import seeds, shuffles
-from .internals import garbage, seams, xla_cache, xla_options
+from .internals import garbage, own_gradients, seams, xla_cache, xla_options
 from .internals.frameworks import hvd, keras, tf
 from .lost import launcher, restart
 from .ranks import alone, files
@@ -48,6 +48,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     told = seams.check()
     garbage.set_apart()
     _tell_profilers()
+    own_gradients.let_go_with_their_graphs()
     set_up_compiler()
     # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")

@@ -134,6 +134,9 @@ nicety: programs of deterministic trainings kept apart
     tensorflow.python.framework.config is_op_determinism_enabled
 nicety: steps called by their graphs
     tensorflow.python.eager.polymorphic_function.concrete_function ConcreteFunction._call_flat
+nicety: models that leave nothing behind
+    tensorflow.python.framework.ops RegisterGradient.__call__ RegisterGradient._op_type gradient_registry
+    tensorflow.python.framework.registry Registry._registry
 nicety: steps left to XLA's own passes
     tensorflow.python.eager.context FunctionCallOptions Context.function_call_options
     tensorflow.core.protobuf.config_pb2 ConfigProto
