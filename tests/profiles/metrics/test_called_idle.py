@@ -9,7 +9,7 @@ from profiles.model.measures import GpuMeasures
 from tests.made.build import Build
 from tests.profiles.verdicts.test_people import MS, US, findings
 
-STEPS = 20
+STEPS = 40  # of fewer kernels in all nothing follows
 
 
 def stepping(*, api: str = "cudaMemcpy_v3020", size: int = 80, staged_us: int = 2000) -> Build:
