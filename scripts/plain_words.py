@@ -24,7 +24,10 @@ SHAPES = {
 CLAUSE = re.compile(r"(What|Whether|Where|How|Which|Who|Why|When)\b")
 SUBJECT_FIRST = "begin with `True if` (a bool), with a noun (a value) or with a verb (an action)"
 # Rooms where no docstring begins with a clause. Elsewhere only none of a function that gives a bool does.
-OF_PROFILES = "ground|model|runs|readers|steps|comparing|gate|many_gpus|rules|inference|predicting|explaining|verbs"
+OF_PROFILES = (
+    "ground|model|runs|readers|steps|comparing|gate|many_gpus|rules|inference|predicting|explaining|verbs|metrics|"
+    "measuring|scaling"
+)
 CLEAN = re.compile(rf"harness/|profiles/({OF_PROFILES})\b")
 
 

@@ -139,7 +139,7 @@ def _analysed(
 
 
 def _sources(file: readers.File, units: Sequence[Unit]) -> Iterator[Source]:
-    """What each of the recordings that a file holds was read from."""
+    """The file that each of the recordings that a file holds was read from."""
     held = partial_file.detects(file.path)
     for one in (one for unit in units for one in unit.recordings):
         yield Held(file.path, one.recording.path) if held else file
@@ -159,6 +159,6 @@ def _refuse_twice(units: Sequence[Unit], sources: Sequence[Source]) -> None:
 
 
 def _beside(unit: Unit) -> Context | None:
-    """What the record of the launch that a recording belongs to tells the findings."""
+    """Facts for the findings from the record of the launch that a recording belongs to."""
     record = unit.recordings[0].record
     return Context(cell=record.cell, machine=record.machine) if record else None

@@ -1,4 +1,4 @@
-"""Which span of a recording holds the steps that a cut shall keep."""
+"""Find the span of a recording that holds the steps that a cut shall keep."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of_steps(path: Path, text: str, *, max_bytes: int | None = None, cache: bool
 
 
 def _marked(timeline: Timeline) -> dict[int, int]:
-    """Where the marks `step N` start; the first of each number."""
+    """Starts of the marks `step N`; the first of each number."""
     names = timeline.marks["name"].astype(str)
     chosen = names.str.fullmatch(marks.STEP)
     numbers = names[chosen].str.removeprefix(marks.STEP_PREFIX).astype("int64")
@@ -49,7 +49,7 @@ def _marked(timeline: Timeline) -> dict[int, int]:
 
 
 def _measured(timeline: Timeline) -> dict[int, int]:
-    """Where the measured steps start; on several GPUs the first of each number."""
+    """Starts of the measured steps; on several GPUs the first of each number."""
     gpus = analyse(timeline, window="steps").measures.gpus
     return _earliest((row.step, row.start_ns) for gpu in gpus for row in gpu.steps.rows)
 

@@ -40,7 +40,7 @@ class _Seen:
 
 
 def started() -> int:
-    """How many processes a launcher started together with this one; 1: it was not started by one."""
+    """The number of processes that a launcher started together with this one; 1: it was not started by one."""
     return max((int(text) for name in _SIZES if (text := os.environ.get(name, "")).isdigit()), default=1)
 
 
@@ -146,7 +146,7 @@ class Job:
         return all(self._identities[file] in self._sees[process] for file in files)
 
     def _chosen(self, able: Sequence[bool], files: Sequence[int]) -> int:
-        """Who measured the first of the files, if it sees them all."""
+        """The process that measured the first of the files, if it sees them all."""
         first = self._whose[files[0]]
         return first if able[first] else able.index(True)
 
@@ -160,7 +160,7 @@ class Job:
 
 
 def _safely(work: Any) -> Any:
-    """What it gives, or its error: an error that ends one process would leave the others waiting."""
+    """Its result, or its error: an error that ends one process would leave the others waiting."""
     try:
         return work()
     except Exception as error:
@@ -194,7 +194,7 @@ def _seen(file: File) -> _Seen:
 
 
 def _shared_out(files: Sequence[_Seen], sees: Sequence[set[tuple[object, ...]]]) -> list[int]:
-    """Who measures each file: of the processes that see it the one with the fewest bytes so far."""
+    """The process that measures each file: of those that see it the one with the fewest bytes so far."""
     load = [0] * len(sees)
     whose = []
     for file in files:

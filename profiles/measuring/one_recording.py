@@ -41,7 +41,7 @@ FirstSteps = Mapping[str | None, int]  # by source of steps, see `steps.found.fi
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How to measure. `window`: steps, capture or None; `operations`: keep all of them, for pictures; `from_step`:
+    """The way to measure. `window`: steps, capture or None; `operations`: keep all of them, for pictures; `from_step`:
     leave out the steps before that number."""
 
     window: str | None = None
@@ -51,7 +51,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What one recording tells beside its GPUs."""
+    """Facts that one recording tells beside its GPUs."""
 
     recording: Recording
     doubts: tuple[Doubt, ...]
@@ -90,7 +90,7 @@ class Measured:
 
 @dataclass(slots=True)
 class _Gathered:
-    """What measuring takes; a GPU is let go as soon as it is measured."""
+    """Data that measuring takes; a GPU is let go as soon as it is measured."""
 
     timelines: list[Timeline]
     gpus: list[Gpu]
@@ -114,7 +114,7 @@ class Unit:
 
     @property
     def first_steps(self) -> FirstSteps:
-        """What holds where it is the only unit."""
+        """Facts that hold where it is the only unit."""
         return first_of_all((gpu.steps_source, gpu.first_step) for gpu in self.gpus)
 
 

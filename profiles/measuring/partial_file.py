@@ -53,7 +53,7 @@ class Held:
     recording: str
 
     def refusal(self, from_step: int, of: Sequence[str]) -> RingscopeError:
-        """Why it would have to be made again, and how. `of`: the recordings that must be measured together."""
+        """The reason to make it again, and how. `of`: the recordings that must be measured together."""
         if len(of) > 1:
             problem = f"{', '.join(of)} belong together (one GPU, one clock), and {self.path} holds some of them"
             return RingscopeError(f"{problem}; make one partial file of all of them")

@@ -62,7 +62,7 @@ class Measurer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How recordings are read."""
+    """The way in which recordings are read."""
 
     max_bytes: int | None = None
     cache: bool = True
@@ -131,7 +131,7 @@ def _made(file: File, asked: Asked, how: Reading) -> Made:
 
 
 def count(files: Sequence[File]) -> int:
-    """How many processes are worth it: no more than cores, and than memory has room for."""
+    """The number of processes that is worth it: no more than cores, and than memory has room for."""
     sizes = list(map(_bytes, files))
     if len(files) < _WORTH_FILES or sum(sizes) < _WORTH_BYTES:
         return 1
@@ -253,7 +253,7 @@ def _end_with_parent(until: Connection) -> None:
 
 
 def measured(file: File, asked: Asked, how: Reading) -> Made:
-    """What a file holds, measured; pictures only where they are asked for."""
+    """Measure what a file holds; pictures only where they are asked for."""
     made = _made(file, asked, how)
     _measure(made, asked)
     return [_light(unit, asked) for unit in made] if isinstance(made, list) else made

@@ -1,4 +1,4 @@
-"""What `gate` and `compare` are given: a run directory, measures that were written down, or recordings."""
+"""Read what `gate` and `compare` are given: a run directory, measures that were written down, or recordings."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ class _Gpu:
         return self._measured.waits
 
     def told(self, negotiated: Negotiated | None, recorded: Sequence[Recorded]) -> tuple[Int64s, Int64s] | None:
-        """What Horovod's timeline tells of each wait, on the GPU's clock."""
+        """Read what Horovod's timeline tells of each wait, on the GPU's clock."""
         utc = recorded[self.places[0][0]].recording.origin_utc_ns
         if negotiated is None or utc is None or self.head.rank is None:
             return None

@@ -84,7 +84,7 @@ def _each(parts: Sequence[Part], taken: Mapping[str, Intervals], moved: Moved) -
 
 
 def _causes(gap: IdleGap, taken: Mapping[str, Intervals]) -> dict[str, int]:
-    """What a gap is idle for, the longest first."""
+    """Causes that a gap is idle for, the longest first."""
     ns = dict(gap.causes_ns)
     for owner, times in taken.items():
         moved = int(intervals.total_in(times, gap.start_ns, gap.start_ns + gap.ns))
@@ -110,6 +110,6 @@ def _batch_gaps(rows: Sequence[StepRow], window: Window) -> Intervals:
 
 
 def _negotiated(of: Measured, settled: Settled) -> Intervals:
-    """When Horovod had this rank's tensors and had not launched their exchange: peers, and else launch idle."""
+    """Time in which Horovod had this rank's tensors and had not launched their exchange: peers, else launch idle."""
     launch = (of.waits.source == BY_HOROVOD) & (of.waits.owner == OWNERS.index("idle_launch"))
     return intervals.merge(settled.peers, of.waits.at(np.flatnonzero(launch)).spans)

@@ -1,4 +1,4 @@
-"""How much a GPU computes per second, of what it could (docs/reference/measures.md, "FLOP/s and MFU")."""
+"""Compute what a GPU computes per second, of what it could (docs/reference/measures.md, "FLOP/s and MFU")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ran and what the host did in the breaks between steps (docs/reference/measures.md, "Steps")."""
+"""Tell what ran and what the host did in the breaks between steps (docs/reference/measures.md, "Steps")."""
 
 from __future__ import annotations
 

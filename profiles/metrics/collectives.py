@@ -229,7 +229,7 @@ def among_ranks(measured: Collectives, calls: Calls, window: Window, exposed: In
 
 
 def exposed(books: Account) -> Intervals:
-    """When collectives owned the GPU: no compute ran."""
+    """Time in which collectives owned the GPU: no compute ran."""
     return ownership.owned_by(books.ownership, COLLECTIVE)
 
 

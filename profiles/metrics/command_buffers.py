@@ -1,4 +1,4 @@
-"""Which operators the kernels of XLA's CUDA graphs belong to (docs/reference/measures.md, "XLA's CUDA graphs").
+"""Find the operators of kernels in XLA's CUDA graphs (docs/reference/measures.md, "XLA's CUDA graphs").
 
 XLA launches a graph under a range, `command_buffer`, that names nothing of what runs in it. Before that it goes through
 the graph's commands, to update them, each under the range of its operator. XLA makes one node per command, and CUDA
@@ -32,7 +32,7 @@ _GRAPH_BITS: Final = 32  # a node's number has its graph's above these, and belo
 
 @dataclass(frozen=True, slots=True)
 class _Thunks:
-    """What XLA's executor did on one thread, by start; of ranges within each other the outer first."""
+    """Work of XLA's executor on one thread, by start; of ranges within each other the outer first."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -75,7 +75,7 @@ def operators(timelines: Sequence[Timeline], gpu: Gpu, rows: Int64s, texts: Text
 
 
 def _by_kernel(gpu: Gpu, rows: Int64s, texts: Texts) -> Int64s:
-    """What the name of each kernel says."""
+    """Read what the name of each kernel says."""
     names = np.where(gpu.operations.table[rows] == TABLES.index("kernels"), gpu.operations.name[rows], -1)
     used, place = np.unique(names, return_inverse=True)
     said = [compiled(str(gpu.names[name])) if name >= 0 else "" for name in used.tolist()]
@@ -83,7 +83,7 @@ def _by_kernel(gpu: Gpu, rows: Int64s, texts: Texts) -> Int64s:
 
 
 def _threads(timeline: Timeline, pid: int) -> dict[int, _Thunks]:
-    """What XLA's executor did, by thread."""
+    """Work of XLA's executor, by thread."""
     marks = timeline.marks
     said = [thunk(str(name)) for name in marks["name"].cat.categories] + [None]
     is_thunk = np.array([one is not None for one in said])

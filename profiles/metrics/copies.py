@@ -137,7 +137,7 @@ def _synchronous(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations) ->
 
 
 def _called_to_wait(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations) -> NDArray[np.bool_]:
-    """Which copies were made by a call that waits for them."""
+    """Copies that were made by a call that waits for them."""
     found = np.zeros(len(chosen), bool)
     for number, (index, _) in enumerate(gpu.processes):
         mine = np.flatnonzero((chosen.process == number) & chosen.launched)

@@ -1,4 +1,4 @@
-"""What makes the measures of a GPU less than certain: when each doubt holds. Its words are in profiles/doubts."""
+"""Decide when each doubt about the measures of a GPU holds. Its words are in profiles/doubts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HIDDEN_SHARE = 0.05
 
 
 def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
-    """What is doubtful in what several recordings tell of each other."""
+    """Doubts about what several recordings tell of each other."""
     if len(clock.shift_ns) < 2:
         return
     where = ("/clock", *(f"/gpus/{gpu}/collectives/skew_ns" for gpu, own in enumerate(calls) if len(own.start_ns)))
@@ -68,7 +68,7 @@ def of_ranks(seen: int, size: int, calls: Sequence[Calls], counts: Sequence[int]
 def of_gpu(
     timelines: Sequence[Timeline], gpu: Gpu, steps: FoundSteps, books: Account, measured: GpuMeasures, where: str
 ) -> Iterator[Doubt]:
-    """What is doubtful in the numbers of one GPU; `where` is its place in the JSON."""
+    """Doubts about the numbers of one GPU; `where` is its place in the JSON."""
     recorded = timelines[gpu.places[0][0]].recording.format
     if measured.launches is not None and measured.launches.only_captures:
         yield say.only_captures(measured.launches, where)

@@ -1,4 +1,4 @@
-"""Which framework launched a GPU's work, and what exchanges its gradients: the words of findings depend on it."""
+"""Find the framework that launched a GPU's work, and what exchanges its gradients: findings' words depend on it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def exchange(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
 
 
 def loader(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
-    """What makes its batches: `tf.data`, `PyDataset`, `generator` (or a PyDataset), `arrays`, `DataLoader`,
+    """The maker of its batches: `tf.data`, `PyDataset`, `generator` (or a PyDataset), `arrays`, `DataLoader`,
     `DataLoader in the training's process`, `Grain`; None: nothing tells."""
     ranges = list(_ranges(timelines, gpu))
     for name, pattern in _LOADERS.items():

@@ -1,4 +1,4 @@
-"""How long a GPU takes from kernel to kernel, in CUDA graphs and outside (docs/reference/measures.md, "Kernels")."""
+"""Time a GPU takes from kernel to kernel, in CUDA graphs and outside (docs/reference/measures.md, "Kernels")."""
 
 from __future__ import annotations
 

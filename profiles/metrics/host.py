@@ -1,4 +1,4 @@
-"""What the host did while a GPU was idle (docs/reference/measures.md, "The host meanwhile")."""
+"""Tell what the host did while a GPU was idle (docs/reference/measures.md, "The host meanwhile")."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def launch_idle_by_host(
 
 
 def capturing(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> Intervals:
-    """When a thread of the GPU's processes captured a graph, on the GPU's clock."""
+    """Time in which a thread of the GPU's processes captured a graph, on the GPU's clock."""
     found = [intervals.EMPTY]
     for index, pid in gpu.processes:
         start, end = launching.capturing(timelines[index].api, pid)
@@ -120,7 +120,7 @@ def capturing(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) 
 
 
 def _whole(spans: Intervals, inside: Intervals) -> Intervals:
-    """What lies inside, and all of the spans that it fills for a quarter."""
+    """The part that lies inside, and all of the spans that it fills for a quarter."""
     filled = intervals.total_in(inside, spans.start, spans.end)
     which = (filled > 0) & (filled >= (spans.end - spans.start) // _FILLS)
     return intervals.merge(inside, Intervals(spans.start[which], spans.end[which]))

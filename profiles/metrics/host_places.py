@@ -1,4 +1,4 @@
-"""Where the host was in a recording without a GPU: its time by the user's own code, as far as that can be told.
+"""Divide the host's time in a recording without a GPU by the user's own code, as far as that can be told.
 
 Nothing says when a GPU would have waited. All time of the recorded steps counts, or where none are marked, as in a loop
 of the user's own, all time that was sampled: what lies under a range of waiting for input as `feed`, the rest as

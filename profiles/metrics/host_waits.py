@@ -1,4 +1,4 @@
-"""What the host waited in when the GPU ran dry (docs/reference/measures.md, "The host meanwhile")."""
+"""Tell what the host waited in when the GPU ran dry (docs/reference/measures.md, "The host meanwhile")."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -
 
 
 def in_tenths(inside: Operations, window: Window, without: Intervals = intervals.EMPTY) -> list[int]:
-    """How many kernels and graph launches start in each tenth of the window, without times in which none does."""
+    """Count kernels and graph launches that start in each tenth of the window, without times in which none does."""
     edges = np.linspace(window.start_ns, window.end_ns - without.total, TENTHS + 1).astype(np.int64)
     gone = np.append(0, np.cumsum(without.end - without.start))
     found = np.zeros(TENTHS, np.int64)
@@ -129,7 +129,7 @@ def _groups(names: pd.Index) -> NDArray[np.int8]:
 
 
 def of_group(names: pd.Index, group: str) -> NDArray[np.bool_]:
-    """Which names belong to the group."""
+    """Names that belong to the group."""
     found: NDArray[np.bool_] = _groups(names) == list(GROUPS).index(group)
     return found
 

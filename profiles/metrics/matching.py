@@ -1,4 +1,4 @@
-"""Which calls of several GPUs are one collective.
+"""Match the calls of several GPUs that are one collective.
 
 Two calls are one collective where they overlap, each is the other's nearest in its end, and their ends are no further
 apart than half the shorter of them, or than the clocks' residual: other ranks' calls overlap as well.
@@ -22,7 +22,7 @@ _FOREVER: Final = np.iinfo(np.int64).max
 
 
 class Matching(Protocol):
-    """Which calls of all GPUs are one collective. ranks: per GPU, of each of its calls, how many GPUs took part, itself
+    """Calls of all GPUs that are one collective. ranks: per GPU, of each of its calls, how many GPUs took part, itself
     included; int64[n]."""
 
     ranks: list[Int64s]
@@ -141,7 +141,7 @@ def _bunches(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int)
 
 
 def _bunch_starts(ordered: Int64s, ends: Sequence[Int64s]) -> Int64s | None:
-    """Where bunches begin among all ends in order: after a pause longer than half of what is least between two ends of
+    """Starts of bunches among all ends in order: after a pause longer than half of what is least between two ends of
     one GPU. None where there are no two of any."""
     steps = [int(np.diff(one).min()) for one in ends if len(one) > 1]
     if not steps:
@@ -150,7 +150,7 @@ def _bunch_starts(ordered: Int64s, ends: Sequence[Int64s]) -> Int64s | None:
 
 
 def _within(start: Int64s, end: Int64s, residual_ns: int) -> NDArray[np.bool_]:
-    """Which calls of a bunch count with which."""
+    """Calls of a bunch that count with each other."""
     together = _together(start[:, None], end[:, None], start[None, :], end[None, :], residual_ns)
     np.fill_diagonal(together, False)
     return together

@@ -1,4 +1,4 @@
-"""How many bytes each collective of a GPU moved, as NCCL or Horovod says (docs/reference/measures.md, "Bytes")."""
+"""Bytes that each collective of a GPU moved, as NCCL or Horovod says (docs/reference/measures.md, "Bytes")."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Moved:
         return Moved(*(getattr(self, name)[rows] for name in self.__slots__))
 
     def put(self, rows: NDArray[np.signedinteger], told: Moved) -> None:
-        """What is told of these rows."""
+        """Put down what is told of these rows."""
         for name in self.__slots__:
             getattr(self, name)[rows] = getattr(told, name)
 
@@ -124,7 +124,7 @@ def _kinds(told: pd.DataFrame) -> NDArray[np.int8]:
 
 
 def _covered(first: NDArray[np.intp], after: NDArray[np.intp], count: int) -> NDArray[np.bool_]:
-    """Which places lie in one of [first[i], after[i])."""
+    """Places that lie in one of [first[i], after[i])."""
     change = np.zeros(count + 1, np.int64)
     np.add.at(change, first, 1)
     np.add.at(change, after, -1)

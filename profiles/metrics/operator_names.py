@@ -1,4 +1,4 @@
-"""What operators are called: one name for all its calls."""
+"""Name operators: one name for all calls of one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Texts(dict[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class Thunk:
-    """What XLA's executor does under a range: the operator, and what a kernel compiled for it is called, if any is."""
+    """A range of XLA's executor: the operator, and what a kernel compiled for it is called, if any is."""
 
     operator: str
     kernel: str  # as `compiled` gives it; "" where it is not one that XLA compiles

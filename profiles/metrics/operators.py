@@ -1,4 +1,4 @@
-"""Which operator and which layer a GPU's time belongs to (docs/reference/measures.md, "Operators and layers").
+"""Divide a GPU's time by operator and layer (docs/reference/measures.md, "Operators and layers").
 
 A kernel belongs to the innermost range that was open on the thread of its launch call when the call began, or to what
 the recording itself says. Idle time belongs to the operator of the operation that ended it.
@@ -139,7 +139,7 @@ def under(timelines: Sequence[Timeline], gpu: Gpu, ranges: Sequence[Ranges | Non
 
 
 def _of_kernels(operations: Operations) -> Found:
-    """What the recording says of each kernel."""
+    """Read what the recording says of each kernel."""
     texts = Texts()
     found = np.full(len(operations), -1, np.int64)
     for place, source in enumerate(operations.sources):

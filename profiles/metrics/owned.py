@@ -1,4 +1,4 @@
-"""Which kernel owned the GPU: the ledger's compute and collective parted among the operations of each class."""
+"""Part the ledger's compute and collective among the operations of each class, by which of them owned the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GPUs can do at most: dense operations per second by type, and bytes per second of their memory.
+"""Peaks of GPUs: dense operations per second by type, and bytes per second of their memory.
 
 From the makers' data sheets, at the boost clock, without sparsity. A GPU that is not here has no known peak.
 """

@@ -1,4 +1,4 @@
-"""Where the host of a process was: ranges of places in its recording and samples beside it, as layers in the order of
+"""Places of the host of a process: their ranges in its recording and samples beside it, as layers in the order of
 their trust. What each is worth for which cause stands in docs/reference/measures.md, "Which of my lines"."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAKES_BATCHES: Final = ("dataset", "generator", "py_function", "gc")
 
 
 class Key(NamedTuple):
-    """What is one place: a range by its name and line, a function by its name and file."""
+    """The key of one place: a range by its name and line, a function by its name and file."""
 
     name: str
     file: str
@@ -97,7 +97,7 @@ def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> li
 
 
 def _waiting(timeline: Timeline, pid: int, shift: int) -> Intervals:
-    """When any thread of the process waits for its input."""
+    """Time in which any thread of the process waits for its input."""
     names = timeline.marks["name"].cat
     rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fitting(names.categories, WAITING_FOR_INPUT)))
     rows = rows[timeline.marks["pid"].to_numpy()[rows] == pid]
@@ -106,7 +106,7 @@ def _waiting(timeline: Timeline, pid: int, shift: int) -> Intervals:
 
 
 def _clipped(layer: Layer, to: Intervals, causes: tuple[int, ...]) -> Layer:
-    """What of a layer lies in these times, as evidence for other causes."""
+    """The part of a layer that lies in these times, as evidence for other causes."""
     first, last = intervals.touching(to, Intervals(layer.start_ns, layer.end_ns))
     piece, place = intervals.one_after_another(last - first)
     span = first[piece] + place

@@ -33,7 +33,7 @@ EXCHANGEABLE = {one.name: one for one in SETTINGS if one.exchangeable}
 def doubts(
     sweep: SweepRecord, runs: Sequence[Run], cells: Sequence[CellRow], spreads: dict[str, Spread]
 ) -> list[Doubt]:
-    """What makes the sweep's numbers less than certain."""
+    """Doubts about the sweep's numbers."""
     found = [judge(run) for run in runs for judge in (_offsets, _apart)]
     few = [row for row in cells if 0 < row.ok < FEW_LAUNCHES]
     if few:
@@ -102,7 +102,7 @@ def _machines(runs: Sequence[Run]) -> list[Doubt | None]:
 def first_looks(
     sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str, Spread], doubts: Sequence[Doubt]
 ) -> list[Look]:
-    """What to look at first: faults, then what is worth most.
+    """First looks: faults, then what is worth most.
 
     Where ranks share cores, only a doubt says that they do not scale: it is no news there.
     """

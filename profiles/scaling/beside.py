@@ -40,7 +40,7 @@ def _faster(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]
 
 
 def _larger_batch(cell: Cell, cells: Sequence[Cell], spreads: dict[str, Spread]) -> str | None:
-    """What to do where a split model, each of whose GPUs computes some layers for the whole batch, is faster than
+    """Advice where a split model, each of whose GPUs computes some layers for the whole batch, is faster than
     trainings on parts of the batch that exchange nothing; None where it is not."""
     free = [one for one in cells if one.strategy == "independent" and same_work(cell, one)]
     if not cell.spread.splits or not free or any(ratio(spreads[cell.id], spreads[one.id]).value <= 1 for one in free):
@@ -53,7 +53,7 @@ def _larger_batch(cell: Cell, cells: Sequence[Cell], spreads: dict[str, Spread])
 
 
 def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]:
-    """What Horovod's exchange costs at most: the same cell without it."""
+    """Bounds on the cost of Horovod's exchange: the same cell without it."""
     for free in (cell for cell in cells if cell.strategy == "independent" and cell.ranks > 1):
         beside = (one for one in cells if one.strategy == "horovod" and same_work(free, one))
         for one in beside:

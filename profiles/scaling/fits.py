@@ -1,4 +1,4 @@
-"""What fits: the largest batch per rank that a search found, what small runs predicted, what would make more fit.
+"""Find what fits: the largest batch per rank by search, what small runs predicted, what would make more fit.
 
 A pure function of the run directory that the search wrote, and of any other with runs that differ in their batch.
 """
@@ -37,7 +37,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """What a search found so far. `largest` 0: nothing fits yet; `failing` None: nothing has failed."""
+    """A search's findings so far. `largest` 0: nothing fits yet; `failing` None: nothing has failed."""
 
     cell: Cell  # its batch is the largest that fits, or the first that was tried
     plan: Plan
@@ -55,7 +55,7 @@ class Fits:
 
     @property
     def next_batch(self) -> int | None:
-        """What to launch next; None at the end."""
+        """The batch to launch next; None at the end."""
         return self.again or search.next_batch(self.tries, self.plan)
 
     @property
@@ -70,7 +70,7 @@ class Fits:
 
 
 def read(directory: Path) -> Fits:
-    """What the search in a run directory found so far. Raises RingscopeError where there is none."""
+    """Read what the search in a run directory found so far. Raises RingscopeError where there is none."""
     sweep = read_sweep(directory)
     if "fits" not in sweep.options:
         raise RingscopeError(
@@ -83,7 +83,7 @@ def read(directory: Path) -> Fits:
 
 
 def planned(sweep: SweepRecord) -> Plan:
-    """What a search looks for. Raises RingscopeError where its sweep.json does not tell."""
+    """The plan of a search. Raises RingscopeError where its sweep.json does not tell."""
     data = sweep.options["fits"]
     try:
         typed.check(dict[str, Any], data, "fits")
@@ -125,7 +125,7 @@ def of_runs(sweep: SweepRecord, runs: Sequence[Run]) -> Fits:
 
 
 def _stopped(found: Tried, plan: Plan) -> str:
-    """Why a search cannot go on, or could not: nothing fits, and not for memory."""
+    """The reason that a search cannot go on, or could not: nothing fits, and not for memory."""
     if found.stopping:
         one = found.stopping[0]
         return f"{one.cell.per_rank_batch} per rank {one.status}: {one.reason}"
@@ -148,7 +148,7 @@ def _largest(tries: Sequence[Try]) -> int:
 
 
 def predictions(cell: Cell, runs: Sequence[Run], capacity_bytes: int | None) -> list[Prediction]:
-    """What the smallest batch alone, and the two smallest, lead to expect; nothing without a capacity."""
+    """Predictions from the smallest batch alone, and from the two smallest; nothing without a capacity."""
     near = [run for run in runs if run.record.status == "ok" and alike(cell, run.record.cell)]
     by_batch = {run.record.cell.per_rank_batch: run for run in sorted(near, key=lambda run: run.record.started_utc_ns)}
     if capacity_bytes is None or not by_batch:
@@ -178,7 +178,7 @@ def line_of_one(run: Run) -> Line | None:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the runs of one cell but for its batch lead to expect, without a search."""
+    """An expectation from the runs of one cell but for its batch, without a search."""
 
     cell: Cell  # its batch is the smallest that was run
     capacity_bytes: int
@@ -218,7 +218,7 @@ def _expected(runs: Sequence[Run], capacity_bytes: int | None) -> Expected:
 
 
 def capacity(cell: Cell, machine: Mapping[str, Any]) -> int | None:
-    """What a rank may take at most: the cell's limit, else the memory of the smallest GPU, or the host's shared by its
+    """Bytes for a rank at most: the cell's limit, else the memory of the smallest GPU, or the host's shared by its
     ranks. None where the machine does not tell."""
     if cell.memory_limit_mb:
         return cell.memory_limit_mb * MIB

@@ -1,4 +1,4 @@
-"""What limits each cell of a sweep of several strategies, from the timed launches alone."""
+"""Say what limits each cell of a sweep of several strategies, from the timed launches alone."""
 
 from __future__ import annotations
 

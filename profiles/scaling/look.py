@@ -1,4 +1,4 @@
-"""What is worth a look in a sweep."""
+"""An observation of a sweep that is worth a look."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WORTH_A_LOOK = 0.03
 
 @dataclass(slots=True)
 class Look:
-    """What to look at first: the observation, what to do, and what it may be worth (throughput ratio minus 1)."""
+    """An observation to look at first: its words, what to do, and what it may be worth (throughput ratio minus 1)."""
 
     code: str
     text: str

@@ -1,4 +1,4 @@
-"""What would make a batch fit that does not, and how many bytes of a rank each would save.
+"""Name what would make a batch fit that does not, and how many bytes of a rank each would save.
 
 Computed from what runs of the model told: its parameters, the optimizer's state, and the slope of measured memory over
 the batch, which is what activations, their gradients and the input take for each sample. Each is an estimate of one
@@ -23,7 +23,7 @@ BYTES_OF_HALF = 2
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a model on one rank; None where no run told it."""
+    """Facts of a model on one rank; None where no run told it."""
 
     line: Line | None = None  # memory over batch
     parameters: int | None = None
@@ -112,7 +112,7 @@ def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int 
 
 
 def needed(cell: Cell, about: Known, capacity_bytes: int | None) -> float | None:
-    """What the batch takes by the line of smaller ones, and as it does not fit no less than there is."""
+    """Bytes of the batch by the line of smaller ones, and as it does not fit no less than there is."""
     return max(about.line.bytes_of(cell.per_rank_batch), capacity_bytes or 0) if about.line else None
 
 
@@ -130,7 +130,7 @@ def _judged(
 
 
 def _grown(cell: Cell, about: Known) -> float | None:
-    """What grows with the batch, at the cell's."""
+    """Bytes that grow with the batch, at the cell's."""
     return about.line.per_sample_bytes * cell.per_rank_batch if about.line else None
 
 

@@ -175,7 +175,7 @@ def launch_row(run: Run) -> LaunchRow:
 
 
 def _told(ranks: Sequence[RankRecord], step_ns: int | None) -> dict[str, Any]:
-    """What the ranks say of themselves; null where they do not.
+    """Fill in what the ranks say of themselves; null where they do not.
 
     memory_peak_gb: the most that TensorFlow's allocator has handed out on any GPU, warm-up included, in 1e9 bytes.
     host_memory_peak_gb: the most memory of its host that a rank has held.
@@ -213,7 +213,7 @@ def bubble_share(pipelines: Sequence[dict[str, Any] | None], step_ns: int | None
 
 
 def _learned(ranks: Sequence[RankRecord]) -> dict[str, Any]:
-    """What the ranks say of their accuracy; they agree on all but their own times, of which the longest counts."""
+    """Fill in the ranks' accuracy; they agree on all but their own times, of which the longest counts."""
     told = [rank.extra["convergence"] for rank in ranks if rank.extra.get("convergence")]
     if not told:
         return {}
@@ -272,7 +272,7 @@ def _of_learning(row: CellRow, good: Sequence[LaunchRow]) -> None:
 
 
 def speedups_to_accuracy(rows: Sequence[CellRow]) -> None:
-    """How many times sooner than on one rank the accuracy is reached; null where either does not reach it."""
+    """Fill in how many times sooner than on one rank the accuracy is reached; null where either does not reach it."""
     for row in rows:
         one = next((other for other in rows if other.cell.ranks == 1 and same_but_ranks(row.cell, other.cell)), None)
         if one and one.seconds_to_accuracy and row.seconds_to_accuracy:

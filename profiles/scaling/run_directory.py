@@ -30,7 +30,7 @@ def write(directory: Path, scaling: Scaling) -> None:
 
 
 def machine(runs: Sequence[Run]) -> dict[str, Any]:
-    """What the first launch that tells says of the machine it ran on; {} where none does."""
+    """The machine, as the first launch that tells describes it; {} where none does."""
     described = (run.record.machine for run in runs)
     return next((found for found in described if found), {})
 

@@ -36,7 +36,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is searched: multiples of `multiple_of` up to `most`, from `start` on, known to a share `within`.
+    """A search's plan: multiples of `multiple_of` up to `most`, from `start` on, known to a share `within`.
 
     capacity_bytes: what a rank may take; None where nobody says. It only makes the search shorter.
     """
@@ -106,7 +106,7 @@ def long_line(tries: Sequence[Try]) -> Line | None:
 
 
 def next_batch(tries: Sequence[Try], plan: Plan) -> int | None:
-    """What to try next; None at the end: the answer is `bracket`'s, and has fitted twice (or nothing fits)."""
+    """The batch to try next; None at the end: the answer is `bracket`'s, and has fitted twice (or nothing fits)."""
     low, high = bracket(tries)
     most = plan.lattice(plan.most)
     if not tries:

@@ -1,4 +1,4 @@
-"""What launches of a search for a batch tell about memory: which launches count, and which one to launch again.
+"""Choose among launches of a search for a batch: which count for memory, and which one to launch again.
 
 Near the end of a GPU's memory a library may fail without a word of memory (cuDNN: `Failed to call DoRnnBackward`). So a
 launch that failed counts as one that does not fit where a smaller batch fits or a larger one was out of memory, and

@@ -54,7 +54,7 @@ def is_on() -> bool:
 
 
 def may_lack_determinism() -> bool:
-    """Whether TensorFlow was told to be deterministic after `turn_on` had named the folder of programs that need not
+    """True if TensorFlow was told to be deterministic after `turn_on` had named the folder of programs that need not
     be: TensorFlow finds them by what they compute, and XLA its choices by the operation, and both take them."""
     named = re.search(rf"{FLAG}=\S*/[0-9a-f]{{16}}(?!\S)", os.environ.get("TF_XLA_FLAGS", ""))
     return named is not None and _is_deterministic()
