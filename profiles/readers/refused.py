@@ -62,6 +62,10 @@ _SIGNS: Final = tuple(
             rb"\A\s*\{.{0,400}\"(?:inspector_output_format_version|coll_perf|p2p_perf)\"",
             ("what NCCL's Inspector writes: the speed of each collective, and no timeline of a GPU", _BESIDE_NCCL),
         ),
+        (
+            rb"(?:\A|\n)(?:NCCL version \d|\S+:\d+:\d+ \[\d+\] NCCL (?:INFO|WARN|TRACE) )",
+            ("a log of NCCL's (NCCL_DEBUG), which has no times", _BESIDE_NCCL),
+        ),
         (rb"\APK\x03\x04", ("a zip archive", "unpack it with `unzip`, and give the recordings in it")),
         (
             rb"(?:^|\n)=+ ?(?:\d+= )?CPU profiling result",

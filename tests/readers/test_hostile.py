@@ -157,6 +157,10 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b'==PROF== Connected to process 7\n"ID","Process ID","Kernel Name"\n"0","7","k"\n',
         "Nsight Compute",
     ),
+    "nccl.log": (
+        lambda: b"node7:41:52 [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>\nNCCL version 2.21.5+cuda12.4\n",
+        "log of NCCL's",
+    ),
     "trace.pftrace": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "Perfetto trace"),
     "trace.bin": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "known format"),
     "results.otf2": (lambda: b"\x0aOTF2" + bytes(60), "OTF2"),
