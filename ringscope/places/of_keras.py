@@ -80,8 +80,8 @@ def _lay_over_hooks(callback: Any, base: type) -> None:
 
 
 def _made_for_it(owner: type) -> bool:
-    """A list of callbacks, or what only keeps numbers: no place of its own."""
-    return owner.__name__ in ("CallbackList", "History")
+    """A list of callbacks, what only keeps numbers, or ring's own, whose work nobody can move: no place of its own."""
+    return owner.__name__ in ("CallbackList", "History") or owner.__module__.startswith("ringscope.")
 
 
 def _in_place(own: Callable[..., Any], place: Place) -> Callable[..., Any]:
