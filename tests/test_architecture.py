@@ -87,7 +87,8 @@ HARNESS = (
 RING = (
     ("ringscope.ring",),  # the public functions
     ("ringscope.ring.distribution",),
-    ("ringscope.ring.start", "ringscope.ring.fit"),
+    ("ringscope.ring.plan",),
+    ("ringscope.ring.options", "ringscope.ring.start", "ringscope.ring.fit"),
     ("ringscope.ring.elastic", "ringscope.ring.step"),
     ("ringscope.ring.alike", "ringscope.ring.gradients", "ringscope.ring.forms", "ringscope.ring.feed"),
     ("ringscope.ring.ranks", "ringscope.ring.marks", "ringscope.ring.data"),
@@ -333,3 +334,15 @@ def test_objects_are_exchanged_on_the_host():
         if re.search(r"\b(allgather|broadcast)_object\(", path.read_text())
     }
     assert calls == {"ringscope/ring/exchange.py", "ringscope/ring/elastic/commits.py"}
+
+
+def test_no_function_is_longer_than_eighty_lines_beside_its_docstring():
+    long = []
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno:
+                told = ast.get_docstring(node, clean=False)
+                lines = node.end_lineno - node.lineno + 1 - (told.count("\n") + 1 if told else 0)
+                if lines > 80:
+                    long.append(f"{name}.{node.name}: {lines}")
+    assert not long

@@ -149,11 +149,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     ring.init(pin=not (cell.spread.one_process or cell.spread.splits))
     if cell.memory_limit_mb:
         limit_gpus(cell.memory_limit_mb)
-    if ring.size() != cell.processes:
-        raise Unsupported(f"the cell needs {cell.processes} processes, and the launcher started {ring.size()}")
-
-    if cell.op == "adasum" and ring.size() > 1 and not ring.by_mpi():
-        raise Unsupported("Gloo has no Adasum; take --launcher mpirun")
+    _check_ranks(cell)
     progress.phase("build")
     trainer = trainer_of(cell, "/GPU:0" if gpus else "/CPU:0")
     if gpus and cell.spread.exchange != "parameter server":  # which keeps the weights in host memory
@@ -215,6 +211,15 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         clock_offset_ns=offset_ns,
         extra=facts.closing(trainer.model, last["logs"]) | own | more,
     )
+
+
+def _check_ranks(cell: Cell) -> None:
+    from ringscope import ring
+
+    if ring.size() != cell.processes:
+        raise Unsupported(f"the cell needs {cell.processes} processes, and the launcher started {ring.size()}")
+    if cell.op == "adasum" and ring.size() > 1 and not ring.by_mpi():
+        raise Unsupported("Gloo has no Adasum; take --launcher mpirun")
 
 
 def limit_gpus(memory_limit_mb: int) -> None:

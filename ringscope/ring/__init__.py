@@ -15,12 +15,13 @@ from typing import Any
 
 from .alike import statistics, weights
 from .alike.begin import broadcast
-from .distribution import STEPS, distribute
+from .distribution import distribute
 from .exchange import average_logs
 from .global_batch.totals import mean, sum
 from .gradients.average import COMPRESSIONS, average_gradients
 from .gradients.zero import parts
 from .models import is_distributed
+from .options import STEPS
 from .start import by_mpi, init, local_rank, meet, rank, size, threads
 
 __all__ = [

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from profiles.ground.errors import RingscopeError
 
-from .alike import ending, horovod_names, statistics, undistributed
+from . import say
+from .alike import ending, statistics, undistributed
 from .alike.begin import broadcast
 from .data import seeds
 from .exchange import from_rank
 from .global_batch import normalization
-from .gradients import types
-from .gradients.average import COMPRESSIONS, OPS, Exchange, average_gradients, horovods
+from .gradients.average import horovods
 from .gradients.overlap.buckets import Overlap
-from .gradients.wire import Outgoing
-from .gradients.zero.sharded import NARROW, Shards, check_sharded
-from .internals.frameworks import has_gpu, hvd, tf
+from .gradients.zero.sharded import NARROW, Shards
+from .internals.frameworks import has_gpu
 from .lost import launcher
-from .models import has_weights, is_seen, optimizers_of, used_by_step, without_loss_scale
+from .models import has_weights, without_loss_scale
+from .options import Options
+from .plan import Plan, planned
+from .ranks.channel import Channel
 from .start import channel, init, rank, size
-from .step import exchange_inside, kinds, one_program
+from .step import choose, exchange_inside, kinds, one_program
 from .step.two_programs import Halves
 
-__all__ = ["STEPS", "distribute"]
-
-STEPS = ("auto", "fit", "compiled")
+__all__ = ["distribute"]
 
 # Replacements of a model's own methods.
 OVERLAID = ("train_step", "fit", "evaluate", "predict", "make_train_function", "_get_metrics_result_or_logs")
@@ -86,10 +84,6 @@ def distribute(
 
     To be called on all ranks: they meet here. Raises RingscopeError for what would not train right.
     """
-    from . import say
-    from .fit import fit, loop
-    from .step import choose
-
     init()
     undistributed.check_kind(model)
     undistributed.check_strategy()
@@ -98,171 +92,115 @@ def distribute(
             "ring.distribute trains a model on all ranks; for some of them write a loop of your own with"
             " ring.average_gradients(gradients, process_set=...), or start them by themselves"
         )
-    own = optimizers_of(model, of_parts=False)
-    used = used_by_step(model)
-    together = reduce and size() > 1
-    # Where nothing is exchanged, and every step is an update, a step is compiled as a whole, with all that it does.
-    alone = aggregate == 1 and not together
-    # What is changed on its way, and no plain sum, travels between a step's two programs.
-    unscaled = op != "adasum" and predivide_factor == 1.0 and aggregate == 1 and not sharded
-    in_the_middle = together and unscaled and compression != "bf16" and groups == 1 and exchange_inside.is_possible(op)
-    taken_whole = alone or (in_the_middle and len(used) > 1)
-    _check(used, step, compression, groups, op, taken_whole)
-    if overlap and step == "fit":
-        raise RingscopeError("overlap=True goes with step='compiled'; with step='fit' take groups=k")
-    if step == "compiled" and model.run_eagerly:
-        raise RingscopeError("the model runs eagerly (run_eagerly=True), and `compiled` does not; take step='fit'")
-    # Optimizers of its parts that are distributed already stay as they are.
-    optimizers = own + [each for each in optimizers_of(model) if each not in own and not is_seen(each)]
-    if sharded:
-        only = {"op": (op, "average"), "predivide_factor": (predivide_factor, 1.0), "groups": (groups, 1)}
-        elastic = launcher.is_elastic(), False
-        check_sharded(optimizers, compression, reduce=(reduce, True), elastic=elastic, **only)
-    if warmup_epochs and (warmup_steps or not scale_learning_rate):
-        raise RingscopeError("warmup_epochs goes with scale_learning_rate=True, in the place of warmup_steps")
-    if commit_steps < 0 or commit_steps % aggregate:
-        raise RingscopeError(f"commit_steps={commit_steps} is no multiple of aggregate={aggregate}")
-    if (others := channel()) is not None:
-        have = others.meet("distribute", has_weights(model))
-        if have is None:
-            raise RingscopeError(
-                "another rank has ended, or calls something else; call ring.distribute(model) on all ranks"
-            )
-        if len(set(have)) > 1:
-            raise RingscopeError(
-                f"the model has its weights on rank {have.index(True)}, and none yet on rank {have.index(False)}; build"
-                " it on all ranks, or on none, before ring.distribute(model)"
-            )
-    chooser = choose.Chooser(falls_back=step == "auto", layers=model._flatten_layers)
-    if step == "auto":
-        step, why = choose.resolved(model, 1 if taken_whole else len(used), groups)
-        if has_gpu() and rank() == 0:
-            say.line(f"this model is trained with step={step!r}: {why}")
-    if step == "compiled":
+    options = Options(
+        step=step,
+        compression=compression,
+        aggregate=aggregate,
+        groups=groups,
+        overlap=overlap,
+        scale_learning_rate=scale_learning_rate,
+        warmup_steps=warmup_steps,
+        warmup_epochs=warmup_epochs,
+        op=op,
+        predivide_factor=predivide_factor,
+        sparse_as_dense=sparse_as_dense,
+        reduce=reduce,
+        sharded=sharded,
+        commit_steps=commit_steps,
+    )
+    options.check()
+    plan = planned(model, options)
+    others = channel()
+    if others is not None:
+        _meet(model, others)
+    if plan.why and has_gpu() and rank() == 0:
+        say.line(f"this model is trained with step={plan.step!r}: {plan.why}")
+    if plan.step == "compiled":
         choose.check_options()
     _forget_earlier(model)
-    # Narrowed inside the compiled programs, XLA fuses the casts; outside they are a kernel for each gradient, which
-    # cost a ResNet-50 step on H200s more than half the bytes gave. A sum of several steps stays as exact as it is.
-    narrow = tf.float16 if step == "compiled" and compression == "fp16" and aggregate == 1 else None
-    summing: dict[str, Any] = {"in_stream": step == "compiled", "op": op, "predivide_factor": predivide_factor}
-    exchange: Exchange = partial(
-        average_gradients,
-        compression="none" if narrow else compression,
-        groups=groups,
-        **summing,
-        sparse_as_dense=sparse_as_dense or sharded,
-    )
-    if not reduce:
-        exchange = _as_they_are
-    keeps = together and unscaled and compression == "none"
-    keeps = keeps and types.summed_as(tf.bfloat16, **summing) == tf.bfloat16
-    beside = unscaled and (compression == "none" or narrow is not None)
-    outgoing = partial(
-        Outgoing,
-        keeps=keeps,
-        narrow=narrow,
-        as_rows=together and unscaled and compression in ("none", "fp32") and not sparse_as_dense,
-        averages=op == "average",
-        packs=together and op != "adasum",
-    )
-    if overlap and not beside:
-        raise RingscopeError(
-            "overlap=True sends gradients as they are; leave out aggregate, sharded, predivide_factor, op='adasum' and"
-            " compression='bf16' or 'fp32'"
-        )
-    if overlap and len(used) > 1:
-        raise RingscopeError("overlap=True goes with one optimizer, and this model has several; leave it out")
-    overlaps = None
-    if step == "compiled" and together and beside and overlap is not False and len(used) == 1:
-        overlaps = Overlap(horovods(op), overlap)
-    middle = None
-    if in_the_middle:
-        middle = exchange_inside.Inside(op, exchange, outgoing, overlaps)
-    # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
-    model.jit_compile = False
-    applies = []
-    for optimizer in optimizers:
-        if scale_learning_rate and not warmup_epochs:
-            _scale_learning_rate(optimizer, warmup_steps)
-        shards = Shards(optimizer, NARROW[compression]) if sharded and together else None
-        apply = kinds.reduce_in_apply(model, optimizer, exchange, aggregate, shards)
-        applies.append((optimizer, apply))
-        if step == "compiled" and optimizer is used[0] and not taken_whole:
-            halves = Halves(
-                model,
-                optimizer,
-                apply,
-                exchange,
-                outgoing(),
-                chooser,
-                aggregate=aggregate,
-                reduces=together,
-                shards=shards,
-                overlap=overlaps,
-            )
-            kinds.compile_step(model, optimizer, apply, chooser, halves, middle, reduces=together)
-        optimizer.distributed_by_ring = True
-    if step == "compiled" and taken_whole:
-        one_program.compile_whole(model, applies, chooser, middle)
-    if warmup_epochs:
-
-        def warm_up(steps_per_epoch: int) -> None:
-            for optimizer in optimizers:
-                _scale_learning_rate(optimizer, warmup_epochs * steps_per_epoch)
-
-        model.__dict__["warm_up_by_ring"] = warm_up
-    model.__dict__["step_by_ring"] = step
-    if launcher.is_elastic():
-        model.__dict__["elastic_by_ring"] = next(_distributed), commit_steps
-    model.train_function = model.test_function = None
-    loop.lay_over(model)
-    seeds.set_apart(rank(), lambda value: from_rank(0, value))
-    if together:
-        normalization.synchronise(model)
-        if step == "fit":
-            one_program.join_losses(model)
-    if reduce:
-        fit.distribute_fit(model, others)
-        ending.compare_at_exit(model)
+    _lay_step(model, plan)
+    _lay_training(model, plan, others)
     if has_weights(model):
         broadcast(model)
         statistics.alike_now(model)
     return model
 
 
-def _check(optimizers: Sequence[Any], step: str, compression: str, groups: int, op: str, taken_whole: bool) -> None:
-    if not optimizers:
+def _meet(model: Any, others: Channel) -> None:
+    """Raises RingscopeError unless all ranks are here, with weights in all their models or in none."""
+    have = others.meet("distribute", has_weights(model))
+    if have is None:
         raise RingscopeError(
-            "ring.distribute(model) wants a compiled model; call model.compile(...) first (for a loop of your own"
-            " model.compile(optimizer) is enough)"
+            "another rank has ended, or calls something else; call ring.distribute(model) on all ranks"
         )
-    if any(map(is_seen, optimizers)):
+    if len(set(have)) > 1:
         raise RingscopeError(
-            "an optimizer of this model is distributed already, with it or with another model; call"
-            " ring.distribute(model) once a compile(), and give every model an optimizer of its own"
-        )
-    horovod_names.check_left_over(optimizers)
-    for value, known in ((step, STEPS), (compression, COMPRESSIONS), (op, OPS)):
-        if value not in known:
-            raise RingscopeError(f"{value!r} is none of {', '.join(known)}")
-    if compression == "bf16" and op != "average":
-        raise RingscopeError(f"bf16 is for averages, not for {op}; take compression='fp16' or 'none'")
-    if op == "adasum" and hvd.size() > 1 and not hvd.mpi_enabled():
-        raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
-    if step == "compiled" and len(optimizers) > 1 and not taken_whole:
-        raise RingscopeError(
-            f"the model has {len(optimizers)} optimizers, and `compiled` takes several only with gradients that are"
-            " summed as they travel, by a Horovod with calls for XLA (scripts/build_horovod.py); take step='fit'"
-        )
-    if step == "compiled" and groups > 1:
-        raise RingscopeError(
-            "groups=k is for step='fit'; a compiled step's gradients leave while its backward pass runs where that pays"
-            " (overlap=True: everywhere)"
+            f"the model has its weights on rank {have.index(True)}, and none yet on rank {have.index(False)}; build"
+            " it on all ranks, or on none, before ring.distribute(model)"
         )
 
 
-def _as_they_are(gradients: Sequence[Any], largest: Sequence[int]) -> list[Any]:
-    return list(gradients)
+def _lay_step(model: Any, plan: Plan) -> None:
+    """Have the optimizers average, and XLA compile the train step where the plan says so."""
+    options = plan.options
+    chooser = choose.Chooser(falls_back=options.step == "auto", layers=model._flatten_layers)
+    overlap = Overlap(horovods(options.op), options.overlap) if plan.may_overlap else None
+    inside = None
+    if plan.in_the_middle:
+        inside = exchange_inside.Inside(options.op, plan.exchange, plan.outgoing, overlap)
+    # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
+    model.jit_compile = False
+    applies = []
+    for optimizer in plan.optimizers:
+        if options.scale_learning_rate and not options.warmup_epochs:
+            _scale_learning_rate(optimizer, options.warmup_steps)
+        shards = Shards(optimizer, NARROW[options.compression]) if options.sharded and plan.together else None
+        apply = kinds.reduce_in_apply(model, optimizer, plan.exchange, options.aggregate, shards)
+        applies.append((optimizer, apply))
+        if plan.step == "compiled" and optimizer is plan.used[0] and not plan.whole:
+            halves = Halves(
+                model,
+                optimizer,
+                apply,
+                plan.exchange,
+                plan.outgoing(),
+                chooser,
+                aggregate=options.aggregate,
+                reduces=plan.together,
+                shards=shards,
+                overlap=overlap,
+            )
+            kinds.compile_step(model, optimizer, apply, chooser, halves, inside, reduces=plan.together)
+        optimizer.distributed_by_ring = True
+    if plan.step == "compiled" and plan.whole:
+        one_program.compile_whole(model, applies, chooser, inside)
+    model.__dict__["step_by_ring"] = plan.step
+
+
+def _lay_training(model: Any, plan: Plan, others: Channel | None) -> None:
+    """Have `fit` and its like train with the other ranks, on data, statistics and draws as one rank's."""
+    from .fit import fit, loop
+
+    options = plan.options
+    if options.warmup_epochs:
+
+        def warm_up(steps_per_epoch: int) -> None:
+            for optimizer in plan.optimizers:
+                _scale_learning_rate(optimizer, options.warmup_epochs * steps_per_epoch)
+
+        model.__dict__["warm_up_by_ring"] = warm_up
+    if launcher.is_elastic():
+        model.__dict__["elastic_by_ring"] = next(_distributed), options.commit_steps
+    model.train_function = model.test_function = None
+    loop.lay_over(model)
+    seeds.set_apart(rank(), lambda value: from_rank(0, value))
+    if plan.together:
+        normalization.synchronise(model)
+        if plan.step == "fit":
+            one_program.join_losses(model)
+    if options.reduce:
+        fit.distribute_fit(model, others)
+        ending.compare_at_exit(model)
 
 
 def _forget_earlier(model: Any) -> None:

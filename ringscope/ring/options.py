@@ -1,0 +1,60 @@
+"""What `ring.distribute` is asked for, and the refusals that need no model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiles.ground.errors import RingscopeError
+
+from .gradients.average import COMPRESSIONS, OPS
+from .internals.frameworks import hvd
+
+__all__ = ["STEPS", "Options"]
+
+STEPS = ("auto", "fit", "compiled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The arguments of `ring.distribute`, whose docstring says what each does."""
+
+    step: str
+    compression: str
+    aggregate: int
+    groups: int
+    overlap: bool | None
+    scale_learning_rate: bool
+    warmup_steps: int
+    warmup_epochs: int
+    op: str
+    predivide_factor: float
+    sparse_as_dense: bool
+    reduce: bool
+    sharded: bool
+    commit_steps: int
+
+    @property
+    def is_plain(self) -> bool:
+        """True if ranks exchange plain sums of one step's gradients: only these go between a step's two programs."""
+        return self.op != "adasum" and self.predivide_factor == 1.0 and self.aggregate == 1 and not self.sharded
+
+    def check(self) -> None:
+        """Raise RingscopeError for options that do not go together."""
+        for value, known in ((self.step, STEPS), (self.compression, COMPRESSIONS), (self.op, OPS)):
+            if value not in known:
+                raise RingscopeError(f"{value!r} is none of {', '.join(known)}")
+        if self.compression == "bf16" and self.op != "average":
+            raise RingscopeError(f"bf16 is for averages, not for {self.op}; take compression='fp16' or 'none'")
+        if self.op == "adasum" and hvd.size() > 1 and not hvd.mpi_enabled():
+            raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
+        if self.step == "compiled" and self.groups > 1:
+            raise RingscopeError(
+                "groups=k is for step='fit'; a compiled step's gradients leave while its backward pass runs where that"
+                " pays (overlap=True: everywhere)"
+            )
+        if self.overlap and self.step == "fit":
+            raise RingscopeError("overlap=True goes with step='compiled'; with step='fit' take groups=k")
+        if self.warmup_epochs and (self.warmup_steps or not self.scale_learning_rate):
+            raise RingscopeError("warmup_epochs goes with scale_learning_rate=True, in the place of warmup_steps")
+        if self.commit_steps < 0 or self.commit_steps % self.aggregate:
+            raise RingscopeError(f"commit_steps={self.commit_steps} is no multiple of aggregate={self.aggregate}")

@@ -1,0 +1,162 @@
+"""How a model trains by the options of `ring.distribute`: in which steps, and how its gradients travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from profiles.ground.errors import RingscopeError
+
+from .alike import horovod_names
+from .gradients import types
+from .gradients.average import Exchange, average_gradients
+from .gradients.wire import Outgoing
+from .gradients.zero.sharded import check_sharded
+from .internals.frameworks import tf
+from .lost import launcher
+from .models import is_seen, optimizers_of, used_by_step
+from .options import Options
+from .start import size
+from .step import choose, exchange_inside
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the options come to for one model on these ranks."""
+
+    options: Options
+    step: str
+    """`fit` or `compiled`."""
+    why: str
+    """Why `auto` has chosen this step; empty where the user has."""
+    used: Sequence[Any]
+    """The optimizers that the model's own train step updates by."""
+    optimizers: Sequence[Any]
+    """All that are to average from now on: the model's, and of its parts those that do not average yet."""
+    together: bool
+    """True if ranks exchange gradients."""
+    in_the_middle: bool
+    """True if a compiled step exchanges gradients inside of its one program."""
+    whole: bool
+    """True if a compiled step is one program whatever it does: nothing is exchanged, or several optimizers update."""
+
+    @property
+    def narrow(self) -> Any:
+        """The type that a compiled step's programs cast gradients to; None: another place does, or none.
+
+        Inside the programs XLA fuses the casts; outside they are a kernel for each gradient, which cost a ResNet-50
+        step on H200s more than half the bytes gave. A sum of several steps stays as exact as it is.
+        """
+        options = self.options
+        is_narrowed = self.step == "compiled" and options.compression == "fp16" and options.aggregate == 1
+        return tf.float16 if is_narrowed else None
+
+    @property
+    def exchange(self) -> Exchange:
+        """Averages a step's gradients over the ranks."""
+        options = self.options
+        if not options.reduce:
+            return _as_they_are
+        return partial(
+            average_gradients,
+            compression="none" if self.narrow else options.compression,
+            groups=options.groups,
+            **self._summing,
+            sparse_as_dense=options.sparse_as_dense or options.sharded,
+        )
+
+    @property
+    def _summing(self) -> dict[str, Any]:
+        options = self.options
+        in_stream = self.step == "compiled"
+        return {"in_stream": in_stream, "op": options.op, "predivide_factor": options.predivide_factor}
+
+    def outgoing(self) -> Outgoing:
+        """How one update's gradients leave a compiled step's program."""
+        options = self.options
+        plain = self.together and options.is_plain
+        keeps = plain and options.compression == "none"
+        return Outgoing(
+            keeps=keeps and types.summed_as(tf.bfloat16, **self._summing) == tf.bfloat16,
+            narrow=self.narrow,
+            as_rows=plain and options.compression in ("none", "fp32") and not options.sparse_as_dense,
+            averages=options.op == "average",
+            packs=self.together and options.op != "adasum",
+        )
+
+    @property
+    def sends_as_computed(self) -> bool:
+        """True if gradients can leave while the program that computes them runs: nothing is done to them after it."""
+        return self.options.is_plain and (self.options.compression == "none" or self.narrow is not None)
+
+    @property
+    def may_overlap(self) -> bool:
+        is_wanted = self.step == "compiled" and self.together and self.options.overlap is not False
+        return is_wanted and self.sends_as_computed and len(self.used) == 1
+
+
+def planned(model: Any, options: Options) -> Plan:
+    """Raises RingscopeError for a model that would not train right by these options."""
+    own = optimizers_of(model, of_parts=False)
+    used = used_by_step(model)
+    together = options.reduce and size() > 1
+    can_be_inside = exchange_inside.is_possible(options.op) and options.compression != "bf16" and options.groups == 1
+    in_the_middle = together and options.is_plain and can_be_inside
+    # Where nothing is exchanged, and every step is an update, a step is compiled as a whole, with all that it does.
+    whole = (options.aggregate == 1 and not together) or (in_the_middle and len(used) > 1)
+    _check_optimizers(used)
+    # Optimizers of its parts that are distributed already stay as they are.
+    optimizers = own + [each for each in optimizers_of(model) if each not in own and not is_seen(each)]
+    step, why = options.step, ""
+    if step == "auto":
+        step, why = choose.resolved(model, 1 if whole else len(used), options.groups)
+    plan = Plan(options, step, why, used, optimizers, together, in_the_middle, whole)
+    _check_step(model, plan)
+    return plan
+
+
+def _check_optimizers(used: Sequence[Any]) -> None:
+    if not used:
+        raise RingscopeError(
+            "ring.distribute(model) wants a compiled model; call model.compile(...) first (for a loop of your own"
+            " model.compile(optimizer) is enough)"
+        )
+    if any(map(is_seen, used)):
+        raise RingscopeError(
+            "an optimizer of this model is distributed already, with it or with another model; call"
+            " ring.distribute(model) once a compile(), and give every model an optimizer of its own"
+        )
+    horovod_names.check_left_over(used)
+
+
+def _check_step(model: Any, plan: Plan) -> None:
+    options, used = plan.options, plan.used
+    if options.step == "compiled" and len(used) > 1 and not plan.whole:
+        raise RingscopeError(
+            f"the model has {len(used)} optimizers, and `compiled` takes several only with gradients that are"
+            " summed as they travel, by a Horovod with calls for XLA (scripts/build_horovod.py); take step='fit'"
+        )
+    if options.step == "compiled" and model.run_eagerly:
+        raise RingscopeError("the model runs eagerly (run_eagerly=True), and `compiled` does not; take step='fit'")
+    if options.sharded:
+        others = {
+            "op": (options.op, "average"),
+            "predivide_factor": (options.predivide_factor, 1.0),
+            "groups": (options.groups, 1),
+            "reduce": (options.reduce, True),
+            "elastic": (launcher.is_elastic(), False),
+        }
+        check_sharded(plan.optimizers, options.compression, **others)
+    if options.overlap and not plan.sends_as_computed:
+        raise RingscopeError(
+            "overlap=True sends gradients as they are; leave out aggregate, sharded, predivide_factor, op='adasum' and"
+            " compression='bf16' or 'fp32'"
+        )
+    if options.overlap and len(used) > 1:
+        raise RingscopeError("overlap=True goes with one optimizer, and this model has several; leave it out")
+
+
+def _as_they_are(gradients: Sequence[Any], largest: Sequence[int]) -> list[Any]:
+    return list(gradients)
