@@ -69,7 +69,6 @@ OF_OTHERS = {
         *("--network-interface", "--network-interfaces"),
     ),
     "mpirun": ("--mca", "--prefix"),
-    "benchmarks": ("--np", "--only", "--ways"),
     "torchrun": ("--nproc-per-node", "--standalone"),
     "XLA": (
         *("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
