@@ -155,9 +155,9 @@ class Case:
     @property
     def example(self) -> bool:
         """Are there fewer kernels in all than in one step of the smallest model that a framework trains? A program of
-        CUDA's may have few that take long."""
-        kernels = self.gpu.kernels
-        few = not kernels.graph_launches and kernels.count < LEAST_KERNELS
+        CUDA's may have few that take long, and so may several steps."""
+        kernels, measured = self.gpu.kernels, self.gpu.window == "steps" and self.gpu.steps.count >= LEAST_STEPS
+        few = not measured and not kernels.graph_launches and kernels.count < LEAST_KERNELS
         return few and self.gpu.framework in ("pytorch", "jax", "tensorflow")
 
     @property
