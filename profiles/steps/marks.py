@@ -29,7 +29,7 @@ SERVED = (
 )
 # Of these the ones that read prompts and generate nothing.
 _PREFILLS = (
-    r"step\[(?:EXTEND|PREFILL)\b.*\]|execute_context_\d+(?:\(\d+\))?_generation_0(?:\(\d+\))?|execute_new_\d+_cached_0"
+    r"step\[(?:EXTEND|PREFILL)\b.*\]|execute_context_\d+(?:\([\d_]+\))?_generation_0(?:\([\d_]+\))?|execute_new_\d+_cached_0"
     r"|\[Executor\] _forward_step\b.*\b0 gen reqs.*"
 )
 # What people call the steps of an inference, where JAX's and Keras's annotations mark them.

@@ -245,6 +245,8 @@ INFERENCE: Mapping[str, Words] = MappingProxyType(
 def _between_passes(gpu: GpuMeasures) -> bool:
     """May the GPU wait for launches between the passes of a server, as far as the recording tells?"""
     gaps = gpu.batch_gap_ledger_ns
+    if gpu.window == "steps" and gpu.steps.count == 1:
+        return False  # the window begins with its first kernel
     if gpu.window != "steps" or gaps is None:
         return True
     return 2 * gaps.get("idle_launch", 0) > (gpu.ledger_ns["idle_launch"] or 0)

@@ -78,7 +78,7 @@ def test_a_server_that_hardly_computes_may_have_no_requests(each_ns: int) -> Non
     ("mark", "within", "said", "unsaid"),
     [
         ("execute_context_1(888)_generation_0(0)", True, "prompt", "decod|request"),
-        ("execute_context_1(888)_generation_0", True, "prompt", "decod|request"),
+        ("execute_context_1(888_888)_generation_0(0)", True, "prompt", "decod|request"),
         ("execute_context_1(888)_generation_0(0)", False, "no request was there.*prompts", "decod"),
         ("step[EXTEND bs=2 toks=888]", True, "prompt", "decod|request"),
         ("[Executor] _forward_step {}: 1 ctx reqs, 0 gen reqs", True, "prompt", "decod|request"),
