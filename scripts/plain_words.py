@@ -26,7 +26,7 @@ SUBJECT_FIRST = "begin with `True if` (a bool), with a noun (a value) or with a 
 # Rooms where no docstring begins with a clause. Elsewhere only none of a function that gives a bool does.
 OF_PROFILES = (
     "ground|model|runs|readers|steps|comparing|gate|many_gpus|rules|inference|predicting|explaining|verbs|metrics|"
-    "measuring|scaling"
+    "measuring|scaling|views"
 )
 CLEAN = re.compile(rf"harness/|profiles/({OF_PROFILES})\b")
 

@@ -52,7 +52,7 @@ def place(path: str) -> str:
 
 
 def kind(instruction: str) -> str:
-    """What kind of work an instruction of XLA does, with what was fused into it."""
+    """The kind of work that an instruction of XLA does, with what was fused into it."""
     numbers = _NUMBERS.match(instruction[::-1])
     bare = instruction[: len(instruction) - (numbers.end() if numbers else 0)]
     found = next((words for pattern, words in _KINDS if re.fullmatch(pattern, bare)), "work of another kind")

@@ -58,7 +58,7 @@ def of_gpus(analysis: Analysis) -> Iterator[GpuLanes]:
 
 
 def shift_ns(analysis: Analysis, gpu: int) -> int:
-    """What brings the times of a GPU on the common clock."""
+    """The shift that brings the times of a GPU on the common clock."""
     return analysis.shift_ns[analysis.measures.gpus[gpu].recordings[0]]
 
 
@@ -149,7 +149,7 @@ def merged(ownership: Ownership) -> tuple[NDArray[np.int64], NDArray[np.int64], 
 
 
 def ledger_lane(ownership: Ownership) -> Lane:
-    """Who owned each nanosecond, as a lane: it has no holes."""
+    """A lane of who owned each nanosecond: it has no holes."""
     start, end, owner = merged(ownership)
     names = [LOOKS[name].label for name in OWNERS]
     return Lane("ledger", start, end, owner, owner.astype(np.int32), names, np.zeros(len(start), np.int64))

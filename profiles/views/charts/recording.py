@@ -98,7 +98,7 @@ def ledger_by_step(document: Document) -> Chart:
 
 
 def feed_gaps(document: Document) -> Chart:
-    """How many steps waited how long for their batch."""
+    """A chart of the numbers of steps by how long they waited for their batch."""
     rows = [
         {"gpu": title, "ms": row["feed_gap_ns"] / 1e6}
         for gpu, title in zip(document.json["gpus"], document.titles, strict=True)

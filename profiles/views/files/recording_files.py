@@ -1,4 +1,4 @@
-"""What `ringscope timeline` writes beside its terminal page: the HTML page, Perfetto, Markdown, charts, Parquet."""
+"""Write what `ringscope timeline` gives beside its terminal page: HTML page, Perfetto, Markdown, charts, Parquet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..terminal.waiting import Progress
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where to write what; None: not asked for. `charts` is a folder."""
+    """Paths of what is to be written; None: not asked for. `charts` is a folder."""
 
     html: Path | None = None
     perfetto: Path | None = None
@@ -90,7 +90,7 @@ def write(
 
 
 def _title(paths: Sequence[str]) -> str:
-    """What the recordings share without their ranks, of a launch its cell; else the first one and how many more."""
+    """The name that the recordings share without their ranks, of a launch its cell; else the first and a count."""
     stems = {_stem(Path(path)) for path in paths}
     if len(stems) == 1:
         return stems.pop()

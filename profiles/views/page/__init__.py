@@ -30,7 +30,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What a page shows of a sweep: the rows of summary.csv, what to look at first, its doubts, what is explained."""
+    """A sweep as a page shows it: the rows of summary.csv, what to look at first, its doubts, what is explained."""
 
     cells: Sequence[Json]
     looks: Sequence[Json] = ()  # text, next
@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a page shows of anything else that was measured. json: what the tables' numbers point into."""
+    """Anything else that was measured, as a page shows it. json: what the tables' numbers point into."""
 
     lead: str
     parts: Sequence[Part]

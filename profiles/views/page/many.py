@@ -1,4 +1,4 @@
-"""What a page says of many GPUs together; the rest of the page then shows some of them one by one."""
+"""Show many GPUs together on a page; the rest of the page then shows some of them one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_TILES = 6
 
 
 def of_document(document: Document) -> dict[str, Any]:
-    """What the template needs: the tables, the names of the GPUs shown one by one, the rows of numbers at the top."""
+    """Values for the template: the tables, the GPUs shown one by one by name, the rows of numbers at the top."""
     summary = document["/summary"]
     return {
         "together": ranks.of_summary(document),
@@ -25,7 +25,7 @@ def of_document(document: Document) -> dict[str, Any]:
 
 
 def lead(document: Document) -> str:
-    """How many GPUs and steps, and who differs."""
+    """The number of GPUs and steps, and who differs."""
     summary = document["/summary"]
     hosts = f" on {len(summary['hosts'])} hosts" if len(summary["hosts"]) > 1 else ""
     steps = f", {summary['count']} {summary['per']}s measured." if summary["per"] == "step" else "."
@@ -36,7 +36,7 @@ def lead(document: Document) -> str:
 
 
 def tiles(document: Document) -> Iterator[tuple[str, Cell, str, str]]:
-    """What, the number, on which GPU, its look: the step, compute where it is least, and the largest losses."""
+    """Name, number, GPU and look of each tile: the step, compute where it is least, and the largest losses."""
     summary = document["/summary"]
     at = {one["metric"]: (f"/summary/spreads/{place}", one) for place, one in enumerate(summary["spreads"])}
     step_at, step = at["step"]

@@ -1,4 +1,4 @@
-"""What of a page is markup already: drawings, JSON in a script, code in a sentence. All else is escaped."""
+"""Mark what of a page is markup already: drawings, JSON in a script, code in a sentence. All else is escaped."""
 
 from __future__ import annotations
 

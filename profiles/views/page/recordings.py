@@ -1,4 +1,4 @@
-"""What a page shows of recordings: tiles, findings, a bar a GPU, the charts of its steps."""
+"""Show recordings on a page: tiles, findings, a bar a GPU, the charts of its steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tile:
 
 
 def of_analysis(analysis: Analysis, summary: Summary | None) -> dict[str, Any]:
-    """What the template needs. summary: of many GPUs, of which the analysis has some."""
+    """Values for the template. summary: of many GPUs, of which the analysis has some."""
     document = ranks.document_of(summary, analysis.measures) if summary else tables.document_of(analysis.measures)
     return {
         **(many.of_document(document) if summary else {"together": []}),
@@ -70,7 +70,7 @@ def nothing() -> dict[str, Any]:
 
 
 def lead(document: Document) -> str:
-    """How many GPUs, which, and how many steps."""
+    """The number of GPUs, which they are, and the number of steps."""
     gpus = document.json["gpus"]
     steps = max((gpu["steps"]["count"] for gpu in gpus), default=0)
     name = ", ".join(sorted({gpu["name"] for gpu in gpus if gpu["name"]}))
@@ -181,7 +181,7 @@ def _lead_note(gpu: Json) -> str:
 
 
 def machine(document: Document | None) -> list[tuple[str, str]]:
-    """What the recordings themselves tell of the machine."""
+    """Facts of the machine that the recordings themselves tell."""
     if document is None:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Where the time goes that N ranks lose, in words and as a table: for terminal, page and Markdown.
+"""Tell where the time goes that N ranks lose, in words and as a table: for terminal, page and Markdown.
 
 Made from its JSON (`ringscope report --json`, `explained`).
 """
@@ -51,7 +51,7 @@ def interval(loss: Json) -> str:
 
 
 def told_by(one: Json, directory: str = "DIR") -> str:
-    """How it was told, and where to see more."""
+    """Say how it was told, and where to see more."""
     if one["method"] == "recordings":
         see = f"ringscope timeline {directory}/{one['recording']} --html page.html"
         return f"Recorded by {one['profiler']}; to see it: {see}"
@@ -67,7 +67,7 @@ def told_by(one: Json, directory: str = "DIR") -> str:
 
 
 def silent(one: Json) -> str:
-    """Why there is no finding; "" where there is one."""
+    """The reason that there is no finding; "" where there is one."""
     if one["finding"] or one["method"] is None:
         return ""
     if one["largest"] is None:

@@ -88,7 +88,7 @@ def collectives(document: Document) -> Table:
 
 
 def collective_sizes(document: Document) -> Table:
-    """How fast collectives of each kind and size moved their bytes."""
+    """The rates at which collectives of each kind and size moved their bytes."""
     rows = []
     for gpu_at, gpu, name in each_gpu(document):
         for place, one in enumerate(gpu["collectives"]["by_size"]):

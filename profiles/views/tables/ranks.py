@@ -23,7 +23,7 @@ def document_of(summary: Summary, some: Measures | None = None) -> Document:
 
 
 def name_of(metric: str) -> str:
-    """What a metric is called."""
+    """A metric's name."""
     return NAMES.get(metric) or LOOKS[metric].label
 
 
@@ -139,7 +139,7 @@ def of_summary(document: Document) -> list[Table]:
 
 
 def _members(summary: Json, gpus: Sequence[int]) -> str:
-    """Which ranks these GPUs are; how many where some have none."""
+    """The ranks of these GPUs; their number where some have none."""
     ranks = [summary["ranks"][gpu] for gpu in gpus]
     known = [rank for rank in ranks if rank is not None]
     return f"ranks {numbers.ranges(known)}" if len(known) == len(ranks) else f"{len(gpus)} GPUs"

@@ -1,4 +1,4 @@
-"""What a report says beside the measures: recordings, doubts, cells of a sweep, evidence; and which tables it has."""
+"""Show a report beside the measures: recordings, doubts, cells of a sweep, evidence; and choose its tables."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ MAKERS: Mapping[str, Callable[[Document], Table]] = {
 
 
 def touched(where: Sequence[str], document: Document) -> str:
-    """What JSON pointers point at, in words: `ledger, idle feed (rank 0, GPU 0)`; a GPU named alone is all of it."""
+    """Places that JSON pointers point at, in words: `ledger, idle feed (rank 0, GPU 0)`; a GPU alone is all of it."""
     gpus: dict[str, list[int]] = {}
     others = []
     for pointer in where:
@@ -159,7 +159,7 @@ def cells(rows: Sequence[Json]) -> Table:
 
 
 def learning(rows: Sequence[Json]) -> Table:
-    """When each cell reached the accuracy of --until: rows of summary.csv; no row where none was asked for."""
+    """Rows of summary.csv on when each cell reached the accuracy of --until; no row where none was asked for."""
     told = [row for row in rows if row.get("until")]
     differs = [one for one in TELLING if one.name in KEYS or len({row.get(one.name) for row in told}) > 1]
     shown = []
@@ -205,7 +205,7 @@ def _setting(value: Any) -> Cell:
 
 
 def machine(described: Json) -> list[tuple[str, str]]:
-    """What a run's record says of its machine, as pairs of words; what is not known is left out."""
+    """Facts of the machine in a run's record, as pairs of words; what is not known is left out."""
     cpu, gpus = described.get("cpu") or {}, described.get("gpus") or []
     versions = described.get("packages") or {}
     build = described.get("horovod") or {}
@@ -247,7 +247,7 @@ def _milliseconds(value: float | None) -> str:
 
 
 def clock(document: Document) -> str:
-    """How ranks were brought on one clock, in words; "" for one recording."""
+    """The way in which ranks were brought on one clock, in words; "" for one recording."""
     told = document.json["clock"]
     if not told:
         return ""
@@ -257,7 +257,7 @@ def clock(document: Document) -> str:
 
 
 def straggler(document: Document) -> str:
-    """Which GPU the others wait for, in words; "" where there is none."""
+    """The GPU that the others wait for, in words; "" where there is none."""
     found = document.json.get("straggler")
     if not found:
         return ""

@@ -61,16 +61,16 @@ class Document:
 
     @property
     def titles(self) -> list[str]:
-        """What each GPU is called."""
+        """The name of each GPU."""
         return gpu_titles((gpu["rank"], gpu["device"]) for gpu in self.json["gpus"])
 
     @property
     def told_at(self) -> str:
-        """Where the findings and doubts are: in the summary, where there is one."""
+        """The place of the findings and doubts: in the summary, where there is one."""
         return "/summary" if "summary" in self.json else ""
 
     def whose(self, gpu: int) -> str:
-        """What the GPU of a finding is called."""
+        """The name of a finding's GPU."""
         named: str = self["/summary/titles"][gpu] if self.told_at else self.titles[gpu]
         return named
 

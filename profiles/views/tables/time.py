@@ -198,7 +198,7 @@ def inputs(document: Document) -> Table:
 
 
 def batch_gaps(document: Document) -> Table:
-    """What the batch gaps consist of. Rows are owners, a column a GPU."""
+    """Parts of the batch gaps. Rows are owners, a column a GPU."""
     gpus = [(at, gpu, name) for at, gpu, name in each_gpu(document) if gpu["batch_gap_ledger_ns"]]
     owners = [one for one in OWNERS if any(gpu["batch_gap_ledger_ns"].get(one) for _, gpu, _ in gpus)]
     rows = [
@@ -264,7 +264,7 @@ def _meanwhile(gap: Json) -> str:
 
 
 def host(document: Document) -> Table:
-    """What the host's threads were in while the GPU was idle."""
+    """Ranges and calls that the host's threads were in while the GPU was idle."""
     rows = []
     for gpu_at, gpu, name in each_gpu(document):
         for place, one in enumerate(gpu["host_while_idle"]):

@@ -1,4 +1,4 @@
-"""Why N ranks are not N times one, in the terminal: what a sweep's report leads with."""
+"""Explain in the terminal why N ranks are not N times one: a sweep's report leads with it."""
 
 from __future__ import annotations
 

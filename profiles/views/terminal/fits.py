@@ -1,4 +1,4 @@
-"""What fits, on a terminal: the answer, the tries, what was predicted, what would make more fit."""
+"""Show on a terminal what fits: the answer, the tries, what was predicted, what would make more fit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def answer(fits: Fits) -> str:
 
 
 def outcome(tries: Sequence[Try]) -> str:
-    """What became of the launches of one batch: `1.2 GB`, or `out of memory`, or `1.2 GB, or failed`."""
+    """The result of the launches of one batch: `1.2 GB`, or `out of memory`, or `1.2 GB, or failed`."""
     took = [one.memory_bytes for one in tries if one.memory_bytes is not None]
     words = [numbers.size(max(took))] if took else []
     words += ["out of memory"] if any(one.out_of_memory for one in tries) else []

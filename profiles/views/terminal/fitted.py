@@ -80,7 +80,7 @@ class Fitted:
             yield from self._lines(some, width, GAPS[0], self._sizes)
 
     def _tables(self, width: int) -> Iterator[list[int]]:
-        """Which columns stand beside each other, table by table. Without the keys: these stand above each row."""
+        """Columns that stand beside each other, table by table. Without the keys: these stand above each row."""
         places = range(len(self._columns))
         keys = places[: self._keys]
         beside = [*keys] if self._least(keys) <= width // 2 else []
@@ -96,7 +96,7 @@ class Fitted:
         return sum(self._sizes[place][0] for place in places) + gap * (len(places) - 1)
 
     def _sized(self, place: int, at_most: int | None = None) -> tuple[int, int]:
-        """How wide a column is at least, and how wide it would be; without the cells that need more than `at_most`."""
+        """The least width of a column, and the width it would have; without the cells that need more than `at_most`."""
         cells = [row[place] for row in self._rows if not isinstance(row, Text)]
         fitting = [cell for cell in cells if at_most is None or _needs(cell) <= at_most]
         title = self._titles[place]
@@ -153,7 +153,7 @@ def _cut(line: Text, width: int) -> Iterator[Text]:
 
 
 def _pieces(line: str) -> Iterator[tuple[int, int]]:
-    """Where what is not to be broken begins and ends."""
+    """Beginnings and ends of what is not to be broken."""
     first = None
     for word in _WORD.finditer(line):
         first = word.start() if first is None else first

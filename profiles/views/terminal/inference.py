@@ -1,4 +1,4 @@
-"""What answers cost, on a terminal and as charts: CPU against GPU, replicas, requests in batches."""
+"""Show what answers cost, on a terminal and as charts: CPU against GPU, replicas, requests in batches."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ MOST_LINES = 60
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """How many of each are shown, and whether the table of all GPUs names those with the least and the most."""
+    """Limits of how many of each are shown; and if the table of all GPUs names those with the least and the most."""
 
     findings: int
     doubts: int

@@ -88,7 +88,7 @@ def each_step(measures: Measures, shown: Sequence[int]) -> Iterator[RenderableTy
 
 
 def recordings(measures: Measures) -> Prose:
-    """What was read, a line each."""
+    """Lines that name what was read."""
     lines = [
         f"{recording.path}  ({recording.tool}{' ' + recording.tool_version if recording.tool_version else ''}"
         f"{f', rank {recording.rank} by {recording.rank_source}' if recording.rank is not None else ''})"
@@ -212,12 +212,12 @@ def worth(of: Finding) -> str:
 
 
 def consequences(finding: Finding) -> str:
-    """What other GPUs wait, a line each."""
+    """Lines that say what other GPUs wait."""
     return "".join(f"\n  and {one.text}" for one in finding.consequences)
 
 
 def breaks(measures: Measures) -> Iterator[RenderableType]:
-    """What is told apart from the steps: the breaks that cost most."""
+    """Lines on what is told apart from the steps: the breaks that cost most."""
     if not measures.breaks:
         return
     yield Text("\nbreaks between the steps", style="bold")

@@ -1,4 +1,4 @@
-"""What one screen holds of up to 8 GPUs: what was read, who had each, what to change first, the doubts that touch it.
+"""Fit up to 8 GPUs on one screen: what was read, who had each, what to change first, the doubts that touch it.
 
 At most LINES lines at 80 columns and more. What has no room is named, and `--full` has it; what stays is decided here.
 """
@@ -37,7 +37,7 @@ _SHOWN: Final = ("ledger_ns", "steps", "window", "window_ns", "span_ns", "captur
 
 @dataclass(frozen=True, slots=True)
 class _Detail:
-    """How much is said: lines of a finding and of its change (None: all), of a doubt its words, its remedy."""
+    """Detail of what is said: lines of a finding and of its change (None: all), of a doubt its words, its remedy."""
 
     finding: int | None = None
     change: int | None = None
@@ -193,7 +193,7 @@ def _owned(ns: int | None, span_ns: int, times: bool) -> str:
 
 
 def _short(some: dict[str, GpuMeasures]) -> tuple[str, list[str]]:
-    """What the columns are, and what each is called in as few letters as tell them apart."""
+    """Names of the columns, each in as few letters as tell them apart."""
     gpus = some.values()
     for head, found in (("rank", [gpu.rank for gpu in gpus]), ("GPU", [gpu.device for gpu in gpus])):
         if None not in found and len(set(found)) == len(found):
@@ -239,7 +239,7 @@ def _touching(measures: Measures, shown: Sequence[int]) -> tuple[list[Doubt], li
 
 
 def _left(measures: Measures, doubts: Sequence[Doubt], detail: _Detail, more: str) -> Iterator[RenderableType]:
-    """What does not stand here, and how to see it."""
+    """Say what does not stand here, and how to see it."""
     codes = list(dict.fromkeys(doubt.code for doubt in doubts))
     said = [f"doubts: {', '.join(codes)}"] if codes else []
     if not detail.breaks and measures.breaks:

@@ -36,7 +36,7 @@ def _work(row: CellRow) -> str:
 
 
 def table(rows: Sequence[CellRow]) -> list[RenderableType]:
-    """What was trained, and a line for each way."""
+    """A table of what was trained, with a line for each way."""
     faults = [Prose(f"{row.cell.strategy}: {row.status}: {row.reason}", "red") for row in rows if row.reason]
     return [Prose(f"\n{_work(rows[0])}", "bold"), _beside(rows), *faults]
 

@@ -71,7 +71,7 @@ def show_explained(explained: Sequence[Explained], directory: str, console: Cons
 
 
 def _heading(scaling: Scaling, directory: str) -> RenderableType:
-    """What holds for every cell."""
+    """A heading with what holds for every cell."""
     first = scaling.cells[0]
     said = _settings(first, [one for one in TELLING if not _varies(scaling.cells, one)])
     steps = f"{first.cell.steps} steps after {first.cell.warmup}"
@@ -82,7 +82,7 @@ def _heading(scaling: Scaling, directory: str) -> RenderableType:
 
 
 def learning(cells: Sequence[CellRow]) -> list[RenderableType]:
-    """When each cell reached the accuracy that was asked for; nothing where none was."""
+    """The time at which each cell reached the accuracy that was asked for; nothing where none was."""
     found = report.learning([columns(row) for row in cells])
     if not found.rows:
         return []
@@ -94,7 +94,7 @@ def learning(cells: Sequence[CellRow]) -> list[RenderableType]:
 
 
 def _tuned(cells: Sequence[CellRow]) -> list[RenderableType]:
-    """What Horovod's autotune chose."""
+    """The choices of Horovod's autotune."""
     return [
         Prose(
             f"\nautotune, {row.cell.model} on {row.cell.ranks} ranks, {row.cell.per_rank_batch} per rank: fusion "
@@ -107,7 +107,7 @@ def _tuned(cells: Sequence[CellRow]) -> list[RenderableType]:
 
 
 def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
-    """What the two kinds of ± are."""
+    """Say what the two kinds of ± are."""
     told = next((row for row in cells if row.coverage), None)
     if told is None:
         return []
