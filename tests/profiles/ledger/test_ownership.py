@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -175,3 +178,19 @@ def test_a_copy_hidden_by_compute_costs_nothing():
     timeline = made.timeline()
     books = books_of([timeline], *gather([timeline]), FoundSteps(), (0, 100))
     assert books.ledger_ns["h2d"] == 0 and books.busy_ns["h2d"] == 40 and books.ledger_ns["compute"] == 100
+
+
+@pytest.mark.parametrize(("above", "below"), list(pairwise(CLASS_NAMES)))
+def test_of_two_classes_at_once_the_first_owns_the_time(above, below):
+    """Random timelines seldom hold copies of two kinds at once in such a way that it shows."""
+    made = Build()
+    for stream, name in enumerate((below, above), 1):
+        if name in ("compute", "collective"):
+            made.kernel(0, 100, {"compute": "k", "collective": "ncclDevKernel_AllReduce"}[name], stream=stream)
+        elif name == "memset":
+            made.memset(0, 100, stream=stream)
+        else:
+            made.copy(name, 0, 100, stream=stream)
+    timeline = made.timeline()
+    books = books_of([timeline], *gather([timeline]), FoundSteps(), (0, 100))
+    assert (books.ledger_ns[above], books.ledger_ns[below] or 0) == (100, 0)
