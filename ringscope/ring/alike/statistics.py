@@ -27,18 +27,21 @@ def digest(model: Any) -> list[int] | None:
     """Of this rank's, to be compared; None where they need not be alike: a step was taken, or weights have changed,
     which another line is about."""
     variables = kept_by(model)
-    if not variables or not began_alike(model) or is_stateful(model) or _steps(model) != model.__dict__.get(_ALIKE_AT):
-        return None
-    if compared(model).has_changed():
+    if not variables or not _are_to_be_alike(model) or compared(model).has_changed():
         return None
     own: list[int] = weights_digest(variables).numpy().tolist()
     return own
 
 
 def average(model: Any, when: str) -> None:
-    """Average them over ranks, and say which one rank alone had set. To be called on all ranks."""
-    average_statistics(model, set_by_one="" if digest(model) is None else when)
+    """Average them over ranks, and say which one rank alone had set. To be called on all ranks, after
+    `check_weights_now` has found their weights equal."""
+    average_statistics(model, set_by_one=when if _are_to_be_alike(model) else "")
     alike_now(model)
+
+
+def _are_to_be_alike(model: Any) -> bool:
+    return began_alike(model) and not is_stateful(model) and _steps(model) == model.__dict__.get(_ALIKE_AT)
 
 
 def _steps(model: Any) -> int:
