@@ -65,10 +65,12 @@ def of_the_host(recordings: Sequence[Path]) -> Iterator[str]:
             found = host_places.measure(read(path))
         except RingscopeError:
             continue
-        for place in found.places.rows if found else ():
-            share = place.total_ns / found.span_ns if found and found.span_ns else 0.0
-            if found and place.kind in places.CODES and place.kind != "call" and share >= _TOLD:
-                whole = "the steps' time" if found.of_steps else "the recorded time"
+        if found is None or not found.span_ns:
+            continue
+        whole = "the steps' time" if found.of_steps else "the recorded time"
+        for place in found.places.rows:
+            share = place.total_ns / found.span_ns
+            if place.kind in places.CODES and place.kind != "call" and share >= _TOLD:
                 yield f"{path.name}: {percent(share)} of {whole} in {places.told(place)}\n  → {places.remedy(place)}"
 
 

@@ -27,9 +27,14 @@ _LEAST = 0.01  # of the window: less is not worth a finding
 _HALF, _TENTH = 2, 10
 
 
-def measure(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, books: Account) -> Rest | None:
-    """The window without its gaps that come once; None where there are none, or where a graph is captured in them."""
-    gaps = _alone(books, launch_idle_by_host(timelines, shift_ns, gpu, books.ownership)[0].total)
+def measure(
+    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, books: Account, starting_ns: int
+) -> Rest | None:
+    """The window without its gaps that come once; None where there are none, or where a graph is captured in them.
+
+    starting_ns: of all its launch idle that in which the process starts up.
+    """
+    gaps = _alone(books, starting_ns)
     captured = intervals.intersect(gaps, capturing(timelines, shift_ns, gpu)).total
     if not len(gaps) or _HALF * captured > gaps.total:  # what comes before and after a capture comes once, too
         return None

@@ -104,7 +104,7 @@ def measure(
         places=of_lines,
         pauses=list(steps.pauses),
         capture=_capture(books) if window == "steps" else None,
-        rest=None if window == "steps" else apart.measure(timelines, shift_ns, gpu, books),
+        rest=None if window == "steps" else apart.measure(timelines, shift_ns, gpu, books, starting.total),
     )
     spans = books.waits.spans
     return found, {**{name: intervals.intersect(times, spans) for name, times in named.items()}, **movable}

@@ -166,11 +166,12 @@ def samples_of(timeline: Timeline, pid: int, shift: int) -> dict[str, Any]:
     if not len(table):  # to look for none in each of its columns takes a tenth of a small recording's time
         return {name: np.empty(0, dtype) for name, dtype in _OF_SAMPLES.items()}
     rows = np.flatnonzero(table["pid"].to_numpy() == pid)
-    found: dict[str, Any] = {name: table[name].to_numpy()[rows] for name in ("line", "steps", "framework")}
-    for name in ("start_ns", "at_ns", "end_ns"):
-        found[name] = table[name].to_numpy()[rows] + shift
-    for name in ("file", "function", "via", "source"):
-        found[name] = table[name].iloc[rows].astype(str).to_numpy(dtype=object)
+    found: dict[str, Any] = {}
+    for name, dtype in _OF_SAMPLES.items():
+        column = table[name].iloc[rows]
+        found[name] = column.astype(str).to_numpy(dtype=object) if dtype is object else column.to_numpy()
+        if name.endswith("_ns"):
+            found[name] = found[name] + shift
     return found
 
 
