@@ -84,7 +84,7 @@ def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
 
 
 def _without_slowness(finding: Finding, slow: Sequence[Finding]) -> float:
-    """What slow links and hosts add to findings on the same time is theirs."""
+    """As `worth`, without the time that a slow link or host adds to this finding."""
     adds = next((one for one in slow if finding.code in _WITH_SLOWNESS.get(one.code, ())), None)
     return worth(finding) if adds is None else without(finding, adds.cost_ns_per_step or 0)
 

@@ -24,7 +24,7 @@ from .step import choose, exchange_inside
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the options come to for one model on these ranks."""
+    """The steps and the exchange that the options choose for one model on these ranks."""
 
     options: Options
     step: str

@@ -79,7 +79,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
 
 
 def _tell_profilers() -> None:
-    """What Keras calls of the script is in ranges from now on, which any profiler shows, and nobody else pays for."""
+    """Put the script's functions that Keras calls into ranges, which any profiler shows, and nobody else pays for."""
     of_keras.lay(keras)
     if (python_functions := sys.modules.get("tensorflow.python.ops.script_ops")) is not None:
         of_keras.lay_over_python_functions(python_functions)

@@ -35,7 +35,7 @@ _STARTED: Final = "TARGET_INFO_SESSION_START_TIME"
 _RECORD: Final = "record with `nsys profile -t cuda,nvtx` (on Linux itself: WSL 2 records no GPU work)"
 
 _GRAPHICS: Final = (("VULKAN", "Vulkan"), ("OPENGL", "OpenGL"), ("DX12", "Direct3D 12"), ("DX11", "Direct3D 11"))
-# What GPUs did that is no CUDA: tables of nsys's exporter.
+# Tables of nsys's exporter for other work of GPUs than CUDA's.
 _IN_PLACE: Final = (
     *((f"{name}_WORKLOAD", f"graphics of {called}") for name, called in _GRAPHICS),
     ("GPU_METRICS", "counters that were sampled (--gpu-metrics-devices)"),
