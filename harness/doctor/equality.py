@@ -1,4 +1,4 @@
-"""Do N ranks train to the same weights as one rank on their joined batches?
+"""A check that N ranks train to the same weights as one rank on their joined batches.
 
 `check` launches both and compares. Each rank executes
 

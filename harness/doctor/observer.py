@@ -51,7 +51,7 @@ def begin() -> None:
 
 
 class Observer:
-    """Of one process. Its hooks are called on whatever thread trains."""
+    """Observes the training of one process. Its hooks are called on whatever thread trains."""
 
     def __init__(self, folder: Path, rank: int, steps: int) -> None:
         self._folder, self._rank, self._steps = folder, rank, steps

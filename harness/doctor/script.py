@@ -1,4 +1,4 @@
-"""Do the ranks of somebody's script train together? `ringscope doctor -- COMMAND` runs it for some steps and says so.
+"""`ringscope doctor -- COMMAND`: run a script for some steps and tell whether its ranks train together.
 
 The command runs on every rank, observed from inside (observer.py), in a copy of the working directory. It is ended when
 all ranks have taken enough steps, or one has ended, or none comes any further.
@@ -195,7 +195,7 @@ def _read(seen: Path, number: int) -> Rank:
 
 
 def _ask_where(rank: Rank) -> None:
-    """Have the rank write down where it is, which it does even while it waits inside a library."""
+    """Make the rank write its Python stack, which works even while it waits inside a library."""
     if rank.pid is not None:
         with suppress(ProcessLookupError):
             os.kill(rank.pid, signal.SIGUSR2)

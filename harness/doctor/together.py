@@ -199,7 +199,7 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
 
 
 def _replicas(ranks: list[Rank]) -> list[Check]:
-    """Do the replicas within a rank, where a strategy of TensorFlow's makes some, train together?"""
+    """Check that the replicas within each rank (a strategy of TensorFlow's makes them) train together."""
     lines = [(rank, rank.steps[step]) for rank in ranks for step in sorted(rank.steps)]
     count = max(line["replicas"]["count"] for _, line in lines)
     if count < 2:
@@ -218,7 +218,7 @@ def _replicas(ranks: list[Rank]) -> list[Check]:
 
 
 def _loaders(ranks: list[Rank]) -> list[Check]:
-    """Have the workers of all ranks, which are all on this host, a core each?"""
+    """Check that this host has a core for each loader worker of all its ranks."""
     lines = [rank.steps[rank.last_step] for rank in ranks]
     workers, cores = max(line["workers"] for line in lines), len(set().union(*(line["cores"] for line in lines)))
     if workers <= 1:

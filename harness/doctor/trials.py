@@ -123,7 +123,7 @@ def _cannot_launch(machine: dict[str, Any], ranks: int) -> str | None:
 
 
 def training(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
-    """Do the ranks train to the weights of one rank on their joined batches, in both step modes?
+    """Check that the ranks train to the weights of one rank on their joined batches, in both step modes.
 
     Without a GPU for each rank they train on the CPU: what is tried is that gradients are exchanged at all.
     """

@@ -73,7 +73,7 @@ def _read(path: str) -> Any:
 
 
 def samples(shape: tuple[int, ...], dtype: str, count: int, seed: int = 0) -> Array:
-    """That many made-up samples; the same ones for the same seed."""
+    """Make `count` random samples, equal for equal seeds."""
     rng = np.random.default_rng(seed)
     if np.issubdtype(np.dtype(dtype), np.integer):
         return rng.integers(0, 2, (count, *shape)).astype(dtype)

@@ -75,7 +75,7 @@ class Trials:
             self._again()
 
     def verdicts(self) -> dict[Knob, Verdict]:
-        """Of each knob that had all its turns."""
+        """The verdict on each knob that had all its turns."""
         whole = {knob: turns for knob, turns in self.tried.items() if len(turns) == TURNS or turns[-1].step_ns is None}
         return {knob: knobs.judge(self.as_it_is, turns) for knob, turns in whole.items()}
 
@@ -181,7 +181,7 @@ def _turn(
 
 
 def _wait(process: subprocess.Popen[bytes], folder: Path, ranks: int) -> bool:
-    """Until all ranks have told, or the launcher has ended; whether the time was up before."""
+    """Wait until all ranks have reported or the launcher has ended. True if the time ran out first."""
     deadline_s = time.monotonic() + LIMIT_S
     while process.poll() is None and len(list(folder.glob("rank*.tried.json"))) < ranks:
         if time.monotonic() > deadline_s:

@@ -190,7 +190,7 @@ def in_allocation() -> bool:
 
 
 def _directory(options: Bench, cells: list[Cell], how: sweep.How) -> RunDirectory:
-    """With `minutes` each cell is launched once, and more often as these allow."""
+    """Make or resume the run directory. With `minutes` each cell is launched once, and again as time allows."""
     if options.resume and options.launch.out:
         more = cells if options.more_cells else []
         return RunDirectory.resume(options.launch.out, more, launches=options.launches)

@@ -75,7 +75,7 @@ def check(options: Infer) -> None:
 
 
 def measure(options: Infer, gpus: int, out: Path, found: Inference, console: Console) -> bool:
-    """Do each part, a row after the other into `found`; whether a person stopped it."""
+    """Run all parts, and add their rows to `found`. True if a person stopped it."""
     steps = []
     if "devices" in options.parts:
         steps += infer_devices.steps(options, gpus, out, found)
@@ -94,7 +94,7 @@ def measure(options: Infer, gpus: int, out: Path, found: Inference, console: Con
 
 
 def take(step: Step, progress: Steps, found: Inference, console: Console) -> None:
-    """Do one step; one that fails is told, and the others are measured."""
+    """Run one step. If it fails, its error is kept and printed, and the next step goes on."""
     progress.begun(step.words)
     began = time.monotonic()
     try:

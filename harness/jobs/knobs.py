@@ -45,7 +45,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of a knob: kept or not, and why; the speed with it over that without."""
+    """A decision on a knob: kept or not, and why; gain: speed with the knob over speed without it."""
 
     kept: bool
     why: str
@@ -53,7 +53,8 @@ class Verdict:
 
 
 def of_environment(*, gpus: int, ranks: int, cores: int, environ: Mapping[str, str]) -> list[Knob]:
-    """Those that a machine and so many ranks leave room for. What the user has set is left as it is."""
+    """Knobs among environment variables that suit the machine and the number of ranks, without variables that are
+    set."""
     each = max(1, cores // ranks)
     found = [_threads(number) for number in dict.fromkeys((each, 1)) if number < cores]
     if gpus:
@@ -82,7 +83,7 @@ def _threads(number: int) -> Knob:
 
 
 def of_code(refused: Mapping[str, str], *, ranks: int, cores: int) -> list[Knob]:
-    """Those that `fit` as it is called leaves room for."""
+    """Knobs in the code that the script's call of `fit` allows."""
     workers = max(2, min(8, cores // ranks))
     every = (
         Knob(
@@ -112,7 +113,7 @@ def apart(one: Mapping[str, float], other: Mapping[str, float]) -> str:
 
 
 def _difference(one: float, other: float) -> float:
-    """As a share of the larger or of 1; infinite where just one is no number."""
+    """The difference of two losses, relative to the larger one or 1; infinite if one of them is NaN."""
     if one != one or other != other:
         return 0.0 if one != one and other != other else float("inf")
     return abs(one - other) / max(1.0, abs(one), abs(other))

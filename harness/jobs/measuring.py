@@ -59,7 +59,7 @@ def write_measures(recordings: Sequence[Path]) -> Measures:
 
 
 def of_the_host(recordings: Sequence[Path]) -> Iterator[str]:
-    """Of recordings without a GPU a line for each part of the user's code that takes 1 % of their time or more."""
+    """For recordings without a GPU: a line for each part of the user's code that takes 1 % of the time or more."""
     for path in recordings:
         try:
             found = host_places.measure(read(path))
@@ -75,7 +75,8 @@ def of_the_host(recordings: Sequence[Path]) -> Iterator[str]:
 
 
 def _export_all(nsys: str, reports: Sequence[Path]) -> None:
-    """As many at once as there are cores, each under a keeper: a thread that waits for one hears of no signal."""
+    """Export as many reports at once as there are cores, each under a keeper, since a thread that waits for a process
+    hears no signal."""
     at_once = min(len(reports), len(os.sched_getaffinity(0)))
     with Lifeline(lines=at_once + 1) as lifeline, ThreadPoolExecutor(at_once) as pool:
         kept = launch.keeper([nsys], lifeline=lifeline.address)

@@ -37,14 +37,15 @@ class Times:
                 self._took.setdefault(row.cell, []).append(row.seconds)
 
     def next_s(self, cell: Cell) -> float:
-        """Of the cell's next launch."""
+        """Expected length of the cell's next launch, in s."""
         took = self._took.get(cell)
         if not took:
             return self._usual.one_s if cell.ranks == 1 else self._usual.several_s
         return median(took[1:]) if took[1:] else self._usual.again * took[0]
 
     def planned_s(self, cells: Collection[Cell], launches: int) -> float:
-        """Of so many launches of those cells that have run, with what they have taken."""
+        """Expected length of `launches` launches of each of these cells that has run, in s, with the time already
+        taken."""
         return sum(
             sum(took) + max(0, launches - len(took)) * self.next_s(cell)
             for cell, took in self._took.items()

@@ -1,4 +1,4 @@
-"""From a command for each rank to one command line and environment that start them all.
+"""Launching: one command line and environment that start a command on every rank.
 
 These are pure functions, but for mpirun, which is asked for its version once. Each rank's command runs under a keeper
 (harness/processes/keeper.py), which ends the rank when the sweep ends.

@@ -23,5 +23,5 @@ def pyxis(image: str, *, folders: Sequence[Path | str]) -> list[str]:
 
 
 def of_the_image(argv: Sequence[str]) -> list[str]:
-    """With the image's Python for ours."""
+    """The command with the image's Python in place of ours."""
     return [PYTHON if word == sys.executable else word for word in argv]

@@ -52,7 +52,7 @@ class Profiler:
         return {"nsys": ".nsys-rep", "nvprof": ".nvvp"}.get(self.name, ".xplane.pb")
 
     def whole(self, folder: Path, count: int) -> bool:
-        """Are so many ranks' recordings written to their ends while the ranks still run?
+        """True if the recordings of `count` ranks are complete while the ranks still run.
 
         TensorFlow's have their names only then. nsys's grow where they are, and are whole if they have not changed for
         SETTLED_S, which an export proves. nvprof writes when the process ends.
@@ -151,6 +151,6 @@ def choose(wanted: str | None = None) -> Profiler:
 
 
 def _nvprof_records(gpu: Mapping[str, Any]) -> bool:
-    """Does nvprof support it? It does up to compute capability 7.5 (NVIDIA's Profiler User's Guide)."""
+    """True if nvprof supports the GPU: up to compute capability 7.5 (NVIDIA's Profiler User's Guide)."""
     capability = gpu["compute_capability"]
     return capability is None or int(capability.split(".")[0]) < 8

@@ -165,7 +165,7 @@ class Marker:
 
 
 def watch(keras: ModuleType, recorder: Recorder, marker: Marker, stepped: Callable[[], object] = lambda: None) -> None:
-    """Have the recorder told of every step that this Keras takes. stepped: called on the thread of each."""
+    """Report every step that this Keras takes to the recorder. stepped: called on the thread of each step."""
     listed, model = keras.callbacks.CallbackList, keras.Model
 
     def told(name: str, tell: Callable[[], None]) -> None:
@@ -204,8 +204,8 @@ def watch(keras: ModuleType, recorder: Recorder, marker: Marker, stepped: Callab
 
 
 def say_loaders(adapters: ModuleType) -> None:
-    """Have a line on stderr told before a training whose workers, of all ranks of this host, are more than its cores.
-    A script's ring says that itself."""
+    """Warn on stderr before a training if the loader workers of all ranks of this host outnumber its cores. A script
+    with ring has that line from ring."""
     adapt, said = adapters.PyDatasetAdapter.__init__, set[str]()
 
     @functools.wraps(adapt)

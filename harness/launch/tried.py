@@ -62,7 +62,7 @@ class Turn:
         self._done = False
 
     def watch(self, keras: ModuleType) -> None:
-        """Have this Keras's training tell of its steps, and take the change."""
+        """Report this Keras's steps, and make the change."""
         keras.utils.set_random_seed(SEED)
         listed = keras.callbacks.CallbackList
         self._before(listed, "on_epoch_begin", lambda known, *_: self._epoch_begins())
@@ -111,7 +111,7 @@ class Turn:
         setattr(kind, name, call)
 
     def _hear_ends(self, kind: Any) -> None:
-        """Of the class of callbacks at hand, which may have a method of its own."""
+        """Watch the ends of batches for this class of callbacks, which may have a method of its own."""
         if getattr(kind.on_train_batch_end, "tried_by", None) is not self:
             self._before(kind, "on_train_batch_end", self._batch_ends)
 
@@ -153,7 +153,7 @@ class Turn:
 
 
 def _steps(known: Any) -> int | None:
-    """Of an epoch, where these callbacks have been told."""
+    """Steps of an epoch, if these callbacks know them."""
     steps: int | None = (known.params or {}).get("steps")
     return steps
 
@@ -165,7 +165,8 @@ def _loss(model: Any) -> float | None:
 
 
 def changes(keras: ModuleType, call: dict[str, Any]) -> dict[str, Change | str]:
-    """Of each change of a call of `fit`, by its arguments, what makes it there with a number, or why it is not made."""
+    """The changes that a call of `fit` allows, by its arguments: name -> a function that makes it with a number, or the
+    reason against it."""
     return {
         "steps_per_execution": _steps_per_execution(keras, call),
         "prefetch": _prefetch(call),
@@ -263,7 +264,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def seeded(start: ModuleType) -> None:
-    """Have this ring draw no seed where the script gives none: turns that begin with other weights tell nothing."""
+    """Fix the seed of this ring where the script gives none: turns that begin with other weights cannot be compared."""
     init = start.init
 
     @wraps(init)

@@ -24,7 +24,7 @@ def check(sample: str, ranks: int) -> None:
 
 
 def holds(sample: str, rank: int, local_rank: int) -> bool:
-    """Is that rank recorded?"""
+    """True if that rank is recorded."""
     if sample == FIRST_PER_HOST:
         return local_rank == 0
     return sample == ALL or rank in map(int, sample.split(","))

@@ -113,7 +113,7 @@ class _Shells:
 
 
 def _answer(process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[bytes]) -> _Answer:
-    """To be asked when the lifeline has ended, and with it the ssh."""
+    """Wait for the ssh and read its answer. Call it after the lifeline has ended, which ends the ssh."""
     code = process.wait()
     output.seek(0)
     errors.seek(0)

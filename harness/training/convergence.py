@@ -36,7 +36,7 @@ def converged(
     done: Callable[[int], None],
     judging: Callable[[], object],
 ) -> tuple[Window, dict[str, Any]]:
-    """As `converge`, for a trainer. measured(steps, told after each) trains and times these steps; judging() comes
+    """Run `converge` for a trainer. measured(steps, told after each) trains and times these steps; judging() comes
     before each judgement."""
 
     def average() -> None:

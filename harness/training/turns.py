@@ -16,7 +16,7 @@ LOOK_EVERY_S = 0.02
 
 
 def wait(rank: int, barrier: Callable[[], object]) -> None:
-    """Until it is this launch's turn. barrier: waits for all ranks, and for what their devices were given to do."""
+    """Wait for this launch's turn. barrier: waits for all ranks, and for all work on their devices."""
     if folder := os.environ.get(VARIABLE):
         barrier()
         if rank == 0:

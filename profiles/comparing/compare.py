@@ -153,7 +153,7 @@ def _relative(ledger: LossLedger) -> float:
 
 
 def _by_floor(ratio: float) -> str:
-    """Of throughputs after / before, where nothing tells the noise but the floor."""
+    """The verdict on throughput ratios (after / before) when the noise floor is all that is known of noise."""
     if abs(ratio - 1) <= NOISE_FLOOR:
         return "no difference"
     return "faster" if ratio > 1 else "slower"
@@ -182,8 +182,8 @@ def _cells(before: Subject, after: Subject) -> list[CellChange]:
 
 
 def _verdict(ratio: float, tested: Difference | None) -> str:
-    """By the test where the launches suffice for one (4 and 4), else by the noise floor, and then only `no difference`
-    or `not resolved`: a few launches never prove a change."""
+    """The verdict: by the test if there are 4 and 4 launches or more, else by the noise floor, and then only `no
+    difference` or `not resolved`: a few launches never prove a change."""
     floor = _by_floor(ratio)
     if floor == "no difference":
         return floor

@@ -107,7 +107,7 @@ def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
 
 
 def _mark_steps(steps: Steps, recorded: str) -> str:
-    """How to have steps: by marks, where there are none yet."""
+    """Advice on how to record steps: by marks, unless there are some already."""
     if steps.marked:
         return f"record several {_UNITS[steps.unit]} in a row: only one is marked, or it is cut short"
     return _MARK_STEPS.get(recorded, _WITH_NVTX)
@@ -325,7 +325,7 @@ def steps_refused(steps: Steps, where: str, recorded: str) -> Doubt:
 
 
 def where_kernels_lie(measured: GpuMeasures) -> str:
-    """In how many tenths of the window, or about which gap."""
+    """Words for the distribution of kernels: the tenths of the window that have any, or the longest gap."""
     tenths = measured.kernels.in_tenths
     if measured.rest is not None:
         gap = measured.idle_gaps[0]

@@ -70,7 +70,7 @@ class Loss:
 
 @dataclass(slots=True)
 class Explained:
-    """Of one model: step_after_ns - step_before_ns is the sum of the losses, which are None or whole ns.
+    """One model's loss explained: step_after_ns - step_before_ns is the sum of the losses, which are None or whole ns.
 
     With strong scaling step_before_ns is the share of one rank's step that a rank has to do.
     """
@@ -207,7 +207,7 @@ def _by_launches(pair: Pair, one: list[Any], many: list[Any], beside: Sequence[R
 
 
 def _is_noise(loss: Loss) -> bool:
-    """Do some launches show none of it?"""
+    """True if some launches show none of the loss."""
     return loss.low_ns is not None and loss.low_ns <= 0
 
 

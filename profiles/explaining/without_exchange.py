@@ -47,7 +47,7 @@ def step_of(launch: Launch) -> Step:
 
 
 def usual(launches: Sequence[Launch]) -> Step:
-    """That of the launch with the median step (the faster of two)."""
+    """The step of the launch with the median step (the faster of two)."""
     return sorted(map(step_of, launches), key=lambda step: step.whole)[(len(launches) - 1) // 2]
 
 

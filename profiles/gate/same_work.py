@@ -1,4 +1,5 @@
-"""Is a recording of the same work as one before, where no run directory names its cell? By what its kernels are."""
+"""A comparison of two recordings' kernels: do they do the same work? It decides where no run directory names the
+cell."""
 
 from __future__ import annotations
 

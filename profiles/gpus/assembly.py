@@ -46,7 +46,7 @@ _BLOCK: Final = 1 << 17  # operations taken together: what a cache holds
 
 
 class Tables:
-    """The parts of operations in one recording: columns by table, and names.
+    """Operations of one recording: columns by table, and names.
 
     Columns are as in the tables, and: `lasted_ns`; `kind`, an index into CLASSES, -1 for none; `process`, an index into
     `pids`; `call_row`, the launch call's row of `api`, -1 for none; `name`, a kernel's place in `names`, negative for
@@ -262,7 +262,7 @@ def _places_in(values: Sequence[int], column: Array) -> Array:
 
 
 def _differences(of: NDArray[np.int64], less: NDArray[np.int64]) -> Array:
-    """In four bytes where these hold them all: few operations last two seconds."""
+    """`of` minus `less`, as int32 if all differences fit: few operations last two seconds."""
     found = np.empty(len(of), np.int32)
     for first in range(0, len(of), _BLOCK):
         block = slice(first, first + _BLOCK)

@@ -35,7 +35,8 @@ _MOST_LAG = 500
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """shift_ns: per recording, add to its times to come on the clock of the first. methods: per recording, how.
+    """The common clock of several recordings. shift_ns: per recording, the ns to add to its times; methods: per
+    recording, how the shift was found:
 
     `reference`: the clock itself, or on it as no shift was found; `utc`; `collectives`; `none`: not known.
     residual_ns: how far apart common ends of collectives still are, 95 of 100 of them, in the worst recording;
@@ -63,8 +64,8 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Data to find one recording's clock: its start in UTC, and the ends of the collectives on the GPU that has most of
-    them, ascending, with their names."""
+    """One recording's start in UTC, and the ends of the collectives on the GPU that has most of them, ascending, with
+    their names."""
 
     origin_utc_ns: int | None
     end_ns: Int64s
@@ -73,11 +74,11 @@ class Ends:
 
 
 def aligned(each: Sequence[Ends]) -> Clock:
-    """Brings recordings on the clock of the first.
+    """Find the shifts that bring recordings on the clock of the first.
 
-    By the recordings' starts in UTC where the common ends of collectives then agree within 100 µs, or cannot be
-    compared, or marks say that they hold other steps; else by the median difference of those ends, at the lag with the
-    most of them at the least spread.
+    The starts in UTC decide if the common ends of collectives then agree within 100 µs, cannot be compared, or belong
+    to other steps by their marks. Else the median difference of those ends decides, at the lag with the most pairs and
+    the least spread.
     """
     if len(each) == 1:
         return Clock((0,), ("reference",), None)
@@ -99,7 +100,7 @@ def _utc_shift(reference: Ends, own: Ends) -> int | None:
 
 
 def ends(timeline: Timeline) -> Ends:
-    """What tells the clock of a recording."""
+    """Read from a recording the times that its clock is found by."""
     name = timeline.kernels["name"].cat
     codes = name.codes.to_numpy()
     rows = np.flatnonzero(rows_of(codes, is_collective(name.categories)))
@@ -128,13 +129,13 @@ def _shift(reference: Ends, own: Ends, utc: int | None) -> tuple[int, str, int |
 
 
 def _other_steps(reference: Ends, own: Ends) -> bool:
-    """Do their marks say that they have no step in common, and so no collective?"""
+    """True if by their marks the two have no step in common, and so no collective."""
     ours, theirs = reference.steps, own.steps
     return ours is not None and theirs is not None and (ours[1] < theirs[0] or theirs[1] < ours[0])
 
 
 def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:
-    """For each number of collectives by which one recording may be ahead: how far apart the ends of equal ones are."""
+    """For each lag (collectives by which one recording is ahead): the differences of the ends of equal collectives."""
     most = min(_MOST_LAG, max(len(reference.end_ns), len(own.end_ns)))
     for lag in range(-most, most + 1):
         first, other = max(lag, 0), max(-lag, 0)
@@ -166,12 +167,12 @@ def _best(lags: list[Int64s], utc: int | None) -> Int64s:
 
 
 def _spread(apart: Int64s) -> int:
-    """How far three of four of them lie from their median at most: of three all, and a few strays count nothing."""
+    """The distance from the median that three of four do not exceed, in ns: a few strays count nothing."""
     return nearest_rank(np.abs(apart - int(np.median(apart))), 75)
 
 
 def _residual(apart: Int64s) -> int:
-    """How far apart 95 of 100 of them are at most."""
+    """The difference that 95 of 100 do not exceed, in ns."""
     return nearest_rank(np.abs(apart), 95)
 
 

@@ -1,4 +1,4 @@
-"""Which kernels exchange data with other GPUs: the one place that knows them by name.
+"""Names of kernels that exchange data with other GPUs; no other module knows them.
 
 A name tells it by the function alone, never by template arguments or parameters: `reduce_kernel<..., AllReduceOp>` sums
 on its own GPU. What merely sounds like an exchange and stands in no row below is left to compute, and counted
@@ -119,19 +119,19 @@ _LENGTH: Final = re.compile(r"L?(\d{1,9})")  # of the next part of a mangled nam
 
 
 def is_collective(names: pd.Index) -> NDArray[np.bool_]:
-    """For each name, whether a collective's kernel has it."""
+    """True for each name that is a collective kernel's."""
     return _families(names)[0] >= 0
 
 
 def names_collective(name: str) -> bool:
-    """Is this the name of a collective's kernel?"""
+    """True if this is a collective kernel's name."""
     import pandas as pd
 
     return bool(is_collective(pd.Index([name], dtype="str"))[0])
 
 
 def sounds_like_one(names: pd.Index) -> NDArray[np.bool_]:
-    """Which names are of kernels that are no collective by the table, and may be one by how they are called."""
+    """True for each name that is in no row of the table and yet sounds like a collective's."""
     family, may_be, functions = _families(names)
     found = family < 0
     found[~may_be] = False
@@ -160,7 +160,7 @@ def _families(names: pd.Index) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.
 
 @lru_cache(maxsize=8)
 def _families_of_few(names: tuple[str, ...]) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.Index]:
-    """The names of one recording are asked for again and again, and ranks have the same."""
+    """As `_families`, with a cache: a recording's names are asked for often, and all ranks have the same names."""
     import pandas as pd
 
     return _told_apart(pd.Index(names, dtype="str"))

@@ -25,7 +25,7 @@ _IMPOSSIBLY_EARLY_NS = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The operations of recordings before they are sorted by GPU: where each GPU lies, and columns to make them of."""
+    """Operations of recordings before they are sorted by GPU: the places of each GPU, and the columns."""
 
     places: list[list[tuple[int, int]]]
     tables: list[assembly.Tables]
@@ -59,7 +59,7 @@ def made_of(taken: Taken, timelines: Sequence[Timeline], shift_ns: Sequence[int]
 
 
 def without_kernels(timeline: Timeline) -> Timeline:
-    """Without what only `take` needs: kernels, and correlations of calls. The timeline given stays whole."""
+    """A copy without the parts that only `take` needs: kernels, and correlations of calls."""
     import pandas as pd
 
     # A table is made anew: pandas 2 would copy the columns that stay.
@@ -69,7 +69,7 @@ def without_kernels(timeline: Timeline) -> Timeline:
 
 
 def _places(timelines: Sequence[Timeline]) -> list[list[tuple[int, int]]]:
-    """Where each physical GPU lies."""
+    """(recording, device number) of each physical GPU, in every recording that has it."""
     by_identity: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for index, timeline in enumerate(timelines):
         for device in _used(timeline):
@@ -174,7 +174,7 @@ def _rank(
     marked: Sequence[Mapping[int, marks.Rank]],
     processes: Sequence[tuple[int, int]],
 ) -> int | None:
-    """That of the processes that used the GPU, else of their recordings; None where they are of several ranks."""
+    """The rank of the processes that used the GPU, else of their recordings; None if they are several ranks."""
     told: set[int] = set()
     for index, pid in processes:
         own, rank = marked[index].get(pid), timelines[index].recording.rank
@@ -183,9 +183,9 @@ def _rank(
 
 
 def _off_clock(operations: Operations, process: int) -> bool:
-    """Is even the quickest launch of this process over a second late, or is one in twenty over 1 ms early?
+    """True if the process's quickest launch is over 1 s late, or one in twenty is over 1 ms early.
 
-    Some nvprof recordings hold API rows hundreds of seconds before their kernels.
+    Some nvprof recordings have API rows hundreds of seconds before their kernels.
     """
     mine = operations.launched & (operations.process == process)
     latency = (operations.start_ns - operations.call_start_ns)[mine]
@@ -195,5 +195,5 @@ def _off_clock(operations: Operations, process: int) -> bool:
 
 
 def _before_their_calls(operations: Operations) -> NDArray[np.bool_]:
-    """Which operations started long before they were launched."""
+    """True for each operation that starts over 10 ms before its launch call."""
     return operations.launched & (operations.start_ns - operations.call_start_ns < -_IMPOSSIBLY_EARLY_NS)

@@ -1,4 +1,4 @@
-"""What the host did, for pictures: ranges, operators and CUDA calls of a GPU's processes, on the GPU's clock."""
+"""Ranges, operators and CUDA calls of a GPU's processes, on the GPU's clock, for pictures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TABLES = {"host_range": "marks", "host_operator": "operators", "host_call": "ap
 
 
 class OfGpus:
-    """What `of` tells of each GPU of some recordings, made once for GPUs of the same processes: it is large."""
+    """`of` with a cache: GPUs of the same processes share one HostRanges, which is large."""
 
     def __init__(self, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> None:
         self._timelines, self._shift_ns = timelines, shift_ns
@@ -74,7 +74,7 @@ def _numbered(
 
 
 def _by_start(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.signedinteger[Any]]:
-    """By start, then the longest first. Tables are mostly in order: a stable sort of runs is the quickest."""
+    """The order by start, then longest first. Tables are mostly in order: a stable sort of runs is the quickest."""
     order = np.argsort(start, kind="stable").astype(np.int32)
     begins = start[order]
     together = begins[1:] == begins[:-1]

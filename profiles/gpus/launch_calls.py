@@ -98,7 +98,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Sorted:
-    """Where correlations lie far apart: those there are, ascending, and the row of each."""
+    """Correlations that lie far apart, ascending, and the row of each."""
 
     correlation: NDArray[np.int64]
     row: NDArray[np.int32]

@@ -22,20 +22,20 @@ _ON_ITS_WAY_NS = 1_000_000
 
 
 def together(each: Sequence[Launches]) -> Launches:
-    """Of several processes."""
+    """The launches of several processes, added up."""
     return Launches(*map(sum, zip(*map(astuple, each), strict=True))) if each else Launches()
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Of a recording: launches by process, none where they cannot be known; and operations without a time."""
+    """A recording's launches by process (none if it has no API calls), and its operations without a time."""
 
     launches: dict[int, Launches]
     missing: Missing
 
 
 def of_recording(timeline: Timeline, operations: Columns) -> Lost:
-    """`operations`: by table, with each one's row of `api`, -1: none."""
+    """Find the lost launches of a recording. `operations`: columns by table; `call_row` -1: no launch call."""
     if "api" not in timeline.known or not len(timeline.api):
         return Lost({}, missing.joined([]))
     calls = _Calls(timeline, operations)
@@ -75,7 +75,7 @@ class _Calls:
         self.uncalled += sum(timeline.left_out.get(f"mixed-types in {table}", 0) for table in LAUNCHED)
 
     def counted(self, process: int) -> tuple[Launches, NDArray[np.int64]]:
-        """Its launches, and the rows of those that are lost."""
+        """Launches of a process, and the rows of `api` of those that are lost."""
         mine = self.launches[self.pid[self.launches] == process]
         captured = self.captured[mine] & ~self.answered[mine]
         mine = mine[~captured]
@@ -96,7 +96,7 @@ class _Calls:
         return counted, lost
 
     def _elsewhere(self, process: int, answered: NDArray[np.int64], lost: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the lost may be operations after the recording's end, or of a GPU that was taken out of it."""
+        """True for each lost launch whose operation may follow the recording's end, or belong to a removed GPU."""
         if not len(answered):
             return np.zeros(len(lost), bool)
         threads, number = np.unique(self.thread, return_inverse=True)
@@ -110,7 +110,7 @@ class _Calls:
         return found
 
     def _done_ns(self, process: int) -> int:
-        """Until when the GPU had done all that was launched: the host waited for that, and went on."""
+        """The last time, in ns, at which the GPU had finished all launches: the host waited for it, and went on."""
         mine = self.pid == process
         waited = mine & self.synchronises & (self.end_ns < self.start_ns[mine].max())
         return int(self.start_ns[waited].max()) if waited.any() else int(np.iinfo(np.int64).min)

@@ -21,7 +21,7 @@ _CALL = ["context", "stream", "correlation"]
 
 
 def told_apart(timeline: Timeline) -> Timeline:
-    """With a GPU for each rank where ranks share a number; else as it is.
+    """Give each rank a GPU of its own where several ranks share a device number.
 
     Processes are ranks of their own if their collectives overlap, which one GPU does not run for two ranks, or, in a
     format of one process a file, if both launched on the same stream by calls of the same numbers. A GPU that the
@@ -62,7 +62,7 @@ def _ranks(timeline: Timeline, kernels: pd.DataFrame) -> list[list[int]]:
 
 
 def _overlap(exchanges: pd.DataFrame, pid: int, other: int) -> bool:
-    """Does at least every second collective of the process that has fewer run while one of the other does?"""
+    """True if at least half of one process's collectives (the one with fewer) run during collectives of the other."""
     fewer, more = sorted((exchanges[(exchanges["pid"] == one).to_numpy()] for one in (pid, other)), key=len)
     start, end = fewer["start_ns"].to_numpy(), fewer["end_ns"].to_numpy()
     busy = intervals.union(more["start_ns"].to_numpy(), more["end_ns"].to_numpy())
@@ -88,7 +88,7 @@ def _renumbered(table: pd.DataFrame, device: int, processes: list[int], number: 
 
 
 def _with(devices: pd.DataFrame, device: int, number: int) -> pd.DataFrame:
-    """With `number` in the list, of the name that `device` has."""
+    """Add device `number` to the table, with the name of `device`."""
     import pandas as pd
 
     if (devices["device"] == number).any():

@@ -1,6 +1,6 @@
-"""Operations of which the recording has no usable time, yet tells after which others they ran: by their launch calls.
+"""Operations without a usable time, whose launch calls tell which operations they followed.
 
-Either their rows are left out (`possible`, or because they start before they were launched), or they have none.
+Their rows are left out (`possible`, or because they start before they were launched), or the recording has no rows.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ LAUNCHED: Final = ("kernels", "graphs")
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Of one recording, int64[n]: processes, rows of `api` of the launch calls, and where the operations ran, -1 where
-    nothing tells."""
+    """Untimed operations of one recording, int64[n]: the process, the launch call's row of `api`, and the device,
+    context and stream, -1 if not known."""
 
     pid: Ints
     call: Ints
@@ -43,7 +43,7 @@ def joined(parts: Sequence[Missing]) -> Missing:
 
 
 def untimed(timeline: Timeline, calls: LaunchCalls) -> tuple[Missing, dict[int, int]]:
-    """Rows that were left out, with a known call; and by process how many kernels and graphs have none."""
+    """Rows that were left out and have a launch call; and per process the number of kernels and graphs without one."""
     rows = timeline.untimed
     if rows is None:
         return joined([]), {}
@@ -56,7 +56,7 @@ def untimed(timeline: Timeline, calls: LaunchCalls) -> tuple[Missing, dict[int, 
 
 
 def lost(timeline: Timeline, calls: Ints, operations: Columns) -> Missing:
-    """What these calls, rows of `api`, launched: where their thread launched last, else next."""
+    """Operations of these calls (rows of `api`), on the stream that their thread launched on last, else next."""
     names = ("device", "context", "stream")
     place = {name: np.full(len(calls), -1) for name in names}
     every = {name: np.concatenate([one[name] for one in operations.values()]) for name in ("call_row", *names)}

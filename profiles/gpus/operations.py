@@ -1,4 +1,4 @@
-"""What each physical GPU did, in one time-ordered set of arrays, whichever recordings and processes it came from."""
+"""Operations of each physical GPU, in one time-ordered set of arrays over all recordings and processes."""
 
 from __future__ import annotations
 
@@ -72,17 +72,17 @@ class Operations:
 
     @property
     def launched(self) -> NDArray[np.bool_]:
-        """Which operations' launch calls are known."""
+        """True for each operation whose launch call is known."""
         return self.call_row >= 0
 
     @property
     def call_start_ns(self) -> NDArray[np.int64]:
-        """When each operation's launch call began."""
+        """Start of each operation's launch call, in ns."""
         return self._called("call_start_ns")
 
     @property
     def call_end_ns(self) -> NDArray[np.int64]:
-        """When each operation's launch call returned."""
+        """End of each operation's launch call, in ns."""
         return self._called("call_end_ns")
 
     def calls(self, rows: Ints) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
@@ -101,7 +101,7 @@ class Operations:
 
     @property
     def is_kernel(self) -> NDArray[np.bool_]:
-        """Kernels and CUDA graph launches: what makes steps and batch gaps."""
+        """True for kernels and CUDA graph launches, which steps and batch gaps are made of."""
         return self.table <= TABLES.index("graphs")
 
     def graph_nodes(self) -> int:
@@ -109,7 +109,7 @@ class Operations:
         return int(self.are_nodes(_ALL).sum())
 
     def are_nodes(self, rows: slice | NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these rows are kernels that were nodes of CUDA graphs."""
+        """True for each of these rows that is a kernel node of a CUDA graph."""
         found: NDArray[np.bool_] = (self.table[rows] == TABLES.index("kernels")) & (self.nodes(rows) != 0)
         return found
 
@@ -126,7 +126,7 @@ class Operations:
 
     @property
     def bytes(self) -> NDArray[np.int64]:
-        """Of copies and memsets; else 0."""
+        """Bytes moved or set by each copy or memset; 0 for other operations."""
         found = np.zeros(len(self), np.int64)
         for place, source in enumerate(self.sources):
             for table, sizes in enumerate(source.bytes_of):
@@ -136,11 +136,11 @@ class Operations:
         return found
 
     def chosen(self, which: NDArray[np.bool_]) -> Operations:
-        """Those where `which` holds, in the same order."""
+        """The operations for which `which` is True, in the same order."""
         return self if which.all() else self.at(np.flatnonzero(which))
 
     def at(self, rows: slice | NDArray[np.int64]) -> Operations:
-        """Those at these places."""
+        """The operations at these places."""
         arrays = [one.name for one in fields(self) if one.name != "sources"]
         return Operations(**{name: getattr(self, name)[rows] for name in arrays}, sources=self.sources)
 
@@ -187,7 +187,7 @@ class Gpu:
 
 
 def for_pictures(gpu: Gpu) -> GpuOperations:
-    """What pictures draw of a GPU, without what its operations look up in the recordings."""
+    """The arrays that pictures draw of a GPU, free of references to the recordings."""
     operations = gpu.operations
     moving = np.flatnonzero(~operations.is_kernel)
     return GpuOperations(
@@ -204,7 +204,7 @@ def for_pictures(gpu: Gpu) -> GpuOperations:
 
 
 def narrow(numbers: Ints) -> Ints:
-    """In the smallest type that holds them; where all are the same, for no memory."""
+    """The numbers in the smallest integer type that holds them; equal numbers become a broadcast of one."""
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     smallest = np.result_type(np.min_scalar_type(min(low, -1)), np.min_scalar_type(-1 - high))
     return np.broadcast_to(np.array(low, smallest), len(numbers)) if low == high else numbers.astype(smallest)

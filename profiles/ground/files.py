@@ -82,7 +82,7 @@ def text_of(path: Path) -> str:
 
 
 def in_order(paths: Iterable[Path]) -> list[Path]:
-    """By name, numbers by their value: rank2 before rank10."""
+    """Sort paths by name, and numbers within by value: rank2 before rank10."""
     return sorted(paths, key=lambda path: [int(part) if part.isdigit() else part for part in _NUMBERS.split(str(path))])
 
 

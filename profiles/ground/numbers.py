@@ -121,7 +121,7 @@ def unknown(why: str = "") -> str:
 
 
 def _scaled(value: int | float, units: tuple[tuple[str, int], ...], *, digits: int) -> str:
-    """In the largest unit that leaves at least 1, after rounding (999,960 ns are 1.000 ms, not 1000 µs)."""
+    """The number in the largest unit that leaves at least 1, after rounding (999,960 ns are 1.000 ms, not 1000 µs)."""
     magnitude = abs(value)
     for unit, scale in reversed(units):
         if scale == 1 or float(f"{magnitude / scale:.{digits}g}") >= 1:

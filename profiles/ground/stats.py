@@ -143,7 +143,8 @@ def lasting(flags: NDArray[np.bool_], share: float = 0.9) -> int | None:
 
 
 def all_along(tenths: Sequence[int]) -> bool:
-    """Is there some in most of equal parts of a span, and in none of them half of all? `tenths`: how much in each."""
+    """True if most of the equal parts of a span have some, and none has half of all. `tenths`: the amount in each
+    part."""
     return 2 * sum(1 for one in tenths if one) > len(tenths) and 2 * max(tenths) < sum(tenths)
 
 

@@ -52,7 +52,7 @@ def _shown(character: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """For a terminal: words of more letters than a line has, as long paths are, without their middle."""
+    """Text for a terminal: words longer than a line, as long paths are, lose their middle."""
     return _LONG.sub(lambda found: f"{found[0][:_HALF]}…{found[0][-_HALF:]}", text)
 
 

@@ -28,7 +28,7 @@ def each(function: Callable[[Item], Result], items: Iterable[Item], rows: int = 
 
 
 def alone() -> None:
-    """From here on one thread: other processes use the other cores."""
+    """Use one thread from now on: other processes use the other cores."""
     global _alone
     _alone = True
 

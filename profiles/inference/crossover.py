@@ -49,7 +49,7 @@ def narrowed(until: int, beyond: int, faster: Callable[[int], bool], *, share: f
 
 
 def crossover(cpu: Sequence[Call], gpu: Sequence[Call]) -> Crossover:
-    """Of one model; both devices measured with the same batches."""
+    """The crossover of one model. Both devices must have been measured with the same batches."""
     until, beyond = between(cpu, gpu)
     return Crossover(cpu[0].model, until, beyond, _words(until, beyond, cpu, gpu))
 

@@ -94,8 +94,8 @@ def simulated(answers: Answers, limits: Limits, rule: str) -> tuple[int, int]:
 
 
 def best(rows: Sequence[Served]) -> list[Best]:
-    """For each model and rate the limits with the smallest p99, among limits that keep up and answer right; p50 decides
-    a tie."""
+    """Best limits for each model and rate: those with the smallest p99, among limits that keep up and answer right; p50
+    decides a tie."""
     groups: dict[tuple[str, float], list[Served]] = {}
     for row in rows:
         groups.setdefault((row.model, row.asked_per_s), []).append(row)

@@ -1,1 +1,1 @@
-"""Who owns each nanosecond of a GPU, and why it was idle when nobody did."""
+"""The ledger: an owner for each nanosecond of a GPU, and a cause for each idle one."""

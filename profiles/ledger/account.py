@@ -26,9 +26,9 @@ from .window import Window
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """`ledger_ns` and `busy_ns` are null for what the recording cannot tell; the ledger's other entries sum to the
-    window. `inputs` concerns `operations`, all with a length. In `ownership` breaks are LEFT_OUT; `owned` is the same
-    with the breaks' owners. `breaks_ns`: the ledger of each break, as `ledger_ns`."""
+    """One GPU's ledger and the arrays behind it. `ledger_ns` and `busy_ns` are null where the recording lacks the data;
+    the ledger's other entries sum to the window. `inputs` has one entry per row of `operations`, all with a length.
+    Breaks are LEFT_OUT of `ownership`; in `owned` they have owners. `breaks_ns`: one ledger per break."""
 
     operations: Operations
     window: Window
@@ -54,7 +54,7 @@ def account(
     window: Window,
     handed: HandedOver | None = None,
 ) -> Account:
-    """Part the window among the owners. `handed`: of the GPU's collectives; left out, nobody says."""
+    """Divide the window among the owners. `handed`: when the GPU's collectives were handed over; None: not known."""
     operations = gpu.operations.lasting()
     hosts = _hosts(timelines, shift_ns, gpu)
     ranges = any(causes.has_iterator_ranges(timelines[index], pid) for index, pid in gpu.processes)
@@ -113,7 +113,7 @@ def account(
 
 
 def _idle_in(times: Intervals, edges: NDArray[np.int64], owners: NDArray[np.int8]) -> Intervals:
-    """The idle time in them."""
+    """Idle time within these intervals."""
     if not len(times):
         return times
     idle = np.flatnonzero(owners == ledger.IDLE)
@@ -129,7 +129,7 @@ def _told(totals: dict[str, int], untold: set[str], span_ns: int) -> dict[str, i
 
 
 def exposed_inputs(books: Account) -> tuple[Intervals, Intervals]:
-    """When an input copy owned the GPU: one of this step's batch, and else one of a later step's."""
+    """Intervals in which an input copy owned the GPU: copies of this step's batch, then copies of later steps'."""
     if books.inputs is None:
         return intervals.EMPTY, intervals.EMPTY
     owned = ledger.owned_by(books.ownership, CLASSES.index("h2d"))
@@ -154,7 +154,7 @@ def _of_breaks(owned: Ownership, untold: set[str], steps: FoundSteps) -> tuple[d
 
 
 def _reach(operations: Operations, window: Window, steps: FoundSteps) -> tuple[int, int]:
-    """Whole idle spans are looked at: one that the window cuts has its cause from its own start and end."""
+    """Start and end of the ledger, in ns: wider than the window, so that an idle span at its edge is seen whole."""
     starts, ends = np.append(operations.start_ns[:1], window.start_ns), np.append(steps.long.end_ns, window.end_ns)
     return int(starts.min()), int(operations.end_ns.max(initial=ends.max()))
 

@@ -1,4 +1,4 @@
-"""Why a GPU was idle: the causes of the gaps between its operations (docs/reference/measures.md, "Causes of idle").
+"""Causes of the idle gaps between a GPU's operations (docs/reference/measures.md, "Causes of idle").
 
 A GPU is dry from the end of its last operation, on any stream and of any process, to the start of the next one, which
 ends the idle span. An interval is half-open: a call is under way at t if start <= t < end, has begun at t if
@@ -45,7 +45,7 @@ WAITING_FOR_INPUT = (
 
 @dataclass(frozen=True, slots=True)
 class HostCalls:
-    """What the causes need of one process: its synchronising calls and the ranges in which it waited for a batch."""
+    """Synchronising calls of one process, and the ranges in which it waited for a batch."""
 
     sync_start_ns: NDArray[np.int64]  # sorted by end
     sync_end_ns: NDArray[np.int64]
@@ -65,7 +65,7 @@ def host_calls(timeline: Timeline, pid: int, shift_ns: int = 0) -> HostCalls:
 
 
 def has_iterator_ranges(timeline: Timeline, pid: int) -> bool:
-    """Has TensorFlow named this process's copies of what the iterator gave? It does with host feeds only."""
+    """True if TensorFlow named this process's copies of the iterator's output. It does with host feeds only."""
     return len(_named(timeline.marks, _ITERATOR_RANGES, pid)[0]) > 0
 
 
@@ -81,7 +81,7 @@ def _named(table: pd.DataFrame, pattern: str, pid: int, shift_ns: int = 0, *more
 
 @dataclass(frozen=True, slots=True)
 class _Enders:
-    """The operations that end idle spans: prior_ns as _end_on_stream gives it; known: their launch calls are."""
+    """Operations that end idle spans. prior_ns: as _end_on_stream gives it; known: True where the launch call is."""
 
     kind: NDArray[np.int8]
     process: NDArray[np.signedinteger[Any]]
@@ -137,7 +137,7 @@ def causes(
 
 
 def _without_feed(dry: Intervals, enders: _Enders, gaps: _BatchGaps, hosts: Sequence[HostCalls]) -> NDArray[np.int8]:
-    """The first cause after `feed` that holds of each span."""
+    """The first cause after `feed` that holds for each span."""
     known, call_start = enders.known, enders.call_start_ns
     is_copy = (enders.kind >= min(_COPIES)) & (enders.kind <= max(_COPIES))
     late = np.where(is_copy, call_start, enders.call_end_ns) > dry.start
@@ -171,9 +171,9 @@ def _end_on_stream(operations: Operations) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class _BatchGaps:
-    """Where the gap before each step starts and ends, and until when its last device-to-host copy runs.
+    """The gap before each step: start, end, and the end of its last device-to-host copy.
 
-    start_ns and fetched_until_ns have one more: after the last step there is no gap.
+    start_ns and fetched_until_ns have one more entry, since no gap follows the last step.
     """
 
     start_ns: NDArray[np.int64]
@@ -218,8 +218,8 @@ def _marked_feed(
     enders: _Enders,
     hosts: Sequence[HostCalls],
 ) -> Intervals:
-    """What of the fed spans is `feed`: where the host's input ranges are known, what lies in them or after the copy's
-    call; else the span as a whole, which is written into `cause`."""
+    """The parts of the fed spans that are `feed`. With input ranges of the host: time within them or after the copy's
+    call; without: the whole span, which is also written into `cause`."""
     whole = fed.copy()
     parts = []
     for number, host in enumerate(hosts):
@@ -235,7 +235,7 @@ def _marked_feed(
 
 
 def _waited_for(dry: Intervals, call_row: NDArray[np.int32], enders: _Enders, hosts: Sequence[HostCalls]) -> Intervals:
-    """What of the idle spans lies under a range in which the thread that launched what ends them waits for input."""
+    """Idle time during which the thread that launches the next operation waits for input, as its ranges show."""
     parts = [intervals.EMPTY]
     late = enders.known & (enders.call_start_ns > dry.start)  # what was launched before waits for no input
     for number, host in enumerate(hosts):
@@ -250,7 +250,7 @@ def _waited_for(dry: Intervals, call_row: NDArray[np.int32], enders: _Enders, ho
 
 
 def waiting_is_marked(operations: Operations, hosts: Sequence[HostCalls]) -> bool:
-    """Has a thread that launches work ranges in which it waits for input?"""
+    """True if a thread that launches work has ranges in which it waits for input."""
     for number, host in enumerate(hosts):
         if host.waits:
             rows = np.flatnonzero((operations.process == number) & operations.launched)

@@ -1,7 +1,7 @@
-"""When a rank handed its part of a collective over (docs/reference/measures.md, "Waiting for other ranks").
+"""The time at which a rank enqueued each collective (docs/reference/measures.md, "Waiting for other ranks").
 
-By the ranges of Horovod, which begin with a tensor's enqueueing; else by XLA's call of the exchange; else by NCCL's
-range around its enqueueing.
+It is the start of Horovod's range, which begins when the tensor is enqueued; without one, of XLA's call of the
+exchange; without both, of NCCL's range around its enqueueing.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 SOURCES: Final = 3
-UNKNOWN, BY_CALL, BY_HOROVOD = range(
-    SOURCES
-)  # who says when it was handed over: nobody; the call; Horovod, which negotiates
-FOREVER: Final = np.iinfo(np.int64).max  # when what is not known to have been handed over was
+# The source of the time: none; the launch call; Horovod, which negotiates.
+UNKNOWN, BY_CALL, BY_HOROVOD = range(SOURCES)
+FOREVER: Final = np.iinfo(np.int64).max  # the time where it is not known
 # What XLA runs for an exchange: a collective of its own, or a call of a library's such as Horovod's.
 _OF_XLA: Final = r"^Thunk:.*(?:all-?reduce|reduce-?scatter|all-?gather|all-?to-?all|collective|custom-call)"
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """Per collective when this rank had handed its part over, int64[n] ns, FOREVER where nobody says, and who says."""
+    """Per collective: the time at which this rank had enqueued it, int64[n] ns (FOREVER: not known), and its source."""
 
     at_ns: Int64s
     source: NDArray[np.int8]
@@ -44,8 +43,8 @@ class HandedOver:
 def handed_over(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, collectives: Operations
 ) -> HandedOver:
-    """When these collectives of the GPU were handed over, on its clock. If several ranges hold a launch call, the last
-    one begun counts."""
+    """Find when these collectives of the GPU were enqueued, in ns on its clock. If several ranges contain a launch
+    call, the one that begins last counts."""
     found = HandedOver(np.full(len(collectives), FOREVER), np.full(len(collectives), UNKNOWN, np.int8))
     origin = shift_ns[gpu.places[0][0]]
     for process, (recording, pid) in enumerate(gpu.processes):
@@ -83,13 +82,13 @@ def _of_xla(timeline: Timeline, pid: int) -> pd.DataFrame:
 
 
 def _begun(told: pd.DataFrame, called: Int64s) -> Int64s:
-    """When the last of these ranges that began before each call did, if it lasts until then; else FOREVER."""
+    """Start of the last range that begins before each call, in ns; FOREVER where that range ends before the call."""
     last = last_open(told, called)
     return np.where(last >= 0, np.append(told["start_ns"].to_numpy(), FOREVER)[last], FOREVER)
 
 
 def _begun_on_thread(told: pd.DataFrame, called: Int64s, threads: NDArray[np.signedinteger]) -> Int64s:
-    """The same among the ranges of each call's own thread."""
+    """As `_begun`, with the ranges of each call's own thread alone."""
     found = np.full(len(called), FOREVER)
     for thread in distinct(threads).tolist() if len(told) else ():
         mine = threads == thread
@@ -98,8 +97,7 @@ def _begun_on_thread(told: pd.DataFrame, called: Int64s, threads: NDArray[np.sig
 
 
 def last_open(told: pd.DataFrame, called: Int64s) -> NDArray[np.intp]:
-    """For each call, the index of the last range, in order of start, that began before it, if it lasts until then; else
-    -1."""
+    """Index of the last range (by start) that begins before each call; -1 where that range ends before the call."""
     start, end = spans(told)
     last = np.searchsorted(start, called, side="right") - 1
     # With none begun the place is the last one's, which does not count.
@@ -107,5 +105,5 @@ def last_open(told: pd.DataFrame, called: Int64s) -> NDArray[np.intp]:
 
 
 def spans(told: pd.DataFrame) -> tuple[Int64s, Int64s]:
-    """Start and end of each range; one that the recording saw no end of lasts for ever."""
+    """Start and end of each range, in ns; a range without an end in the recording ends at FOREVER."""
     return told["start_ns"].to_numpy(), np.where(told["open"], FOREVER, told["end_ns"])

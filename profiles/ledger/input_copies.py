@@ -1,4 +1,4 @@
-"""Which copies bring the batches, and which of them are for the step about to start (docs/reference/measures.md)."""
+"""Copies that bring batches to the GPU, and the steps they belong to (docs/reference/measures.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..steps.find import BREAK_MEDIANS
 from ..steps.found import FoundSteps
 
 SCALAR_BYTES = 4 * 1024
-# So many tensors of one size a batch may have; constants and gradients that return to the GPU come oftener.
+# A batch has at most this many tensors of one size; constants, and gradients that return to the GPU, come oftener.
 _MOST_ALIKE = 8
 # The share of batches whose tensors of one size a step's start may part.
 _APART = 0.1
@@ -20,10 +20,10 @@ _APART = 0.1
 
 @dataclass(frozen=True, slots=True)
 class InputCopies:
-    """Which operations bring a batch: bool[n] each.
+    """Operations that bring a batch, as masks, bool[n].
 
-    `this_step`: for the step about to start, or already started with kernels that need no batch; `certain` tells
-    whether that can be told at all, and where not, `this_step` holds nowhere.
+    `this_step`: the batch is for the step that is about to start, or has started with kernels that need no batch.
+    `certain` is False if the order of the copies does not tell that; `this_step` is then False everywhere.
     """
 
     is_input: NDArray[np.bool_]
@@ -70,8 +70,9 @@ def input_copies(
 
 
 def _marked(operations: Operations, steps: FoundSteps, batch: NDArray[np.int64]) -> InputCopies:
-    """A copy outside of all ranges but as large as the copies inside is numbered from them, first in, first out, if
-    they tell one order: its range was cut off, or lost. Scalars are not, since others copy scalars too."""
+    """Input copies by their `batch N` ranges. A copy outside of all ranges, as large as those inside, gets its number
+    from their order, first in, first out, if they agree on one: its range was lost. Scalars get none, since other
+    code copies scalars too."""
     number = batch.copy()
     candidates = np.flatnonzero(operations.kind == H2D)
     moved = operations.bytes[candidates]
@@ -107,7 +108,7 @@ def _each_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> int:
 
 
 def _in_the_way(operations: Operations, rows: NDArray[np.int64], steps: FoundSteps) -> bool:
-    """Do these copies come in batch gaps, on the stream that most kernels run on?"""
+    """True if these copies come in batch gaps, on the stream that most kernels run on."""
     last_end = steps.all_last_kernel_end_ns
     computing = operations.stream[operations.is_kernel & (operations.kind == COMPUTE)]
     if not len(last_end) or not len(computing):
@@ -139,9 +140,9 @@ def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundStep
 def _for_this_step(
     start: NDArray[np.int64], feeds: NDArray[np.int64], steps: FoundSteps, number: NDArray[np.int64] | None = None
 ) -> NDArray[np.bool_]:
-    """Per copy, that feeds step `feeds`: is this step running, or about to start with the batch gap before it open?
+    """bool per copy: True if step `feeds` of that copy is running, or starts next and the gap before it is open.
 
-    `number`: what the steps are called in `feeds`; left out, their places.
+    `number`: the steps' numbers as `feeds` uses them; None: 0, 1, 2...
     """
     step_start, last_end = steps.all_start_ns, steps.all_last_kernel_end_ns
     number = np.arange(len(step_start)) if number is None else number

@@ -1,7 +1,7 @@
-"""When operations that the recording has no time of may have run (docs/reference/measures.md, "Causes of idle").
+"""Bounds on the run time of operations that have no timestamps (docs/reference/measures.md, "Causes of idle").
 
-Streams keep their order: an operation ran after its call began and after those that were launched before it on its
-stream had ended, and before the next one there started.
+Streams keep their order: an operation runs after its launch call begins, after all earlier launches of its stream have
+ended, and before the next one of that stream starts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..ground.intervals import Intervals
 
 
 def may_run(gpu: Gpu) -> Intervals:
-    """When any of the GPU's may have; after the last of a stream up to the end of the recording."""
+    """Intervals in which an untimed operation of the GPU may have run; the last one of a stream may run to the end."""
     operations, lacking = gpu.operations, gpu.lacking
     found = [intervals.EMPTY]
     for process, stream in {*zip(lacking.process.tolist(), lacking.stream.tolist(), strict=True)}:

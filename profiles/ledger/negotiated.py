@@ -1,7 +1,7 @@
-"""When ranks had handed over their parts of collectives, as Horovod's own timeline tells it (HOROVOD_TIMELINE).
+"""The time at which each rank had a tensor ready, from Horovod's own timeline (HOROVOD_TIMELINE).
 
-While a tensor is negotiated, the timeline has an event for each rank that has it ready, as the coordinator heard of it.
-The exchange itself is a range after that; a launch call within it is of all tensors that are exchanged then.
+While Horovod negotiates a tensor, its timeline gets an event for each rank that is ready, when the coordinator hears of
+it. The exchange is a range that follows; a launch call within it belongs to all tensors exchanged at that time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEGOTIATE = "NEGOTIATE_"
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """int64 ns of UTC: exchanges of tensors, n of them; and when ranks were ready, m of them, `of` which exchange."""
+    """n exchanges of tensors, and m times at which a rank was ready for exchange `of`; int64, ns of UTC."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -31,8 +31,8 @@ class Negotiated:
     ready_ns: Int64s
 
     def told(self, called_ns: Int64s, rank: int) -> tuple[Int64s, Int64s]:
-        """Per launch call when the last of its tensors was ready on this rank, and when on the last of the others;
-        both FOREVER where the timeline does not say both."""
+        """Per launch call, in ns: when its last tensor was ready on this rank, and when on the slowest other rank; both
+        FOREVER unless the timeline has both."""
         own, others = self._last(called_ns, self.rank == rank), self._last(called_ns, self.rank != rank)
         unknown = (own == FOREVER) | (others == FOREVER)
         own[unknown] = others[unknown] = FOREVER
@@ -51,13 +51,13 @@ class Negotiated:
         return np.where(found == never, FOREVER, found)
 
     def shorter(self) -> bool:
-        """Is one of the columns cut short?"""
+        """True if one of the columns is cut short."""
         lengths = [len(getattr(self, one.name)) for one in fields(self)]
         return lengths[0] != lengths[1] or len(set(lengths[2:])) > 1
 
 
 def of_timeline(timeline: Timeline) -> Negotiated | None:
-    """None where the recording tells none, or not when it was made."""
+    """Read the negotiation from a recording; None if it has none, or has no UTC time of its start."""
     phases, utc = timeline.phases, timeline.recording.origin_utc_ns
     if not len(phases) or utc is None:
         return None

@@ -28,10 +28,10 @@ def busy(operations: Operations) -> tuple[Intervals, ...]:
 
 
 def parted(busy_by_class: tuple[Intervals, ...], first: int, last: int) -> tuple[Int64s, NDArray[np.int8]]:
-    """[first, last), in which all of it lies, in pieces that belong to the first class that is active, or are IDLE.
+    """Cut [first, last), which covers all operations, into pieces owned by the first active class, or IDLE.
 
-    edges int64[n + 1], ascending, and owner int8[n]: owner[i] had the GPU from edges[i] to edges[i + 1]. Raises
-    AssertionError where pieces overlap: a mistake of this program, never of a recording.
+    edges int64[n + 1], ascending, and owner int8[n]: owner[i] has the GPU from edges[i] to edges[i + 1]. Raises
+    AssertionError if pieces overlap, which no recording can cause.
     """
     starts, ends, owners = [], [np.array([first])], []
     for owner, active in enumerate(busy_by_class):
@@ -64,11 +64,11 @@ def parted(busy_by_class: tuple[Intervals, ...], first: int, last: int) -> tuple
 
 
 Given = Mapping[str, Intervals]
-"""Owner -> parts of the idle time that are its, whatever the pieces say. No two overlap."""
+"""Owner -> the idle time it gets, whatever the pieces say. No two of them overlap."""
 
 
 def ownership(edges: Int64s, owner: NDArray[np.int8], given: Given, window: tuple[int, int]) -> Ownership:
-    """The pieces, with what is given to owners given to them, as far as they lie in the window."""
+    """The pieces within the window, after the idle time in `given` has gone to its owners."""
     for name, part in given.items():
         edges, owner = _cut(edges, owner, part)
         begun = np.searchsorted(edges, part.start)
@@ -82,7 +82,7 @@ def ownership(edges: Int64s, owner: NDArray[np.int8], given: Given, window: tupl
 
 
 def without(found: Ownership, breaks: Intervals) -> Ownership:
-    """The same, with these times LEFT_OUT, which lie in it; `found` itself stays as it is."""
+    """A copy of `found` with the owner LEFT_OUT during the breaks, which lie within it."""
     if not len(breaks):
         return found
     edges, owner = _cut(np.append(found.start_ns, found.end_ns[-1:]), found.owner, breaks)
@@ -91,7 +91,7 @@ def without(found: Ownership, breaks: Intervals) -> Ownership:
 
 
 def _cut(edges: Int64s, owner: NDArray[np.int8], at: Intervals) -> tuple[Int64s, NDArray[np.int8]]:
-    """The pieces cut where these times begin and end: each piece that is cut goes on behind the cut."""
+    """Cut the pieces at the starts and ends of `at`; both halves of a piece keep its owner."""
     cuts = np.append(at.start, at.end)
     cuts.sort()
     place = np.searchsorted(edges, cuts)
@@ -107,13 +107,13 @@ def _window(found: Ownership) -> Intervals:
 
 
 def owned_by(found: Ownership, owner: int) -> Intervals:
-    """When this owner (an index into OWNERS) had the GPU."""
+    """Intervals in which this owner (an index into OWNERS) has the GPU."""
     mine = np.flatnonzero(found.owner == owner)  # taking rows by number is quicker than by flag
     return Intervals(found.start_ns[mine], found.end_ns[mine])  # no two neighbours have one owner
 
 
 def is_idle(owner: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Which of these pieces are idle time of the window, of any cause."""
+    """True for each piece that is idle time of the window, of any cause."""
     idle: NDArray[np.bool_] = (owner >= len(CLASSES)) & (owner != LEFT_OUT)
     return idle
 
@@ -129,7 +129,7 @@ def totals(found: Ownership) -> dict[str, int]:
 
 
 def moved(edges: Int64s, owner: NDArray[np.int8], given: Given) -> dict[str, int]:
-    """`totals` of all the pieces, with what is given to owners given to them."""
+    """`totals` of all pieces, after the idle time in `given` has gone to its owners."""
     found = Ownership(edges[:-1], edges[1:], owner)
     ns = totals(found)
     for taker, part in given.items():

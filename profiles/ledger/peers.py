@@ -29,11 +29,11 @@ _LATE = tuple(OWNERS.index(name) for name in ("idle_sync", "idle_launch"))  # of
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Parts of idle spans from when this rank had handed over (from their start, if nobody says when) to the collective
-    that ends them, int64[n] ns, in order of time and apart.
+    """Idle time before collectives, int64[n] ns, ascending and disjoint: from the time at which this rank had enqueued
+    the collective (the start of the idle span if that is not known) to the collective that ends the span.
 
-    called_ns: when the collective's launch call began. collective: its place among the GPU's in order of end. source:
-    who says when it was handed over. owner: the cause of the idle time where it is not `peers`, an index into OWNERS.
+    called_ns: start of the collective's launch call. collective: its place among the GPU's in order of end. source:
+    the source of the time of enqueueing. owner: the idle time's cause if it is not `peers`, an index into OWNERS.
     """
 
     start_ns: Int64s
@@ -58,8 +58,8 @@ def none() -> Waits:
 
 
 def waits(gpu: Gpu, handed: HandedOver, edges: Int64s, owners: NDArray[np.int8], taken: Intervals) -> Waits:
-    """`handed`: of the GPU's collectives. Pieces as ledger.parted gives them, with their causes. `taken`: idle time
-    that has another cause in any case."""
+    """Find the waits of a GPU. `handed`: when its collectives were enqueued. `edges`, `owners`: the pieces of
+    ledger.parted with their causes. `taken`: idle time that has another cause in any case."""
     every = gpu.operations
     operations = every.lasting()
     of_all = every.kind == COLLECTIVE
@@ -87,17 +87,17 @@ def waits(gpu: Gpu, handed: HandedOver, edges: Int64s, owners: NDArray[np.int8],
 
 
 def by_end(end_ns: Int64s) -> Int64s:
-    """The place of each in the order of ends."""
+    """The place of each operation in the order of ends."""
     found = np.empty(len(end_ns), np.int64)
     found[np.argsort(end_ns, kind="stable")] = np.arange(len(end_ns))
     return found
 
 
 def _exchanged(operations: Operations, rows: Int64s, ender: Int64s, called: Int64s, handed: HandedOver) -> Int64s:
-    """The collective that each of these operations belongs to, by its place in `rows`; -1: none.
+    """Place in `rows` of the collective that each of these operations belongs to; -1: none.
 
-    It is one itself, or comes before one on its stream, called after that was handed over to Horovod: a copy into one
-    buffer. `called`: NEVER for what is no copy.
+    The operation is the collective, or precedes it on its stream and was called after Horovod had got the tensor: it
+    copies into Horovod's buffer. `called`: NEVER for operations that are no copy.
     """
     found = np.full(len(ender), -1)
     stream = operations.stream[ender]
@@ -115,8 +115,8 @@ def _exchanged(operations: Operations, rows: Int64s, ender: Int64s, called: Int6
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What of a GPU's waits is `peers`, by the owner it is taken from (an index into OWNERS); what nothing tells of;
-    how long it waited before each collective, int64[n] ns; is nothing known of any wait?"""
+    """A GPU's waits, decided: the time that becomes `peers`, by the owner it is taken from (an index into OWNERS);
+    the time that stays unknown; the wait before each collective, int64[n] ns; True if no wait at all is known."""
 
     of_owner: Mapping[int, Intervals]
     untold: Intervals
@@ -129,12 +129,12 @@ class Settled:
 
 
 def settle(own: Waits, others_ns: Int64s, all_there: bool, negotiated: tuple[Int64s, Int64s] | None = None) -> Settled:
-    """`others_ns`: per collective when the last of the other ranks had handed over, on the GPU's clock; FOREVER where
-    that is not known, or no other rank's recording has it. `all_there`: every rank has a recording.
-    `negotiated`: what Horovod's own timeline tells of each wait, of this rank and of the last of all others; it counts
-    where the recordings do not tell.
+    """Divide a GPU's waits into waiting for other ranks and the rest.
 
-    A missing rank may have been the last, so the time between the others and the launch is unknown then.
+    `others_ns`: per collective, when the last other rank had enqueued it, in ns on the GPU's clock; FOREVER if not
+    known. `all_there`: True if every rank has a recording; a missing rank may have been the last, so the time between
+    the others and the launch is unknown then. `negotiated`: the same two times of each wait (this rank, the last of
+    the others) from Horovod's timeline, used where the recordings lack them.
     """
     latest, start = others_ns[own.collective], own.start_ns
     known = (own.source != UNKNOWN) & (latest != FOREVER)

@@ -28,11 +28,11 @@ class Window:
         return self.end_ns - self.start_ns - self.breaks.total
 
     def part(self, of: Intervals) -> Intervals:
-        """What of it lies in the window."""
+        """The part of these intervals that lies in the window."""
         return intervals.subtract(intervals.clip(of, self.start_ns, self.end_ns), self.breaks)
 
     def left_out(self, last_ns: int) -> Intervals:
-        """What of [start_ns, last_ns) is no part of it."""
+        """The part of [start_ns, last_ns) outside of the window."""
         return intervals.merge(self.breaks, intervals.span(self.end_ns, last_ns))
 
     def places(self, start_ns: Int64s) -> slice | Int64s:
@@ -44,16 +44,16 @@ class Window:
         return inside
 
     def starting(self, operations: Operations) -> Operations:
-        """The operations that start in it, and are counted there."""
+        """The operations that start in the window, and are counted in it."""
         return operations.at(self.places(operations.start_ns))
 
     def holds(self, instant_ns: Int64s) -> NDArray[np.bool_]:
-        """Which of these instants, in any order, lie in it."""
+        """True for each instant (in any order) that lies in the window."""
         inside = (instant_ns >= self.start_ns) & (instant_ns < self.end_ns)
         return inside & ~intervals.contains(self.breaks, instant_ns) if len(self.breaks) else inside
 
 
 def of_steps(steps: FoundSteps) -> Window:
-    """From the first measured step to the end of the last, without the breaks between them."""
+    """The window from the first measured step to the end of the last, without the breaks between them."""
     start, end = int(steps.start_ns[0]), int(steps.end_ns[-1])
     return Window(start, end, intervals.clip(intervals.union(steps.long.start_ns, steps.long.end_ns), start, end))

@@ -1,4 +1,4 @@
-"""From recordings to measures: units of recordings (`one_recording`) put together, and what to change."""
+"""The whole analysis of recordings: measure units (`one_recording`), put them together, find what to change."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _told_by() -> str:
 
 
 def _launcher_has_ended() -> bool:
-    """Does nobody listen any longer where Open MPI's launcher said that it would?"""
+    """True if nobody listens any longer at the address that Open MPI's launcher gave."""
     told = [value for name, value in os.environ.items() if name.startswith("PMIX_SERVER_URI")]
     for host, port in (match.groups() for value in told if (match := _SERVER.search(value))):
         try:
@@ -97,12 +97,12 @@ class Job:
             return [], error
 
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
-        """In the first process: a measured unit of each file, in their order; the others run `follow`."""
+        """First process: a measured unit of each file, in order, while the others run `follow`."""
         made: list[Made] = self._gathered(self._own(told), len(files))
         return iter(made)
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
-        """In the first process: units that others correct. `sources` are some of the files."""
+        """First process: measure again the units that others correct. `sources` are some of the files."""
         place = {id(file): number for number, file in enumerate(self.files)}
         asked = [(one, [place[id(sources[member])] for member in one.members]) for one in wanted]
         self._comm.bcast(asked)
@@ -110,13 +110,13 @@ class Job:
         return made
 
     def follow(self) -> None:
-        """In the others: measure what the first process asks for, until it has all."""
+        """Other processes: measure what the first process asks for, until it has all."""
         self._comm.gather(self._own(None))
         while (asked := self._comm.bcast(None)) is not None:
             self._comm.gather(self._remade(asked))
 
     def end(self) -> None:
-        """In the first process: the others need not wait any longer."""
+        """First process: let the others stop waiting."""
         self._comm.bcast(None)
 
     def _own(self, told: readers.Progress | None) -> list[tuple[int, Any]]:
@@ -184,7 +184,8 @@ def _world() -> Any:
 
 
 def _seen(file: File) -> _Seen:
-    """On a shared disk a file has one number, size and time; on disks of their own two hosts' files do not."""
+    """Identify a file across hosts: on a shared disk it has one inode, size and time; on separate disks two files do
+    not."""
     origin = file.folder if file.folder and file.folder.is_file() else file.path
     try:
         status, size = origin.stat(), file.path.stat().st_size

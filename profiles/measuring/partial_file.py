@@ -78,7 +78,7 @@ def write(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: Ask
 
 
 def detects(path: Path) -> bool:
-    """Is it such a file? Never raises, and waits for no pipe."""
+    """True if this is a partial file. Never raises, and waits for no pipe."""
     try:
         if not path.is_file():
             return False
@@ -371,7 +371,7 @@ def _made_spans(told: tuple[list[int], list[int]]) -> Intervals:
 
 
 def _apart(start: Int64s, end: Int64s) -> bool:
-    """Are they spans one after the other, none of them empty?"""
+    """True if these are disjoint ascending spans, none of them empty."""
     return len(start) == len(end) and not (start >= end).any() and not (end[:-1] > start[1:]).any()
 
 

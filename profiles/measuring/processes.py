@@ -204,8 +204,8 @@ class Pool:
 
 @contextmanager
 def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool | Here]:
-    """In this process where others cannot be started: without /dev/shm there are no semaphores, and few descriptors
-    make no pipes. Raises RingscopeError where one of the processes was killed."""
+    """Start the processes, or measure in this one if they cannot be started: without /dev/shm there are no semaphores,
+    and few descriptors make no pipes. Raises RingscopeError if one of the processes was killed."""
     try:
         made, whole = Pool(processes, asked, how), True
     except OSError:
@@ -267,7 +267,7 @@ def _light(unit: Unit, asked: Asked) -> Unit:
 
 
 def _measure(made: Made, asked: Asked) -> None:
-    """As long as others correct nothing."""
+    """Measure the units, as if no other unit corrects them."""
     for unit in made if isinstance(made, list) else ():
         if unit.gathered is not None:
             measure(unit, unit.first_steps, asked)

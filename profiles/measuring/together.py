@@ -213,7 +213,7 @@ class _Gpu:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """By rank, those without one last; then as they are recorded."""
+        """A key that sorts GPUs by rank, GPUs without one last, then by recording."""
         rank = self.head.rank
         return rank is None, rank or 0, self.places
 

@@ -60,6 +60,6 @@ def _looked_into(one: Break, timelines: Sequence[Timeline], shift_ns: Sequence[i
 
 
 def _alone(owned: Ownership, start: int, end: int) -> Ownership:
-    """With all but these times left out."""
+    """The ownership of [start, end) alone, with all other times left out."""
     first, last = int(owned.start_ns[0]), int(owned.end_ns[-1])
     return ownership.without(owned, intervals.subtract(intervals.span(first, last), intervals.span(start, end)))

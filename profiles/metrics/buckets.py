@@ -21,7 +21,7 @@ _LEAST_STEPS = 3
 
 
 def one_step(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> OneStep | None:
-    """Of the measured steps that hold collectives the one whose transfers were exposed for the median time.
+    """The measured step with collectives whose exposed transfer time is the median.
 
     `exposed`: when collectives owned the GPU, on the clock of `calls` and `rows`.
     """
@@ -43,7 +43,7 @@ def one_step(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> OneSt
 
 
 def _buckets(calls: Calls, exposed: Intervals, row: StepRow) -> list[Bucket]:
-    """In the order of their ends. One that ends in a later step is needed there, which tells nothing of this one."""
+    """The collectives of a step, by end. One that ends in a later step is needed there, so it has no `needed_ns`."""
     seen = intervals.contains(exposed, calls.end_ns - 1) & (calls.end_ns <= row.end_ns)
     ready = _standing(exposed, row.start_ns, calls.start_ns + calls.waiting_ns)
     needed = _standing(exposed, row.start_ns, calls.end_ns)

@@ -34,7 +34,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class CatchingUp:
-    """By wait: the process and the row of `api` of its call, when the GPU ran dry, ns of launch idle after it."""
+    """Per wait: process and row of `api` of the call, the time at which the GPU ran dry, ns of launch idle after it."""
 
     process: Int64s
     row: Int64s
@@ -69,8 +69,9 @@ def catching_up(gpu: Gpu, ownership: Ownership, threads: Sequence[Int64s], waits
 def _of_process(
     operations: Operations, dry: Int64s, ender: Int64s, thread_of: Int64s, waits: Waits, number: int
 ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Of the idle spans that a launch of this process ends: (process, row, dry, ns waited) of the call that its thread
-    made before it, where that had not returned when the GPU ran dry. Clocks of host and GPU may be some us apart."""
+    """Waits before idle spans that a launch of this process ends: (process, row, dry, ns waited) of the last waiting
+    call of the launching thread, if it had not returned when the GPU ran dry. Clocks of host and GPU may be some µs
+    apart."""
     mine = np.flatnonzero((operations.process[ender] == number) & operations.launched[ender])
     _, called, _ = operations.calls(ender[mine])
     thread = thread_of[operations.call_row[ender[mine]]]

@@ -50,8 +50,8 @@ def by_size(
 def with_transfers(
     each: Sequence[OfSize], moved: Int64s, all_reduce: NDArray[np.bool_], transfer_ns: Int64s, ranks_of: Int64s
 ) -> list[OfSize]:
-    """With the transfer time alone if every collective of a kind and size was matched with another rank's. `moved`
-    (bytes), `all_reduce`, `transfer_ns` and `ranks_of` tell of each of these.
+    """Replace the lengths by transfer times, if every collective of a kind and size was matched with another rank's.
+    `moved` (bytes), `all_reduce`, `transfer_ns` and `ranks_of` have one entry per collective.
 
     A call tells whether it is an all-reduce, not of what other kind: a size that two of these have is left as it is.
     """

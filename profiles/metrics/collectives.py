@@ -208,7 +208,7 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collec
 
 
 def among_ranks(measured: Collectives, calls: Calls, window: Window, exposed: Intervals) -> Collectives:
-    """With what takes other ranks, of the calls that start in the window; as it was where none were matched.
+    """Add the measures that take other ranks, over the calls that start in the window; unchanged if none were matched.
 
     `exposed`: when collectives owned the GPU.
     """
@@ -240,7 +240,8 @@ def _kinds(
     books: Account,
     moved: Moved,
 ) -> dict[str, dict[str, Any]]:
-    """By kind, the collectives that start in the window. A kernel that serves all kinds takes its range's kind."""
+    """Measures by kind, of collectives that start in the window. A kernel that serves all kinds takes its range's
+    kind."""
     alone = exposed(books)
     found: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(KINDS):

@@ -53,9 +53,8 @@ class _Thunks:
 
 
 def operators(timelines: Sequence[Timeline], gpu: Gpu, rows: Int64s, texts: Texts) -> tuple[Int64s, NDArray[np.bool_]]:
-    """For operations that XLA launched with graphs: the index of the operator in `texts`, -1 for none, and whether
-    their command names it. Else the name of a kernel that XLA compiled does.
-    """
+    """Operators of operations that XLA launched in graphs: index into `texts` (-1: none), and True where the command
+    names it; else the name of a kernel that XLA compiled does."""
     found = _by_kernel(gpu, rows, texts)
     told = np.zeros(len(rows), np.bool_)
     nodes = gpu.operations.nodes(rows)

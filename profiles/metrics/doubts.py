@@ -166,8 +166,8 @@ def _managed(timelines: Sequence[Timeline], gpu: Gpu) -> int:
 
 
 def shows_training(gpu: GpuMeasures) -> bool:
-    """Does idle time of the window, beside gaps that come once, tell of a loop? Without steps the window may hold a
-    benchmark of NCCL, or a start: kernels lie in a part of it then, however much of the time they take."""
+    """True if the window, without gaps that come once, looks like a loop. Without steps it may hold a benchmark of
+    NCCL, or a start: kernels then lie in a part of it, however much of the time they take."""
     compute, collective = (gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
     beside, kernels = gpu.steadily, gpu.kernels
     # Measures of a version that did not tell where kernels lie are taken for a loop's.
@@ -178,8 +178,8 @@ def shows_training(gpu: GpuMeasures) -> bool:
 
 
 def in_rounds(gpu: GpuMeasures) -> bool:
-    """Do gaps alike, half of the idle time, come before the same operation again and again? A few long rounds lie in a
-    few tenths of a recording, and are a loop."""
+    """True if similar gaps, half of the idle time, precede the same operation again and again. A few long rounds lie in
+    a few tenths of a recording, and are a loop."""
     idle_ns = sum(ns or 0 for owner, ns in gpu.ledger_ns.items() if owner.startswith("idle_"))
     alike: dict[tuple[object, ...], list[int]] = {}
     for gap in gpu.idle_gaps:  # the longest first

@@ -27,7 +27,7 @@ _TYPES: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Of one call: operations, the least bytes, and the type of its first operand."""
+    """Work of one call: operations, the least bytes, and the type of its first operand."""
 
     flops: int
     bytes: int

@@ -136,7 +136,7 @@ def launch_idle_waiting(
 
 
 def _all_along(spans: Intervals, start: int, end: int) -> bool:
-    """Do they lie all along [start, end), by its tenths?"""
+    """True if these times are spread over all tenths of [start, end)."""
     edges = np.linspace(start, end, _PARTS + 1).astype(np.int64)
     return all_along(intervals.total_in(spans, edges[:-1], edges[1:]).tolist())
 

@@ -83,8 +83,8 @@ def _ended(timelines: Sequence[Timeline], gpu: Gpu, operations: Operations, at: 
 def _host(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, gaps: Intervals
 ) -> list[list[dict[str, Any]]]:
-    """For each gap some calls, ranges and operators. Among the names that fill half of it the rarest come first, since
-    these say most; then the names that fill most of the rest."""
+    """Calls, ranges and operators of each gap. Among names that fill half of it the rarest come first, since these say
+    most; then the names that fill most of the rest."""
     found: list[dict[tuple[str, str], tuple[int, int]]] = [{} for _ in range(len(gaps))]
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:

@@ -165,7 +165,8 @@ def _between(times_ns: NDArray[np.int64], first: NDArray[np.int64], after: NDArr
 
 
 def _launch_latency(operations: Operations, rows: NDArray[np.int32]) -> dict[str, int] | None:
-    """From the launch call's end to the kernel's start, of the kernels that started after it; None: no calls known."""
+    """Time from the end of the launch call to the kernel's start, over kernels that start after it; None: no calls
+    known."""
     waited: list[Ints] = [np.empty(0, np.int8)]
     for block in _blocks(len(rows)):
         kernels = rows[block]

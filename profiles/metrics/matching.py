@@ -61,7 +61,7 @@ class _Pairs:
 def _together(
     start: Int64s, end: Int64s, other_start: Int64s, other_end: Int64s, residual_ns: int
 ) -> NDArray[np.bool_]:
-    """Do they overlap, and end as one collective does?"""
+    """True where two collectives overlap, and end as one collective does."""
     shorter = np.minimum(end - start, other_end - other_start)
     overlap = (start < other_end) & (other_start < end)
     close: NDArray[np.bool_] = overlap & (np.abs(end - other_end) <= np.maximum(shorter // 2, residual_ns))

@@ -81,7 +81,7 @@ def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, coll
 
 
 def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
-    """By the last range that began before the launch call did on its thread, and lasts until then."""
+    """Sizes from the last range of the launching thread that begins before the call, and lasts until then."""
     found = _unknown(len(called))
     for thread in distinct(called_by).tolist():
         mine = np.flatnonzero(called_by == thread)
@@ -96,7 +96,8 @@ def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
 
 
 def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
-    """By the ranges that hold the launch call; in one without an end the recording does not say whose bytes it has."""
+    """Sizes from the ranges that contain the launch call; not from a range without an end, whose bytes may be of later
+    calls."""
     order = np.argsort(called, kind="stable")
     launch = called[order]
     start, end = spans(told)
@@ -116,7 +117,7 @@ def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
 
 
 def _kinds(told: pd.DataFrame) -> NDArray[np.int8]:
-    """By the ranges' names."""
+    """Kinds of collectives by the ranges' names."""
     if not len(told):
         return np.zeros(0, np.int8)
     found: NDArray[np.int8] = kind_of(told["name"].cat.categories)[told["name"].cat.codes.to_numpy()]

@@ -69,7 +69,7 @@ def measure(
 
 
 def _paths(gpu: Gpu, named: Found) -> dict[str, str]:
-    """Of each kernel that XLA compiled, by its name, the path that most of its time belongs to, where any is known."""
+    """Kernel name -> the path that takes most of the kernel's time, for kernels that XLA compiled."""
     found, names = named
     is_path = np.array(["/" in name for name in names] + [False])
     if found is None or not is_path.any():

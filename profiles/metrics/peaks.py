@@ -67,5 +67,5 @@ _PEAKS: Final = (
 
 
 def of(name: str | None) -> Peak | None:
-    """That of the GPU of this name; None where it is not known."""
+    """The peak rates of the GPU of this name; None: not known."""
     return next((peak for pattern, peak in _PEAKS if name and re.search(pattern, name)), None)

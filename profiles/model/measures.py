@@ -136,13 +136,13 @@ class Arithmetic:
 
     @property
     def all_told(self) -> bool:
-        """Is the work of all but a few convolutions and matrix products known?"""
+        """True if the work of all but a few convolutions and matrix products is known."""
         return self.matrix_share is None or self.matrix_share >= 0.95
 
 
 @dataclass(slots=True)
 class Copies:
-    """Of one direction. All null where the recording cannot tell of copies."""
+    """Copies in one direction. All fields are None if the recording has no copies."""
 
     count: int | None
     bytes: int | None
@@ -371,7 +371,8 @@ class Places:
 
 @dataclass(slots=True)
 class Pause:
-    """From when a rank knew that it could not go on to its next step, as ring marks it. `why`: in ring's words."""
+    """A pause: starts when a rank knows that it cannot go on to its next step, as ring marks it. `why`: in ring's
+    words."""
 
     start_ns: int
     end_ns: int
@@ -408,12 +409,12 @@ class Launches:
 
     @property
     def only_captures(self) -> bool:
-        """Does the recording show how graphs are made, and none of what they do?"""
+        """True if the recording shows how graphs are made, and nothing that they do."""
         return self.captured > self.count - self.lost and not self.graphs - self.graphs_lost
 
     @property
     def told(self) -> bool:
-        """Is nearly all that was launched in the recording? Else idle time tells nothing."""
+        """True if nearly all launches have an operation in the recording. Else idle time means nothing."""
         return self.share_lost < LOST_SHARE and not self.only_captures
 
 
@@ -515,7 +516,7 @@ class GpuMeasures:
 
     @property
     def told(self) -> bool:
-        """Is nearly all that was launched in the recording?"""
+        """True if nearly all launches have an operation in the recording."""
         return self.launches is None or self.launches.told
 
     @property
@@ -530,7 +531,7 @@ class GpuMeasures:
 
     @property
     def holds_steps_alone(self) -> bool:
-        """Is the window that of the measured steps, and nothing between them? What a pause cut is in it, and so are
+        """True if the window has measured steps and nothing between them. Steps that a pause cut are in it, and so are
         breaks in measures of earlier versions."""
         return self.window == "steps" and self.steps.count > 0 and self.steps.breaks == len(self.breaks)
 
@@ -544,7 +545,7 @@ class GpuMeasures:
 
     @property
     def leads_with_capture(self) -> bool:
-        """Do the steps lie in less than half of the recording? Then views show the capture before them."""
+        """True if the steps take less than half of the recording. Views then show the capture before them."""
         return self.capture is not None and 2 * self.span_ns < int(self.capture["span_ns"])
 
     @property

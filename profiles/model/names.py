@@ -27,17 +27,17 @@ _BRACKETS: Final = re.compile(r"\\.|[()]", re.DOTALL)
 
 
 def fitting(names: pd.Index, pattern: str) -> NDArray[np.bool_]:
-    """For each name: does the regular expression match within it?"""
+    """True for each name that the regular expression matches within."""
     return _fits(names, pattern, whole=False)
 
 
 def wholly(names: pd.Index, pattern: str) -> NDArray[np.bool_]:
-    """For each name: does the regular expression match all of it?"""
+    """True for each name that the regular expression matches as a whole."""
     return _fits(names, pattern, whole=True)
 
 
 def rows_of(codes: NDArray[np.signedinteger], fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Of each row, does its name fit? A code of -1 is no name."""
+    """True for each row whose name fits. A code of -1 is no name."""
     found: NDArray[np.bool_] = np.append(fits, False)[codes]
     return found
 
@@ -60,7 +60,7 @@ def _fits(names: pd.Index, pattern: str, whole: bool) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=1 << 10)
 def _without_looks(pattern: str) -> str:
-    """For RE2, which cannot look around: a pattern that fits what this one does, and more."""
+    """A pattern for RE2, which has no lookaround: it matches all that this pattern does, and more."""
     while look := _LOOKS_AROUND.search(pattern):
         depth, end = 1, look.end()
         while depth and (bracket := _BRACKETS.search(pattern, end)):

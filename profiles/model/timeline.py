@@ -281,7 +281,7 @@ def _refuse_long(path: str, tables: Mapping[str, pd.DataFrame]) -> None:
 
 
 def with_samples(timeline: Timeline, samples: pd.DataFrame | None, doubts: tuple[Doubt, ...] = ()) -> Timeline:
-    """With what a file beside the recording tells, on the recording's clock; None: nothing that can be used."""
+    """Add the samples in the file beside a recording, on the recording's clock; None: nothing that can be used."""
     known = timeline.known | ({"samples"} if samples is not None else set())
     table = _conform("samples", samples)
     return replace(timeline, samples=table, known=known, doubts=(*timeline.doubts, *doubts))

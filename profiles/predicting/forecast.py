@@ -120,7 +120,7 @@ def of_sweep(scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None) 
 
 
 def _sharing(one: Forecast, shared: Sequence[Doubt]) -> Forecast:
-    """Of ranks that share cores: what they lose needs no run that went wrong."""
+    """The forecast for ranks that share cores: their loss does not need a run that went wrong."""
     return replace(one, doubts=[*shared, *(doubt for doubt in one.doubts if doubt.code != "point-out-of-line")])
 
 

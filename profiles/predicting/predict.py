@@ -85,11 +85,11 @@ class Outlook:
 
     @property
     def held_back(self) -> bool:
-        """Is any efficiency above 100 %? Then something else than ranks is between the two recordings."""
+        """True if any efficiency is above 100 %: the two recordings then differ in more than ranks."""
         return any(each.efficiency > 1 for each in self.predictions)
 
     def holds(self, prediction: Prediction) -> bool | None:
-        """Does the measured step lie in the prediction's interval? None: not measured on as many ranks."""
+        """True if the measured step lies in the prediction's interval; None: not measured on as many ranks."""
         if self.measured is None or self.measured.ranks != prediction.ranks:
             return None
         return prediction.low_ns <= self.measured.step_ns <= prediction.high_ns
@@ -242,7 +242,7 @@ def _means(measures: Measures) -> _Means:
 
 
 def _waiting(gpu: GpuMeasures) -> int | None:
-    """For other ranks, inside of collectives and before they are launched."""
+    """ns of waiting for other ranks, inside of collectives and before they are launched."""
     measured = gpu.collectives
     # Measures of earlier versions do not tell how much of the waiting was exposed: all of it at most.
     inside = measured.waiting_ns if measured.exposed_waiting_ns is None else measured.exposed_waiting_ns

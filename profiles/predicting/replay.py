@@ -33,6 +33,6 @@ def exposed_ns(step: OneStep, takes_ns: Sequence[float]) -> float:
 
 
 def holds(step: OneStep) -> bool:
-    """Does the replay with its own times give what the recording shows?"""
+    """True if the replay with its own times gives what the recording shows."""
     again = exposed_ns(step, [bucket.transfer_ns for bucket in step.buckets])
     return abs(again - step.exposed_ns) <= _SAME * (step.rest_ns + step.exposed_ns)

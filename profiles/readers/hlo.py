@@ -100,7 +100,7 @@ def program(serialized: bytes) -> Program | None:
 
 
 def _differentiates(module: Any) -> bool | None:
-    """By the names of all instructions, those fused into others too."""
+    """True if a module computes gradients, by the names of all instructions, fused ones too; None: not known."""
     inside = [one for computation in module.computations for one in computation.instructions]
     names = {one.metadata.op_name for one in inside}
     if any(_DERIVATIVE.search(name) for name in names):
@@ -251,7 +251,7 @@ def _product(operand: Any, sizes: list[list[int]], spread: Any, contracted: int,
 
 
 def _rounds(precision: Any) -> bool:
-    """As XLA decides it: unless an algorithm or the highest precision (2) is asked for."""
+    """True if XLA rounds operands to TF32: unless an algorithm or the highest precision (2) is asked for."""
     return not precision.algorithm and max(precision.operand_precision, default=0) < 2
 
 

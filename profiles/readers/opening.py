@@ -1,4 +1,4 @@
-"""From the path a user gives to a plain file a reader can open: what is no file, and what is compressed.
+"""Opening: a path that a user gives becomes a plain file for a reader, unpacked if need be, or an error.
 
 Nothing is ever written beside an input; what is unfolded lies in a temporary directory until the reader is done.
 """
@@ -73,7 +73,7 @@ def head(path: Path) -> bytes:
 
 
 def is_packed(path: Path) -> bool:
-    """Is it a compressed file? Never raises, and waits for no pipe."""
+    """True if the file is compressed. Never raises, and waits for no pipe."""
     try:
         if not path.is_file():
             return False

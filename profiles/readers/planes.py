@@ -108,7 +108,7 @@ def call_name(row: Row) -> str:
 
 
 def mark_name(row: Row) -> str:
-    """As the same range is called in an NVTX recording.
+    """The name that an NVTX recording has for the same range.
 
     A plane keeps arguments apart from names. For a range without a name they are put back, `#edge_name=ret_0#`, and a
     step that `tf.profiler.experimental.Trace("train", step_num=3)` marks is `step 3`; one called `eval` keeps its name,

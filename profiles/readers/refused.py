@@ -86,7 +86,7 @@ def stranger(head: bytes) -> tuple[str, str] | None:
 
 
 def is_drawn(head: bytes) -> bool:
-    """Is it a trace that ringscope drew of recordings? Its ledger would be measured as a GPU."""
+    """True if ringscope itself drew this trace of recordings: its ledger would be measured as a GPU."""
     return _DRAWN.match(head) is not None
 
 

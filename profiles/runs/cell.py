@@ -299,7 +299,7 @@ class Cell:
 
     @property
     def accuracy_wanted(self) -> float | None:
-        """Of `until`: 0.95 of `accuracy=0.95`; None without it. Raises ValueError for other words."""
+        """The accuracy in `until`: 0.95 for `accuracy=0.95`; None without it. Raises ValueError for other words."""
         if not self.until:
             return None
         metric, _, value = self.until.partition("=")

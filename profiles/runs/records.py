@@ -242,7 +242,7 @@ def _check(record: RankRecord, path: Path) -> None:
 
 
 def of_a_run(path: Path) -> bool:
-    """Does a run directory have such a file beside its recordings?"""
+    """True if a run directory has a file of this name beside its recordings."""
     return bool(_OF_A_RUN.fullmatch(path.name))
 
 

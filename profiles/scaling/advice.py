@@ -227,7 +227,8 @@ def _strategy(row: CellRow, rows: Sequence[CellRow]) -> str:
 
 
 def _loses_more_elsewhere(row: CellRow, rows: Sequence[CellRow]) -> bool:
-    """Do these ranks take more than one, aside from waiting for input, than they wait? (medians, so nearly)"""
+    """True if the ranks lose more to other causes than to waiting for input, compared with one rank. (By medians, so
+    nearly.)"""
     one = next((other for other in rows if other.cell.ranks == 1 and same_but_ranks(row.cell, other.cell)), None)
     if one is None or row.cell.ranks == 1 or one.step_ms_p50 is None or row.step_ms_p50 is None:
         return False

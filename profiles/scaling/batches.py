@@ -12,8 +12,8 @@ from .rows import CellRow
 
 
 def looks(rows: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
-    """Of cells at a model's most ranks that differ in their batch alone: the one whose throughput still grew to the
-    largest batch; each whose fastest batch reaches its accuracy later than another, or never."""
+    """Advice on batch sizes, from cells at a model's most ranks that differ in batch alone: the cell whose throughput
+    still grew to the largest batch; each whose fastest batch reaches its accuracy later than another, or never."""
     most = most_ranks((row.cell for row in rows), spreads)
     alike: dict[Cell, list[CellRow]] = {}
     for row in rows:
@@ -59,13 +59,13 @@ def _grown(smaller: CellRow, largest: CellRow, spreads: dict[str, Spread]) -> li
 
 
 def _soonest(group: Sequence[CellRow]) -> CellRow | None:
-    """That reaches its accuracy first; None where none does in all of its launches."""
+    """The row that reaches its accuracy first; None if none does in all of its launches."""
     reached = [(row.seconds_to_accuracy, row.cell.per_rank_batch, row) for row in group if row.seconds_to_accuracy]
     return min(reached, key=lambda one: one[:2])[2] if reached else None
 
 
 def _learns_later(group: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
-    """That samples per second mislead: the fastest batch is not the one that reaches the accuracy first."""
+    """A warning that samples per second mislead: the fastest batch does not reach the accuracy first."""
     fastest, soonest = max(group, key=lambda row: spreads[row.cell.id].median), _soonest(group)
     if soonest is None or soonest is fastest:
         return []

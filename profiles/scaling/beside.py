@@ -11,7 +11,7 @@ from .rows import same_work
 
 
 def looks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
-    """At most one of each kind: where it is worth most."""
+    """Advice, at most one of each kind: the one that is worth most."""
     measured = [cell for cell in cells if cell.id in spreads]
     found = [*_faster(measured, spreads), *_bounds(measured, spreads)]
     best: dict[str, Look] = {}

@@ -143,7 +143,7 @@ def _doubts(tries: Sequence[Try], low: int, high: int | None) -> Iterator[Doubt]
 
 
 def _largest(tries: Sequence[Try]) -> int:
-    """That fitted at all."""
+    """The largest batch that fitted."""
     return max(one.batch for one in tries if one.fits)
 
 

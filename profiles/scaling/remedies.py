@@ -178,8 +178,8 @@ def _mixed_precision(cell: Cell, about: Known) -> list[_Change]:
 
 
 def _recomputation(cell: Cell, about: Known) -> list[_Change]:
-    """With L layers alike, keep the outputs of every root(L)-th and compute one part between two of them again at a
-    time: 2 root(L) outputs instead of L (Chen et al. 2016, arXiv:1604.06174)."""
+    """Recomputation. With L equal layers, keep every root(L)-th output and compute one part between two of them again
+    at a time: 2 root(L) outputs instead of L (Chen et al. 2016, arXiv:1604.06174)."""
     option, grown = "keras.RematScope around the layers (more computing)", _grown(cell, about)
     if grown is None or not about.layers:
         return [("recomputation", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]

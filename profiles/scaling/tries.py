@@ -54,7 +54,7 @@ def tried(runs: Sequence[Run]) -> Tried:
 
 
 def _batch(run: Run) -> int:
-    """Of a rank."""
+    """The batch of one rank."""
     return run.record.cell.per_rank_batch
 
 

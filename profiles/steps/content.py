@@ -108,7 +108,7 @@ def _evidence(
 
 
 def _ranges(sequence: KernelSequence, timeline: Timeline, process: int, pid: int, shift_ns: int) -> Iterator[Int64s]:
-    """By whole name: what bears a layer's number comes once in all the layers."""
+    """Launches within ranges of one whole name: a name with a layer's number comes once in all the layers."""
     names = timeline.marks["name"].cat
     fits = rows_of(names.codes.to_numpy(), wholly(names.categories, CONTENT_RANGE))
     rows = np.flatnonzero(fits & (timeline.marks["pid"] == pid).to_numpy())

@@ -115,7 +115,7 @@ def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
 
 
 def trains(name: NDArray[np.int32], edges: Int64s) -> Flags:
-    """For each cycle, whether it holds at least 70 % of a full one's kernel names: an evaluation has no backward pass.
+    """True for each cycle with at least 70 % of a full cycle's kernel names: an evaluation has no backward pass.
 
     A full cycle has almost as many distinct names as the richest, leaving one in ten aside.
     """
@@ -173,7 +173,8 @@ def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
 
 
 def _until_next_anchor(anchors: Int64s, longest: Int64s) -> Int64s:
-    """As many kernels before each cycle's next anchor as most cycles' longest pause is; where unknown, `longest`."""
+    """Places of cuts, as many kernels before the next anchor as most cycles' longest pause is; `longest` if not
+    known."""
     following = np.append(anchors[1:], -1)
     known = (following >= 0) & (anchors >= 0)
     if not known.any():

@@ -107,8 +107,8 @@ def first_of_all(each: Iterable[tuple[str | None, int | None]]) -> dict[str | No
 
 
 def starting_with(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSteps:
-    """As `starting_from`, where `first` is what other GPUs begin with. One whose steps all lie before theirs was
-    recorded at another time: there is nothing to compare, and it keeps them."""
+    """`starting_from`, with `first` from other GPUs. A GPU whose steps all lie before theirs was recorded at another
+    time, and keeps its steps."""
     kept = starting_from(found, first)
     return kept if kept.count else found
 
@@ -131,7 +131,7 @@ def starting_from(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSt
 
 
 def chosen(found: FoundSteps, which: slice | NDArray[np.bool_]) -> FoundSteps:
-    """With these of the measured steps."""
+    """The same with these of the measured steps alone."""
     return replace(
         found,
         start_ns=found.start_ns[which],

@@ -136,7 +136,7 @@ def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pa
 
 
 def _used(texts: Any, rows: Int64s) -> tuple[Int64s, list[str]]:
-    """For rows of a column of texts: the index of each row's text, and the distinct texts by code."""
+    """Index of each row's text, and the distinct texts that it indexes."""
     used, code = np.unique(texts.codes.to_numpy()[rows], return_inverse=True)
     return code, texts.categories[used].tolist()
 

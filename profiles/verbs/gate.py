@@ -29,7 +29,7 @@ class Options:
 
     @property
     def judges(self) -> bool:
-        """Is the run to be checked against anything?"""
+        """True if the run is to be checked against anything."""
         return bool(self.at_most or self.at_least or self.baseline)
 
 

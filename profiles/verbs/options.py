@@ -85,7 +85,7 @@ def _words(context: click.Context, parameter: click.Parameter) -> Iterator[str]:
 
 
 def _is_read(path: Path, word: str) -> bool:
-    """Is `path` the file that `word` names, or one of the recordings and records in the directory that it names?"""
+    """True if `path` is the file that `word` names, or a recording or record in the directory that it names."""
     from ..runs import records
 
     try:
@@ -115,7 +115,7 @@ def refuse_ignored(context: click.Context, rules: Iterable[Rule]) -> None:
 
 
 def write_json(text: str, to: Path) -> None:
-    """To a file, or to the terminal where it is called `-`."""
+    """Write JSON to a file, or to the terminal if the path is `-`."""
     from ..ground.files import put, written_whole
 
     if to == STDOUT:

@@ -74,7 +74,7 @@ class Options:
 
     @property
     def cuts(self) -> bool:
-        """Is a smaller recording to be written, and nothing measured?"""
+        """True if a smaller recording is to be written, and nothing measured."""
         return self.within is not None or self.shrink or self.strip_private
 
     @property

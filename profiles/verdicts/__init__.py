@@ -1,4 +1,4 @@
-"""What to change: findings ranked by what they would give back at most (docs/reference/findings.md)."""
+"""Findings: changes to a program, ranked by the throughput that each may give back (docs/reference/findings.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .not_judged import not_judged
 
 __all__ = ["Context", "find", "judge"]
 
-# Launch idle that lies outside of all calls to such a part is all of it, and to less than such a part a remark on it.
+# From this share of the launch idle on, idle outside of CUDA calls is the finding; below the other one, a remark on it.
 _TWIN, _REMARK = 0.8, 0.5
 # Paid for by the wait for a batch and by its copy.
 _COPIED_LATE = ("no-prefetch", "prefetch-on-host-only")
@@ -33,7 +33,7 @@ ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = (
 
 
 def judge(measures: Measures, context: Context | None = None) -> None:
-    """Writes into the measures what is told of their breaks, and what to change."""
+    """Write the breaks' causes and the findings into the measures."""
     measures.breaks = breaks.told(measures)
     measures.findings = find(measures, context)
 
@@ -85,7 +85,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
 
 
 def _together(each: list[Finding], gpus: int) -> list[Finding]:
-    """What one rule says of several GPUs, as one finding: that of the GPU that loses most."""
+    """Merge one rule's findings on several GPUs into that of the GPU that loses most."""
     if len(each) < 2:
         return each
     worst = max(each, key=order.worth)
@@ -95,23 +95,22 @@ def _together(each: list[Finding], gpus: int) -> list[Finding]:
 
 
 def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
-    """In the words of the framework of the GPU that it is of."""
+    """The finding in the words of its GPU's framework; None if it does not apply there."""
     of = finding.evidence.get("gpu", 0) if finding.gpu is None else finding.gpu
     case = next((case for case in cases if case.index == of), cases[0])
     return words.said(finding, case.gpu, exchange=case.exchange, cell=case.cell)
 
 
 def _input_first(finding: Finding, cases: Sequence[Case]) -> bool:
-    """A GPU that waits for its input for a fifth of the time has one fault before all others."""
+    """True for the input finding of a GPU that waits for input a fifth of the time: it comes before all others."""
     return finding.code == "input-pipeline-slow" and any(
         case.input_share >= INPUT_LADDER[0] for case in cases if finding.gpu in (None, case.index)
     )
 
 
 def _without_twins(found: Sequence[Finding]) -> list[Finding]:
-    """A GPU that waits for launches because the host is elsewhere has one finding, `python-in-the-loop`, and one whose
-    host mostly is in CUDA calls has `launch-bound`; it has the evidence of both. Of findings on several GPUs those that
-    lose most are compared."""
+    """Keep one of `python-in-the-loop` and `launch-bound` per GPU, with the evidence of both: the first if the host is
+    mostly outside of CUDA calls, else the second. Findings on several GPUs are compared by the GPU that loses most."""
     launches = {_loses_most(finding): finding for finding in found if finding.code == "launch-bound"}
     left: list[Finding] = []
     remarks: dict[int | None, Mapping[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Who of many GPUs is slower than the others, since when, and what they have in common: a host, a rail."""
+"""GPUs that are slower than the others: the step it began at, and the host or rail that they share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..ground.stats import lasting
 from ..model.measures import Measures, StepRow
 from .case import Case
 
-# So much of the steps at the end must be slow for a GPU that was not from the start.
+# A GPU that was not slow from the start must be slow in at least this many steps at the end.
 _LEAST_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Slower:
-    """A GPU beside the median of the others: ns per step over the steps in which it is slower, all it loses so in the
-    window, and the first of these steps, where it is not that of the window."""
+    """A GPU compared with the median of the others: ns per step over the steps in which it is slower, ns lost in the
+    window, and the first of these steps (None: the window's first)."""
 
     case: Case
     ns: float
@@ -32,7 +32,7 @@ class Slower:
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """`scope`: gpu, gpus, host, rail (the same GPU of every host). `name` is followed by a verb of one."""
+    """The owner of a slowness. `scope`: gpu, gpus, host, rail (the same GPU of every host). `name`: singular."""
 
     scope: str
     name: str
@@ -63,7 +63,7 @@ def slower(cases: Sequence[Case], owner: str, times: float) -> list[Slower]:
 
 
 def _of_others(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each GPU (row) and step the median over the other GPUs."""
+    """Median over the other GPUs, for each GPU (row) and step (column)."""
     count = len(table)
     if count < 2:
         return np.zeros_like(table)
@@ -71,14 +71,14 @@ def _of_others(table: NDArray[np.float64]) -> NDArray[np.float64]:
     rank = np.argsort(np.argsort(table, axis=0, kind="stable"), axis=0, kind="stable")
 
     def nth(middle: int) -> NDArray[np.float64]:
-        """That of the others in order: without one's own, those above it move down."""
+        """The value in place `middle` of the others: without a GPU's own value, those above it move down."""
         return np.take_along_axis(ordered, np.where(middle < rank, middle, middle + 1), axis=0)
 
     return (nth((count - 2) // 2) + nth((count - 1) // 2)) / 2
 
 
 def whose(slow: Sequence[Case], cases: Sequence[Case], measures: Measures) -> Whose:
-    """One name for several GPUs: of their host if all of its GPUs are slow, of the rail if one GPU of each host is."""
+    """One name for several GPUs: their host if all of its GPUs are slow, the rail if one GPU of each host is."""
     hosts = [measures.recordings[case.gpu.recordings[0]].host for case in cases]
     index = {case.index for case in slow}
     on = {host: [case for case, own in zip(cases, hosts, strict=True) if own == host] for host in hosts if host}

@@ -1,4 +1,4 @@
-"""Causes before consequences: what keeps one rank comes before the waiting of the others, which is folded under it."""
+"""Causes before consequences: a finding that delays one rank comes first, with the others' waiting folded under it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..model.measures import OF_RANKS, Consequence, Finding
 from .case import REPORT_SHARE, Case
 from .order import WITH_WAITING, without, worth
 
-# Told by the waiting itself: none of them says why a rank is late.
+# Findings about the waiting itself, which do not say why a rank is late.
 _NO_CAUSE: Final = WITH_WAITING | {
     "gradients-wait-for-ranks",
     "ranks-wait-by-turns",
     "launched-work-waits",
     "straggler",
 }
-# Nothing but waiting for the late rank.
+# Findings that are only waiting for the late rank.
 _ALL_WAITING: Final = frozenset({"gradients-wait-for-ranks", "straggler"})
 _OF_HOST: Final = frozenset({"launch-bound", "python-in-the-loop", "host-synchronises", "loss-fetched-every-step"})
 _EXPLAINS: Final = 0.5  # of the waiting, what a finding on the late rank costs it
@@ -40,7 +40,7 @@ def causes_first(found: Sequence[Finding], cases: Sequence[Case]) -> list[Findin
     inside = {case.index: (waits[case.index] - case.ns("idle_peers")) // case.steps for case in cases}
 
     def rest(finding: Finding) -> float:
-        """What it is worth without the waiting in its price."""
+        """The finding's gain without the waiting in its price."""
         index = finding.evidence.get("gpu") if finding.gpu is None else finding.gpu
         return without(finding, inside.get(index, 0))  # type: ignore[arg-type]
 
@@ -79,15 +79,15 @@ def _late(found: Sequence[Finding], cases: Sequence[Case], waits: Mapping[int, i
 
 
 def _of(finding: Finding) -> set[int]:
-    """The GPUs that a finding is of; of gradients that wait the one that they wait for."""
+    """The GPUs of a finding; for gradients that wait, the GPU that they wait for."""
     if "late_gpu" in finding.evidence:
         return {finding.evidence["late_gpu"]}
     return set(finding.evidence.get("gpus", [])) | ({finding.gpu} if finding.gpu is not None else set())
 
 
 def _cause(found: Sequence[Finding], late: Sequence[Case], waiting: Case) -> Finding | None:
-    """The first finding on a late GPU that costs it enough to explain the waiting. Of those whose fix is on its host
-    that it is late comes first, where it is a straggler: its host is what to look at."""
+    """The first finding on a late GPU that costs it enough to explain the waiting. A straggler's own finding comes
+    before findings on its host, since all of them say to look at that host."""
     least_ns = _EXPLAINS * waiting.gpu.waiting_for_ranks_ns / waiting.steps
     gpus = {case.index for case in late}
     own = [one for one in found if one.gpu is not None and _of(one) & gpus]
@@ -98,8 +98,7 @@ def _cause(found: Sequence[Finding], late: Sequence[Case], waiting: Case) -> Fin
 
 
 def _more_ns(finding: Finding, late: Sequence[Case], waiting: Case) -> float:
-    """For a finding on all GPUs: ns per step that a late GPU has more than the waiting one, of the owners that price
-    it."""
+    """Extra ns per step of a late GPU over the waiting one, in the owners that price a finding on all GPUs."""
     each = [case.ns(*finding.owners) / case.steps for case in late if case.index == finding.evidence.get("gpu")]
     return max(each, default=0.0) - waiting.ns(*finding.owners) / waiting.steps
 

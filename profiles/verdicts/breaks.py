@@ -1,6 +1,6 @@
-"""Steps that took far longer than the others: each is told by what the host did, and is in no price.
+"""Breaks: steps that took far longer than the others, with their causes. No finding's price counts them.
 
-A break on several GPUs at once is one: of the GPU whose host made it, and the others waited for it.
+A break on several GPUs at once is one break, of the GPU whose host caused it; the others waited for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _One:
-    """A break of a GPU, with its cause and when it was on the clock of all."""
+    """A break of one GPU, with its cause, and its start and end on the common clock."""
 
     gpu: int
     of: Break
@@ -48,7 +48,7 @@ class _One:
 
 
 def told(measures: Measures) -> list[ToldBreak]:
-    """What is said of the breaks: those of one GPU by one cause together, what costs most first, waiting last."""
+    """The breaks, one entry per GPU and cause: the costliest first, waiting for other ranks last."""
     together: dict[tuple[int, str], list[list[_One]]] = {}
     for cluster in _at_once(list(_breaks(measures))):
         lead = _lead(cluster)
@@ -58,7 +58,7 @@ def told(measures: Measures) -> list[ToldBreak]:
 
 
 def checkpoints(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """The training stands still while a checkpoint is saved: what that costs, if it comes again as often."""
+    """Findings on checkpoints that stop the training, priced as if they went on to come as often."""
     return [_checkpoint(measures, one) for one in measures.breaks if one.cause == "checkpoint"]
 
 
@@ -85,7 +85,7 @@ def _checkpoint(measures: Measures, one: ToldBreak) -> Finding:
 
 
 def _waiting(measures: Measures, saved: ToldBreak) -> Iterator[Consequence]:
-    """Who waits while it is saved: at the same time, or as far as their recordings of another time show."""
+    """Ranks that wait during the save: at the same time, or in their own recordings of another time."""
     cost_ns = saved.length_ns - saved.usual_ns
     for gpu in saved.waits:
         text = f"{measures.titles[gpu]} waits for it"
@@ -97,7 +97,7 @@ def _waiting(measures: Measures, saved: ToldBreak) -> Iterator[Consequence]:
 
 
 def _all_ns(gpu: GpuMeasures) -> int:
-    """The measured steps with their breaks."""
+    """ns of the measured steps and their breaks."""
     measured = sum(row.end_ns - row.start_ns for row in gpu.steps.rows)
     return measured + sum(one.end_ns - one.start_ns for one in gpu.breaks)
 
@@ -115,7 +115,7 @@ def _breaks(measures: Measures) -> Iterator[_One]:
 
 
 def _cause(gpu: GpuMeasures, one: Break, over_ns: int) -> tuple[str, int]:
-    """What made it, and how long that took: the first that explains half of what it is longer than a step."""
+    """Cause of a break and its ns: the first that explains half of the time by which it exceeds a step."""
     usual = gpu.kernels.per_step or 0
     fetched = (gpu.copies["d2h"].count or 0) / max(1, gpu.steps.count)
     kernels = one.kernels > _MORE_KERNELS * usual
@@ -135,7 +135,7 @@ def _cause(gpu: GpuMeasures, one: Break, over_ns: int) -> tuple[str, int]:
 
 
 def _at_once(found: list[_One]) -> list[list[_One]]:
-    """Breaks of several GPUs that share an instant, together."""
+    """Group the breaks of several GPUs that overlap."""
     clusters: list[list[_One]] = []
     reach = 0
     for one in sorted(found, key=lambda one: one.start_ns):
@@ -148,7 +148,7 @@ def _at_once(found: list[_One]) -> list[list[_One]]:
 
 
 def _lead(cluster: Sequence[_One]) -> _One:
-    """The break that made the others: no GPU's that only waited for another, if there is one."""
+    """The break that caused the others: one that was more than waiting, if there is any."""
     return max(cluster, key=lambda one: (one.cause != "peers", one.cause != "other", one.ns))
 
 

@@ -1,4 +1,4 @@
-"""What a verdict looks at: one GPU's measures and what the harness knows of the run, and how a finding is priced."""
+"""A case: one GPU's measures and the harness's record of the run, as the rules read them; it prices their findings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ OTHER_LADDER = (0.15, 0.03)
 PLAIN = ("cuda", "hip")  # frameworks of programs that know no batches
 
 
-# A few dense layers, compiled, forward, back and updated, take some 40 kernels a step; what takes fewer is an example
-# or one operator, of whose batch and device nothing follows. Nor from fewer steps than a period needs.
+# A few dense layers, compiled, take some 40 kernels a step with backward pass and update. Fewer are an example or one
+# operator, which says nothing about batch size or device; nor do fewer steps than a period needs.
 LEAST_KERNELS, LEAST_STEPS = 20, 5
 # PyTorch's operators that wait for the GPU, as a script writes them.
 OPERATORS = {
@@ -36,7 +36,7 @@ CONVOLUTIONS = re.compile(r"(?i)conv(?!er(?:sion|t))|[wd]grad|fprop|winograd")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a recording alone cannot tell, from the run record beside it; all of it optional."""
+    """Facts from the run record that a recording lacks; all of them optional."""
 
     cell: Cell | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Case:
 
     @classmethod
     def of(cls, index: int, gpu: GpuMeasures, context: Context, recorded: str) -> Case:
-        """Beside gaps that come once where the rest is a loop."""
+        """The case of a GPU, without gaps that come once if the rest is a loop."""
         if gpu.rest is None or not shows_training(gpu):
             return cls(index, gpu, context, recorded)
         return cls(index, gpu.steadily, context, recorded, whole=gpu)
@@ -69,7 +69,7 @@ class Case:
         return self.gpu.steps.count if self.gpu.window == "steps" and self.gpu.steps.count else 1
 
     def ns(self, *owners: str) -> int:
-        """What these owners have of the window; unknown ones count nothing."""
+        """ns of the window that these owners have; an unknown owner counts 0."""
         return sum(self.gpu.ledger_ns.get(owner) or 0 for owner in owners)
 
     def share(self, *owners: str) -> float:
@@ -92,8 +92,8 @@ class Case:
 
     @property
     def copies_wait(self) -> bool:
-        """Are most copies to the GPU made by calls that return only when the copy is done? Not small ones alone, unless
-        the GPU idles until they start."""
+        """True if most copies to the GPU are synchronous calls. Small copies alone count only if the GPU idles until
+        they start."""
         h2d = self.gpu.copies["h2d"]
         if not h2d.synchronous or not h2d.count or 2 * h2d.synchronous < h2d.count:
             return False
@@ -106,32 +106,32 @@ class Case:
         return ({"d2h"} if self.fetches else set()) | ({"h2d"} if self.copies_wait and self.trains else set())
 
     def waits(self, *moves: str | None) -> list[dict[str, Any]]:
-        """What the host waited in, of `gpu.host_waits` that with copies of these directions (None: with none)."""
+        """The entries of `gpu.host_waits` with copies of these directions (None: without a copy), longest first."""
         found = [one for one in self._waits if one["moves"] in moves and lost_by([one])]
         return sorted(found, key=lambda one: -lost_by([one]))
 
     def waited(self, waits: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-        """owner -> idle time that these waits make, without that in which launched work waits on the GPU."""
+        """owner -> ns of idle time that these waits cause, without idle time in which work is launched already."""
         after = min(sum(one.get("launch_ns", 0) for one in waits), self.ns("idle_launch"))
         after = after if after >= REPORT_SHARE * self.gpu.span_ns else 0
         return {"idle_sync": sum(one["ns"] - one.get("held_ns", 0) for one in waits), "idle_launch": after}
 
     @property
     def caught_up_ns(self) -> int:
-        """Launch idle after waits of the host, which are a finding: until the host is ahead again."""
+        """ns of launch idle after waits of the host, until it is ahead again; 0 if the waits are no finding."""
         waits = self.gpu.host_waits
         told = waits and lost_by(waits) >= OTHER_LADDER[1] * self.gpu.span_ns
         return self.waited(waits)["idle_launch"] if told else 0
 
     def called_ns(self, owner: str) -> int:
-        """Idle time from calls that copy to the GPU and wait until they do, which is `copies-synchronous`."""
+        """ns of this owner's idle time under synchronous copies to the GPU, which `copies-synchronous` names."""
         ns = self.gpu.copies["h2d"].called_idle_ns
         told = self.copies_wait and self.trains and sum(ns.values()) >= REPORT_SHARE * self.gpu.span_ns
         return ns.get(owner, 0) if told else 0
 
     @property
     def held_after_wait_ns(self) -> int:
-        """Sync idle in which the next kernel was launched, and did not start."""
+        """ns of sync idle in which the next kernel was launched, and did not start."""
         return sum(one.get("held_ns", 0) for one in self.gpu.host_waits)
 
     @property
@@ -144,38 +144,38 @@ class Case:
 
     @property
     def computes(self) -> bool:
-        """Did the GPU compute at all? What a program copies before it does tells nothing of what it will wait for."""
+        """True if the GPU ran any kernel: copies before the first kernel say nothing about later waits."""
         return self.gpu.kernels.count + self.gpu.kernels.graph_launches > 0
 
     @property
     def trains(self) -> bool:
-        """Does idle time of the window tell anything?"""
+        """True if the window shows a training, so that its idle time means something."""
         return shows_training(self.gpu) and not self.example
 
     @property
     def example(self) -> bool:
-        """Are there fewer kernels in all than in one step of the smallest model that a framework trains? A program of
-        CUDA's may have few that take long, and so may several steps."""
+        """True if there are fewer kernels in all than in one step of the smallest model of a framework. A program in
+        CUDA may have a few long kernels, and so may several steps."""
         kernels, measured = self.gpu.kernels, self.gpu.window == "steps" and self.gpu.steps.count >= LEAST_STEPS
         few = not measured and not kernels.graph_launches and kernels.count < LEAST_KERNELS
         return few and self.gpu.framework in ("pytorch", "jax", "tensorflow")
 
     @property
     def trains_a_model(self) -> bool:
-        """Are there steps enough, and in each as many kernels as the smallest model needs? Else it may be a toy."""
+        """True if there are enough steps, each with as many kernels as the smallest model needs."""
         measured = self.gpu.window == "steps" and self.gpu.steps.count >= LEAST_STEPS
         return self.trains and measured and (self.gpu.kernels.per_step or 0) >= LEAST_KERNELS
 
     @property
     def compiled(self) -> bool:
-        """Did XLA make the kernels?"""
+        """True if XLA made the kernels."""
         kernels = self.gpu.kernels
         fused = self.group("fused")[0] or kernels.graph_launches or kernels.graph_nodes
         return bool(fused) or (self.cell is not None and self.cell.step == "compiled")
 
     @property
     def convolves(self) -> bool:
-        """Do convolutions run, as of a model of images?"""
+        """True if convolutions run, as in an image model."""
         return any(CONVOLUTIONS.search(kernel.name) for kernel in self.gpu.kernels.top)
 
     @property
@@ -185,7 +185,7 @@ class Case:
 
     @property
     def recurrent(self) -> bool:
-        """Does cuDNN run recurrent cells?"""
+        """True if cuDNN runs recurrent cells."""
         return self.group("rnn_cell")[0] > 0
 
     def told(self, *, bench: str, script: str) -> str:
@@ -194,7 +194,7 @@ class Case:
 
     @property
     def compile(self) -> str:
-        """How the step is compiled."""
+        """Words for how to compile the step."""
         how = 'ring.distribute(model, step="compiled")' + self.told(bench=", --step compiled", script="")
         # XLA has no kernels for cuDNN's cells; ring trains the layers as loops that it compiles.
         loops = ": GRU and LSTM as loops, without cuDNN"
@@ -206,54 +206,54 @@ class Case:
 
     @property
     def half_the_bytes(self) -> str:
-        """Of gradients that travel as float32."""
+        """Words for 16-bit gradients in place of float32."""
         how = self.told(bench="--compression fp16", script="ring.distribute(model, compression='fp16')")
         return f"gradients of half the bytes ({how})"
 
     def less_often(self, steps: int) -> str:
-        """An exchange in one of `steps` steps; "" if the cell's strategy cannot."""
+        """Words for an exchange in one of `steps` steps; "" if the cell's strategy cannot do that."""
         if self.cell is not None and "aggregate" not in self.cell.spread.heeds:
             return ""
         return self.told(bench=f"--aggregate {steps}", script=f"ring.distribute(model, aggregate={steps})")
 
     @property
     def longer_kernels(self) -> str:
-        """What makes fewer kernels or longer ones of the step as it is."""
+        """Words for how to get fewer or longer kernels."""
         if self.compiled:
             return f"{self.larger_batch}; the step is compiled already"
         return f"compile the step ({self.compile}); {self.larger_batch}"
 
     @property
     def held_launch_ns(self) -> int:
-        """Launch idle of the batch gaps that a small copy before the step's first launch explains: in 9 of 10 of them,
-        and 3 at least, else none."""
+        """ns of launch idle in batch gaps that a small copy before the step's first launch explains; 0 unless at least
+        3 gaps, and 9 of 10, have one."""
         held = self.gpu.held_launches or {}
         once_a_step = held.get("count", 0) >= max(3, 0.9 * held.get("gaps", 0))
         return held["idle_launch_ns"] if once_a_step else 0
 
     @property
     def negotiation_ns(self) -> int:
-        """Launch idle in which Horovod has this rank's tensors, and all others' as well: what agreeing itself takes."""
+        """ns of launch idle in which Horovod has the tensors of all ranks: the cost of negotiation itself."""
         return max(0, (self.gpu.collectives.negotiation_ns or 0) - self.ns("idle_peers"))
 
     @property
     def late_launch_ns(self) -> int:
-        """Launch idle that no small copy before the step, exchange that is agreed on, waiting for a batch or for the
-        GPU, synchronous copy, start of the process or allocation explain."""
+        """ns of launch idle that stay unexplained by a small copy before the step, negotiation, a wait for a batch or
+        for the GPU, a synchronous copy, the process's start, or allocation."""
         explained = self.held_launch_ns + self.negotiation_ns + self.caught_up_ns + self.called_ns("idle_launch")
         explained += (self.gpu.startup_ns or 0) + (self.gpu.allocating_ns or 0) + (self.gpu.waited_ns or 0)
         return max(0, self.ns("idle_launch") - explained)
 
     @property
     def horovod(self) -> bool:
-        """Does Horovod exchange the gradients, as a cell or its ranges tell? Also where nothing tells anything."""
+        """True if Horovod exchanges the gradients, by the cell or its ranges; also if neither says anything."""
         if self.exchange is not None or self.cell is not None:
             return self.exchange == "horovod"
         return self.gpu.framework in (None, "tensorflow")
 
     @property
     def exchange(self) -> str | None:
-        """What carries gradients or activations: as the cell tells, else the recording's ranges; None where neither."""
+        """The library that carries gradients or activations, by the cell, else by the ranges; None: unknown."""
         return self.cell.spread.exchange if self.cell is not None else self.gpu.exchange
 
     @property
@@ -262,7 +262,7 @@ class Case:
 
     @property
     def each(self) -> str:
-        """What the numbers are told per."""
+        """The unit that numbers are given in: per step, per batch, in all."""
         return f"per {self.gpu.steps.unit}" if self.gpu.window == "steps" and self.gpu.steps.count else "in all"
 
     def group(self, *names: str) -> tuple[int, int]:
@@ -282,7 +282,7 @@ class Case:
         busy_saved_ns: Mapping[str, int] | None = None,
         least_share: float = REPORT_SHARE,
     ) -> Finding | None:
-        """Priced by what-if; None where it would give back less than `least_share` of the window."""
+        """Make a finding priced by what-if; None if it would give back less than `least_share` of the window."""
         span = whatif.span_without(self.gpu, saved_ns, busy_saved_ns=busy_saved_ns)
         saved = self.gpu.span_ns - span
         if saved < least_share * self.gpu.span_ns:
@@ -300,11 +300,11 @@ class Case:
         )
 
     def unpriced(self, code: str, *, text: str, change: str, evidence: Mapping[str, Any], refuted_by: str) -> Finding:
-        """A finding whose worth the recording cannot tell."""
+        """Make a finding whose gain is unknown."""
         return Finding(code, self.index, None, None, text, change, dict(evidence), refuted_by)
 
     def where(self, saved_ns: Mapping[str, int]) -> dict[str, int]:
-        """The step with most of what is to be saved: where to look first. Nothing where no measured step has any."""
+        """The step that would save most, as evidence; empty if no measured step saves any."""
         if not self.gpu.steps.rows:
             return {}
 
@@ -316,7 +316,7 @@ class Case:
 
 
 def lost_by(waits: Sequence[Mapping[str, Any]]) -> int:
-    """ns of idle time after these waits, but for launched work that waits on the GPU."""
+    """ns of idle time after these waits, without idle time in which work is launched already."""
     return sum(one["ns"] - one.get("held_ns", 0) + one.get("launch_ns", 0) for one in waits)
 
 

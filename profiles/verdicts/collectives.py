@@ -59,8 +59,8 @@ def all_reduce_exposed(case: Case) -> Finding | None:
 
 
 def sums(case: Case) -> bool:
-    """Do the collectives that are exposed longest sum gradients? Of what kind these are, the recording or the library
-    that launches them tells."""
+    """True if the collectives that are exposed longest sum gradients, by the recording or the library that launches
+    them."""
     kind = exposed_kind(case)
     told = kind != "other" or case.horovod or case.exchange not in (None, "fsdp")
     return kind in GRADIENTS and told
@@ -71,7 +71,7 @@ def _called(case: Case) -> str:
 
 
 def collectives_exposed(case: Case) -> Finding | None:
-    """The same for the exchanges of sharded models, experts and pipelines, which no gradient's size shortens."""
+    """Exposed exchanges of sharded models, experts and pipelines, which smaller gradients do not shorten."""
     if sums(case):
         return None
     kind = exposed_kind(case)
@@ -85,12 +85,12 @@ def collectives_exposed(case: Case) -> Finding | None:
 
 
 def is_sharded(gpu: GpuMeasures) -> bool:
-    """Does each rank keep a part of the model, as the ranges or what really ran tell?"""
+    """True if each rank keeps a part of the model, by the ranges or the collectives that ran."""
     return gpu.exchange == "fsdp" or "reduce_scatter" in gpu.collectives.kinds
 
 
 def exposed_kind(case: Case) -> str:
-    """The kind of collective that is exposed longest; that of gradients where the recording does not say."""
+    """The kind of collective that is exposed longest; `all_reduce` if the recording does not say."""
     kinds = {name: one["exposed_ns"] or 0 for name, one in case.gpu.collectives.kinds.items()}
     return max(kinds, key=lambda name: kinds[name], default="all_reduce")
 
@@ -123,7 +123,7 @@ def _mostly_waiting(case: Case) -> bool:
 
 
 def _less_exposed(case: Case) -> str:
-    """What the cell does not do yet; all of it where no cell is known."""
+    """Words for ways to expose less that the cell does not use yet; for all ways if no cell is known."""
     parts = []
     if _mostly_waiting(case):
         parts.append(MOSTLY_WAITING)
@@ -140,8 +140,8 @@ def _less_exposed(case: Case) -> str:
 
 
 def summed_as(gpu: GpuMeasures) -> str | None:
-    """`float32`, `16 bits` or `other`: what all-reduces sum, as the recording tells of most of their bytes, else the
-    name of the kernel that sums for longest."""
+    """The type that all-reduces sum, by the recording, else by the name of the longest summing kernel: `float32`,
+    `16 bits` or `other`; None: not known."""
     named = (found[1] for kernel in gpu.kernels.top if (found := SUMMED.search(kernel.name)))  # the longest first
     name = gpu.collectives.kinds.get("all_reduce", {}).get("dtype") or next(named, None)
     if name is None:
@@ -150,8 +150,8 @@ def summed_as(gpu: GpuMeasures) -> str | None:
 
 
 def _in_float32(case: Case) -> bool:
-    """Do most gradients travel as float32? Not where the cell asks for less; else as the kernel says that reduces for
-    longest, else as the cell lets expect; who knows neither is asked to see."""
+    """True if most gradients travel as float32: by the cell's compression, else by the longest summing kernel, else by
+    the cell's precision; True if none of these is known."""
     if case.cell is not None and case.cell.compression in ("fp16", "bf16"):
         return False
     known = summed_as(case.gpu)
@@ -179,7 +179,7 @@ def many_small_collectives(case: Case) -> Finding | None:
 
 
 def _reductions(case: Case) -> int:
-    """Collectives per step that sum gradients, all of them where their kinds are not told."""
+    """Collectives per step that sum gradients; all collectives if their kinds are not known."""
     found = case.gpu.collectives
     sums = [int(one["count"] or 0) for name, one in found.kinds.items() if name in ("all_reduce", "reduce", "other")]
     if found.per_step and found.count:  # of a step; the window may hold breaks, too

@@ -59,7 +59,7 @@ def not_compiled(case: Case) -> Finding | None:
 
 
 def _beside(case: Case) -> str:
-    """What else takes its time and stays when the step is compiled."""
+    """Words for other kernels that take time, and that compiling does not remove."""
     called = {"embedding": "rows of tables", "sort": "sorting", "concatenation": "concatenation"}
     shares = {what: case.group(group)[1] / case.gpu.span_ns for group, what in called.items()}
     told = [f"{what} {percent(share)}" for what, share in shares.items() if share >= OTHER_LADDER[1]]
@@ -252,7 +252,7 @@ def _function(kernel: str) -> str:
 
 
 def misaligned(kernel: str) -> str | None:
-    """The word of a kernel's name that tells its alignment, of cutlass's a template argument; None where none does."""
+    """The part of a kernel's name that shows a bad alignment (in CUTLASS a template argument); None: no part."""
     return next((word for word in re.findall(r"[\w:]+", kernel) if _misaligned(word)), None)
 
 

@@ -27,8 +27,8 @@ def overlap_of(case: Case) -> float | None:
 
 
 def asked_late(case: Case) -> bool:
-    """Are the batches copied when the step that needs them is due, not ahead of it? Only a feed that copies ahead, and
-    was late, has `batch N` ranges."""
+    """True if batches are copied only when their step is due. False with `batch N` ranges: they belong to a feed that
+    copies ahead, and was late."""
     if (case.gpu.input_copies or {}).get("marked"):
         return False
     overlap = overlap_of(case)
@@ -42,7 +42,7 @@ def pageable(case: Case) -> bool:
 
 
 def shorter_copies(case: Case, by: float) -> dict[str, int]:
-    """The time by which the copies shrink. Pinned memory is so fast that all of it counts as saved."""
+    """class -> ns by which the copies shrink, the share `by` of their time. Pinned memory is so fast that `by` is 1."""
     return {"h2d": int((case.gpu.copies["h2d"].busy_ns or 0) * by)}
 
 

@@ -38,12 +38,12 @@ def input_pipeline_slow(case: Case) -> Finding | None:
 
 
 def _other_loader(case: Case) -> bool:
-    """Is it known that no pipeline of tf.data makes the batches of a script?"""
+    """True if a script's batches are known to come from something other than tf.data."""
     return case.cell is None and case.gpu.loader not in (None, "tf.data")
 
 
 def _faster_batches(case: Case) -> str:
-    """In the words of what makes them; where the recording does not tell, of all that Keras's `fit` may be fed by."""
+    """Advice for the loader that makes the batches; if it is not known, for all that Keras's `fit` accepts."""
     images = "smaller images in the files, " if case.convolves else ""
     pipeline = (
         "dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map where it "
@@ -65,7 +65,7 @@ def _faster_batches(case: Case) -> str:
 
 
 def _seen_waiting(case: Case) -> bool:
-    """Does the recording have ranges in which the host waits for its input?"""
+    """True if the recording has ranges in which the host waits for its input."""
     ranges = [str(entry["name"]) for entry in case.gpu.host_while_idle if entry["kind"] == "range"]
     return any(re.search(WAITING_FOR_INPUT, name) for name in ranges)
 

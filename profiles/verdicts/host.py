@@ -58,7 +58,7 @@ def host_synchronises(case: Case) -> Finding | None:
 
 
 def _named(waits: Sequence[Mapping[str, Any]]) -> str:
-    """What the host waited in for longest, in brackets; nothing where no call is known."""
+    """The call in which the host waited longest, in brackets; "" if none is known."""
     return f" ({called(waits[0])})" if waits and waits[0]["call"] else ""
 
 
@@ -146,7 +146,7 @@ _OF_GRAPHS = (
 
 
 def _before_graphs(case: Case) -> bool:
-    """Does launched work wait, for half of such time in the longest gaps, before the work of a CUDA graph?"""
+    """True if a CUDA graph ends at least half of the time that launched work waits, in the longest gaps."""
     waits = [(gap.causes_ns.get("idle_wait", 0), "GraphLaunch" in (gap.call or "")) for gap in case.gpu.idle_gaps]
     return 2 * sum(ns for ns, graph in waits if graph) >= sum(ns for ns, _ in waits) > 0
 

@@ -17,13 +17,13 @@ HIDE = "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true"
 
 
 def _launches(gpu: GpuMeasures) -> str:
-    """XLA's own kernels are there where something is under jax.jit already, if only each operator by itself."""
+    """Advice on launches. XLA's kernels show that something is under jax.jit, if only each operator by itself."""
     jitted = compiled(gpu) and not _by_operator(gpu)
     return f"donate_argnums; {SCAN}" if jitted else f"jax.jit around the whole step with donate_argnums; {SCAN}"
 
 
 def _by_operator(gpu: GpuMeasures) -> bool:
-    """Does the GPU wait for calls of several jitted functions, as where each operator is one?"""
+    """True if the GPU waits for several jitted functions, as when each operator is one."""
     host = (*gpu.host_while_idle, *(one for gap in gpu.idle_gaps for one in gap.host))
     return len({one["name"] for one in host if one["name"].startswith("PjitFunction(")}) >= _SEVERAL
 

@@ -1,4 +1,4 @@
-"""What to change where N ranks are not N times one, told by the largest of the losses and not by a timeline.
+"""Changes for N ranks that are not N times as fast as one, by the largest loss, without a timeline.
 
 The losses are those of profiles.explaining.without_exchange, and the idle time of timed steps on GPUs, in ns per step;
 docs/reference/findings.md has the rules.

@@ -71,7 +71,7 @@ class Api:
         return f"{self.calls}MemcpyAsync{source} on a stream of its own, while kernels run"
 
     def _waits(self, gpu: GpuMeasures) -> str:
-        """By the call in which the host waits longest."""
+        """Advice on waits of the host, by the call in which it waits longest."""
         call = next((str(one["call"]) for one in gpu.host_waits if one["call"]), "")
         if "emcpy" in call:
             return (
@@ -83,7 +83,7 @@ class Api:
         return f"{event} in place of {self.calls}DeviceSynchronize"
 
     def managed(self, *, by_host: bool) -> str:
-        """For managed memory that moves when it is touched; by_host: mostly because the host touches it."""
+        """Advice on managed memory that moves when it is touched; by_host: mostly the host touches it."""
         calls = self.calls
         # A host that reads results page by page; or writes what was prefetched to the GPU before.
         ahead = (

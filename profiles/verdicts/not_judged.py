@@ -1,4 +1,4 @@
-"""Time that is lost and that no finding names: it is told with its size, its owners and why there is no advice."""
+"""Lost time that no finding names: a finding gives its size, its owners, and the reason why there is no advice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PARTS = 3
 
 
 def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> Finding | None:
-    """The loss of a GPU beside the findings that are of it; None where it is under a tenth of the window."""
+    """The loss of a GPU that its findings do not name; None if it is under a tenth of the window."""
     gpu = case.whole or case.gpu
     left = unnamed_ns(gpu, [one for one in findings if one.gpu in (None, case.index)])
     if any(one.code in _OF_ALL for one in findings):
@@ -69,7 +69,7 @@ def _part(gpu: GpuMeasures, owner: str, ns: int, *, alone: bool) -> str:
 
 
 def _by_host(gpu: GpuMeasures, owner: str) -> str:
-    """In brackets what the host did, where the recording tells; else nothing."""
+    """The host's call during this owner's time, in brackets; "" if the recording does not show one."""
     if owner == "idle_sync":
         waits = [one for one in gpu.host_waits if one["call"]]
         return f" ({called(waits[0])})" if waits else ""
@@ -78,7 +78,7 @@ def _by_host(gpu: GpuMeasures, owner: str) -> str:
 
 
 def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Measures) -> tuple[str, str]:
-    """Why there is no advice, and what to do."""
+    """(reason why there is no advice, remedy)."""
     largest = max(left, key=lambda owner: left[owner])
     about = list(_doubts(measures, case.index))
     if not case.computes:

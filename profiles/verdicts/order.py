@@ -32,7 +32,7 @@ _WITH_SLOWNESS = {
 _SLOW = frozenset(OF_RANKS) - {"straggler"}
 _BY_TURNS = frozenset({"ranks-wait-by-turns"})
 
-# Findings that are paid for the same time: of one GPU their gains do not add.
+# Findings priced by the same time: on one GPU their gains do not add.
 _PAID_BY = {
     "copies": _WITH_SLOWNESS["slow-link"],
     "launches": frozenset({"tiny-batch", "launch-bound", "python-in-the-loop", "not-compiled", "generic-rnn-cell"}),
@@ -40,7 +40,7 @@ _PAID_BY = {
 
 
 def told_once(found: Sequence[Finding]) -> list[Finding]:
-    """Each finding that is paid for the same time as one before it says so."""
+    """Add a remark to each finding that is priced by the same time as an earlier one."""
     told = []
     for place, finding in enumerate(found):
         what = next((what for what, codes in _PAID_BY.items() if finding.code in codes), None)
@@ -56,9 +56,8 @@ def told_once(found: Sequence[Finding]) -> list[Finding]:
 
 
 def worth(finding: Finding) -> float:
-    """The throughput that it gives back at most; below all others where it has no price. Lost time that is not judged
-    has none either, and comes before what gives back less than half of it; where it comes once, before what gives back
-    less than a tenth."""
+    """The finding's gain, for ordering; -1 without a price. Lost time that is not judged counts as half of its size,
+    and a loss that comes once as a tenth of the window at most."""
     if finding.at_most_gain is not None:
         return finding.at_most_gain
     lost, once = (finding.evidence.get(name, 0.0) for name in ("lost_share", "lost_once_share"))
@@ -67,10 +66,10 @@ def worth(finding: Finding) -> float:
 
 
 def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
-    """As `worth`, with findings on collectives priced without the waiting that slow GPUs, links and hosts cause, and
-    that by turns; and findings on copies without what a slow link adds to them.
+    """`worth`, but findings on collectives do not count waiting for slow GPUs, links and hosts or by turns, and
+    findings on copies do not count the time that a slow link adds.
 
-    Not that for a straggler: of a few ranks one is last at most of the collectives by chance.
+    Waiting for a straggler does count: one of a few ranks is last at most of the collectives by chance.
     """
     links = [finding for finding in found if finding.code == "slow-link"]
     caused_ns = max(
@@ -84,15 +83,15 @@ def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
 
 
 def _without_slowness(finding: Finding, slow: Sequence[Finding]) -> float:
-    """As `worth`, without the time that a slow link or host adds to this finding."""
+    """`worth`, but without the time that a slow link or host adds to this finding."""
     adds = next((one for one in slow if finding.code in _WITH_SLOWNESS.get(one.code, ())), None)
     return worth(finding) if adds is None else without(finding, adds.cost_ns_per_step or 0)
 
 
 def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
-    """As `worth`, with findings priced without what a straggler, slow GPUs, links and hosts, and turns add to them.
+    """`worth`, but without the time that a straggler, slow GPUs, links and hosts, and turns add to a finding.
 
-    GPUs, links and hosts that are slow come before the straggler among them: that is why it arrives last.
+    Slow GPUs, links and hosts come before the straggler among them, since they are why it arrives last.
     """
     of_ranks = [finding for finding in found if finding.code in _BY_TURNS.union(OF_RANKS)]
     waiting_ns = max((finding.cost_ns_per_step or 0 for finding in of_ranks), default=0)
@@ -112,7 +111,7 @@ def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
 
 
 def without(finding: Finding, ns: int) -> float:
-    """The gain if the step lost this much less by it. gain = step / (step - cost) - 1, hence step."""
+    """The finding's gain if its cost were `ns` less. gain = step / (step - cost) - 1, which gives the step."""
     gain, cost = finding.at_most_gain, finding.cost_ns_per_step
     if not gain or cost is None:
         return worth(finding)

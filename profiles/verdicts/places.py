@@ -1,5 +1,5 @@
-"""What of the user's own code keeps the GPU waiting: a finding a place, with its file and line and what to do with its
-kind. Where places explain most of what a general finding is paid with, they stand in its place."""
+"""Places: lines of the user's own code that keep the GPU waiting. Each is a finding with file, line and a remedy for
+its kind. Places that explain most of a general finding's price replace it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ground.numbers import share as percent
 from ..model.measures import Finding, Line, Place
 from .case import Case
 
-# How a finding on a place is called, by the kind of the place.
+# Kind of a place -> the code of a finding on it.
 CODES: Final[Mapping[str, str]] = {
     "callback": "slow-callback",
     "saving": "slow-callback",
@@ -28,7 +28,7 @@ CODES: Final[Mapping[str, str]] = {
 }
 LOCK: Final = "lock-between-threads"
 BATCHES: Final = "slow-batches"
-# General findings on the same time: a place that explains them says more.
+# General findings on the same time; a place that explains one says more, and replaces it.
 GENERAL: Final = frozenset(
     {
         "python-in-the-loop",
@@ -102,13 +102,13 @@ def findings(case: Case) -> Iterator[Finding]:
 
 
 def saved(place: Place) -> dict[str, int]:
-    """owner -> ns that the change would take away: no waiting for other ranks, and no launches of a framework's."""
+    """owner -> ns that the change would save: without waiting for other ranks, and a framework's own launches."""
     left_out = {"idle_peers"} | ({"idle_launch"} if place.kind == "call" else set())
     return {owner: ns for owner, ns in place.ns.items() if owner not in left_out}
 
 
 def does(place: Place) -> str:
-    """What it does, by its lines, one of the keys of the remedies."""
+    """The key in the remedies of what the place does, by the text of its longest line."""
     if place.kind in ("saving", "validation"):
         return "save" if place.kind == "saving" else "python"
     told = [f"{line.source} {line.via}" for line in place.lines[:1]] or [place.name]
@@ -121,7 +121,7 @@ def remedy(place: Place) -> str:
 
 
 def code_of(place: Place) -> str:
-    """How a finding on it is called."""
+    """The code of a finding on this place."""
     if place.kind in ("python", "callback", "call") and does(place) == "lock":
         return LOCK
     ns = saved(place)
@@ -130,7 +130,7 @@ def code_of(place: Place) -> str:
 
 
 def told(place: Place) -> str:
-    """Its name, file and line."""
+    """The place's name, file and line, as text."""
     return f"{place.name} ({place.at})"
 
 
@@ -177,7 +177,7 @@ def _line(place: Place, line: Line | None) -> str:
 
 
 def together(each: Sequence[Finding]) -> list[list[Finding]]:
-    """Those on one place of several GPUs."""
+    """Group the findings of several GPUs by place."""
     of: dict[tuple[object, ...], list[Finding]] = {}
     for one in each:
         of.setdefault(_key(one), []).append(one)
@@ -185,8 +185,8 @@ def together(each: Sequence[Finding]) -> list[list[Finding]]:
 
 
 def instead(found: Sequence[Finding], of_places: Sequence[Finding], each: Sequence[Finding]) -> list[Finding]:
-    """All findings, without general ones most of which are explained by places on the same GPU; the place that
-    explains most of one names it in its evidence. of_places: those of several GPUs as one; each: before that."""
+    """All findings, but no general one that places on the same GPU mostly explain; the place that explains most of it
+    names it in its evidence. of_places: findings on places, merged over GPUs; each: the same before merging."""
     left: list[Finding] = []
     replaced: dict[tuple[object, ...], list[str]] = {}
     for one in found:
@@ -225,7 +225,7 @@ def _key(place: Finding) -> tuple[object, ...]:
 
 
 def of_break(places: Sequence[Place], which: Sequence[Mapping[str, int]], over_ns: int) -> Place | None:
-    """The place in which a break was spent, if one explains half of what it is longer than a step."""
+    """The place that explains half of the time by which a break exceeds a step; None: there is none."""
     first = next(iter(which), None)
     if first is None or first["ns"] < _EXPLAINS * over_ns or first["place"] >= len(places):
         return None

@@ -1,4 +1,4 @@
-"""What to change in a program of PyTorch, by what its recording shows; no remedy that the recording refutes.
+"""Changes for each finding in a PyTorch program. A remedy that the recording refutes is left out.
 
 By the names of PyTorch's performance tuning guide and of the references of DataLoader, torch.compile,
 DistributedDataParallel and its communication hooks (docs.pytorch.org), and of the servers' own documentation.
@@ -53,12 +53,12 @@ def in_graphs(gpu: GpuMeasures) -> bool:
 
 
 def compiled(gpu: GpuMeasures) -> bool:
-    """Has torch.compile made kernels?"""
+    """True if torch.compile made any of the kernels."""
     return bool(gpu.kernels.groups.get("fused", {}).get("count"))
 
 
 def pageable(gpu: GpuMeasures) -> bool:
-    """Do batches leave pageable memory, or memory of which the recording does not say that it is not?"""
+    """True if batches come from pageable memory, or the recording does not say from which."""
     share = gpu.copies["h2d"].pageable_share
     return share is None or share >= 0.5
 
@@ -125,7 +125,7 @@ def _loader(gpu: GpuMeasures) -> str:
 
 
 def _waits(gpu: GpuMeasures) -> str:
-    """No calls that the host does not wait in."""
+    """Advice on waits of the host, for the calls in which it waits in this recording."""
     known = [one for one in gpu.host_waits if one["call"]]
     total = sum(one["ns"] for one in known)
     parts: dict[str, None] = {}
@@ -151,12 +151,12 @@ SIZES = "batch, channels, units and classes in multiples of 8 for 16-bit numbers
 
 
 def in_float32(gpu: GpuMeasures) -> bool:
-    """Do the products that take longest run in float32, outside of the tensor cores?"""
+    """True if the longest matrix products run in float32, outside of the tensor cores."""
     return "simt_" in next((found for kernel in gpu.kernels.top if (found := misaligned(kernel.name))), "")
 
 
 def _tensor_cores(gpu: GpuMeasures) -> str:
-    """TF32 where products run in float32 outside of the tensor cores, else the sizes."""
+    """Advice on tensor cores: TF32 if products run in float32 outside of them, else sizes in multiples."""
     if in_float32(gpu):
         return 'float32: torch.set_float32_matmul_precision("high") (TF32), or torch.autocast with bfloat16'
     return SIZES
@@ -243,7 +243,7 @@ INFERENCE: Mapping[str, Words] = MappingProxyType(
 
 
 def _between_passes(gpu: GpuMeasures) -> bool:
-    """May the GPU wait for launches between the passes of a server, as far as the recording tells?"""
+    """True if the GPU may wait for launches between the passes of a server, by the recording."""
     gaps = gpu.batch_gap_ledger_ns
     if gpu.window == "steps" and gpu.steps.count == 1:
         return False  # the window begins with its first kernel
@@ -253,7 +253,7 @@ def _between_passes(gpu: GpuMeasures) -> bool:
 
 
 def _served_launches(gpu: GpuMeasures) -> str:
-    """Graphs of decoding are of no use to a recording of prompts alone."""
+    """Advice on launches of a server. CUDA graphs for decoding do not help a recording of prompts alone."""
     if gpu.steps.decodes:
         return (
             'CUDA graphs for decoding (torch.compile(mode="reduce-overhead"); vLLM has them without enforce_eager, '
@@ -274,7 +274,7 @@ def _mostly_compiled(gpu: GpuMeasures) -> bool:
 
 
 def _served_python(gpu: GpuMeasures) -> str:
-    """Whether requests come is of no matter within a pass."""
+    """Advice on Python in a server. Between its passes the GPU may have waited because no request came."""
     if not _between_passes(gpu):
         return _served_launches(gpu)
     ahead = "the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's async scheduling)"

@@ -119,13 +119,13 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def _unlaunched_ns(case: Case) -> int | None:
-    """How long the GPU idles with its part handed over and the exchange not launched; None: nothing tells."""
+    """ns that the GPU idles between enqueueing its gradients and the launch of the exchange; None: not known."""
     negotiated, peers = case.gpu.collectives.negotiation_ns, case.gpu.ledger_ns["idle_peers"]
     return max(negotiated or 0, peers or 0) if negotiated is not None or peers else None
 
 
 def _of(gpu: int | None, finding: Finding | None) -> list[Finding]:
-    """The finding, if there is one, told of this GPU; None: of all of them."""
+    """The finding as a list, if there is one, assigned to this GPU (None: to all)."""
     if finding is None:
         return []
     finding.gpu = gpu
@@ -138,8 +138,8 @@ def _step_at(case: Case, time_ns: int) -> int | None:
 
 
 def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """More threads launch on a host than it has cores: they wait for each other, and the GPUs for them. The few of a
-    process that launch now and then are not counted, nor is a process twice that has several GPUs."""
+    """More threads launch on a host than it has cores: they wait for each other, and the GPUs for them. A process's few
+    threads that launch now and then do not count; a process with several GPUs counts once."""
     cpu = cases[0].context.machine.get("cpu") if cases else None
     cores = cpu.get("usable") if isinstance(cpu, Mapping) else None
     of_process: dict[tuple[object, ...], int] = {}

@@ -1,4 +1,4 @@
-"""What is slower than the others, and whose fault it is: a GPU, a host, a link; in what, and since when."""
+"""GPUs, hosts and links that are slower than the others: in which kind of work, and from which step on."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _slow_gpu(slow: Sequence[Slower], cases: Sequence[Case], measures: Measures)
 
 
 def _kind(worst: Slower, cases: Sequence[Case]) -> str:
-    """Are all kinds of kernels slower alike, as with a lower clock, or is it one?"""
+    """Words for the kernels that are slower: all kinds alike, as with a lower clock, or one kind above all."""
     groups = {
         name: ns / worst.case.steps for name in worst.case.gpu.kernels.groups if (ns := worst.case.group(name)[1])
     }
@@ -92,7 +92,7 @@ def _kind(worst: Slower, cases: Sequence[Case]) -> str:
 
 
 def _kernels(case: Case) -> int:
-    """Kernels a step; of the capture where there are no steps."""
+    """Kernels per step, or in the capture if there are no steps."""
     per_step = case.gpu.kernels.per_step
     return case.gpu.kernels.count if per_step is None else per_step
 
@@ -201,7 +201,7 @@ def slow_host(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def _never_waiting(cases: Sequence[Case], owner: str) -> list[Slower]:
-    """The same where the others do not wait at all, so that there is no ratio."""
+    """GPUs that wait while the others do not wait at all, so that there is no ratio."""
     each = [case.ns(owner) for case in cases]
     if len(each) < 2 or median(each):
         return []
@@ -223,7 +223,7 @@ def _priced(
     evidence: Mapping[str, object],
     refuted_by: str,
 ) -> Finding | None:
-    """Priced on the GPU that loses most; its evidence says whose it is."""
+    """Make a finding priced on the GPU that loses most; its evidence has the scope."""
     worst = max(slow, key=lambda one: one.lost_ns)
     since = worst.since
     found = worst.case.finding(

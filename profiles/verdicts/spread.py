@@ -44,9 +44,9 @@ def for_others(case: Case, stages: Sequence[Case]) -> float:
 
 
 def own_idle(cases: Sequence[Case]) -> list[Case]:
-    """The GPUs of a model in stages without the idle time that other stages explain, which `pipeline-bubble` owns.
+    """The cases of a model in stages, without the idle time that other stages explain, which `pipeline-bubble` owns.
 
-    Time in which no stage works is told of the busiest alone: the others wait for it, whatever it waits for.
+    Time in which no stage works stays with the busiest stage alone: the others wait for it, whatever it waits for.
     """
     own = {case.index: case for case in cases}
     for stages in pipelines(cases):
@@ -60,8 +60,8 @@ def own_idle(cases: Sequence[Case]) -> list[Case]:
 
 
 def pipeline_bubble(cases: Sequence[Case]) -> list[Finding]:
-    """The stage that waits longest for the others. Priced by equal stages that never wait for each other: each works
-    for its part of what all of them work for now, and the time in which none works stays."""
+    """The stage that waits longest for the others. The price assumes equal stages that never wait for each other: each
+    does its part of all work, and the time in which none works stays."""
     each = (_bubble(max(stages, key=lambda case: case.share(*WAITING)), stages) for stages in pipelines(cases))
     found = [finding for finding in each if finding is not None]
     return [max(found, key=order.worth)] if found else []

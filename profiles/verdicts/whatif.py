@@ -1,7 +1,7 @@
-"""The window if some of its time went: an upper bound on what a change can give (docs/reference/findings.md).
+"""The length of the window after a change: an upper bound on the change's gain (docs/reference/findings.md).
 
-The window without what is saved, but never shorter than the busiest resource that is left: while the copies of a step
-take longer than its kernels, hiding the copies cannot make the step as short as its kernels.
+It is the window without the saved time, but no shorter than the busiest resource that is left: while the copies of a
+step take longer than its kernels, hiding the copies cannot make the step as short as its kernels.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def span_without(
 
 
 def each(gpu: GpuMeasures) -> list[WhatIf]:
-    """What would be left if the time of one owner went, for every owner but compute that has any, and of all together.
+    """The window without the time of one owner, for each owner but compute that has any, and without all of them.
 
-    Exposed copies and collectives go by being hidden, so their own busy time stays a bound; idle time just goes.
+    Exposed copies and collectives are removed by hiding them, so their own busy time stays a bound.
     """
     losses = {owner: ns for owner in OWNERS if owner != "compute" and (ns := gpu.ledger_ns[owner])}
     alone = [_without(gpu, owner, {owner: ns}) for owner, ns in losses.items()]

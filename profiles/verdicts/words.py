@@ -72,9 +72,9 @@ BY_FRAMEWORK: Mapping[str, Mapping[str, Words]] = MappingProxyType(
 
 
 def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell | None) -> Finding | None:
-    """The finding with the change in the words of the GPU's framework; None where it has no place there.
+    """The finding with a change for the GPU's framework; None if the finding does not apply to it.
 
-    exchange: what carries gradients between the GPUs. cell: that the harness ran; its settings are the words.
+    exchange: the library that carries gradients between GPUs. cell: the cell that the harness ran, if it did.
     """
     framework = "pytorch" if made_kernels(gpu) else gpu.framework
     if cell is not None:
@@ -95,7 +95,7 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell
 
 
 def made_kernels(gpu: GpuMeasures) -> bool:
-    """Do the kernels that take most of the time bear names of PyTorch or of its compiler?"""
+    """True if the kernels that take most of the time are PyTorch's or its compiler's, by their names."""
     return any(TORCH_KERNEL.search(kernel.name) for kernel in gpu.kernels.top)
 
 

@@ -1,4 +1,4 @@
-"""Which of the user's lines: ranges around the parts of a script that Keras calls, and samples of all other Python.
+"""Places in the user's code: ranges around the parts of a script that Keras calls, and samples of all other Python.
 
 It runs inside the training. Nothing here imports a framework before the script does.
 """

@@ -13,7 +13,7 @@ _running: list[Place] = []
 
 
 def watch() -> None:
-    """From now on; once is enough."""
+    """Put a range around each full garbage collection from now on. A second call changes nothing."""
     writer()  # made now, as nothing may be imported in a collection
     if _told not in gc.callbacks:
         gc.callbacks.append(_told)

@@ -110,7 +110,7 @@ def _hook(own: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _made_at(callback: Any) -> Where | None:
-    """Where a callback of Keras's own was made, else where `fit` was called."""
+    """The place in which a Keras callback was made, else the call of `fit`; None: neither is known."""
     made: Where | None = callback.__dict__.get(_MADE_AT)
     return made or getattr(callback.__dict__.get("_model"), _MADE_AT, None)
 
@@ -249,7 +249,7 @@ def in_generator(generator: Any) -> Any:
 
 
 def defined_by(generator: Any) -> Where | None:
-    """Where a generator's function is defined; of one that only hands on another's items, that one's."""
+    """The definition of a generator's function; if that only hands on another generator's items, of the other one."""
     from .whose import USER, owner, shown
 
     code = generator.gi_code

@@ -72,14 +72,14 @@ _opened = threading.local()
 
 
 def for_tensorflow() -> None:
-    """From now on ranges are TensorFlow's own: its profiler sees no other."""
+    """Write ranges as TensorFlow's own from now on: its profiler sees no other ranges."""
     global _by_tensorflow, _kept
     _by_tensorflow, _kept = True, None
 
 
 def writer() -> Writer:
-    """Who writes them; nothing is written where the package that could is not installed, and by TensorFlow until the
-    script has imported it: a range may open anywhere, and must import nothing."""
+    """The object that writes ranges. It writes nothing if NVTX is not installed, or, for TensorFlow's ranges, until the
+    script has imported TensorFlow: a range may open anywhere, and must import nothing."""
     global _kept
     if _kept is None:
         traceme = sys.modules.get(_TRACEME)

@@ -1,4 +1,4 @@
-"""Where all other Python of the process was: a thread looks at the others' frames up to 200 times a second.
+"""Samples of all Python that has no range: a thread reads the other threads' frames up to 200 times a second.
 
 Of each thread it keeps the innermost line of the user's, and what of a library that line has called. The file
 `rank<k>.places.json` beside a recording holds them (docs/reference/files.md), with times of the process's own clock;
@@ -45,7 +45,7 @@ class Seen(NamedTuple):
 
 
 class Sampler:
-    """From `start` to `stop`, which writes the file; both by any thread.
+    """Samples the frames of all threads from `start` to `stop`, which writes the file. Any thread may call both.
 
     path: of the file. hz: samples a second at most, fewer where looking takes more than its budget. steps: the identity
     of the thread that runs the steps, asked for at each sample.
@@ -205,7 +205,7 @@ def _lock(frame: FrameType) -> str:
 
 
 def _value(frame: FrameType, name: str) -> Any:
-    """What a dotted name is there, without running any code of the object's; None where that does not tell."""
+    """The value of a dotted name in a frame, found without running any code of the object; None: not found."""
     first, *rest = name.split(".")
     value = frame.f_locals.get(first, frame.f_globals.get(first))
     for one in rest:

@@ -110,13 +110,13 @@ def shown(filename: str) -> str:
 
 
 def path_of(file: str) -> str:
-    """Where a file lies that `shown` has named."""
+    """The path of a file that `shown` has named."""
     return os.path.join(_STARTED, file)
 
 
 class About(NamedTuple):
-    """What a function's code tells of a frame. framework: it is one's; drives: the steps of a training run under this
-    call; ours: ringscope's own, through which others are called."""
+    """Properties of a function's code. framework: a framework's code; drives: a call that runs the steps of a training;
+    ours: ringscope's own code, which calls the user's."""
 
     owner: int
     framework: bool
@@ -151,7 +151,7 @@ def caller() -> Where | None:
 
 
 def defined(function: Callable[..., Any]) -> Where | None:
-    """Where a function of the user's is defined; None where it is a library's, or not written in Python."""
+    """The definition of a user's function; None for a library's function, or one that is not written in Python."""
     inner = function
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__

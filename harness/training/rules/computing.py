@@ -81,7 +81,8 @@ def _precision(on: Subject, precision: str) -> Ways:
 
 
 def tf32(on: Subject) -> Ways:
-    """In two processes: a library keeps what it has chosen for a convolution, whatever TF32 is set to later."""
+    """The two ways of TF32, in two processes: a library keeps its choice for a convolution, whatever TF32 is set to
+    later."""
     against = in_own_process(__name__, "without_tf32", on, {"NVIDIA_TF32_OVERRIDE": "0"})
     return Ways(against, of_model(on, "float32"), f"{on.model}, {on.batch} samples, float32{on.how}")
 

@@ -54,7 +54,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
     source = make_source(as_bytes, cell.per_rank_batch * cell.ranks, rank=0, size=1, threads=ring.threads())
 
     def own_batches() -> Any:
-        """On a worker: its share of each joined batch."""
+        """A worker's share of each joined batch."""
         first = tf.distribute.coordinator.experimental_get_current_worker_index() * cell.per_rank_batch
 
         def share(x: Any, y: Any) -> tuple[Any, Any]:

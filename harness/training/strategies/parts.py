@@ -83,7 +83,8 @@ class Plan:
 
 
 def update_in_place(optimizer: Any) -> None:
-    """Have each variable's update computed where it lies; TensorFlow would compute all of them on the first device."""
+    """Compute each variable's update on the device that holds it; TensorFlow would compute all of them on the first
+    one."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     update_step = inner.update_step
 

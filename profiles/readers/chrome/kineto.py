@@ -253,7 +253,7 @@ def _once(frames: dict[str, pd.DataFrame]) -> int:
 
 
 def _devices(listed: Any, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Those listed, and those used but not listed."""
+    """The devices that the file lists, and further ones that operations use."""
     names = {}
     for device in listed if isinstance(listed, list) else []:
         if isinstance(device, dict) and type(device.get("id")) is int and 0 <= device["id"] < 1 << 31:

@@ -101,7 +101,7 @@ def _by_device(frame: pd.DataFrame, uncertain: np.ndarray) -> None:
 
 
 def _in_turn(kernels: pd.DataFrame) -> bool:
-    """Do the kernels of a stream run one after the other, but for a few that start while the one before ends?"""
+    """True if the kernels of a stream run one after the other; a few may start before the last one ends."""
     streams = ["pid", "device", "context", "stream"]
     ordered = kernels[[*streams, "start_ns", "end_ns"]].sort_values([*streams, "start_ns"], kind="stable")
     same = (ordered[streams].to_numpy()[1:] == ordered[streams].to_numpy()[:-1]).all(axis=1)
@@ -110,7 +110,7 @@ def _in_turn(kernels: pd.DataFrame) -> bool:
 
 
 def _called_first(kernels: pd.DataFrame, api: pd.DataFrame) -> bool:
-    """Do kernels start after their calls, but for a few?"""
+    """True if kernels start after their calls, but for a few."""
     calls = api.drop_duplicates(_CALL)[[*_CALL, "start_ns"]]
     both = kernels[[*_CALL, "start_ns"]].merge(calls, on=_CALL, suffixes=("", "_of_call"))
     return bool((both["start_ns"] < both["start_ns_of_call"] - _EARLY_NS).sum() <= _FEW * len(kernels))

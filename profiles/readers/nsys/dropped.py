@@ -43,7 +43,7 @@ def doubts(database: Database, tables: Mapping[str, pd.DataFrame]) -> list[Doubt
 
 
 def _operations_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
-    """Has a call that launched something no operation? Not where it went into a graph."""
+    """True if a launch call has no operation, unless it was captured into a graph."""
     api = tables.get("api")
     if api is None or not len(api):
         return True
@@ -53,7 +53,7 @@ def _operations_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
 
 
 def _ranges_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
-    """Are there no ranges `step N`, or not one for each number in turn?"""
+    """True if there are no `step N` ranges, or a number is missing among them."""
     marks = tables.get("marks")
     if marks is None:
         return True

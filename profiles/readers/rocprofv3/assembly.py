@@ -133,7 +133,7 @@ def _uuid(agent: Agent) -> str:
 
 
 def _bus_id(agent: Agent) -> str:
-    """As the kernel of Linux writes it: domain, bus, device and function of `location_id`."""
+    """The bus id as Linux writes it: domain, bus, device and function of `location_id`."""
     where, domain = agent.location_id, agent.domain
     if where is None or domain is None or not (0 < where < 1 << 16 and 0 <= domain < 1 << 32):
         return ""

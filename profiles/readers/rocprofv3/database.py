@@ -94,7 +94,7 @@ class _Told:
         return self._database.query(_SQL[what].format_map({table: quoted(table + self._end) for table in _READ}))
 
     def _texts(self, table: str, column: str) -> dict[Any, str]:
-        """By number: a name is there once, however many kernels bear it."""
+        """Number -> text: the file has each name once, however many kernels bear it."""
         numbers, found = sqlite.texts(self._database, table + self._end, "id", column)
         return dict(zip(numbers.tolist(), (one.decode("utf-8", "replace") for one in found.to_pylist()), strict=True))
 
@@ -117,7 +117,7 @@ class _Told:
         return told | {"name": self._strings.get(row[5]), "dropped": ""}
 
     def _mark(self, row: tuple[Any, ...]) -> dict[str, Any]:
-        """Of samples no call is told: they are marks of no length."""
+        """A range or mark. Samples have no call, and are marks without a length."""
         *told, call, extra = row
         said = _decoded(extra, _Said)
         text = said.message if said else None
@@ -132,7 +132,7 @@ def _operation(row: tuple[Any, ...], device: int) -> dict[str, Any]:
 
 
 def _agent(kind: Any, number: Any, product: Any, name: Any, extra: Any) -> Agent:
-    """Of `extdata`, for what has no column: its place on the bus, its number."""
+    """An agent, with the facts that have no column (place on the bus, number) from `extdata`."""
     told = _decoded(extra, Agent) or Agent()
     told.type = GPU if kind == "GPU" else None
     told.number = number if isinstance(number, int) else None

@@ -1,1 +1,1 @@
-"""From a file's tables and printed values to the columns of a Timeline."""
+"""Tables: a file's tables and printed values become the columns of a Timeline."""

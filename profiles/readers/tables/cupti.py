@@ -72,7 +72,7 @@ _RUNTIME_VERSION = re.compile(r"(?<=\w)_v\d{4,}$")
 
 
 def api_name(name: str) -> str:
-    """As the programmer calls it: cudaLaunchKernel_v7000 is cudaLaunchKernel.
+    """The name that a programmer calls: cudaLaunchKernel_v7000 is cudaLaunchKernel.
 
     The suffix of a runtime function is the CUDA version that brought it; the _v2 of a driver function is in its name.
     """

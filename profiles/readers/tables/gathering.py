@@ -1,4 +1,4 @@
-"""From the columns a reader found to a Timeline: what was met on the way is counted and said."""
+"""Gathering: a reader's columns become a Timeline, and anomalies are counted and said."""
 
 from __future__ import annotations
 

@@ -274,13 +274,14 @@ def _batches(path: Path, sql: str, nulls: Sequence[int]) -> Iterator[list[NDArra
 
 
 def _fits(values: Any, dtype: np.dtype[Any]) -> bool:
-    """Does the dtype hold them all?"""
+    """True if the dtype can hold all values."""
     bounds = np.iinfo(dtype)
     return bool(np.min(values) >= bounds.min and np.max(values) <= bounds.max)
 
 
 def _kept(values: NDArray[np.int64], column: Column) -> Array:
-    """In the dtype asked for. What cannot be is -1: ids of devices, contexts and streams are small, and from 0 on."""
+    """The values in the column's dtype; -1 for values that do not fit: ids of devices, contexts and streams are small,
+    and never negative."""
     if column.convert:
         return column.convert(values)
     if column.dtype == "int64":

@@ -176,7 +176,7 @@ def uri(path: Path) -> str:
 
 
 def table_names(path: Path) -> frozenset[str]:
-    """Of an SQLite file; none where it cannot be read."""
+    """Names of the tables in an SQLite file; none if it cannot be read."""
     try:
         with closing(sqlite3.connect(uri(path), uri=True)) as connection:
             connection.text_factory = _text

@@ -80,7 +80,7 @@ def _write(analysis: Analysis, out: TextIO, told: Callable[[int, int], None]) ->
 
 
 def _hosts(analysis: Analysis) -> Iterator[tuple[Lane, ...]]:
-    """Of each GPU the lanes of its processes' threads; of a process that has several GPUs with the first alone."""
+    """Lanes of the host threads, per GPU; a process with several GPUs has its lanes with the first one."""
     seen: set[HostThread] = set()
     for picture in analysis.gpus:
         host = picture.host

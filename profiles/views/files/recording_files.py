@@ -28,7 +28,7 @@ class Files:
 
     @property
     def pictures(self) -> bool:
-        """Does any of them draw every operation? (`analyse(..., operations=True)` keeps these.)"""
+        """True if any of these files draws every operation. (`analyse(..., operations=True)` keeps them.)"""
         return self.html is not None or self.perfetto is not None
 
 

@@ -157,7 +157,7 @@ def _gpu(
 
 
 def _bins(packer: _Packer, lane: Lane, edges: NDArray[np.float64], shift: int) -> list[list[Any]]:
-    """For each owner of the lane, the share of each bin that it takes, in 255ths."""
+    """Share of each bin that an owner takes, in 255ths, for each owner of the lane."""
     found = []
     for kind in np.unique(lane.kind).tolist():
         share = np.diff(_taken_upto(lane, kind, edges, shift)) / np.diff(edges)
@@ -213,5 +213,5 @@ def _slices(packer: _Packer, lane: Lane, rows: NDArray[np.intp], start: int) -> 
 
 
 def _smallest(values: NDArray[np.int64]) -> NDArray[Any]:
-    """As uint32 where all fit (4.29 s), else as float64, exact to 2**53 ns (104 days)."""
+    """The numbers as uint32 if all fit (4.29 s), else as float64, exact to 2**53 ns (104 days)."""
     return values.astype(np.uint32 if not len(values) or int(values.max()) < 2**32 else np.float64)

@@ -160,7 +160,7 @@ def _bars(document: Document) -> Any:
 
 
 def _leads(gpu: Json) -> bool:
-    """As GpuMeasures.leads_with_capture."""
+    """True if the capture comes before the steps, as in GpuMeasures.leads_with_capture."""
     return gpu.get("capture") is not None and 2 * int(gpu["span_ns"]) < int(gpu["capture"]["span_ns"])
 
 

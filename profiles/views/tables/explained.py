@@ -39,7 +39,7 @@ def change(ns: int | None, why: str = "") -> str:
 
 
 def share(one: Json, ns: int | None) -> str:
-    """Of what a step takes more; "" where it takes less, or the part is unknown."""
+    """Share of the extra time of a step; "" if the step takes less, or the part is unknown."""
     more = one["step_after_ns"] - one["step_before_ns"]
     return numbers.share(ns / more) if ns is not None and more > 0 else ""
 

@@ -232,7 +232,7 @@ def _same(gpus: Sequence[Json], like: Json) -> int:
 
 
 def _interval(row: Json, name: str, form: Format) -> str:
-    """From low to high, with the unit once."""
+    """Words for a span of numbers, low to high, with the unit once."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     if low is None or high is None:
         return numbers.UNKNOWN

@@ -69,7 +69,7 @@ def _rank(timeline: Timeline) -> str:
 
 
 def _span(timeline: Timeline) -> str:
-    """From the first to the last event of the GPU, else of any kind."""
+    """Time from the first to the last event of the GPU, else of any kind."""
     tables = [t for t in (getattr(timeline, name) for name in _OPERATIONS) if len(t)]
     tables = tables or [t for t in (timeline.phases, timeline.api, timeline.marks) if len(t)]
     if not tables:

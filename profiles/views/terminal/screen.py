@@ -73,7 +73,7 @@ def show(measures: Measures, to: Console, *, only: Sequence[int] = (), per_step:
 
 
 def page(measures: Measures, to: Console, *, only: Sequence[int] = (), more: str = "") -> Group:
-    """As much as LINES has room for on this console."""
+    """The most detailed page that LINES has room for on this console."""
     shown = only or range(len(measures.gpus))
     for detail in _DETAILS:
         found = Group(*_parts(measures, shown, to.width, detail, more))
