@@ -99,6 +99,7 @@ def _host_waits(own: GpuMeasures, taken_ns: int) -> list[dict[str, Any]]:
     for entry in found:
         less = min(taken_ns, entry["ns"])
         entry["ns"], taken_ns = entry["ns"] - less, taken_ns - less
+        entry["own_ns"] = min(entry.get("own_ns", 0), entry["ns"])
     return sorted(
         (entry for entry in found if entry["ns"] or entry.get("launch_ns")), key=lambda entry: -int(entry["ns"])
     )

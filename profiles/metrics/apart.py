@@ -48,11 +48,11 @@ def measure(
         ledger_ns={owner: None if known is None else totals[owner] for owner, known in books.ledger_ns.items()},
         in_tenths=in_tenths(books.window.starting(gpu.operations), books.window, gaps),
         host_while_idle=host,
-        host_waits=host_waits(timelines, shift_ns, gpu, found),
+        host_waits=host_waits(timelines, shift_ns, gpu, found, outside),
         startup_ns=starting.total,
         allocating_ns=allocating.total,
         waited_ns=launch_idle_waiting(timelines, shift_ns, gpu, found).total,
-        outside_calls_ns=None if outside is None else outside.total,
+        outside_calls_ns=None if outside is None else outside.launch.total,
     )
 
 

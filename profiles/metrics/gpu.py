@@ -51,12 +51,12 @@ def measure(
     by_operator, by_layer, paths = operators.measure(timelines, gpu, books)
     for kernel in counted.top:
         kernel.operator = paths.get(kernel.name)
-    host_idle, outside_calls = host_while_idle(timelines, shift_ns, gpu, books.ownership)
+    host_idle, outside = host_while_idle(timelines, shift_ns, gpu, books.ownership)
     starting, allocating = launch_idle_by_host(timelines, shift_ns, gpu, books.ownership)
     waited = launch_idle_waiting(timelines, shift_ns, gpu, books.ownership)
     named = {"startup_ns": starting, "allocating_ns": allocating, "waited_ns": waited}
-    if outside_calls is not None:
-        named["outside_calls_ns"] = outside_calls
+    if outside is not None:
+        named["outside_calls_ns"] = outside.launch
     late = breaks.measure(timelines, shift_ns, gpu, steps, books)
     of_lines, movable = places.measure(timelines, shift_ns, gpu, books, late)
     found = GpuMeasures(
@@ -83,7 +83,7 @@ def measure(
         if feed_ns is not None and span_ns
         else None,
         host_while_idle=host_idle,
-        outside_calls_ns=None if outside_calls is None else outside_calls.total,
+        outside_calls_ns=None if outside is None else outside.launch.total,
         startup_ns=starting.total,
         allocating_ns=allocating.total,
         waited_ns=waited.total,
@@ -96,7 +96,7 @@ def measure(
         operators=by_operator,
         layers=by_layer,
         arithmetic=arithmetic.measure(timelines, gpu, books, counted),
-        host_waits=host_waits(timelines, shift_ns, gpu, books.ownership),
+        host_waits=host_waits(timelines, shift_ns, gpu, books.ownership, outside),
         idle_gaps=idle_gaps.longest(timelines, shift_ns, gpu, steps, books.ownership),
         graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),
         launches=gpu.launches,

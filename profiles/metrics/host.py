@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..ground.stats import all_along
 from ..ledger import ownership as ledger
-from ..ledger.causes import PAUSE, TURNAROUND, WAITING_FOR_INPUT
+from ..ledger.causes import LAUNCH, PAUSE, SYNC, TURNAROUND, WAITING_FOR_INPUT
 from ..ledger.window import Window
 from ..model import launching
 from ..model.analysed import Ownership
@@ -45,11 +46,19 @@ _BLOCK = 1 << 17  # calls looked at together: what a cache holds
 _NUMBERED = re.compile(r"\d+")
 
 
+@dataclass(frozen=True, slots=True)
+class OutsideCalls:
+    """Idle time of a cause in which the host is in no call of CUDA's: before a launch, and after a wait for the GPU."""
+
+    launch: Intervals
+    sync: Intervals
+
+
 def host_while_idle(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
-) -> tuple[list[dict[str, Any]], Intervals | None]:
+) -> tuple[list[dict[str, Any]], OutsideCalls | None]:
     """Per API call and range of the GPU's processes, the idle ns during which at least one was under way; and the
-    launch idle during which no call was, None where no calls are recorded.
+    idle time during which no call was, None where no calls are recorded.
 
     The GPU's own hand-over (`turnaround`) and pauses of the training are left aside. Entries overlap each other, so
     they do not add up. The longest first: {"kind": "api" or "range", "name", "ns", "share" of that idle time}.
@@ -63,7 +72,7 @@ def host_while_idle(
     )
     called = any(len(timelines[index].api) for index, _ in gpu.processes)
     if not idle.total:
-        return [], intervals.EMPTY if called else None
+        return [], OutsideCalls(intervals.EMPTY, intervals.EMPTY) if called else None
     spent: dict[tuple[str, str], list[Intervals]] = {}
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:
@@ -76,8 +85,10 @@ def host_while_idle(
         {"kind": kind, "name": name, "ns": ns, "share": ns / idle.total} for ns, kind, name in ranked[:TOP] if ns
     ]
     calls = intervals.merge(*(one for (kind, _), sets in spent.items() for one in sets if kind == "api"))
-    launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
-    return entries, intervals.subtract(launch, calls) if called else None
+    launch, sync = (
+        intervals.subtract(ledger.owned_by(ownership, len(CLASSES) + cause), calls) for cause in (LAUNCH, SYNC)
+    )
+    return entries, OutsideCalls(launch, sync) if called else None
 
 
 def launch_idle_by_host(
@@ -90,7 +101,7 @@ def launch_idle_by_host(
     along, it is no start. An idle span that these, but for allocating, fill for a quarter is all of the start:
     libraries read files in between.
     """
-    launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
+    launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
 
     def under(*calls: tuple[str, str, int]) -> Intervals:
         found = (
@@ -130,7 +141,7 @@ def launch_idle_waiting(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
 ) -> Intervals:
     """Launch idle in which any thread of the processes waits for its next batch: another one launches for it."""
-    launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
+    launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
     waits = (intervals.union(*one) for one in _named(timelines, shift_ns, gpu, "marks", WAITING_FOR_INPUT))
     return intervals.intersect(launch, intervals.merge(*waits))
 
@@ -149,7 +160,7 @@ def graph_updates(
     count = sum(int(window.holds(start).sum()) for start, _ in calls)
     if not count:
         return None
-    launch = ledger.owned_by(ownership, len(CLASSES) + CAUSES.index("launch"))
+    launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
     under_way = intervals.merge(*(intervals.union(*one) for one in calls))
     return {"count": count, "idle_launch_ns": intervals.intersect(launch, under_way).total}
 

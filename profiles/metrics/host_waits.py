@@ -19,6 +19,7 @@ from ..model.measures import CLASSES
 from ..model.names import fitting, rows_of
 from ..model.timeline import Timeline
 from .catching_up import Waits, catching_up
+from .host import OutsideCalls
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +33,11 @@ _BEFORE = 4  # operations that began last are looked at for the one whose end le
 
 
 def host_waits(
-    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
+    timelines: Sequence[Timeline],
+    shift_ns: Sequence[int],
+    gpu: Gpu,
+    ownership: Ownership,
+    outside: OutsideCalls | None,
 ) -> list[dict[str, Any]]:
     """The ledger's `idle_sync` by what the host waited in, the longest first; the entries' `ns` add up to it.
 
@@ -40,7 +45,8 @@ def host_waits(
     last; where none was, of the call of the next copy to the host, which the host had to wait for. {"call": None where
     neither is known, "within": the framework's operator around the call, "moves": the direction of the copy that the
     call made, or that ended when the GPU ran dry, "ns", "count": idle spans, "held_ns": of it when the next kernel had
-    been launched and did not start, "launch_ns": launch idle after the waits, as `catching_up` tells}.
+    been launched and did not start, "own_ns": of it when the host was in no call of CUDA's (`outside`) and had not
+    begun the next launch, "launch_ns": launch idle after the waits, as `catching_up` tells}.
     """
     operations = gpu.operations.lasting()
     origin = shift_ns[gpu.places[0][0]]
@@ -75,7 +81,9 @@ def host_waits(
     ended_by = _ended_by(operations, later.dry_ns, np.searchsorted(operations.start_ns, later.dry_ns, side="right"))
     some, none = np.ones_like(called), np.zeros_like(later.ns)
     columns = {"ns": (spans.end - spans.start, none), "count": (some, none), "held_ns": (held, none)}
-    columns |= {"launch_ns": (np.zeros_like(called), later.ns)}
+    until = np.where(launched, np.clip(call_start, spans.start, spans.end), spans.end)
+    own = np.zeros_like(called) if outside is None else intervals.total_in(outside.sync, spans.start, until)
+    columns |= {"own_ns": (own, none), "launch_ns": (np.zeros_like(called), later.ns)}
     return _summed(
         timelines,
         gpu,

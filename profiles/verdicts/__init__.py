@@ -121,7 +121,7 @@ def _without_twins(found: Sequence[Finding]) -> list[Finding]:
             if outside >= _TWIN * waiting:
                 del launches[_loses_most(finding)]
                 finding = replace(finding, evidence={**twin.evidence, **finding.evidence})
-            elif outside < _REMARK * waiting:
+            elif outside < _REMARK * waiting and "own_after_wait_ns" not in finding.evidence:
                 remarks[_loses_most(finding)] = finding.evidence
                 continue
         left.append(finding)

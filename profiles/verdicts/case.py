@@ -119,7 +119,7 @@ class Case:
     @property
     def caught_up_ns(self) -> int:
         """ns of launch idle after waits of the host, until it is ahead again; 0 if the waits are no finding."""
-        waits = self.gpu.host_waits
+        waits = self._waits if self.gpu.host_waits else []
         told = waits and lost_by(waits) >= OTHER_LADDER[1] * self.gpu.span_ns
         return self.waited(waits)["idle_launch"] if told else 0
 
@@ -135,7 +135,19 @@ class Case:
         return sum(one.get("held_ns", 0) for one in self.gpu.host_waits)
 
     @property
+    def own_after_wait_ns(self) -> int:
+        """ns of sync idle that stays when the host does not wait any more: after its waits it is in no call of CUDA's
+        for longer than the GPU has work that could run beside."""
+        idle_ns = sum(ns or 0 for owner, ns in self.gpu.ledger_ns.items() if owner.startswith("idle_"))
+        own_ns = sum(one.get("own_ns", 0) for one in self.gpu.host_waits)
+        return max(0, own_ns - (self.gpu.span_ns - idle_ns))
+
+    @property
     def _waits(self) -> list[dict[str, Any]]:
+        """Waits of the host, without the time that stays when it does not wait."""
+        if stays := self.own_after_wait_ns:
+            total = sum(one.get("own_ns", 0) for one in self.gpu.host_waits)
+            return [one | {"ns": one["ns"] - one.get("own_ns", 0) * stays // total} for one in self.gpu.host_waits]
         if self.gpu.host_waits:
             return self.gpu.host_waits
         # Measured by a version that did not tell them apart.

@@ -63,23 +63,27 @@ def _named(waits: Sequence[Mapping[str, Any]]) -> str:
 
 
 def python_in_the_loop(case: Case) -> Finding | None:
-    """Idle that a launch ended, while the host was in no CUDA call: it computed something else."""
+    """Idle that a launch ended, while the host was in no CUDA call: it computed something else. And as much after a
+    wait for the GPU as it would be late without the wait."""
     if not case.trains:
         return None
     # Of what explains launch idle, a start and allocations are calls.
     explained = case.held_launch_ns + case.negotiation_ns + (case.gpu.waited_ns or 0) + case.caught_up_ns
     outside = max(0, min((case.gpu.outside_calls_ns or 0) - explained, case.late_launch_ns))
-    share = outside / case.gpu.span_ns
-    if outside < OTHER_LADDER[1] * case.gpu.span_ns:
+    own = case.own_after_wait_ns
+    share = (outside + own) / case.gpu.span_ns
+    if share < OTHER_LADDER[1]:
         return None
     return case.finding(
         "python-in-the-loop",
-        {"idle_launch": outside},
+        {"idle_launch": outside, "idle_sync": own},
         text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch "
         "while the host is in no CUDA call, but in "
-        + ("a program of its own" if case.gpu.framework in PLAIN else "Python or the framework's executor"),
+        + ("a program of its own" if case.gpu.framework in PLAIN else "Python or the framework's executor")
+        + (f", {percent(own / case.gpu.span_ns)} after a wait for the GPU" if own else ""),
         change="steps_per_execution=8, tf.function around the whole step, no Python callbacks per batch",
-        evidence={"idle_outside_calls_ns": outside, "host_while_idle": case.gpu.host_while_idle[:3]},
+        evidence={"idle_outside_calls_ns": outside, "host_while_idle": case.gpu.host_while_idle[:3]}
+        | ({"own_after_wait_ns": own} if own else {}),
         refuted_by="the same idle with steps_per_execution raised",
     )
 

@@ -69,9 +69,20 @@ def _launches(gpu: GpuMeasures) -> str:
     return GRAPHED if recurrent(gpu) else REDUCED if compiled(gpu) else FEWER_LAUNCHES
 
 
+def _after_waits(gpu: GpuMeasures) -> str:
+    """Words for a host that is late mostly by what it does after it waited for the GPU; else none."""
+    own = sum(one.get("own_ns", 0) for one in gpu.host_waits)
+    late = own > (gpu.outside_calls_ns or 0)
+    return "what the host does after a wait in a thread of its own, or once the next step is launched; " if late else ""
+
+
 def _python(gpu: GpuMeasures) -> str:
     plain = not (in_graphs(gpu) or recurrent(gpu) or compiled(gpu))
-    return _launches(gpu) + ("; less Python between the steps: hooks, callbacks, logging" if plain else "")
+    return (
+        _after_waits(gpu)
+        + _launches(gpu)
+        + ("; less Python between the steps: hooks, callbacks, logging" if plain else "")
+    )
 
 
 def _short(gpu: GpuMeasures) -> str:
@@ -225,7 +236,7 @@ INFERENCE: Mapping[str, Words] = MappingProxyType(
     {
         "launch-bound": _infers,
         "python-in-the-loop": lambda gpu: (
-            f"{_infers(gpu)}; what prepares inputs and reads results in threads of their own"
+            f"{_after_waits(gpu)}{_infers(gpu)}; what prepares inputs and reads results in threads of their own"
         ),
         "host-synchronises": _waits,
         "short-kernels": lambda gpu: "a larger batch" if compiled(gpu) else "torch.compile(model); a larger batch",

@@ -67,6 +67,31 @@ def test_a_number_that_is_asked_for_is_named_as_a_script_writes_it() -> None:
     assert ".item()" in found["host-synchronises"].text
 
 
+@pytest.mark.parametrize("idle_us", [50, 90, 150, 1_000])
+def test_what_the_host_does_of_its_own_after_a_wait_is_no_price_of_the_wait(idle_us: int) -> None:
+    """Kernels of 100 us: as much of it could run beside them if the host did not wait, and no more. Each wait returns
+    1 us after the GPU ran dry, and each launch begins 3 us before its kernel."""
+    made = waiting(["cudaDeviceSynchronize"] * 10, idle_us=idle_us)
+    found, (wait,) = findings(made), measured(made).host_waits
+    idle, own, busy = 10 * idle_us * US, 10 * (idle_us - 4) * US, 11 * 100 * US
+    assert (wait["ns"], wait["own_ns"]) == (idle, own)
+    stays = max(0, own - busy)
+    assert found["host-synchronises"].saved_ns == {"idle_sync": idle - stays}
+    assert ("python-in-the-loop" in found) is (stays > 0)
+    if stays:
+        assert found["python-in-the-loop"].saved_ns == {"idle_sync": stays}
+        first = next(iter(found))
+        assert first == ("python-in-the-loop" if 2 * stays > idle else "host-synchronises")
+
+
+def test_calls_after_a_wait_are_not_the_hosts_own_time() -> None:
+    made = waiting(["cudaDeviceSynchronize"] * 10, idle_us=1_000)
+    for row in [one for one in made.rows["api"] if one["name"].startswith("cudaDeviceSynchronize")]:
+        made.api("cudaStreamCreate", row["end_ns"], row["end_ns"] + 900 * US)
+    (wait,) = measured(made).host_waits
+    assert wait["own_ns"] == 10 * 96 * US and "python-in-the-loop" not in findings(made)
+
+
 @pytest.mark.parametrize(("every", "code"), [(1, "loss-fetched-every-step"), (5, "host-synchronises")])
 def test_copies_back_in_some_steps_only_are_no_loss_that_is_fetched(every: int, code: str) -> None:
     """As a checkpoint or get_weights in a callback makes them: forty copies in one of five steps are eight in each."""
