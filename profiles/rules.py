@@ -57,7 +57,7 @@ RULES: Final = {
             "all samples on the device, batches cut there",
         ),
         Rule("cache", "Keep decoded samples in memory: cache().", "decoded in each epoch", "cache()"),
-        Rule("prefetch", "End a data set with prefetch(AUTOTUNE).", "no prefetch of one's own", "prefetch(AUTOTUNE)"),
+        Rule("prefetch", "End a data set with prefetch(AUTOTUNE).", "no prefetch at the end", "prefetch(AUTOTUNE)"),
         Rule(
             "parallel-map",
             "Map with num_parallel_calls=AUTOTUNE.",
@@ -77,7 +77,7 @@ VERDICTS: Final = {
     "holds": "supported: {factor} as fast",
     "no-difference": "not supported: no difference here worth {worth}",
     "costs": "refuted: slower here, {factor} as fast",
-    "undecided": "undecided: the interval is too wide; more --pairs",
+    "undecided": "undecided: the interval is too wide; raise --pairs",
     "needs-gpu": "not measured: it is about GPUs, and there is none here",
     "failed": "not measured: {reason}",
 }

@@ -142,7 +142,12 @@ def _tensorflow(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     if tensorflow is None:
         reasons = libraries["reasons"]
         why = reasons.get("tensorflow") or reasons.get("probe") or "it does not import"
-        return Check("tensorflow", FAILURE, why, "`make setup` here, or there: pip install '.[train]'")
+        return Check(
+            "tensorflow",
+            FAILURE,
+            why,
+            "run `make setup` in ringscope's checkout, or: pip install '.[train]'",
+        )
     built = f"built for CUDA {tensorflow['built_for_cuda']}" if tensorflow["cuda_build"] else "built for the CPU"
     text = f"{tensorflow['version']}, {built}, sees {tensorflow['gpus']} GPUs"
     here = visible(len(machine["gpus"]))

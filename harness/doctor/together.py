@@ -22,7 +22,7 @@ BY_HAND = (
     + TWO_LINES
 )
 BY_RING = (
-    "something updates it past the distributed optimizer: update it by an optimizer that the model holds when"
+    "something other than the distributed optimizer updates it: update it by an optimizer that the model holds when"
     " ring.distribute(model) is called, or average the gradients first: ring.average_gradients(gradients)"
 )
 DISTINCT = 0.9  # of a rank's rows, below which equal rows say nothing: the data has few different ones
@@ -63,12 +63,17 @@ def _script(found: Observed) -> Check:
             text = f"{command} ended, and its Python could not be observed"
             return Check("script", FAILURE, text, "run it by the Python of the environment that has ringscope", data)
         text = f"{command} ended, and on rank {steps.index(0)} no Keras optimizer took a step"
-        remedy = "ringscope follows the optimizers of Keras 3 on TensorFlow; give the arguments with which it trains"
+        remedy = (
+            "ringscope follows the optimizers of Keras 3 on TensorFlow; give the command the arguments with which it "
+            "trains"
+        )
         return Check("script", FAILURE, text, remedy, data)
     if len(set(steps)) > 1 and not all(rank.done for rank in ranks):
         few, many = min(ranks, key=lambda rank: rank.last_step), max(ranks, key=lambda rank: rank.last_step)
         text = f"rank {few.number} took {few.last_step} steps and rank {many.number} {many.last_step}"
-        return Check("script", WARNING, text, "give all ranks as many batches, or one waits for the other", data)
+        return Check(
+            "script", WARNING, text, "give all ranks the same number of batches, or one waits for the other", data
+        )
     by = "then ended by ringscope" if all(rank.done for rank in ranks) else "then it ended"
     return Check("script", OK, f"{len(ranks)} ranks, {found.trial.launcher}: {min(steps)} steps each, {by}", None, data)
 
@@ -105,13 +110,13 @@ def _waiting(found: Observed, rank: Rank, data: dict[str, Any]) -> Check:
     if others:
         text = (
             f"rank {rank.number} took {rank.last_step} steps and came no further{at}, while rank {others[0].number}"
-            f" took {others[0].last_step}: it waits for an exchange that rank {others[0].number} never makes"
+            f" took {others[0].last_step}: it waits for an exchange that rank {others[0].number} never starts"
         )
-        remedy = "have all ranks take as many steps, and call what is collective on all of them, not on rank 0 alone"
+        remedy = "give every rank the same number of steps, and make each collective call on all ranks"
     else:
         how_far = f"took {rank.last_step}{at}" if rank.pid else "had not begun"
         text = f"not enough steps within {found.trial.limit_s:g} s: rank {rank.number} {how_far}"
-        remedy = "a longer --time-limit, or fewer --steps, if it is only slow; else a rank hangs there"
+        remedy = "if it is only slow, raise --time-limit or lower --steps; otherwise a rank hangs there"
     return Check("script", FAILURE, text, remedy, data | {"stack": rank.stack.splitlines()[-40:]})
 
 
@@ -178,7 +183,10 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
     last = min(rank.last_step for rank in ranks)
     rows = [_rows(rank, last) for rank in ranks]
     if any(each is None for each in rows):
-        text = "the samples of a step do not show: neither from `fit`, a data set nor the arguments of a tf.function"
+        text = (
+            "the samples of a step cannot be seen: they come neither from `fit`, nor a data set, nor arguments of a "
+            "tf.function"
+        )
         return Check("data", UNKNOWN, text), False
     taken = [each for each in rows if each is not None]
     kinds = [set(each) for each in taken]
@@ -191,8 +199,8 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
         return Check("data", OK, f"{counts} samples in {last} steps, none of them in common", None, data), True
     share = "the same samples on all ranks" if all(kind == common for kind in kinds) else f"{len(common)} in common"
     remedy = (
-        "ranks that take the same samples do the same work: ring cuts what model.fit is given; in a loop of your own"
-        " dataset.shard(ring.size(), ring.rank())"
+        "ranks that train on the same samples do the same work: ring divides the data given to model.fit; in your "
+        "own loop use dataset.shard(ring.size(), ring.rank())"
     )
     text = f"{counts} samples in {last} steps: {share}"
     return Check("data", WARNING, text, remedy, data), any(kind != common for kind in kinds)

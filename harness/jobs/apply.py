@@ -236,7 +236,9 @@ def _report(trials: Trials, options: Record, folder: Path, console: Console) -> 
     lines += [f"  not tried  {name}: {why}" for name, why in refused.items() if why]
     paste = [line for knob in kept for line in knob.lines]
     lines += (
-        ["\nto keep it:", *(f"    {line}" for line in paste)] if paste else ["nothing to change: no knob pays here"]
+        ["\nto keep it:", *(f"    {line}" for line in paste)]
+        if paste
+        else ["nothing to change: no setting makes it faster here"]
     )
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     written = {

@@ -99,7 +99,7 @@ def apart(one: Mapping[str, float], other: Mapping[str, float]) -> str:
     """The reason that two turns did not train the same, "" where they did to TOLERANCE."""
     common = [place for place in one if place in other]
     if not common:
-        return "no loss of the same step is known of both"
+        return "the two runs have no loss of the same step"
     worst = max(common, key=lambda place: _difference(one[place], other[place]))
     if _difference(one[worst], other[worst]) <= TOLERANCE:
         return ""
@@ -127,7 +127,7 @@ def judge(without: Sequence[Taken], having: Sequence[Taken]) -> Verdict:
         return Verdict(False, told)
     gain = ratio(*(spread([turn.step_ns or 0 for turn in turns]) for turns in (without, having)))
     if gain.low <= 1:
-        return Verdict(False, "no better than turns differ by" if gain.high >= 1 else "slower", gain)
+        return Verdict(False, "the gain is within the difference between turns" if gain.high >= 1 else "slower", gain)
     if gain.value < 1 + LEAST_GAIN:
         return Verdict(False, f"less than {LEAST_GAIN:.0%}", gain)
     return Verdict(True, "", gain)

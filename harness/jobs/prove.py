@@ -216,7 +216,7 @@ def report(tried: Trial, scaling: Scaling, directory: Path) -> str:
     if most is not None and measured.low - 1 > most:
         meaning = ": more than the bound, so the change did more than take the finding's time away"
     elif measured.low <= 1 <= measured.high:
-        meaning = ": no more than launches differ by"
+        meaning = ": within the difference between launches"
     else:
         meaning = ""
     return f"{tried.words()}, measured {gain} throughput{meaning}"

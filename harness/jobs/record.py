@@ -209,7 +209,7 @@ def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
         measures = measuring.write_measures(recordings)
     except RingscopeError as error:
         here = nvml.visible_gpus()
-        why = error if here else "this host has no GPU, and GPUs are what is measured"
+        why = error if here else "this host has no GPU, and only GPUs are measured"
         print(f"recorded, not measured: {why}", file=sys.stderr)
         for line in measuring.of_the_host(recordings):
             print(line, file=sys.stderr)

@@ -222,7 +222,10 @@ def _too_many(cell: Cell, how: How) -> str | None:
     free = psutil.virtual_memory().available
     if how.hosts or cell.processes == 1 or cell.processes * LEAST_BYTES_A_RANK <= free:
         return None
-    return f"{cell.ranks} ranks need {LEAST_BYTES_A_RANK / 1e9:.1f} GB each or more, and {free / 1e9:.1f} GB are free"
+    return (
+        f"{cell.ranks} ranks need at least {LEAST_BYTES_A_RANK / 1e9:.1f} GB of host memory (RAM) each, "
+        f"and only {free / 1e9:.1f} GB are free"
+    )
 
 
 def check_training() -> None:

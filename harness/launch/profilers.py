@@ -85,7 +85,7 @@ class Profiler:
         words = python_words(argv)
         if words is None:
             raise RingscopeError(
-                f"neither nsys nor nvprof can record here, and TensorFlow's profiler records Python scripts and "
+                "neither nsys nor nvprof can record here, and TensorFlow's profiler records Python scripts and "
                 f"modules only, not {' '.join(argv)!r}; install Nsight Systems, or give: python SCRIPT or "
                 "python -m MODULE"
                 if self.name == "tensorflow"

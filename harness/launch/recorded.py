@@ -93,7 +93,10 @@ class Recorder:
         if failed:
             return "nothing of the script was recorded: it failed before; first make it run by itself"
         if self.number:
-            why = f"it ended after {self.number} steps, before they took equally long (at the latest step {LAST_LOOK})"
+            why = (
+                f"it ended after {self.number} steps, before their times were steady (looked for up to step "
+                f"{LAST_LOOK})"
+            )
         else:
             why = "it ended, and no step of Keras was seen in it"
         return f"nothing of the script was recorded: {why}; have it train longer, or say when: --delay S --duration S"
@@ -107,7 +110,7 @@ class Recorder:
         else:
             look = max(FIRST_LOOK, (self.number // LOOK_EVERY + 1) * LOOK_EVERY)
             done, of = self.number, look + self.steps
-            what = f"{look} until they may take equally long, then {self.steps} are recorded"
+            what = f"{look} until their times may be steady, then {self.steps} are recorded"
         each = statistics.median(self._took[-5:]) if self._took else None
         left = f"; about {numbers.minutes((of - done) * each)} to go" if each else "; the first one is under way"
         return f"step {done} of {of} ({what}){left}"

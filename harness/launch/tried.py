@@ -276,10 +276,10 @@ def seeded(start: ModuleType) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="harness.launch.tried", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="where rank<k>.tried.json goes")
-    parser.add_argument("--steps", type=int, required=True, help="steps that are timed")
-    parser.add_argument("--seconds", type=float, required=True, help="or so long, if that is over sooner")
-    parser.add_argument("--change", action="append", default=[], help="NAME=NUMBER, of fit's arguments")
+    parser.add_argument("--out", type=Path, required=True, help="the directory that gets rank<k>.tried.json")
+    parser.add_argument("--steps", type=int, required=True, help="how many steps to time")
+    parser.add_argument("--seconds", type=float, required=True, help="stop after this time, even before --steps")
+    parser.add_argument("--change", action="append", default=[], help="NAME=NUMBER: an argument of fit")
     parser.add_argument("script", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     wanted = {name: int(number) for name, _, number in (text.partition("=") for text in options.change)}

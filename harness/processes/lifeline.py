@@ -70,7 +70,7 @@ class Lifeline:
             return
         except OSError as error:  # no descriptor left: who waits in the queue is let in when there is one
             if not self._complained:
-                print(f"ringscope: a rank waits to be let in: {error.strerror}; see ulimit -n", file=sys.stderr)
+                print(f"ringscope: no connection for another rank: {error.strerror}; raise ulimit -n", file=sys.stderr)
             self._complained = True
             time.sleep(RETRY_S)
             return

@@ -39,7 +39,11 @@ Examples:
     help="How closely to find the batch, in percent; 0: to one sample.",
 )
 @click.option(
-    "--multiple-of", type=click.IntRange(1, MOST), default=1, show_default=True, help="Try such batches only."
+    "--multiple-of",
+    type=click.IntRange(1, MOST),
+    default=1,
+    show_default=True,
+    help="Try only multiples of this number.",
 )
 @click.option("--of", type=click.Path(path_type=Path), help="Predict from a launch or a run directory.")
 @click.option("--json", "as_json", type=options.Output(stdout=True), help="Write JSON; - is stdout.")

@@ -95,7 +95,7 @@ def of_a_grid(command: F) -> F:
         type=click.Choice(["weak", "strong"]),
         default="weak",
         show_default=True,
-        help="strong: --per-rank-batch is the batch over all ranks, which share it.",
+        help="strong: --per-rank-batch is the batch of all ranks together.",
     )
     return _together(command, *made, scaling)
 

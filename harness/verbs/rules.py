@@ -25,13 +25,19 @@ Examples:
 """,
 )
 @click.argument("names", metavar="[RULE ...]", nargs=-1)
-@click.option("--model", help="For rules that leave it open; `help` lists them.  [default: fits the machine]")
-@click.option("--per-rank-batch", type=click.IntRange(1), help="Its samples per step.  [default: fits the machine]")
+@click.option("--model", help="For rules that work with any model: which.  [default: fits the machine]")
 @click.option(
-    "--pairs", type=click.IntRange(LEAST_PAIRS), default=12, show_default=True, help="Turns of each of the two ways."
+    "--per-rank-batch", type=click.IntRange(1), help="Samples per step and rank.  [default: fits the machine]"
 )
 @click.option(
-    "--time-limit", type=options.Number(1), default=300, show_default=True, help="Seconds that a rule may take."
+    "--pairs",
+    type=click.IntRange(LEAST_PAIRS),
+    default=12,
+    show_default=True,
+    help="Times that each of the two ways runs.",
+)
+@click.option(
+    "--time-limit", type=options.Number(1), default=300, show_default=True, help="Seconds allowed for each rule."
 )
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: runs/<date>-<host>]")
 @click.option("--resume", is_flag=True, help="Measure only what --out does not hold yet.")

@@ -10,7 +10,7 @@ from ..model.timeline import Doubt
 def point_out_of_line(gpus: int) -> Doubt:
     return Doubt(
         "point-out-of-line",
-        f"{gpus} GPUs lose more than any published table shows for as many: most likely a run went wrong",
+        f"{gpus} GPUs lose more than any published table shows for that many: most likely a run went wrong",
         f"measure {gpus} again, or record both and compare them",
     )
 
@@ -19,7 +19,7 @@ def over_100_percent(gpus: Sequence[int], smallest: int) -> Doubt:
     return Doubt(
         "over-100-percent",
         f"{', '.join(map(str, gpus))} GPUs do more, per GPU, than {smallest} did: something held the smallest "
-        "size back, and what is predicted from it is too little",
+        "size back, and predictions from it are too low",
         f"measure {smallest} again: its input, its clocks, what else ran beside it",
     )
 
@@ -27,7 +27,7 @@ def over_100_percent(gpus: Sequence[int], smallest: int) -> Doubt:
 def beyond_the_tables(gpus: int, largest: int, times: int) -> Doubt:
     return Doubt(
         "beyond-the-tables",
-        f"{gpus} GPUs are over {times} times the {largest} measured, further than any table tells",
+        f"{gpus} GPUs are over {times} times the {largest} measured, further than any published table reaches",
         "measure a larger count, or describe the hosts with --network",
     )
 
@@ -35,6 +35,7 @@ def beyond_the_tables(gpus: int, largest: int, times: int) -> Doubt:
 def overlap_assumed() -> Doubt:
     return Doubt(
         "overlap-assumed",
-        "how much of the all-reduce backward hides is not known: the estimate takes half of what it could",
+        "the share of the all-reduce that the backward pass hides is not known: the estimate assumes half of the "
+        "possible",
         "measure on two hosts, and predict from that",
     )

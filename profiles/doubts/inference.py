@@ -21,9 +21,9 @@ def no_gpu() -> Doubt:
 def replicas_share_cores() -> Doubt:
     return Doubt(
         "replicas-share-cores",
-        "no GPU: replicas and the one model's devices are parts of the same CPU, and each replica has its share of the "
-        "cores; what they gain here is how well TensorFlow uses cores, not what GPUs would gain",
-        "read it for this CPU alone; measure replicas of GPUs where GPUs are",
+        "no GPU: all replicas share the cores of one CPU, so their gain shows how well TensorFlow uses cores, not what "
+        "GPUs would gain",
+        "use these numbers for this CPU only; measure replicas again on a machine with GPUs",
     )
 
 

@@ -63,7 +63,10 @@ def clocks_unchecked(where: tuple[str, ...]) -> Doubt:
 
 
 def clocks_apart(residual_ns: int, where: tuple[str, ...]) -> Doubt:
-    text = f"common ends of collectives are {residual_ns / 1e3:.0f} µs apart: no time between ranks is finer"
+    text = (
+        f"common ends of collectives are {residual_ns / 1e3:.0f} µs apart: times between ranks are no more exact than "
+        "that"
+    )
     return Doubt("clock-residual", text, _ONE_CLOCK, where)
 
 
@@ -79,8 +82,8 @@ def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
     """`those`: which recordings there are. `shared`: the GPUs whose collectives were matched with another's."""
     return Doubt(
         "ranks-missing",
-        f"{those}: collectives also waited for the others, so waiting is at least what is given, transfer at most, "
-        "the bus bandwidth at least, and another rank may be the last",
+        f"{those}: collectives also waited for ranks that were not recorded: the waiting given is a minimum, the "
+        "transfer a maximum, the bus bandwidth a minimum, and an unrecorded rank may be the last",
         _ALL_RANKS,
         tuple(f"/gpus/{gpu}/collectives" for gpu in shared),
     )
@@ -129,8 +132,8 @@ def steps_cover_little(measured: GpuMeasures, where: str) -> Doubt:
     return Doubt(
         "steps-cover-little",
         f"the {measured.steps.count} {units} take {numbers.duration(measured.span_ns)}, "
-        f"{numbers.share(measured.span_ns / whole)} of the recording's {numbers.duration(whole)}: findings and numbers "
-        "are of that part, and say nothing of the rest",
+        f"{numbers.share(measured.span_ns / whole)} of the recording's {numbers.duration(whole)}: findings and "
+        "numbers describe that part only",
         "measure all of it with --window capture",
         (f"{where}/window", f"{where}/capture"),
     )
@@ -152,7 +155,7 @@ def operators_in_graphs(hidden: float, where: str) -> Doubt:
     return Doubt(
         "operators-in-graphs",
         f"kernels that XLA's CUDA graphs launch take {numbers.share(hidden)} of the window without a range that tells "
-        "their operator: they stand under what XLA calls the kernel, or under none",
+        "their operator: tables have them under XLA's name of the kernel, or under none",
         "record with XLA_FLAGS=--xla_gpu_enable_command_buffer= : every operator has its range then, and a step takes "
         "longer",
         (f"{where}/operators", f"{where}/layers"),
@@ -203,7 +206,7 @@ def graph_level_recording(launches: int, where: str) -> Doubt:
 def class_not_recorded(table: str, where: str, recorded: str) -> Doubt:
     return Doubt(
         "class-not-recorded",
-        f"the recording does not contain {table}: their time is in idle_unknown, and idle time has no causes",
+        f"the recording has no {table}, so their time counts as idle_unknown, and no cause of idle time is known",
         _RECORD_ALL.get(recorded, "record with nsys --trace=cuda,nvtx"),
         (f"{where}/ledger_ns/idle_unknown",),
     )
@@ -262,7 +265,7 @@ def thinned(launches: Launches, where: str) -> Doubt:
 def untimed(count: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "operations-untimed",
-        f"{count:,} operations have no usable time, but their launch calls: {_MAY_HAVE_RUN}",
+        f"{count:,} operations have launch calls, but no usable times: {_MAY_HAVE_RUN}",
         LOSES_LESS.get(recorded, LOSES_LESS_ELSE),
         (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels"),
     )
@@ -352,7 +355,7 @@ def mostly_no_training(measured: GpuMeasures, recorded: str, where: str) -> Doub
 def warm_up_inside(steps: Steps, where: str) -> Doubt:
     return Doubt(
         "warm-up-inside-window",
-        f"the window is the capture, with warm-up and what is cut short at its ends (steps: "
+        "the window is the capture, with warm-up and what is cut short at its ends (steps: "
         f"{steps.warm_up + steps.partial})",
         "measure with --window steps" if steps.count else f"record more {_UNITS[steps.unit]}",
         (f"{where}/window_ns", f"{where}/ledger_ns"),
@@ -419,8 +422,8 @@ def feed_or_host(where: str, framework: str | None) -> Doubt:
 def copy_order_unknown(where: str, recorded: str) -> Doubt:
     return Doubt(
         "copy-order-unknown",
-        "it is unknown which step an input copy feeds: idle_feed is not given, and its time stands "
-        "under the next cause that holds",
+        "it is unknown which step an input copy feeds: idle_feed is null, and its time counts under the next cause "
+        "that applies",
         "record from the start of the training"
         + (
             "" if recorded == "kineto" else ", or mark what copies the batch of step N with NVTX ranges named `batch N`"

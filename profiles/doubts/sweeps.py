@@ -36,7 +36,8 @@ def windows_apart(launch: str, apart_ms: float, share: float) -> Doubt:
     return Doubt(
         "windows-apart",
         f"{launch}: from the first rank's start to the last one's end it took {apart_ms:.1f} ms longer than any rank "
-        f"did, {100 * share:.0f} % of that: a clock was set meanwhile, or a rank was held up; samples/s are less by it",
+        f"did, {100 * share:.0f} % of that: a clock was set meanwhile, or a rank was held up; samples/s come out "
+        "lower by that",
         "run that cell again, with the hosts' clocks kept together (chrony)",
     )
 
@@ -102,6 +103,6 @@ def not_monotone(failing: int, fitting: int) -> Doubt:
 def fits_by_failure(batch: int, why: str) -> Doubt:
     return Doubt(
         "fits-by-failure",
-        f"{batch:,} samples per rank failed twice, without a word of memory, and are taken not to fit: {why}",
-        "where it is not memory, mend that and search again; else stay some percent below the answer",
+        f"{batch:,} samples per rank failed twice, without naming memory, and count as not fitting: {why}",
+        "if the cause is not memory, remove it and search again; else stay some percent below the answer",
     )

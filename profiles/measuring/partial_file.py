@@ -57,7 +57,7 @@ class Held:
         if len(of) > 1:
             problem = f"{', '.join(of)} belong together (one GPU, one clock), and {self.path} holds some of them"
             return RingscopeError(f"{problem}; make one partial file of all of them")
-        problem = f"{self.path}: its steps count from too early, as other ranks are warm only at step {from_step}"
+        problem = f"{self.path}: it counts steps from too early: other ranks are warmed up only at step {from_step}"
         return RingscopeError(f"{problem}; make it again with --from-step {from_step}")
 
 
@@ -121,7 +121,7 @@ def _unfolded(path: Path, most: int) -> bytes:
     with opening.content(path) as content:
         found = content.read(most + 1)
     if len(found) > most:
-        problem = f"a partial file that unfolds to more than {most:,} bytes"
+        problem = f"a partial file that unpacks to more than {most:,} bytes"
         raise UnreadableRecording(path, problem, "give --max-size BYTES if it is one")
     return found
 
@@ -212,7 +212,7 @@ class _Negotiated:
         of = _places(self.of, len(self.start_ns))
         found = Negotiated(_times(self.start_ns), _times(self.end_ns), of, _times(self.rank), _times(self.ready_ns))
         if found.shorter():
-            raise ValueError("negotiations of unlike lengths")
+            raise ValueError("columns of negotiations with different lengths")
         return found
 
 
@@ -270,7 +270,7 @@ class _Waits:
             _places(self.owner, len(OWNERS)).astype(np.int8),
         )
         if len({len(getattr(found, one.name)) for one in fields(found)}) > 1 or not _apart(start, end):
-            raise ValueError("waits that are no row of spans")
+            raise ValueError("waits that are not spans in order")
         return found
 
 
@@ -300,7 +300,7 @@ class _Gpu:
             np.array([FOREVER if one is None else one for one in handed], np.int64),
         )
         if len({len(column) for column in columns}) > 1 or (columns[0] > columns[1]).any():
-            raise ValueError("collectives that are no whole rows")
+            raise ValueError("collectives with columns of different lengths")
         return GpuHead(
             places=tuple(self.places),
             identity=tuple(self.identity),
@@ -366,7 +366,7 @@ def _times(values: Sequence[int]) -> Int64s:
 def _made_spans(told: tuple[list[int], list[int]]) -> Intervals:
     start, end = map(_times, told)
     if not _apart(start, end):
-        raise ValueError("times that are no row of spans")
+        raise ValueError("times that are not spans in order")
     return Intervals(start, end)
 
 

@@ -139,11 +139,11 @@ def check(gpu: GpuMeasures, recordings: int) -> None:
     for ledger_ns, length_ns in _ledgers(gpu):
         known = [ns for ns in ledger_ns.values() if ns is not None]
         if length_ns <= 0 or min(known, default=0) < 0 or sum(known) != length_ns:
-            raise ValueError(f"a ledger that sums to {sum(known)} of {length_ns} ns")
+            raise ValueError(f"a ledger adds up to {sum(known)} ns, where its span has {length_ns} ns")
     if gpu.steps.rows and gpu.steps.count != len(gpu.steps.rows):
-        raise ValueError(f"{len(gpu.steps.rows)} rows of {gpu.steps.count} steps")
+        raise ValueError(f"it has {len(gpu.steps.rows)} rows of steps, but counts {gpu.steps.count} steps")
     if not gpu.recordings or not all(0 <= one < recordings for one in gpu.recordings):
-        raise ValueError(f"a GPU lies in the recordings {str(gpu.recordings)[:60]}, of which there are {recordings}")
+        raise ValueError(f"a GPU refers to the recordings {str(gpu.recordings)[:60]}, but there are only {recordings}")
 
 
 def _ledgers(gpu: GpuMeasures) -> Iterator[tuple[dict[str, int | None], int]]:

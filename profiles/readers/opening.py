@@ -179,12 +179,12 @@ def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_byte
             blank = 0 if chunk.strip(_BLANK) else blank + len(chunk)
             if max_bytes is None and blank > most_blank and not start.startswith(_SQLITE):
                 why = "zeros or blanks" if not most_blank else f"{blank >> 20} MiB of zeros or blanks in a row"
-                raise UnreadableRecording(path, f"unfolds to {why}, not as a recording does", _LARGER)
+                raise UnreadableRecording(path, f"unpacks to {why}, which no recording does", _LARGER)
             if max_bytes is None and written > max(RATIO_FROM_BYTES, MAX_RATIO * raw.tell()):
                 raise _folded(path)
             if written > limit:
                 raise UnreadableRecording(
-                    path, f"unfolds to more than {limit:,} bytes, not as a recording does", _LARGER
+                    path, f"unpacks to more than {limit:,} bytes, which no recording does", _LARGER
                 )
             try:
                 file.write(chunk)
@@ -268,7 +268,7 @@ class _Bounded:
 
 def _folded(path: Path) -> UnreadableRecording:
     why = f"more than {MAX_RATIO} times its size"
-    return UnreadableRecording(path, f"unfolds to {why}, not as a recording does", _LARGER)
+    return UnreadableRecording(path, f"unpacks to {why}, which no recording does", _LARGER)
 
 
 class _Damaged(io.RawIOBase):

@@ -111,9 +111,9 @@ def _columns(found: _Samples) -> Columns:
             or (end < at).any()
             or (start[1:] < end[:-1]).any()
         ):
-            raise ValueError(f"the spans of thread {number} are not one after the other")
+            raise ValueError(f"the spans of thread {number} overlap or run backwards")
         if len(place) and not 0 <= place.min() <= place.max() < len(found.places):
-            raise ValueError(f"thread {number} names places that are not there")
+            raise ValueError(f"thread {number} refers to code locations that the file does not list")
         some = end > start
         of_thread = {"thread": number, "steps": int(thread.steps)}
         parts.append(
@@ -157,9 +157,9 @@ def _offset(timeline: Timeline, found: _Samples) -> tuple[int | None, str]:
     if len(told):
         apart = timeline.marks["start_ns"].to_numpy()[rows] - told
         error = int(np.median(apart) - apart.min())
-        doubt = f"its clock is known to {error / 1e6:.1f} ms alone" if error > _ALIGNED_NS else ""
+        doubt = f"its clock may be off by up to {error / 1e6:.1f} ms" if error > _ALIGNED_NS else ""
         return int(apart.min()), doubt
     utc_ns = timeline.recording.origin_utc_ns
     if utc_ns is None:
-        return None, "nothing in the recording tells its clock, and it is left out"
-    return found.began_utc_ns - found.began_ns - utc_ns, "its clock is that of the day: it may be some ms off"
+        return None, "nothing in the recording says how its clock relates to the GPU's, so it is left out"
+    return found.began_utc_ns - found.began_ns - utc_ns, "it is aligned by the time of day, which may be a few ms off"

@@ -167,7 +167,7 @@ class Cell:
     autotune: str = field(
         default="off",
         metadata=_setting(
-            "Horovod's own choice of both, sought before the timed steps and kept for this machine and model",
+            "Let Horovod choose both, before the timed steps; the choice is kept for this machine and model",
             choices=("off", "on"),
             axis=True,
             words="autotune {}",

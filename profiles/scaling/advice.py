@@ -171,7 +171,7 @@ def _losses(rows: Sequence[CellRow]) -> list[Look]:
         Look(
             "scaling-loss",
             f"{cell.model} on {ranks(cell.ranks)} reaches {100 * efficiency:.0f} % of {cell.ranks} x one rank: the "
-            f"rest is worth at most {1 / efficiency:.2f} x",
+            f"missing part is worth at most {1 / efficiency:.2f} x",
             f"record it and see where the time goes: ringscope record {options(cell)}",
             1 / efficiency - 1,
             cell.model,

@@ -145,7 +145,7 @@ def _smaller_batch(cell: Cell, about: Known, capacity_bytes: int | None, fits: i
     if batch is None or batch >= cell.per_rank_batch:
         batch = cell.per_rank_batch // 2
     saves = None if about.line is None else about.line.per_sample_bytes * (cell.per_rank_batch - batch)
-    how = _NO_SLOPE if saves is None else f"what {cell.per_rank_batch - batch:,} samples take less"
+    how = _NO_SLOPE if saves is None else f"what {cell.per_rank_batch - batch:,} samples need"
     return [("smaller-batch", f"--per-rank-batch {batch}", how, saves)]
 
 
@@ -163,7 +163,14 @@ def _aggregation(cell: Cell, about: Known, capacity_bytes: int | None) -> list[_
     if about.line is None or about.trainable_bytes is None:
         return [("aggregation", option, _NO_SLOPE if about.line is None else _NO_WEIGHTS, None)]
     saves = about.line.per_sample_bytes * (cell.per_rank_batch - batch) - sums
-    return [("aggregation", option, "what the fewer samples at once take, less the sums of gradients", saves)]
+    return [
+        (
+            "aggregation",
+            option,
+            "the memory of the samples that no longer lie there at once, minus the summed gradients",
+            saves,
+        )
+    ]
 
 
 def _mixed_precision(cell: Cell, about: Known) -> list[_Change]:
@@ -173,7 +180,7 @@ def _mixed_precision(cell: Cell, about: Known) -> list[_Change]:
     option, grown = "--precision mixed_bfloat16", _grown(cell, about)
     if grown is None or about.parameters is None:
         return [("mixed-precision", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]
-    how = "about half of what grows with the batch, less a copy of the weights of half the bytes"
+    how = "about half of the memory that grows with the batch, minus a half-size copy of the weights"
     return [("mixed-precision", option, how, grown * (1 - HALF) - BYTES_OF_HALF * about.parameters)]
 
 
@@ -197,7 +204,7 @@ def _sharded(cell: Cell, about: Known) -> list[_Change]:
     if about.optimizer_bytes is None or about.trainable_bytes is None:
         return [("sharded-optimizer", option, _NO_WEIGHTS, None)]
     saves = about.optimizer_bytes * (1 - 1 / ranks) - about.trainable_bytes / ranks
-    how = "at most: the state that the other ranks keep, less one's own part of the weights"
+    how = "at most: the optimizer state that the other ranks then keep, minus one's own part of the weights"
     return [("sharded-optimizer", option, how, saves)]
 
 
@@ -211,5 +218,5 @@ def _split(cell: Cell, about: Known) -> list[_Change]:
     # Two GPUs take the batches of two ranks, each on half of the layers: activations become fewer by smaller batches.
     batch = math.ceil(cell.per_rank_batch / PARTS)
     fewer = grown * (1 - batch / cell.per_rank_batch)
-    how = "half of the weights, their gradients and the optimizer's state; and the same batch is that of both GPUs"
+    how = "half of the weights, their gradients and the optimizer's state; the batch is then that of both GPUs together"
     return [("split", f"{option} --per-rank-batch {batch}", how, fewer + about.weights_bytes * (1 - 1 / PARTS))]

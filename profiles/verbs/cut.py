@@ -41,7 +41,12 @@ Examples:
 @click.option("--shrink", is_flag=True, help="Keep only what the measures need.")
 @click.option("--strip-private", is_flag=True, help="Leave out environment, host, processes and paths.")
 @click.option("-o", "--output", metavar="NEW", required=True, type=click.Path(path_type=Path), help="The new file.")
-@click.option("--max-size", metavar="BYTES", type=int, help="How far a compressed file may unfold.  [default: 64 GiB]")
+@click.option(
+    "--max-size",
+    metavar="BYTES",
+    type=int,
+    help="How far a compressed file may grow when it is unpacked.  [default: 64 GiB]",
+)
 @click.option("--no-cache", is_flag=True, help="Do not keep the export of a .nsys-rep.")
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:

@@ -136,7 +136,12 @@ _FILE, _JSON = Output(), Output(stdout=True)
 @click.option("--shrink", is_flag=True, help="As ringscope cut --shrink.")
 @click.option("--strip-private", is_flag=True, help="As ringscope cut --strip-private.")
 @click.option("-o", "--output", metavar="NEW", type=click.Path(path_type=Path), help="As ringscope cut -o.")
-@click.option("--max-size", metavar="BYTES", type=int, help="How far a compressed file may unfold.  [default: 64 GiB]")
+@click.option(
+    "--max-size",
+    metavar="BYTES",
+    type=int,
+    help="How far a compressed file may grow when it is unpacked.  [default: 64 GiB]",
+)
 @click.option("--no-cache", is_flag=True, help="Do not keep the export of a .nsys-rep.")
 @click.option("--strict", is_flag=True, help="Fail if any recording cannot be read.")
 @click.option(

@@ -37,7 +37,7 @@ OTHER_KINDS = {
     "reduce_scatter": SHARDED,
     "all_to_all": (
         "all-to-all between experts or embedding shards",
-        "ranks that exchange most on one host; as much work for each expert or shard; the exchange of one part of the "
+        "ranks that exchange most on one host; equal work for each expert or shard; the exchange of one part of the "
         "batch while another computes; fewer bytes (16-bit activations)",
     ),
     "send_recv": (
@@ -50,7 +50,7 @@ OTHER_KINDS = {
 SUMMED = re.compile(
     r"(?i)nccl\w{0,20}?all_?reduce\w{0,40}?_(bf16|\w{0,20}bfloat16|half|float|double|[fiu]\d+)(?![a-z0-9])"
 )
-MOSTLY_WAITING = "most of it is waiting: make the ranks arrive together, with as much work and as steady a host each"
+MOSTLY_WAITING = "most of it is waiting: make the ranks arrive together, with equal work and equally steady hosts"
 
 
 def all_reduce_exposed(case: Case) -> Finding | None:

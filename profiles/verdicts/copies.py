@@ -180,7 +180,7 @@ def copies_on_gpu(case: Case) -> Finding | None:
         text=f"{degree(share, OTHER_LADDER)} bound by copies on the GPU: {percent(share)} of the time it moves "
         f"{numbers.size((d2d.bytes or 0) // case.steps)} {case.each} from one place of its memory to another, and "
         "computes nothing",
-        change=f"tensors that stay where they are: no copies of whole tensors (tf.identity, concatenation, transposed "
+        change="tensors that stay where they are: no copies of whole tensors (tf.identity, concatenation, transposed "
         f"layouts) in the step{'' if case.compiled else f'; compile it ({case.compile})'}",
         evidence={"exposed_ns": case.ns("d2d"), "bytes": d2d.bytes, "gb_per_s": d2d.gb_per_s, "overlap": d2d.overlap},
         refuted_by="as long a step without these copies",

@@ -99,7 +99,7 @@ def allocates_all_along(case: Case) -> Finding | None:
         {"idle_launch": waiting},
         text=f"{percent(waiting / case.gpu.span_ns)} of the time the GPU waits while the host allocates and frees its "
         f"memory{f' ({calls[0]})' if calls else ''}",
-        change="memory that is kept and used again: no TF_GPU_ALLOCATOR that gives it back, and buffers made once",
+        change="keep and reuse memory: no TF_GPU_ALLOCATOR that returns it to the driver, and buffers allocated once",
         evidence={"idle_in_allocation_ns": waiting, "calls": calls},
         refuted_by="as much launch idle with a pool of memory",
     )

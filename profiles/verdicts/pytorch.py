@@ -120,7 +120,7 @@ def _fewer_bytes(gpu: GpuMeasures) -> str:
     if gpu.exchange == "fsdp" and not pageable(gpu):
         return OFFLOADED
     images = "images as uint8, scaled on the GPU" if _of_images(gpu) else "16-bit features"
-    return f"{_ahead(gpu)}; fewer bytes: {images}; keep there what every step needs"
+    return f"{_ahead(gpu)}; fewer bytes: {images}; keep data that every step needs on the GPU"
 
 
 def _loader(gpu: GpuMeasures) -> str:

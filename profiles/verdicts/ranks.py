@@ -66,7 +66,7 @@ def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         "ranks-wait-by-turns",
         {"collective": lost},
         busy_saved_ns={"collective": lost},
-        text=f"none of the ranks is slower, and each waits for others by turns: a step would be shorter by "
+        text="no rank is slower than the others, but each waits for others in turn: a step would be shorter by "
         f"{numbers.duration(turns_ns)}, {percent(lost / case.gpu.span_ns)}, if they met once in it",
         change="sum all gradients at one place of the step, in one group (hvd.grouped_allreduce after the backward "
         "pass; PyTorch's DDP: a larger bucket_cap_mb), or have what is between two collectives take as long on all "

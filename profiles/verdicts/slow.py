@@ -20,7 +20,7 @@ WAITS_MORE = 1.5  # a host's GPUs for their host
 _LIKE_ALL, _WORTH_SHARE = 0.5, 0.05
 CLOCK = ", all kinds of kernels alike: its clock"
 UNEVEN = (
-    "as much work for each rank, where lengths of sequences, tokens per expert or samples differ: the same kernels "
+    "equal work for each rank, where lengths of sequences, tokens per expert or samples differ: the same kernels "
     "then take longer; else "
 )
 WAITS = {

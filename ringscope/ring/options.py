@@ -44,7 +44,7 @@ class Options:
             if value not in known:
                 raise RingscopeError(f"{value!r} is none of {', '.join(known)}")
         if self.compression == "bf16" and self.op != "average":
-            raise RingscopeError(f"bf16 is for averages, not for {self.op}; take compression='fp16' or 'none'")
+            raise RingscopeError(f"bf16 is for averages, not for {self.op}; use compression='fp16' or 'none'")
         if self.op == "adasum" and hvd.size() > 1 and not hvd.mpi_enabled():
             raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
         if self.step == "compiled" and self.groups > 1:

@@ -120,13 +120,13 @@ def planned(model: Any, options: Options) -> Plan:
 def _check_optimizers(used: Sequence[Any]) -> None:
     if not used:
         raise RingscopeError(
-            "ring.distribute(model) wants a compiled model; call model.compile(...) first (for a loop of your own"
+            "ring.distribute(model) needs a compiled model; call model.compile(...) first (for a loop of your own"
             " model.compile(optimizer) is enough)"
         )
     if any(map(is_seen, used)):
         raise RingscopeError(
-            "an optimizer of this model is distributed already, with it or with another model; call"
-            " ring.distribute(model) once a compile(), and give every model an optimizer of its own"
+            "an optimizer of this model is distributed already, with it or with another model; call "
+            "ring.distribute(model) once after each compile(), and give every model an optimizer of its own"
         )
     horovod_names.check_left_over(used)
 
@@ -136,10 +136,10 @@ def _check_step(model: Any, plan: Plan) -> None:
     if options.step == "compiled" and len(used) > 1 and not plan.whole:
         raise RingscopeError(
             f"the model has {len(used)} optimizers, and `compiled` takes several only with gradients that are"
-            " summed as they travel, by a Horovod with calls for XLA (scripts/build_horovod.py); take step='fit'"
+            " summed as they travel, by a Horovod with calls for XLA (scripts/build_horovod.py); use step='fit'"
         )
     if options.step == "compiled" and model.run_eagerly:
-        raise RingscopeError("the model runs eagerly (run_eagerly=True), and `compiled` does not; take step='fit'")
+        raise RingscopeError("the model runs eagerly (run_eagerly=True), which step='compiled' cannot; use step='fit'")
     if options.sharded:
         others = {
             "op": (options.op, "average"),

@@ -77,7 +77,7 @@ def test_a_bomb_of_letters_is_stopped(tmp_path: Path) -> None:
     letters = tmp_path / "letters"
     letters.write_bytes(PACKED["xz"](b"x" * BOMB_BYTES))
     assert letters.stat().st_size * opening.MAX_RATIO < BOMB_BYTES
-    with pytest.raises(UnreadableRecording, match="unfolds to more than 1000 times its size.*--max-size"):
+    with pytest.raises(UnreadableRecording, match="unpacks to more than 1000 times its size.*--max-size"):
         readers.read(letters)
 
 
@@ -94,7 +94,7 @@ def test_a_bomb_is_stopped_and_a_larger_limit_lets_it_through(packed: str, tmp_p
         readers.read(path)
     with opening.plain(path, max_bytes=size) as file:
         assert file.stat().st_size == size
-    with pytest.raises(UnreadableRecording, match=f"unfolds to more than {size - 1:,} bytes"):
+    with pytest.raises(UnreadableRecording, match=f"unpacks to more than {size - 1:,} bytes"):
         readers.read(path, max_bytes=size - 1)
 
 

@@ -36,7 +36,7 @@ def together(document: Document) -> Table:
         (words(row["model"]), words(row["way"]), *(document.number(f"{at}/{name}", form) for name, form in forms))
         for at, row in _rows(document, "together")
     ]
-    text = "Processes that know nothing of each other, against one model that cuts its batch; the latency of a call."
+    text = "Independent processes, compared with one model that splits its batch; the latency of a call."
     titles = ("model", "way", "processes", "devices of each", "batch per device", "throughput", "p50", "p99")
     return Table("together", "Replicas against one synchronous model", text, titles, tuple(rows))
 
@@ -95,10 +95,10 @@ def rules(document: Document) -> Table:
         for at, one in _rows(document, "rules")
     ]
     text = (
-        "The ratio is samples per second as advised, over those against it: the median over pairs of turns in one "
-        "process, and its interval."
+        "The ratio is samples per second with the advice divided by samples per second without it: the median over "
+        "pairs of turns in one process, and its interval."
     )
-    titles = ("rule", "advice", "what that says", "ratio", "from", "to", "against it", "that is", "as advised")
+    titles = ("rule", "advice", "what that says", "ratio", "from", "to", "without it", "that is", "with it")
     return Table("rules", "Rules of thumb", text, (*titles, "that is", "trained"), tuple(rows))
 
 

@@ -69,7 +69,7 @@ def predicted(one: Prediction, found: int | None) -> str:
         f"predicted from {one.of} ({batches} per rank): {least}{one.largest:,} "
         f"({numbers.size(one.line.fixed_bytes)} and {numbers.size(one.line.per_sample_bytes)} per sample)"
     )
-    return text if not found else f"{text}, {numbers.gain(one.largest / found - 1)} against found"
+    return text if not found else f"{text}, {numbers.gain(one.largest / found - 1)} beside the batch found by trying"
 
 
 def _remedies(fits: Fits, console: Console) -> None:

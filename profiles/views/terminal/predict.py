@@ -23,12 +23,12 @@ def _basis(basis: Basis) -> str:
         numbers.duration(ns) for ns in (basis.unhidden_ns, basis.straggling_ns, basis.varying_ns)
     )
     how = {
-        "replayed": "a recorded step is replayed with longer all-reduces",
-        "share": "as large a share of the all-reduces is hidden as on 2 ranks (no step could be replayed)",
+        "replayed": "predicted by replaying a recorded step with longer all-reduces",
+        "share": "predicted with the same share of the all-reduces hidden as on 2 ranks (no step could be replayed)",
     }[basis.overlap]
     return (
-        f"on 2 ranks, per step: {unhidden} of all-reduce not hidden; waiting {varying} as steps vary, which grows, and "
-        f"{straggling} for a rank that is always behind, which does not; {how}"
+        f"on 2 ranks, per step: {unhidden} of all-reduce not hidden; {varying} of waiting as steps vary (grows with "
+        f"ranks) and {straggling} for one slow rank (does not grow); {how}"
     )
 
 

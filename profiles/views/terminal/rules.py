@@ -34,8 +34,8 @@ def show(found: Sequence[Found], console: Console) -> None:
     if measured := [one.ratio for one in found if one.ratio]:
         few = min(measured, key=lambda ratio: ratio.count)
         legend = (
-            f"ratio: samples/s as advised, over those against it; the median of {few.count} pairs of turns in one "
-            f"start, whose interval holds the true median with {100 * min(one.coverage for one in measured):.0f} %"
+            f"ratio: samples/s with the advice divided by samples/s without it, median of {few.count} pairs of turns "
+            f"in one start; the interval holds it with {100 * min(one.coverage for one in measured):.0f} %"
         )
         console.print(Prose(f"\n{legend}", "dim"))
 

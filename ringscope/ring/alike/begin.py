@@ -51,7 +51,7 @@ def _everybodys(model: Any, optimizers: Sequence[Any]) -> list[_Made]:
     own = [(variable.path, list(variable.shape), str(variable.dtype)) for variable in model.variables]
     made = _Made(own, [_built_for(each) for each in optimizers])
     said = from_all(made, "made") if hvd.size() > 1 else [made]
-    same = "make the same model on all ranks, also where it is chosen at random (with one seed) or read from a file"
+    same = "make the same model on all ranks; give random choices one seed, and let all ranks read the same file"
     for rank, other in enumerate(said):
         for (path, *kind), (its, *its_kind) in zip(said[0].variables, other.variables, strict=False):
             if kind != its_kind:

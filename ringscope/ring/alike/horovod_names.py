@@ -15,22 +15,22 @@ __all__ = ["check_left_over", "refuse_left_over"]
 
 INSTEAD = {
     "DistributedOptimizer": "give model.compile the optimizer itself; ring.distribute(model) averages its gradients",
-    "DistributedGradientTape": "take tf.GradientTape itself; the distributed optimizer averages its gradients",
+    "DistributedGradientTape": "use tf.GradientTape itself; the distributed optimizer averages its gradients",
     "broadcast_variables": "ring.distribute(model) sends rank 0's weights and its optimizer's state",
     "broadcast_global_variables": "ring.distribute(model) sends rank 0's weights and its optimizer's state",
     "BroadcastGlobalVariablesCallback": "ring.distribute(model) sends rank 0's weights before the first step",
     "MetricAverageCallback": "after ring.distribute(model) metrics cover all ranks",
     "LearningRateWarmupCallback": "ring.distribute(model, scale_learning_rate=True, warmup_epochs=...) warms up",
-    "LearningRateScheduleCallback": "take keras.callbacks.LearningRateScheduler, whose function gets the epoch",
+    "LearningRateScheduleCallback": "use keras.callbacks.LearningRateScheduler, whose function gets the epoch",
     "CommitStateCallback": "under elastic Horovod ring commits every epoch; see ring.distribute's commit_steps",
     "UpdateBatchStateCallback": "under elastic Horovod ring commits the place in the data too",
     "UpdateEpochStateCallback": "under elastic Horovod ring commits the epoch too",
     "elastic.TensorFlowKerasState": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
     "elastic.TensorFlowState": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
     "elastic.run": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
-    "BestModelCheckpoint": "take keras.callbacks.ModelCheckpoint(..., save_best_only=True); rank 0 alone writes",
-    "load_model": "take keras.models.load_model, compile the model and call ring.distribute(model)",
-    "SyncBatchNormalization": "take keras.layers.BatchNormalization(synchronized=True)",
+    "BestModelCheckpoint": "use keras.callbacks.ModelCheckpoint(..., save_best_only=True); rank 0 alone writes",
+    "load_model": "use keras.models.load_model, compile the model and call ring.distribute(model)",
+    "SyncBatchNormalization": "use keras.layers.BatchNormalization(synchronized=True)",
 }
 
 
@@ -46,7 +46,7 @@ def check_left_over(things: Iterable[Any]) -> None:
 
 
 def left_over(name: str) -> RingscopeError:
-    return RingscopeError(f"take hvd.{name} out of the script: it does not work under Keras 3; {INSTEAD[name]}")
+    return RingscopeError(f"remove hvd.{name} from the script: it does not work under Keras 3; {INSTEAD[name]}")
 
 
 def refuse_left_over() -> None:

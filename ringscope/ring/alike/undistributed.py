@@ -28,8 +28,8 @@ def check_backend() -> None:
 def check_kind(model: Any) -> None:
     if not isinstance(model, keras.Model):
         raise RingscopeError(
-            f"{type(model).__module__}.{type(model).__qualname__} is no model of Keras 3, and ring trains these; where"
-            " TF_USE_LEGACY_KERAS is set, tf.keras is Keras 2"
+            f"{type(model).__module__}.{type(model).__qualname__} is not a Keras 3 model, and ring trains only these; "
+            "with TF_USE_LEGACY_KERAS set, tf.keras is Keras 2"
         )
 
 
@@ -38,7 +38,7 @@ def check_strategy() -> None:
     if tf.distribute.has_strategy():
         raise RingscopeError(
             f"this is within the scope of tf.distribute.{type(tf.distribute.get_strategy()).__name__}, which spreads"
-            " training in its own way; take the strategy out of the script: each rank trains on one device"
+            " training in its own way; remove the strategy from the script: each rank trains on one device"
         )
 
 

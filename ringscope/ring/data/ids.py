@@ -30,7 +30,7 @@ class Ids:
             wrong = lowest if lowest < 0 else highest
             raise RingscopeError(
                 f"id {wrong} in a batch, and embedding {self.layer!r} has rows 0 to {self.rows - 1}; the compiled step"
-                " would take another row and say nothing: mend the ids, or give the embedding more rows"
+                " would silently read another row: correct the ids, or give the embedding more rows"
             )
 
 

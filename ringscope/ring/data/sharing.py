@@ -145,13 +145,15 @@ def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, s
         if unknown_length == "together":
             if own is not None and static_batch(dataset):  # its last batch is whole, and so is the group
                 return own
-            _tell_price(spared, size, "a last batch may be smaller; batch(..., drop_remainder=True) rules that out")
+            _tell_price(spared, size, "a last batch may be smaller; batch(..., drop_remainder=True) prevents that")
             return _whole_groups(dataset, rank, size)
         # By all: a shuffle's next order, or what a generator draws, hangs on how often the data was gone through.
         batches = int(share(_count(dataset)))
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
     if 0 <= batches < size:
-        raise RingscopeError(f"{batches} batches cannot be shared by {size} ranks; batch smaller, or start fewer ranks")
+        raise RingscopeError(
+            f"{batches} batches cannot be shared by {size} ranks; use smaller batches, or start fewer ranks"
+        )
     if own is None:
         _tell_price(spared, size, spared.why)
         own = dataset.shard(size, rank)
@@ -193,7 +195,9 @@ def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, options: 
             raise RingscopeError("the PyDataset has no end; give fit(..., steps_per_epoch=...)")
         return Part(whole, rank, size, None, share)
     if batches < size:
-        raise RingscopeError(f"{batches} batches cannot be shared by {size} ranks; batch smaller, or start fewer ranks")
+        raise RingscopeError(
+            f"{batches} batches cannot be shared by {size} ranks; use smaller batches, or start fewer ranks"
+        )
     epoch = None
     if steps and (whole.workers > 1 or whole.use_multiprocessing):
         # Between epochs Keras keeps what these have prepared ahead, as much as there was time for, and begins anew

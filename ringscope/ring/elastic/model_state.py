@@ -73,8 +73,8 @@ def _rate(optimizer: Any) -> float | None:
 
 def _another() -> RingscopeError:
     return RingscopeError(
-        "the script has made another model than the one that was committed; under elastic Horovod it is begun again"
-        " when ranks come or go, and must then make the same (ring.init() gives it the same random numbers)"
+        "the script made another model than the committed one; elastic Horovod starts it again when ranks come or "
+        "go, and it must then make the same model (ring.init() gives it the same random numbers)"
     )
 
 

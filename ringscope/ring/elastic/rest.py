@@ -42,7 +42,7 @@ class Data:
         x = self._options.get("x")
         why = ""
         if not self._shard:
-            why = "with shard=False only the script knows which data is whose"
+            why = "with shard=False only the script knows which rank has which data"
         elif not isinstance(x, tf.data.Dataset):
             why = f"ring cannot tell which batches of a {type(x).__name__} come next"
         elif self._options.get("steps_per_epoch"):
@@ -50,7 +50,7 @@ class Data:
         elif int(x.cardinality()) < 0:
             why = "the data set does not know its length"
         if why:
-            raise RingscopeError(f"{why}: leave commit_steps out, then every epoch is committed")
+            raise RingscopeError(f"{why}: leave commit_steps out; then every epoch is committed")
 
     def begun_in_an_epoch(self) -> int:
         """How often Keras begins a data set in an epoch that it goes through to the end: it makes the next iterator
@@ -71,7 +71,10 @@ class Data:
         those before it, so that the epoch ends as any other."""
         if not batches or self.total() - batches >= ranks:
             return batches
-        once(f"{ranks - self.total() + batches} batches of epoch {epoch + 1} are taken twice: each rank takes one")
+        once(
+            f"{ranks - self.total() + batches} batches of epoch {epoch + 1} are trained on twice, so that each rank "
+            "has one"
+        )
         return max(0, self.total() - ranks)
 
     def options_from(self, epoch: int, batches: int) -> dict[str, Any]:
@@ -130,7 +133,7 @@ def _as_data_set(options: dict[str, Any]) -> dict[str, Any]:
     leaves = [leaf for leaf in keras.tree.flatten(parts) if leaf is not None]
     if not leaves or not all(isinstance(leaf, (np.ndarray, tf.Tensor)) for leaf in leaves):
         raise RingscopeError(
-            "commit_steps wants NumPy arrays or a tf.data.Dataset; leave it out, then every epoch is committed"
+            "commit_steps needs NumPy arrays or a tf.data.Dataset; without it every epoch is committed"
         )
     if hvd.size() > 1:
         facts: data.Facts = {}

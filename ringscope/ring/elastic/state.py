@@ -31,7 +31,7 @@ class State:
         if not launcher.is_elastic():
             return
         if "elastic_by_ring" not in model.__dict__ or not has_weights(model):
-            raise RingscopeError("ring.state(model) wants a model that is built and that ring.distribute has seen")
+            raise RingscopeError("ring.state(model) needs a built model that was given to ring.distribute")
         self._name: int = model.__dict__["elastic_by_ring"][0]
         self._rates = learning_rates(model)
         commit = commits.agreed()

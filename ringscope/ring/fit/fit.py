@@ -119,7 +119,7 @@ def _warm_up(model: Any, options: dict[str, Any]) -> None:
         return
     steps = plan.steps(options)
     if steps == plan.UNKNOWN:
-        raise RingscopeError("warmup_epochs wants to know the steps of an epoch; give fit(..., steps_per_epoch=...)")
+        raise RingscopeError("warmup_epochs needs the number of steps in an epoch; give fit(..., steps_per_epoch=...)")
     warm_up(steps)
 
 
@@ -186,8 +186,8 @@ def _cut_validation(model: Any, options: dict[str, Any], validation: Any) -> str
 def _warn_of_shuffles(x: Any) -> None:
     if isinstance(x, tf.data.Dataset) and UNSEEDED in data.shuffle_seeds(x) and hvd.rank() == 0:
         warnings.warn(
-            "each rank shuffles the data set by an order of its own, so that the ranks' shares overlap; let"
-            " ring.init() seed all ranks, or give shuffle a seed, the same on all",
+            "each rank shuffles the data set in its own order, so the ranks' shares overlap; let"
+            " ring.init() seed all ranks, or give shuffle() the same seed on all ranks",
             stacklevel=6,
         )
 

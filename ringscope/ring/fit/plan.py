@@ -25,8 +25,8 @@ def agree(options: dict[str, Any], channel: Channel | None) -> bool:
     validates = options.get("validation_data") is not None or bool(options.get("validation_split"))
     mine = [steps(options), int(options.get("epochs", 1)), int(validates)]
     of_epoch, epochs, validations = map(list, zip(*stopping.everybodys(channel, "plan", mine), strict=True))
-    _check_alike(of_epoch, "steps an epoch", "give all ranks data of one length, or one steps_per_epoch")
-    _check_alike(epochs, "epochs", "give all ranks as many")
+    _check_alike(of_epoch, "steps an epoch", "give all ranks data of the same length, or the same steps_per_epoch")
+    _check_alike(epochs, "epochs", "give all ranks the same number")
     _check_alike(validations, "validations an epoch", "give validation_data to all ranks, or to none")
     return UNKNOWN in of_epoch
 

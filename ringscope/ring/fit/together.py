@@ -27,8 +27,8 @@ def say_parted(model: Any, digests: Digests, of_statistics: Digests) -> None:
     differing = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
     if differing:
         once(
-            f"the weights of model {model.name!r} differ between rank 0 and rank {differing[0]} before fit: something"
-            " has updated them past the distributed optimizer, or set them on one rank alone. All ranks go on with"
+            f"the weights of model {model.name!r} differ between rank 0 and rank {differing[0]} before fit: something "
+            "other than the distributed optimizer has updated them, or set them on one rank only. All ranks go on with"
             " rank 0's weights"
         )
     elif None not in of_statistics and (unlike := differing_weight(np.array(of_statistics))) is not None:
@@ -43,8 +43,8 @@ def take_changed(model: Any, digests: Digests) -> None:
     first = next(rank for rank, digest in enumerate(digests) if digest is not None)
     model.set_weights(from_rank(first, model.get_weights()))
     once(
-        f"callbacks have changed the weights at the end of fit on rank {first}, and not alike on all; all ranks take"
-        " the weights of that rank"
+        f"callbacks have changed the weights at the end of fit on rank {first}, differently from the others; all "
+        "ranks now use that rank's weights"
     )
     weights = weights_now(model)
     if weights is not None:

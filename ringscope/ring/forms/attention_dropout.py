@@ -69,7 +69,7 @@ def _has_kernel(query: Any, key: Any, value: Any, mask: Any, *, rate: float, sca
     planes = None if mask is None else mask.shape[:2]
     causal = causal and mask is None
     if has_gpu() and cudnn_dropout.library() is None:
-        once("attention with dropout has no fused kernel here: python scripts/build_attention.py builds its call")
+        once("attention with dropout has no fused kernel here; build it by python scripts/build_attention.py")
     return wanted("cudnn_dropout") and cudnn_dropout.has_kernel(
         [query, key, value], planes, scale=scale, causal=causal, rate=rate
     )

@@ -47,7 +47,9 @@ def gamma(shape: Any, seed: Any, alpha: Any, beta: Any = None, dtype: Any = tf.f
     @tf.custom_gradient
     def drawn(alpha: Any) -> Any:
         def gradient(_: Any) -> Any:
-            raise NotImplementedError("a compiled step has no gradient of gamma-distributed numbers by their alpha")
+            raise NotImplementedError(
+                "a compiled step has no gradient of gamma-distributed numbers with respect to alpha"
+            )
 
         return _drawn(shape, seed, alpha), gradient
 

@@ -69,13 +69,13 @@ def kind_of(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...],
         )
     elif kind is None:
         once(
-            f"could not try {name}'s loss: a mean over samples is right; in a sum each rank's gradients count 1/N;"
-            f" {TOGETHER}"
+            f"could not try {name}'s loss: a mean over samples is right; a sum gives gradients that are N times too"
+            f" small on N ranks; {TOGETHER}"
         )
     elif kind == SUM and beside:
         once(
-            f"{name} adds a sum over samples as a loss, so each rank's gradients count 1/N; take a mean,"
-            " or add it by self.add_loss in a layer"
+            f"{name} adds a sum over samples as a loss, so on N ranks its gradients are N times too small; use a mean,"
+            " or call self.add_loss in a layer"
         )
     return known[shapes]
 

@@ -238,7 +238,7 @@ def gathered(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         return rows_of(flow, op, given[:2], of.axis + (rank_of(op.inputs[1]) - 1 if axis < of.axis else 0))
     if isinstance(of, Rows) and isinstance(at, Rows) and batch > of.axis == at.axis:
         return rows_of(flow, op, given[:2], of.axis)
-    raise NotApart("rows at places of their own")
+    raise NotApart("each sample is taken from another place of the batch")
 
 
 def gathered_by_several(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
@@ -248,7 +248,7 @@ def gathered_by_several(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         return rows_of(flow, op, [of], 0, whole=False, each=1)
     if isinstance(of, Fixed) and isinstance(at, Rows) and at.axis < rank_of(op.inputs[1]) - 1:
         return rows_of(flow, op, given, at.axis)
-    raise NotApart("rows at places of their own")
+    raise NotApart("each sample is taken from another place of the batch")
 
 
 def where(flow: Flow, op: Any, given: Sequence[Value]) -> Value:

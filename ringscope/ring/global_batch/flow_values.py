@@ -72,7 +72,7 @@ def _of_rows(flow: Flow, op: Any, given: Sequence[Value]) -> Rows:
     found = [(tensor, value) for tensor, value in zip(op.inputs, given, strict=True) if isinstance(value, Rows)]
     places = {rank_of(tensor) - value.axis for tensor, value in found}  # from the right, as they are broadcast
     if len(places) > 1:
-        raise NotApart("rows along unlike axes: pairs of a batch")
+        raise NotApart("each sample meets every other sample of the batch")
     (place,) = places
     scaled = 0
     for i, (tensor, value) in enumerate(zip(op.inputs, given, strict=True)):
@@ -83,14 +83,14 @@ def _of_rows(flow: Flow, op: Any, given: Sequence[Value]) -> Rows:
         if isinstance(value, Own) and value.degree == 0 and (op.type == "Mul" or (op.type in QUOTIENTS and i == 1)):
             scaled += value.power if op.type == "Mul" else -value.power
         elif isinstance(value, (Own, Joint)) and flow.joint(value).learnt:
-            raise NotApart("rows scaled by a sum that a gradient goes through")
+            raise NotApart("samples divided by a sum over the batch that has a gradient of its own")
     powers = [value.power for _, value in found]
     if any(powers):
         if op.type in ("Mul", *QUOTIENTS) and len(found) > 1:
-            raise NotApart("a product of rows that are scaled by their number")
+            raise NotApart("a product of values that are already divided by the batch size")
         linear = op.type in (*SAME, "Mul", *SUMS) or (op.type in QUOTIENTS and isinstance(given[0], Rows))
         if not linear or (op.type in SUMS and len(found) < len(given)):
-            raise NotApart(f"{op.type} of rows that are scaled by their number")
+            raise NotApart(f"{op.type} of values that are already divided by the batch size")
     result = rows_of(flow, op, given, rank_of(op.outputs[0]) - place)
     return result._replace(power=result.power + scaled)
 
@@ -150,14 +150,14 @@ def reduced(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     axes, kept = _axes(op)
     if value.axis not in axes:
         if value.power and op.type not in ("Sum", "Mean"):
-            raise NotApart(f"{op.type} of rows that are scaled by their number")
+            raise NotApart(f"{op.type} of values that are already divided by the batch size")
         return rows_of(flow, op, given, value.axis - (0 if kept else sum(axis < value.axis for axis in axes)))
     if op.type == "Sum":
         return flow.own(result, (1, value.power), value)
     if op.type != "Mean":
         raise NotApart(f"{op.type} over the batch")
     if value.power:
-        raise NotApart("a mean of rows that are scaled by their number")
+        raise NotApart("a mean of values that are already divided by the batch size")
     own = flow.own(result, MEAN, value)
     # The number that a mask leaves is a rank's own.
     return own if value.whole else flow.joint(own)

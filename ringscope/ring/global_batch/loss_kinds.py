@@ -96,8 +96,8 @@ def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itse
         once(_no_mean(loss))
     elif kind is None and by_itself:
         once(
-            f"loss {loss.name!r} gives one number for its batch, and whether that is a mean over samples could not be"
-            f" tried: of a sum each rank's gradients count 1/N; {TOGETHER}"
+            f"loss {loss.name!r} gives one number for its batch, and ring could not try whether that is a mean over"
+            f" samples; a sum gives gradients that are N times too small on N ranks; {TOGETHER}"
         )
     return kind
 

@@ -55,7 +55,7 @@ def given(totals: Sequence[Any]) -> Share:
 
     def share(own: Any) -> Any:
         if not waiting:
-            raise RingscopeError("a step has other losses than the step before; take step='fit'")
+            raise RingscopeError("the losses change from one step to the next; use step='fit'")
         return waiting.pop(0)
 
     return share

@@ -145,8 +145,8 @@ def of_all_ranks(
         yield
     if _likes(seen, apart.cuts) != apart.likes:
         raise RingscopeError(
-            f"{name} takes other sums each time it is traced, so ring cannot tell which of them all ranks must share;"
-            " take these by ring.sum(values) or ring.mean(values, mask)"
+            f"{name} computes different sums each time it is traced, so ring cannot tell which of them must cover all "
+            "ranks; compute these by ring.sum(values) or ring.mean(values, mask)"
         )
 
 

@@ -53,7 +53,7 @@ def mean(values: Any, weights: Any = None) -> Any:
         weights = tf.cast(weights, values.dtype) * tf.ones_like(values)
     except (ValueError, tf.errors.InvalidArgumentError) as error:
         raise RingscopeError(
-            f"ring.mean of values of shape {values.shape} with weights of {tf.shape(weights)}: give both one shape"
+            f"ring.mean of values of shape {values.shape} with weights of {tf.shape(weights)}: give both the same shape"
         ) from error
     # A masked value may be anything, as the logarithm of a label that is none.
     return tf.math.divide_no_nan(sum(tf.math.multiply_no_nan(values, weights)), sum(weights))

@@ -60,9 +60,9 @@ def say(model: Any, apart: Apart | None) -> None:
     """Say what becomes of a loss that no method of Keras has taken, where that is not the joined batch's."""
     if apart is None or not all(kind in RIGHT for kind in apart.kinds):
         once(
-            f"{type(model).__name__}.train_step takes its loss by hand: a mean over samples is right if batches have"
-            " one size; in a sum each rank's gradients count 1/N. A loss that compares samples, or divides by the"
-            f" number that a mask keeps, does so on each rank; {TOGETHER}"
+            f"{type(model).__name__}.train_step computes its loss by itself: a mean over samples is right if batches"
+            " have one size; a sum gives gradients that are N times too small on N ranks. A loss that compares samples,"
+            f" or divides by the number that a mask keeps, sees the samples of its own rank only; {TOGETHER}"
         )
 
 

@@ -49,11 +49,11 @@ def average_gradients(
         return averaged
     if _xla_compiles_all():
         raise RingscopeError(
-            "XLA compiles this step as a whole and cannot exchange gradients in it; take jit_compile=True out of its"
+            "XLA compiles this step as a whole and cannot exchange gradients in it; remove jit_compile=True from its"
             " tf.function, or train by model.fit after ring.distribute(model, step='compiled')"
         )
     if compression == "bf16" and op != "average":
-        raise RingscopeError(f"bf16 is for averages, not for {op}; take compression='fp16' or 'none'")
+        raise RingscopeError(f"bf16 is for averages, not for {op}; use compression='fp16' or 'none'")
     how = _how(op, predivide_factor, process_set)
     given = [i for i, gradient in enumerate(averaged) if gradient is not None]
     kinds = {i: averaged[i].dtype for i in given}

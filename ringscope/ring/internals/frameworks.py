@@ -26,7 +26,7 @@ try:
     with uncollected():
         import keras
 except ImportError as error:
-    raise MissingLibrary(f"Keras does not load here ({error}); ring wants KERAS_BACKEND=tensorflow") from error
+    raise MissingLibrary(f"Keras does not load here ({error}); ring needs KERAS_BACKEND=tensorflow") from error
 try:
     import horovod.tensorflow as hvd
 except ImportError as error:

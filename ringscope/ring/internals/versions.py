@@ -39,7 +39,7 @@ def installed() -> dict[str, Tried]:
 def outside() -> list[str]:
     """A line for each that is older or newer than what ring was tried with."""
     return [
-        f"{one.package} {one.version} is none of the releases that ring was tried with ({one.first} to {one.last})"
+        f"{one.package} {one.version} is not among the releases that ring was tried with ({one.first} to {one.last})"
         for one in installed().values()
         if one.is_outside
     ]

@@ -78,7 +78,7 @@ def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
     if optimizers > 1:
         return "fit", f"the model has {optimizers} optimizers"
     if groups > 1:
-        return "fit", "groups are exchanged while the backward pass runs"
+        return "fit", "overlap= sends gradients in groups during the backward pass, which a compiled step cannot"
     for layer in model._flatten_layers(include_self=False):
         in_cudnn = isinstance(layer, (layers.LSTM, layers.GRU)) and recurrent.runs_in_cudnn(layer)
         if in_cudnn and not recurrent.fits(layer):
@@ -90,7 +90,7 @@ def check_options() -> None:
     """Refuse to compile with an option of XLA by which a step trains wrongly."""
     if TRAINS_WRONG in os.environ.get("XLA_FLAGS", ""):
         raise RingscopeError(
-            f"XLA_FLAGS holds --{TRAINS_WRONG}, with which compiled steps train wrongly; leave it out, or step='fit'"
+            f"XLA_FLAGS holds --{TRAINS_WRONG}, with which compiled steps train wrongly; remove it, or use step='fit'"
         )
 
 
@@ -132,8 +132,8 @@ def check_draws(graph: Any) -> None:
     drawn = sorted({node.op for node in nodes} & set(DRAWS))
     if drawn:
         raise DrawsAlike(
-            f"the step draws by tf.random ({', '.join(drawn)}), which XLA would draw alike on all ranks; "
-            "keras.random draws apart, and so does step='fit'"
+            f"the step draws random numbers by tf.random ({', '.join(drawn)}), and XLA would draw the same ones on "
+            "all ranks; use keras.random, or step='fit'"
         )
 
 
@@ -176,7 +176,7 @@ class Chooser:
                 if not self._falls_back:
                     if isinstance(error, NotOneUpdate) or "tf2xla" in str(error):
                         raise RingscopeError(
-                            f"XLA does not compile this step ({_first_line(error)}); take step='auto' or step='fit'"
+                            f"XLA does not compile this step ({_first_line(error)}); use step='auto' or step='fit'"
                         ) from error
                     raise
                 because = f"XLA does not compile this step ({_first_line(error)})"
@@ -195,10 +195,10 @@ class Chooser:
         strings = any(getattr(leaf, "dtype", None) == tf.string for leaf in leaves)
         if not self._falls_back:
             if strings:  # XLA would end the process
-                raise RingscopeError("a batch holds strings, which XLA does not take; take step='auto' or step='fit'")
+                raise RingscopeError("a batch holds strings, which XLA does not support; use step='auto' or step='fit'")
             return True
         if not self._refused and strings:
-            self._refuse("a batch holds strings, which XLA does not take")
+            self._refuse("a batch holds strings, which XLA does not support")
         if not self._refused and len(self._known) == SHAPES:
             self._refuse(f"batches come in more than {SHAPES} shapes; those seen so far stay compiled")
         return not self._refused
@@ -214,7 +214,7 @@ def price(layers: Sequence[Any], error: str) -> str:
     if not found:
         return ""
     named = ", ".join(dict.fromkeys(f"{layer.name} ({type(layer).__name__})" for layer in found))
-    return f"; it costs the whole step its compilation, {COST}; what {named} does can be left to the data set's map()"
+    return f"; because of {named} the whole step is not compiled, {COST}; move that work into the data set's map()"
 
 
 def _on(path: str, layers: Sequence[Any]) -> list[Any]:

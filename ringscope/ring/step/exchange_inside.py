@@ -81,7 +81,9 @@ class Inside:
         typed = outgoing.typed(gradients, variables, alike=self._alike)
         if outgoing.largest or not all(g is None or xla_calls.is_sent(g) for g in typed):
             if self._is_bound:
-                raise NotOneUpdate("the train step is not one update, and ranks cannot sum its gradients inside")
+                raise NotOneUpdate(
+                    "the train step makes more than one update, so its gradients cannot be summed inside of it"
+                )
             return outgoing.unpack(self._otherwise(typed, outgoing.largest), variables)
         sums = self._sums(outgoing.pack(typed), place, number, compiled=compiled)
         return outgoing.unpack(sums, variables)

@@ -59,7 +59,7 @@ def taken_whole(
         if inside is not None:
             inside.begin(alike=ours == sizes.ALIKE, is_bound=is_bound)
             if is_bound and normalization.is_synchronised(model):
-                raise NotOneUpdate("the train step is not one update, and normalises over all ranks")
+                raise NotOneUpdate("the train step makes more than one update and normalises over all ranks")
         with ExitStack() as stack:
             if compiled:
                 stack.enter_context(forms(model))
@@ -142,8 +142,8 @@ def _turned(gradient: Any) -> Any:
 def check_start(model: Any) -> None:
     if not began_alike(model):
         raise RingscopeError(
-            "the ranks began with weights of their own; call the model on a batch before ring.distribute(model), to"
-            " have them all, or ring.broadcast(model) before the first step"
+            "the ranks began with different weights; call the model on a batch before ring.distribute(model), so "
+            "that all weights exist, or ring.broadcast(model) before the first step"
         )
 
 

@@ -95,11 +95,14 @@ class Halves:
             check_draws(tf.compat.v1.get_default_graph())
         if len(self._caught) != 1:
             raise NotOneUpdate(
-                f"the train step applies gradients {len(self._caught)} times, a compiled one exactly once"
+                f"the train step applies gradients {len(self._caught)} times, and a compiled step must do so exactly "
+                "once"
             )
         found, variables = self._caught[0]
         if (used := after_update.used_since(self._applied_at, variables)) is not None:
-            raise NotOneUpdate(f"the train step uses {used} after it has applied gradients, a compiled one before")
+            raise NotOneUpdate(
+                f"the train step uses {used} after it has applied gradients; a compiled step must use it before"
+            )
         typed = self._outgoing.typed(found, variables, alike=ours == sizes.ALIKE)
         if self._shards is not None:
             return logs, self._shards.pack(typed, variables)

@@ -24,7 +24,7 @@ def turns(*step_ns: int | None, **losses: float) -> list[Taken]:
     ("having", "kept", "why"),
     [
         ([90, 92], True, ""),
-        ([90, 101], False, "no better than turns differ by"),  # one of them is slower than one without
+        ([90, 101], False, "the gain is within the difference between turns"),  # one of them is slower than one without
         ([110, 120], False, "slower"),
         ([99.2, 99.3], False, "less than 1%"),
     ],
@@ -86,7 +86,10 @@ def test_turns_come_one_after_the_other_and_what_failed_is_not_tried_again() -> 
     trials = apply.Trials(take)
     trials.first()
     trials.by_turns([one, broken])
-    assert [verdict.why for verdict in trials.verdicts().values()] == ["no better than turns differ by", "it failed"]
+    assert [verdict.why for verdict in trials.verdicts().values()] == [
+        "the gain is within the difference between turns",
+        "it failed",
+    ]
     trials.confirm([one])
     assert taken == ["", "one", "broken", "", "one", "one", "", "one", ""]
 

@@ -226,7 +226,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("own shares", "with shard=False only the script knows which data is whose"),
+        ("own shares", "with shard=False only the script knows which rank has which data"),
         ("unknown length", "the data set does not know its length"),
         ("steps_per_epoch", "steps_per_epoch goes on in the data set"),
         ("generator", "commit_steps wants NumPy arrays or a tf.data.Dataset"),

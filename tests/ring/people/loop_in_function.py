@@ -1,6 +1,6 @@
 """A loop in a function, with an optimizer of its own for a model that is distributed with another.
 
-refused: something updates it past the distributed optimizer
+refused: something other than the distributed optimizer updates it
 """
 
 import gc

@@ -1,6 +1,6 @@
 """A loop with an optimizer that ring has never seen: the ranks part, which shows when the script ends.
 
-refused: something updates it past the distributed optimizer
+refused: something other than the distributed optimizer updates it
 """
 
 import keras

@@ -39,7 +39,7 @@ def test_the_reason_is_said_however_deep_it_lies(why: str, depth: int) -> None:
         choose.Chooser(falls_back=False).run(lambda compiled: function(x), x)
     said = str(refused.value).partition("(")[2]
     assert said.startswith(words)
-    assert "_Xla" not in said and said.endswith("); take step='auto' or step='fit'")
+    assert "_Xla" not in said and said.endswith("); use step='auto' or step='fit'")
 
 
 def test_an_option_by_which_steps_train_wrongly_is_refused_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

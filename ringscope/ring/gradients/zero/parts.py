@@ -137,7 +137,7 @@ class Parts:
             return
         if self._gathered_at != self._iteration():
             raise RingscopeError(
-                "the optimizer's state is in parts on all ranks, and steps were taken since it was together; call"
+                "the optimizer's state is spread over the ranks, and steps were taken since it was last gathered; call"
                 " ring.gather(model) on all ranks before it is saved"
             )
         for i, variable in enumerate(optimizer.variables):
@@ -193,7 +193,7 @@ def saves_epochs(model: Any, savers: Sequence[Any]) -> bool:
     when = from_rank(0, [each.save_freq for each in savers if hasattr(each, "save_freq")])
     if any(each != "epoch" for each in when):
         raise RingscopeError(
-            "a sharded optimizer's state is together only after an epoch; give ModelCheckpoint and"
+            "a sharded optimizer's state is gathered only after an epoch; give ModelCheckpoint and"
             " BackupAndRestore save_freq='epoch'"
         )
     return bool(when)
@@ -206,11 +206,11 @@ def _check_weights(variables: Sequence[Any]) -> None:
     bound = [variable.path for variable in variables if variable.constraint is not None]
     if bound:
         raise RingscopeError(
-            f"{bound[0]} has a constraint, which sharded would apply to parts of it; drop it, or take sharded=False"
+            f"{bound[0]} has a constraint, which sharded would apply to parts of it; drop it, or use sharded=False"
         )
     if found := float8_scales.places(variables):
         raise RingscopeError(
-            f"{variables[found[0]].path} is overwritten, not updated (float8 keeps its scales so); take sharded=False"
+            f"{variables[found[0]].path} is overwritten, not updated (float8 keeps its scales so); use sharded=False"
         )
 
 
@@ -226,5 +226,5 @@ def _slots(optimizer: Any, references: Sequence[Any]) -> list[list[Any]]:
     told = {id(each) for slot in slots for each in slot} | {id(optimizer._iterations), id(optimizer._learning_rate)}
     # A scalar is of the step, as Nadam's product of its rates, and alike on all ranks.
     if left := [variable.path for variable in optimizer.variables if len(variable.shape) and id(variable) not in told]:
-        raise RingscopeError(f"sharded cannot match {left[0]} to the weights; take sharded=False")
+        raise RingscopeError(f"sharded cannot match {left[0]} to the weights; use sharded=False")
     return slots

@@ -31,22 +31,24 @@ def check_sharded(optimizers: Sequence[Any], compression: str, **others: Any) ->
     import keras
 
     if len(optimizers) != 1:
-        raise RingscopeError(f"sharded=True wants one optimizer, and this model has {len(optimizers)}")
+        raise RingscopeError(f"sharded=True needs one optimizer, and this model has {len(optimizers)}")
     for name, (value, only) in others.items():
         if value != only:
             raise RingscopeError(f"sharded=True goes with {name}={only}, not with {name}={value}")
     if compression not in NARROW:
-        raise RingscopeError(f"sharded gradients travel as {' or '.join(NARROW)}, not as {compression}")
+        raise RingscopeError(
+            f"sharded=True goes with compression={' or '.join(NARROW)}, not with compression={compression}"
+        )
     inner = without_loss_scale(optimizers[0])
     if type(inner) not in [getattr(keras.optimizers, name) for name in ONE_BY_ONE]:
         raise RingscopeError(
-            f"sharded=True wants an optimizer that updates each number of a weight by itself ({', '.join(ONE_BY_ONE)});"
+            f"sharded=True needs an optimizer that updates each number of a weight by itself ({', '.join(ONE_BY_ONE)});"
             f" {type(inner).__name__} would train something else on parts of weights"
         )
     if inner.use_ema or inner.gradient_accumulation_steps:
         raise RingscopeError(
-            "sharded=True has no moving averages of weights (use_ema) and no gradient_accumulation_steps; for these"
-            " take ring.distribute(..., aggregate=k)"
+            "sharded=True supports neither use_ema nor gradient_accumulation_steps; for the latter use "
+            "ring.distribute(..., aggregate=k)"
         )
 
 
