@@ -4,8 +4,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 SECONDS ?= 60
 TRAININGS ?= 200
-# Two workers, to which tests/conftest.py gives chains of tests and files.
-TESTS := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Three workers, to which tests/conftest.py gives chains of tests and files: on two cores the third fills the waits of the others.
+TESTS := $(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Tests start hundreds of processes that import the same files: what Python has compiled of them is kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,7 +24,7 @@ setup: ## the environment in .venv: TensorFlow, Keras, Open MPI, Horovod (PYTHON
 bench: setup ## train a grid of models on this machine and report how it scales (ARGS="--ranks 1,2 ...")
 	$(RUN) -m harness bench $(ARGS)
 
-test: setup ## the tests, two at a time (ARGS="-k words" for some, ARGS="-n 0 --pdb" for one at a time)
+test: setup ## the tests, three at a time (ARGS="-k words" for some, ARGS="-n 0 --pdb" for one at a time)
 	$(TESTS) -m "not ci and not exhaustive" $(ARGS)
 
 test-ci: setup ## the same, trainings of every kind and a part of the exhaustive tests, which the commit names: what .ci/run runs

@@ -146,6 +146,7 @@ def test_a_part_that_is_none_is_refused(text: str) -> None:
         tiers.part(text)
 
 
+@pytest.mark.ci
 def test_a_run_that_takes_long_says_what_is_left_and_how_fast_the_machine_is(project: Path) -> None:
     (project / "test_slow.py").write_text("import time\ndef test_it(): time.sleep(4)\n")
     _, said = ran(project, RINGSCOPE_CI_BEGAN=str(time.time() - 100))

@@ -39,6 +39,7 @@ def test_what_measures_or_is_there_once_is_not_beside_another_training() -> None
         assert not [word for word in ALONE if word in text], path
 
 
+@pytest.mark.ci
 def test_the_files_of_a_chain_run_on_one_worker_and_the_others_come_from_the_other_end(tmp_path: Path) -> None:
     kinds = {"a": "", "b": "train", "c": "root", "d": "train", "e": "beside", "f": "train", "g": "", "h": "root"}
     for name, one in kinds.items():

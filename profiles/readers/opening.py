@@ -192,7 +192,7 @@ def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_byte
                 if error.errno != errno.ENOSPC:
                     raise
                 remedy = "free some, or point TMPDIR to where there is more"
-                raise UnreadableRecording(path, f"no space in {target.parent} to unfold it", remedy) from None
+                raise UnreadableRecording(path, f"no space in {target.parent} to unpack it", remedy) from None
 
 
 @contextmanager

@@ -37,6 +37,7 @@ def test_a_hostile_file_ends_in_a_sentence(name: str, ringscope: limited.Limited
     is_refused(ringscope.timeline(hostile.SMALL[name](tmp_path)))
 
 
+@pytest.mark.ci
 def test_the_slow_ones_are_among_them() -> None:
     assert set(hostile.SMALL) >= SLOW
 

@@ -90,7 +90,7 @@ def test_a_bomb_is_stopped_and_a_larger_limit_lets_it_through(packed: str, tmp_p
     else:
         path.write_bytes(PACKED[packed](bytes(size)))
     assert path.stat().st_size * opening.MAX_RATIO < size
-    with pytest.raises(UnreadableRecording, match="unfolds to zeros or blanks.*--max-size"):
+    with pytest.raises(UnreadableRecording, match="unpacks to zeros or blanks.*--max-size"):
         readers.read(path)
     with opening.plain(path, max_bytes=size) as file:
         assert file.stat().st_size == size

@@ -176,7 +176,7 @@ def test_every_way_to_train_leaves_the_ranks_bit_equal(odd: list[dict[str, Any]]
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("two optimizers, compiled", "take step='fit'"),
+        ("two optimizers, compiled", "use step='fit'"),
         ("groups, compiled", "overlap=True: everywhere"),
         ("overlap, fit", "take groups=k"),
         ("overlap, aggregate", "leave out aggregate"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from scripts import plain_words
 from tests.recordings import ROOT
 
 
+@pytest.mark.ci
 def test_no_text_of_the_commands_has_to_be_read_twice() -> None:
     script = [sys.executable, str(ROOT / "scripts" / "plain_words.py")]
     done = subprocess.run(script, capture_output=True, text=True)

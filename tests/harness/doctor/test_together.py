@@ -100,7 +100,7 @@ def test_the_first_step_that_differs_is_named_with_the_weight_and_by_how_much():
         ({}, "ring.init()"),
         ({"horovod": True}, "hvd.allreduce"),
         ({"horovod": True, "horovods_optimizer": True}, "Horovod's own Keras optimizer"),
-        ({"horovod": True, "ring": True}, "past the distributed optimizer"),
+        ({"horovod": True, "ring": True}, "other than the distributed optimizer"),
     ],
 )
 def test_what_to_change_depends_on_what_the_script_uses(facts, remedy):

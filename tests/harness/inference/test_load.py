@@ -105,6 +105,7 @@ def test_a_server_that_stands_still_is_asked_all_the_same_and_its_pause_is_in_ev
     assert np.median(latency) > 2e9
 
 
+@pytest.mark.ci
 def test_errors_wrong_answers_and_answers_too_late_are_lost_or_wrong_and_never_slow(tmp_path: Path) -> None:
     over = threading.Event()
 

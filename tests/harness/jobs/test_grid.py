@@ -231,7 +231,7 @@ def test_an_option_that_says_nothing_or_leads_nowhere_is_refused_before_anything
 def test_more_ranks_than_memory_holds_are_refused_and_not_begun() -> None:
     refused = sweep.refusal(Cell("mlp", 10**6, 8), sweep.How(), {})
     assert refused is not None and refused.status == "unsupported"
-    assert refused.reason.startswith("1000000 ranks need 0.3 GB each or more, and ")
+    assert refused.reason.startswith("1000000 ranks need at least 0.3 GB of host memory (RAM) each, and ")
     assert sweep.refusal(Cell("mlp", 2, 8), sweep.How(), {}) is None
 
 

@@ -173,6 +173,7 @@ def needs(*names: str) -> None:
         pytest.importorskip(name)
 
 
+@pytest.mark.ci
 def test_a_server_of_the_users_own_is_asked_by_its_url(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     (tmp_path / "sample.json").write_text("[1.5, 2.5]")

@@ -102,7 +102,11 @@ GROWS_KIB = 4 << 10
 
 @pytest.mark.parametrize(
     ("launched", "ranks", "code"),
-    [(ONE, 1, 0), (ONE, 1, 3), pytest.param(("-np", "2"), 2, 0, marks=pytest.mark.ci)],
+    [
+        (ONE, 1, 0),
+        pytest.param(ONE, 1, 3, marks=pytest.mark.ci),
+        pytest.param(("-np", "2"), 2, 0, marks=pytest.mark.ci),
+    ],
 )
 def test_the_report_is_printed_once_while_the_training_goes_on(
     nsys: Path, launched: tuple[str, ...], ranks: int, code: int
@@ -128,6 +132,7 @@ def test_then_stop_ends_the_training_when_it_is_recorded(nsys: Path) -> None:
     assert sum(TOLD in line for line in said) == 1 and not any("trained to its end" in line for line in said)
 
 
+@pytest.mark.ci
 def test_ctrl_c_after_the_report_ends_the_training_and_says_nothing_again(nsys: Path) -> None:
     with recording(nsys, *BY_NSYS, *ONE, "--", "sh", "-c", TRAIN.format(code=0)) as process:
         until(process.stdout, GOES_ON)
@@ -147,6 +152,7 @@ def test_what_ends_before_its_recording_is_whole_is_told_at_its_end(nsys: Path) 
     assert len(order) == 2 and TOLD in order[1] and not any(GOES_ON in line for line in said)
 
 
+@pytest.mark.ci
 def test_an_export_that_fails_beside_the_training_is_tried_again_at_its_end(nsys: Path) -> None:
     (nsys / "recording.sqlite").rename(nsys / "whole.sqlite")
     (nsys / "recording.sqlite").write_text("half")

@@ -48,6 +48,7 @@ def test_stopped_after_the_first_curve_it_shows_that_and_its_losses_and_resume_g
     assert "2 launches to do: first gru on 1, 2" in said and "one launch" in said
 
 
+@pytest.mark.ci
 @needs_mpirun
 def test_cells_are_launched_again_as_time_allows_and_each_of_them_as_often(tmp_path: Path, mark: str) -> None:
     out = tmp_path / "out"

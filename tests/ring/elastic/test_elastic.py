@@ -229,9 +229,9 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         ("own shares", "with shard=False only the script knows which rank has which data"),
         ("unknown length", "the data set does not know its length"),
         ("steps_per_epoch", "steps_per_epoch goes on in the data set"),
-        ("generator", "commit_steps wants NumPy arrays or a tf.data.Dataset"),
-        ("lists", "commit_steps wants NumPy arrays or a tf.data.Dataset"),
-        ("a model that is not distributed", "ring.distribute has seen"),
+        ("generator", "commit_steps needs NumPy arrays or a tf.data.Dataset"),
+        ("lists", "commit_steps needs NumPy arrays or a tf.data.Dataset"),
+        ("a model that is not distributed", "that was given to ring.distribute"),
     ],
 )
 def test_what_cannot_be_taken_up_again_is_refused_in_a_line(refused: Ended, what: str, says: str) -> None:

@@ -268,6 +268,7 @@ def test_without_a_name_that_ring_needs_the_release_to_install_is_told(script: s
     assert f"pip install 'keras=={versions.KERAS[1]}'" in last and f"keras {keras.__version__} " in last
 
 
+@pytest.mark.ci
 def test_without_others_training_goes_on_and_what_stop_training_needs_is_refused() -> None:
     done = run(LESS)
     said = [line for line in done.stderr.splitlines() if line.startswith("ring: ")]

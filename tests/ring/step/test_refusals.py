@@ -47,5 +47,5 @@ def test_an_option_by_which_steps_train_wrongly_is_refused_and_others_are_not(mo
         monkeypatch.setenv("XLA_FLAGS", flags)
         choose.check_options()
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/x --xla_gpu_command_buffer_scheduling_mode=CONCURRENT")
-    with pytest.raises(RingscopeError, match="train wrongly; leave it out, or step='fit'$"):
+    with pytest.raises(RingscopeError, match="train wrongly; remove it, or use step='fit'$"):
         choose.check_options()
