@@ -139,7 +139,7 @@ class Case:
         """ns of sync idle that stays when the host does not wait any more: after its waits it is in no call of CUDA's
         for longer than the GPU has work that could run beside."""
         idle_ns = sum(ns or 0 for owner, ns in self.gpu.ledger_ns.items() if owner.startswith("idle_"))
-        own_ns = sum(one.get("own_ns", 0) for one in self.gpu.host_waits)
+        own_ns: int = sum(one.get("own_ns", 0) for one in self.gpu.host_waits)
         return max(0, own_ns - (self.gpu.span_ns - idle_ns))
 
     @property
