@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+BATCHES = ("_BatchDataset", "_ParallelBatchDataset")
 CACHES = ("_CacheDataset", "CacheDataset")
 SHUFFLE = "_ShuffleDataset"
 

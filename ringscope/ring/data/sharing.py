@@ -19,9 +19,10 @@ from profiles.ground.errors import RingscopeError
 from ..global_batch.sizes import ALIKE, EVEN, UNEVEN
 from ..internals.frameworks import tf
 from ..say import once
+from .pipeline import BATCHES, inputs
 from .py_datasets import Part
 from .samples import are_arrays, as_long, every
-from .upstream import Share, between, share_before_work
+from .upstream import Share, between, of_each_group, share_before_work
 
 __all__ = ["UNKNOWN_LENGTH", "batch_of", "share_of_training", "static_batch"]
 
@@ -112,7 +113,7 @@ def has_smaller_last_batch(dataset: Any) -> bool | None:
     batched = _batched(dataset, ("Prefetch", "Map", "Options", "Cache"))
     if batched is None:
         return None
-    samples = int(batched._inputs()[0].cardinality())
+    samples = int(inputs(batched)[0].cardinality())
     return samples % int(batched._batch_size) != 0 if samples >= 0 else None
 
 
@@ -127,14 +128,13 @@ def batch_of(dataset: Any) -> int | None:
 
 def _batched(dataset: Any, after: tuple[str, ...]) -> Any | None:
     """The operation that makes its batches, where only such come after it."""
-    # TensorFlow has no public way to ask; where its private one changes, nothing is known.
     while True:
-        kind, inputs = type(dataset).__name__, list(getattr(dataset, "_inputs", list)())
-        if kind in ("_BatchDataset", "_ParallelBatchDataset") and len(inputs) == 1:
+        kind, below = type(dataset).__name__, inputs(dataset)
+        if kind in BATCHES and len(below) == 1:
             return dataset
-        if len(inputs) != 1 or "FlatMap" in kind or not any(word in kind for word in after):
+        if len(below) != 1 or "FlatMap" in kind or not any(word in kind for word in after):
             return None
-        dataset = inputs[0]
+        dataset = below[0]
 
 
 def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, share: Any, *, bounded: bool) -> Any:
@@ -146,7 +146,8 @@ def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, s
             if own is not None and static_batch(dataset):  # its last batch is whole, and so is the group
                 return own
             _tell_price(spared, size, "a last batch may be smaller; batch(..., drop_remainder=True) prevents that")
-            return _whole_groups(dataset, rank, size)
+            # All ranks read the same batches and so know the end without asking each other.
+            return of_each_group(dataset, size, rank, 1, whole=True)
         # By all: a shuffle's next order, or what a generator draws, hangs on how often the data was gone through.
         batches = int(share(_count(dataset)))
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
@@ -175,17 +176,6 @@ def _tell_price(spared: Share, size: int, otherwise: str) -> None:
 
 def _count(dataset: Any) -> int:
     return int(dataset.reduce(np.int64(0), lambda count, *_: count + 1))
-
-
-def _whole_groups(dataset: Any, rank: int, size: int) -> Any:
-    """Of every `size` batches in a row the one of this rank; a last group that is not whole is left out. All ranks
-    read the same batches and so know the end without asking each other."""
-
-    def own(*group: Any) -> Any:
-        together = tf.data.Dataset.zip(group[0] if len(group) == 1 else group)
-        return together.skip(rank).take(1)
-
-    return dataset.window(size, drop_remainder=True).flat_map(own)
 
 
 def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, options: dict[str, Any]) -> Any:

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..internals.frameworks import tf
-from .pipeline import CACHES, SHUFFLE, is_cache, is_shuffle, operations
+from .pipeline import BATCHES, CACHES, SHUFFLE, inputs, is_cache, is_shuffle, operations
 
-__all__ = ["Share", "between", "has_cache", "share_before_work"]
+__all__ = ["Share", "between", "has_cache", "of_each_group", "share_before_work"]
 
 MAPS = ("_MapDataset", "_ParallelMapDataset")
-BATCHES = ("_BatchDataset", "_ParallelBatchDataset")
 ONE_BY_ONE = (*MAPS, *CACHES, "_PrefetchDataset", "_OptionsDataset")
 REPEAT = "_RepeatDataset"
 # Marked as keeping a state, but what they give does not depend on the order of elements: calls, whose insides are
@@ -53,22 +52,22 @@ def share_before_work(dataset: Any, rank: int, size: int) -> Share:
 def _share(dataset: Any, rank: int, size: int) -> Share:
     after: list[Any] = []  # the operations after the batch, the last first
     while (kind := type(dataset).__name__) not in BATCHES:
-        inputs = dataset._inputs()
-        repeats = kind == REPEAT and int(inputs[0].cardinality()) > 0 and int(inputs[0].cardinality()) % size == 0
-        if len(inputs) != 1 or not (kind in ONE_BY_ONE or repeats):
+        below = inputs(dataset)
+        repeats = kind == REPEAT and int(below[0].cardinality()) > 0 and int(below[0].cardinality()) % size == 0
+        if len(below) != 1 or not (kind in ONE_BY_ONE or repeats):
             return Share(None, f"it goes through {_name(kind)}() after its maps", works=_has_maps(dataset, after))
         if why := _holds(dataset):
             return Share(None, why, works=True)
         after.append(dataset)
-        dataset = inputs[0]
-    batch, before, dataset = dataset, list[Any](), dataset._inputs()[0]
+        dataset = below[0]
+    batch, before, dataset = dataset, list[Any](), inputs(dataset)[0]
     while type(dataset).__name__ in (*ONE_BY_ONE, SHUFFLE):
         if why := _holds(dataset, shuffled=any(map(is_shuffle, before))):
             if any(map(_is_map, after + before)):
                 break  # what comes after it can be spared all the same
             return Share(None, why, works=_has_maps(dataset, ()))
         before.append(dataset)
-        dataset = dataset._inputs()[0]
+        dataset = inputs(dataset)[0]
     while before and not _is_map(before[-1]):  # nothing that comes before the first map is to be moved
         dataset = before.pop()
     if not before:
@@ -80,7 +79,7 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
         if (own := _shuffled(own, each)) is None:
             return Share(None, "a shuffle() after a map() has no seed", works=True)
     samples, whole = int(batch._batch_size), bool(batch._drop_remainder)
-    own = _of_each_group(own, samples * size, samples * rank, samples, whole=whole)
+    own = of_each_group(own, samples * size, samples * rank, samples, whole=whole)
     own = _laid_over(own, [each for each in before if each not in shuffles])
     own = own.batch(samples, drop_remainder=whole, num_parallel_calls=_parallel(batch))
     return Share(_laid_over(own, after), works=True)
@@ -103,7 +102,7 @@ def _has_maps(dataset: Any, after: Sequence[Any]) -> bool:
     return any(map(_is_map, [*after, *operations(dataset)]))
 
 
-def _of_each_group(dataset: Any, count: int, skip: int, take: int, *, whole: bool) -> Any:
+def of_each_group(dataset: Any, count: int, skip: int, take: int, *, whole: bool) -> Any:
     """Of every `count` elements in a row `take`, after `skip`. whole: a last group of fewer is left out."""
 
     def own(*group: Any) -> Any:

@@ -103,7 +103,7 @@ def test_data_of_unknown_length_are_shared_by_whole_groups_of_whole_batches() ->
     data = Data.from_generator(_slowly, output_signature=tf.TensorSpec((), tf.int64)).map(_twice)
     for rank in (0, 1):
         own = sharing._share_of_dataset(data.batch(4, drop_remainder=True), rank, 2, "together", None, bounded=False)
-        whole = sharing._whole_groups(data.batch(4, drop_remainder=True), rank, 2)
+        whole = upstream.of_each_group(data.batch(4, drop_remainder=True), 2, rank, 1, whole=True)
         assert [b.tolist() for b in own.as_numpy_iterator()] == [b.tolist() for b in whole.as_numpy_iterator()]
 
 
