@@ -7,7 +7,7 @@ from typing import Any
 
 from ..global_batch.moving_statistics import average_statistics, is_stateful
 from ..models import began_alike, optimizers_of
-from .weights import compared, weights_digest
+from .weights import weights_digest
 
 __all__ = ["alike_now", "average", "digest", "kept_by"]
 
@@ -24,10 +24,9 @@ def alike_now(model: Any) -> None:
 
 
 def digest(model: Any) -> list[int] | None:
-    """Of this rank's, to be compared; None where they need not be alike: a step was taken, or weights have changed,
-    which another line is about."""
+    """Of this rank's, to be compared; None where they need not be alike: a step was taken."""
     variables = kept_by(model)
-    if not variables or not _are_to_be_alike(model) or compared(model).has_changed():
+    if not variables or not _are_to_be_alike(model):
         return None
     own: list[int] = weights_digest(variables).numpy().tolist()
     return own

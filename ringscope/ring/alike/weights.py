@@ -47,9 +47,10 @@ class Compared:
             return self.left
         return self._changed(model.trainable_weights)
 
-    def has_changed(self) -> bool:
-        """Since they were last found equal, if they were."""
-        return self._equal is not None and self.changed() is not None
+    @property
+    def were_equal(self) -> bool:
+        """True if they were ever found equal."""
+        return self._equal is not None
 
     def look_at_last(self) -> None:
         """At the weights of a model that is gone, which are let go then."""

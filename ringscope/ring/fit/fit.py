@@ -56,7 +56,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
         undistributed.check_strategy()
         options = _by_name(signature, args, kwargs)
         # (Under elastic Horovod a rank that is new has its weights only later.)
-        own = (None, None) if launcher.is_elastic() else (compared(model).changed(), statistics.digest(model))
+        own = (None, None) if launcher.is_elastic() else digests(model)
         together.say_parted(model, *zip(*stopping.everybodys(channel, "fit", own), strict=True))
         if launcher.is_elastic():
             if shard:
@@ -99,6 +99,14 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
 
     distributed.by_ring = True  # type: ignore[attr-defined]
     model.fit = distributed
+
+
+def digests(model: Any) -> tuple[list[int] | None, list[int] | None]:
+    """Of its weights, and of what no optimizer trains, to be compared; None: it need not be. Weights that have changed
+    are told by themselves."""
+    weights = compared(model)
+    changed = weights.changed()
+    return changed, None if changed and weights.were_equal else statistics.digest(model)
 
 
 def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

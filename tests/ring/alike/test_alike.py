@@ -13,9 +13,10 @@ import keras
 import tensorflow as tf
 
 from profiles.ground.errors import RingscopeError
+from ringscope.ring.alike import statistics, weights
 from ringscope.ring.alike.data import check_data, data_facts
 from ringscope.ring.alike.weights import differing_weight, weights_digest
-from ringscope.ring.fit import plan
+from ringscope.ring.fit import fit, plan
 
 Data = tf.data.Dataset
 
@@ -73,6 +74,28 @@ def test_one_number_of_another_value_is_seen_wherever_it_stands() -> None:
             other.flat[place % values.size] += 2
             variable.assign(other)
         assert (weights_digest(variables).numpy() != digest).all()
+
+
+def test_fit_hashes_a_models_weights_once_at_its_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1), keras.layers.BatchNormalization()])
+    model.compile("sgd", "mse")
+    model.weights_by_ring = len(model.weights)
+    statistics.alike_now(model)
+    hashed: list[int] = []
+
+    def counted(variables: Any) -> Any:
+        hashed.append(len(variables))
+        return weights_digest(variables)
+
+    monkeypatch.setattr(weights, "weights_digest", counted)
+    own = [weights_digest(these).numpy().tolist() for these in (model.trainable_weights, statistics.kept_by(model))]
+    assert list(fit.digests(model)) == own
+    weights.compared(model).found_equal(model.trainable_weights, own[0])
+    assert fit.digests(model) == (None, own[1])
+    model.layers[0].kernel.assign_add([[1.0], [0.0]])
+    changed, of_statistics = fit.digests(model)
+    assert changed not in (None, own[0]) and of_statistics is None
+    assert hashed == [4, 4, 4]
 
 
 def test_the_first_weight_that_differs_is_named_with_its_rank() -> None:
