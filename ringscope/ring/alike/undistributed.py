@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import keras
 from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
+from ..internals.laid_over import laid_for_good
 from ..models import is_seen, optimizers_of
 from ..say import once
 
@@ -47,13 +47,10 @@ def watch_models() -> None:
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
     for name in ("fit", "train_on_batch"):
-        method = vars(TensorFlowTrainer)[name]
-        if not getattr(method, "watched_by_ring", False):
-            setattr(TensorFlowTrainer, name, _watched(method))
+        laid_for_good(TensorFlowTrainer, name, _watched)
 
 
 def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
     def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
         # An optimizer of a distributed model's part trains with it.
         if "step_by_ring" not in vars(model) and not any(map(is_seen, optimizers_of(model, of_parts=False))):
@@ -63,5 +60,4 @@ def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
             )
         return method(model, *args, **kwargs)
 
-    watched.watched_by_ring = True  # type: ignore[attr-defined]
     return watched

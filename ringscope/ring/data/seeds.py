@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import say
 from ..internals.frameworks import tf
+from ..internals.laid_over import laid_for_good
 
 __all__ = ["as_on_rank_0", "set_apart", "sow"]
 
@@ -154,15 +155,13 @@ def _seed_data_sets() -> None:
     """Have tf.data draw the seeds of its shuffles from numbers that all ranks share."""
     from tensorflow.python.data.util import random_seed
 
-    if getattr(random_seed.get_seed, "by_ring", False):
-        return
-    own = random_seed.get_seed
+    def by_ring(own: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def get_seed(seed: Any) -> Any:
+            if _data_seed is None or _is_set_since():
+                return own(seed)
+            second = _data_numbers.randint(0, LARGEST) if seed is None else seed
+            return tf.constant(_data_seed, tf.int64), tf.cast(second, tf.int64)
 
-    def get_seed(seed: Any) -> Any:
-        if _data_seed is None or _is_set_since():
-            return own(seed)
-        second = _data_numbers.randint(0, LARGEST) if seed is None else seed
-        return tf.constant(_data_seed, tf.int64), tf.cast(second, tf.int64)
+        return get_seed
 
-    get_seed.by_ring = True  # type: ignore[attr-defined]
-    random_seed.get_seed = get_seed
+    laid_for_good(random_seed, "get_seed", by_ring)

@@ -6,13 +6,13 @@ ranks' shares of an epoch would overlap.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
+from ..internals.laid_over import laid_for_good
 from .pipeline import inputs, is_cache, is_shuffle, operations
 
 __all__ = ["begun", "catch_up", "count_beginnings"]
@@ -24,20 +24,18 @@ Begun = list[tuple[int, int]]
 
 def count_beginnings() -> None:
     """Have every data set that is gone through count it."""
-    begin = tf.data.Dataset.__iter__
-    if getattr(begin, "by_ring", False):
-        return
+    laid_for_good(tf.data.Dataset, "__iter__", _counted)
 
-    @functools.wraps(begin)
+
+def _counted(begin: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
     def counted(dataset: Any) -> Iterator[Any]:
         if tf.executing_eagerly():
             for shuffle, is_kept in _beginning(dataset, is_kept=False):
                 vars(shuffle)[BEGUN] = vars(shuffle).get(BEGUN, 0) + 1
                 vars(shuffle)[KEPT] = vars(shuffle).get(KEPT, 0) + is_kept
-        return begin(dataset)  # type: ignore[no-any-return]
+        return begin(dataset)
 
-    counted.by_ring = True  # type: ignore[attr-defined]
-    tf.data.Dataset.__iter__ = counted
+    return counted
 
 
 def begun(dataset: Any) -> Begun:

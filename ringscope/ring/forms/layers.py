@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial, reduce
 from typing import Any
 
 from ..internals.frameworks import tf
-from ..internals.laid_over import while_laid
+from ..internals.laid_over import laid_over
 from . import attention, attention_dropout, products
 from .choice import wanted
 from .rnn import conv_lstm
@@ -23,17 +23,11 @@ def forms(model: Any) -> Iterator[None]:
     """While it lasts, calls of the model's layers are traced in these forms; the model itself is not changed."""
     every = list(model._flatten_layers(include_self=False))
     attended = _attended(every)
-    changed = [(layer, *form) for layer in every if (form := _form(layer, id(layer) in attended))]
-
-    def lay() -> None:
-        for layer, name, method in changed:
-            layer.__dict__[name] = method
-
-    def lift() -> None:
-        for layer, name, _ in changed:
-            layer.__dict__.pop(name, None)
-
-    with while_laid(lay, lift):
+    with ExitStack() as laid:
+        for layer in every:
+            if (form := _form(layer, id(layer) in attended)) is not None:
+                name, method = form
+                laid.enter_context(laid_over(layer, **{name: method}))
         yield
 
 

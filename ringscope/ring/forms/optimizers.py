@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..internals.frameworks import tf
+from ..internals.laid_over import laid_over
 from ..models import without_loss_scale
 from .choice import wanted
 
@@ -24,13 +25,8 @@ WHOLE = ("_backend_update_step", "_apply_weight_decay")
 def short(optimizer: Any) -> Iterator[None]:
     """While it lasts, this optimizer's `apply` is traced so; one that is not Keras's own stays as it is."""
     optimizer = without_loss_scale(optimizer)
-    taken = _methods(optimizer) if wanted("optimizers") else {}
-    optimizer.__dict__.update(taken)
-    try:
+    with laid_over(optimizer, **(_methods(optimizer) if wanted("optimizers") else {})):
         yield
-    finally:
-        for name in taken:
-            optimizer.__dict__.pop(name, None)
 
 
 def _methods(optimizer: Any) -> dict[str, Callable[..., None]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from ..internals.laid_over import STAYS, laid_over
 from . import totals
 from .ratios import look, of_all_ranks
 
@@ -24,13 +25,14 @@ def of_all_layers(model: Any, share: totals.Share, ranks: int, found: Kinds, *, 
         for layer in model._flatten_layers():
             code = getattr(type(layer).call, "__code__", None)
             if code is not None and "add_loss" in code.co_names and not type(layer).__module__.startswith("keras."):
-                stack.enter_context(_laid_over(layer, share, ranks, found, uneven))
+                call = _of_all_ranks(layer, share, ranks, found, uneven)
+                stack.enter_context(laid_over(layer, STAYS, call=call))
         yield
 
 
-@contextmanager
-def _laid_over(layer: Any, share: totals.Share, ranks: int, found: Kinds, uneven: bool) -> Iterator[None]:
-    before, own = vars(layer).get("call"), layer.call
+def _of_all_ranks(layer: Any, share: totals.Share, ranks: int, found: Kinds, uneven: bool) -> Callable[..., Any]:
+    """Its `call`, whose losses have the sums of all ranks that they want."""
+    own = layer.call
 
     def call(*args: Any, **kwargs: Any) -> Any:
         def added(*given: Any) -> list[Any]:
@@ -43,13 +45,7 @@ def _laid_over(layer: Any, share: totals.Share, ranks: int, found: Kinds, uneven
         with of_all_ranks(apart, share, ranks, uneven=uneven, name=f"layer {layer.name!r}"):
             return own(*args, **kwargs)
 
-    vars(layer)["call"] = call
-    try:
-        yield
-    finally:
-        vars(layer).pop("call", None)
-        if before is not None:
-            vars(layer)["call"] = before
+    return call
 
 
 def _added(layer: Any, own: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> list[Any]:

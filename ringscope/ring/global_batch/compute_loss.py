@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 from keras.src.trainers import trainer
 
 from ..internals.frameworks import tf
+from ..internals.laid_over import STAYS, laid_over
 from ..say import once
 from . import normalization
 from .loss_kinds import (
@@ -169,13 +170,7 @@ def _keras_takes_nothing(model: Any, met: list[bool]) -> Iterator[None]:
         met.append(True)
         return tf.zeros(())
 
-    compiled = model._compile_loss.__dict__ if model._compile_loss is not None else {}
-    own, call = trainer.Trainer.compute_loss, compiled.get("call")
-    trainer.Trainer.compute_loss, compiled["call"] = nothing, nothing
-    try:
+    compiled = model._compile_loss
+    calls = nullcontext() if compiled is None else laid_over(compiled, STAYS, call=nothing)
+    with laid_over(trainer.Trainer, STAYS, compute_loss=nothing), calls:
         yield
-    finally:
-        trainer.Trainer.compute_loss = own
-        compiled["call"] = call
-        if call is None:
-            del compiled["call"]

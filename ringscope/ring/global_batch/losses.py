@@ -15,12 +15,14 @@ it is. The denominators are exchanged only where they can differ: masks, means b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
+from ..internals.laid_over import STAYS, laid_over
 from ..internals.seams import unmet
 from . import added_losses, metrics, train_step_losses
 from . import compute_loss as own_loss
@@ -120,12 +122,8 @@ def _reduced_already(
     def by_size(mean: Any) -> Any:
         return mean if batch is None else batch.by_size(mean)
 
-    model.__dict__["compute_loss"] = measured
-    model.__dict__["_aggregate_additional_loss"] = aggregated
-    try:
+    with laid_over(model, STAYS, compute_loss=measured, _aggregate_additional_loss=aggregated):
         yield
-    finally:
-        del model.__dict__["compute_loss"], model.__dict__["_aggregate_additional_loss"]
 
 
 @contextmanager
@@ -154,52 +152,33 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
         taken.append((loss, y_true, y_pred))
         parts.append(None)
         try:
-            with called_by_ring(loss):
+            with ExitStack() as once:
+                once.enter_context(laid_over(loss, STAYS, call=partial(first_call, loss, once.close)))
                 return take(loss, y_true, y_pred, *args, **kwargs)
         finally:
             taken.pop()
             parts.pop()
 
-    @contextmanager
-    def called_by_ring(loss: Any) -> Iterator[None]:
-        """While it lasts, the first call of what it computes has the sums of all ranks that it wants."""
-        before = vars(loss).get("call")
-
-        def call(y_true: Any, y_pred: Any) -> Any:
-            restored()
-            parts[-1] = apart_of(loss, y_true, y_pred) if len(taken) == 1 else None
-            with of_all_ranks(parts[-1], share, ranks, uneven=batch is not None, name=f"loss {loss.name!r}"):
-                return loss.call(y_true, y_pred)
-
-        def restored() -> None:
-            vars(loss).pop("call", None)
-            if before is not None:
-                vars(loss)["call"] = before
-
-        vars(loss)["call"] = call
-        try:
-            yield
-        finally:
-            restored()
+    def first_call(loss: Any, restore: Callable[[], None], y_true: Any, y_pred: Any) -> Any:
+        """What the loss computes, with the sums of all ranks that it wants."""
+        restore()
+        parts[-1] = apart_of(loss, y_true, y_pred) if len(taken) == 1 else None
+        with of_all_ranks(parts[-1], share, ranks, uneven=batch is not None, name=f"loss {loss.name!r}"):
+            return loss.call(y_true, y_pred)
 
     def call(y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
         met.append(True)
         if batch is not None and batch.size is None:
             batch.measure(y_pred)
-        keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduced, taking
-        try:
+        reduction = laid_over(keras_losses, STAYS, reduce_weighted_values=reduced)
+        with reduction, laid_over(keras_losses.Loss, STAYS, __call__=taking):
             total = own(y_true, y_pred, *args, **kwargs)
-            if seen == {"Loss.__call__"}:  # else each rank would take its own mean, and say nothing
-                raise RingscopeError(unmet(REDUCTION, "losses of the joined batch"))
-            return own_loss.of_each_sample(total, ranks) if len(total.shape) else total
-        finally:
-            keras_losses.reduce_weighted_values, keras_losses.Loss.__call__ = reduce, take
+        if seen == {"Loss.__call__"}:  # else each rank would take its own mean, and say nothing
+            raise RingscopeError(unmet(REDUCTION, "losses of the joined batch"))
+        return own_loss.of_each_sample(total, ranks) if len(total.shape) else total
 
-    compiled.__dict__["call"] = call
-    try:
+    with laid_over(compiled, STAYS, call=call):
         yield
-    finally:
-        compiled.__dict__.pop("call", None)
 
 
 def _reduced(
@@ -290,8 +269,5 @@ def _tracked(model: Any, batch: Batch | None) -> Iterator[None]:
         batch.size = tf.cast(sample_weight, tf.float32)
         return own(value, sample_weight=sample_weight if len(value.shape) else batch.mean_size())
 
-    tracker.__dict__["update_state"] = update_state
-    try:
+    with laid_over(tracker, STAYS, update_state=update_state):
         yield
-    finally:
-        tracker.__dict__.pop("update_state", None)

@@ -16,6 +16,7 @@ import numpy as np
 from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
+from ..internals.laid_over import STAYS, laid_over
 from ..say import once
 from .metrics import flat_metrics, is_summed
 from .trial import made_rows, tried
@@ -33,12 +34,12 @@ def metrics_tried(model: Any) -> Iterator[None]:
     with ExitStack() as stack:
         for metric in flat_metrics(model):
             if not type(metric).__module__.startswith("keras.") and TRIED not in vars(metric):
-                stack.enter_context(_laid_over(metric))
+                stack.enter_context(laid_over(metric, STAYS, update_state=_checked(metric)))
         yield
 
 
-@contextmanager
-def _laid_over(metric: Any) -> Iterator[None]:
+def _checked(metric: Any) -> Callable[..., Any]:
+    """Its `update_state`, tried first."""
     update = metric.update_state
 
     def update_state(*args: Any, **kwargs: Any) -> Any:
@@ -48,11 +49,7 @@ def _laid_over(metric: Any) -> Iterator[None]:
             once(f"metric {metric.name!r} keeps no variables, so each rank's result is for its own data alone")
         return updated
 
-    metric.__dict__["update_state"] = update_state
-    try:
-        yield
-    finally:
-        metric.__dict__.pop("update_state", None)
+    return update_state
 
 
 def _check(metric: Any, left_by: Callable[..., list[Any]], args: Any, kwargs: Any) -> None:

@@ -6,7 +6,7 @@ An average of results is no result: the AUC of two halves of the data is not the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import MethodType
 from typing import Any
 
@@ -16,6 +16,7 @@ from profiles.ground.errors import RingscopeError
 
 from ..exchange import reduced_on_host
 from ..internals.frameworks import hvd, tf
+from ..internals.laid_over import STAYS, laid_over
 
 __all__ = ["batches_count_alike", "check_summable", "is_summed", "result_over_ranks", "sum_states", "sums"]
 
@@ -120,22 +121,21 @@ def batches_count_alike(model: Any) -> Iterator[None]:
         yield
         return
 
-    def lay_over() -> None:
-        for metric in compiled.metrics:
-            metric.__dict__["update_state"] = MethodType(_update_by_batch, metric)
+    own = compiled.build
+    with ExitStack() as laid:
 
-    def build(*args: Any, **kwargs: Any) -> None:
-        type(compiled).build(compiled, *args, **kwargs)
+        def lay_over() -> None:
+            for metric in compiled.metrics:
+                update = MethodType(_update_by_batch, metric)
+                laid.enter_context(laid_over(metric, STAYS, update_state=update))
+
+        def build(*args: Any, **kwargs: Any) -> None:
+            own(*args, **kwargs)
+            lay_over()
+
+        laid.enter_context(laid_over(compiled, STAYS, build=build))
         lay_over()
-
-    compiled.__dict__["build"] = build
-    lay_over()
-    try:
         yield
-    finally:
-        compiled.__dict__.pop("build", None)
-        for metric in compiled.metrics:
-            metric.__dict__.pop("update_state", None)
 
 
 def _update_by_batch(metric: Any, values: Any, sample_weight: Any = None) -> Any:

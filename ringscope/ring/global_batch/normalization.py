@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from profiles.ground.errors import RingscopeError
 
 from ..exchange import sum_over_ranks
 from ..internals.frameworks import tf
+from ..internals.laid_over import STAYS, laid_over
 from ..internals.seams import unmet
 
 __all__ = ["alone", "is_synchronised", "synchronise"]
@@ -45,8 +46,7 @@ def _called(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> 
     say nothing."""
     layer.__dict__.pop(TAKEN, None)
     outputs = type(layer).call(layer, inputs, training=training, mask=mask)
-    is_laid = "_moments" in layer.__dict__
-    if training and layer.trainable and is_laid and not layer.__dict__.pop(TAKEN, False):
+    if training and layer.trainable and not layer.__dict__.pop(TAKEN, False):
         raise RingscopeError(unmet("keras.layers.BatchNormalization._moments", "normalisation over all ranks"))
     return outputs
 
@@ -54,13 +54,11 @@ def _called(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> 
 @contextmanager
 def alone(model: Any) -> Iterator[None]:
     """While it lasts its layers take the moments of what this rank has: the others may not be computing."""
-    over_ranks = [(layer, layer.__dict__.pop("_moments", None)) for layer in _layers(model)]
-    try:
+    with ExitStack() as stack:
+        for layer in _layers(model):
+            own = {name: getattr(type(layer), name).__get__(layer) for name in ("_moments", "call")}
+            stack.enter_context(laid_over(layer, STAYS, **own))
         yield
-    finally:
-        for layer, moments in over_ranks:
-            if moments is not None:
-                layer.__dict__["_moments"] = moments
 
 
 def moments_over_ranks(layer: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:

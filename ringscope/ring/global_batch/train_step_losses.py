@@ -12,7 +12,7 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager.backprop import GradientTape
 
 from ..internals.frameworks import tf
-from ..internals.laid_over import laid_over
+from ..internals.laid_over import STAYS, laid_over
 from ..models import optimizers_of
 from ..say import once
 from . import normalization
@@ -84,14 +84,8 @@ def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any) -> list[An
             stack.enter_context(laid_over(optimizer, apply=lambda *_, **__: None))
         stack.enter_context(laid_over(GradientTape, gradient=kept))
         stack.enter_context(_tapes_record())
-        before = model.__dict__.get("compute_loss")
-        model.__dict__["compute_loss"] = by_keras
-        try:
-            train_step(data)
-        finally:
-            del model.__dict__["compute_loss"]
-            if before is not None:
-                model.__dict__["compute_loss"] = before
+        stack.enter_context(laid_over(model, STAYS, compute_loss=by_keras))
+        train_step(data)
     if not found:
         raise NotApart("it takes no gradients")
     return found

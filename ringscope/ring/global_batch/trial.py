@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from ..internals.frameworks import tf
-from ..internals.laid_over import lifted
+from ..internals.laid_over import STAYS, laid_over, lifted
 from . import totals
 
 __all__ = ["OPEN", "at_hand", "labels_at_hand", "PARTS", "is_known", "made_rows", "tried", "with_some"]
@@ -80,11 +80,8 @@ def _no_exchange() -> Iterator[None]:
     """While it lasts no rank waits for another: it may be alone with a shape."""
     from horovod.tensorflow import mpi_ops
 
-    operations, mpi_ops.MPI_LIB = mpi_ops.MPI_LIB, _Nothing()
-    try:
+    with laid_over(mpi_ops, STAYS, MPI_LIB=_Nothing()):
         yield
-    finally:
-        mpi_ops.MPI_LIB = operations
 
 
 @contextmanager
@@ -94,7 +91,6 @@ def _restored() -> Iterator[None]:
     from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
     before: dict[int, tuple[Any, Any]] = {}
-    own = {name: getattr(ResourceVariable, name) for name in ("assign", "assign_add", "assign_sub")}
 
     def remembering(assign: Callable[..., Any]) -> Callable[..., Any]:
         def assigned(variable: Any, *args: Any, **kwargs: Any) -> Any:
@@ -103,13 +99,11 @@ def _restored() -> Iterator[None]:
 
         return assigned
 
-    for name, assign in own.items():
-        setattr(ResourceVariable, name, remembering(assign))
+    own = {name: getattr(ResourceVariable, name) for name in ("assign", "assign_add", "assign_sub")}
     try:
-        yield
+        with laid_over(ResourceVariable, STAYS, **{name: remembering(own[name]) for name in own}):
+            yield
     finally:
-        for name, assign in own.items():
-            setattr(ResourceVariable, name, assign)
         for variable, value in before.values():
             variable.assign(value)
 

@@ -1,52 +1,69 @@
-"""Functions of Keras and TensorFlow, and optimizers' `apply`, with one of ring's own in their place, while a step is
-traced."""
+"""Functions of Keras and TensorFlow, and methods of models' parts, with one of ring's own in their place: while a step
+is traced, or for good."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
-__all__ = ["laid_over", "lifted", "while_laid"]
+__all__ = ["STAYS", "laid_for_good", "laid_over", "lifted"]
 
-_laid: list[tuple[Callable[[], None], Callable[[], None], bool]] = []
-"""Replacements in place now, the latest last: how to apply and undo one, and whether it stays in `lifted`."""
-
-
-@contextmanager
-def laid_over(module: Any, **forms: Any) -> Iterator[None]:
-    """Replace attributes of a module, class or object; restore them on exit."""
-    own = {name: getattr(module, name) for name in forms}
-    with while_laid(lambda: _set(module, forms), lambda: _set(module, own)):
-        yield
+STAYS = True
+_ABSENT = object()
+_laid: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
+"""Replacements that `lifted` undoes, the latest last: in what, by what, and what was there."""
 
 
 @contextmanager
-def while_laid(lay: Callable[[], None], lift: Callable[[], None], *, stays: bool = False) -> Iterator[None]:
-    """Call `lay` to replace functions, and `lift` on exit to undo it. stays: also in `lifted`."""
-    this = lay, lift, stays
-    lay()
-    _laid.append(this)
+def laid_over(owner: Any, stays: bool = False, /, **functions: Any) -> Iterator[None]:
+    """Replace attributes of a module, class or object; restore them on exit, or delete what the owner itself had not.
+
+    stays: also in `lifted`.
+    """
+    for name in functions:
+        getattr(owner, name)  # AttributeError for one that this release has not
+    before = {name: vars(owner).get(name, _ABSENT) for name in functions}
+    this = owner, functions, before
+    _set(owner, functions)
+    if not stays:
+        _laid.append(this)
     try:
         yield
     finally:
-        _laid.remove(this)
-        lift()
+        if not stays:
+            _laid.remove(this)
+        _set(owner, before)
 
 
 @contextmanager
 def lifted() -> Iterator[None]:
     """Undo all replacements; apply them again on exit. Only XLA can run some of them: nothing else may call these."""
-    now = [(lay, lift) for lay, lift, stays in _laid if not stays]
-    for _, lift in reversed(now):
-        lift()
+    now = list(_laid)
+    for owner, _, before in reversed(now):
+        _set(owner, before)
     try:
         yield
     finally:
-        for lay, _ in now:
-            lay()
+        for owner, functions, _ in now:
+            _set(owner, functions)
 
 
-def _set(module: Any, functions: dict[str, Any]) -> None:
+def laid_for_good(owner: Any, name: str, over: Callable[[Any], Any]) -> None:
+    """Replace an attribute by what `over` makes of it, once a process however often it is called."""
+    own = getattr(owner, name)
+    if not hasattr(own, "laid_by_ring"):
+        function = wraps(own)(over(own))
+        function.laid_by_ring = True  # type: ignore[attr-defined]
+        setattr(owner, name, function)
+
+
+def _set(owner: Any, functions: dict[str, Any]) -> None:
     for name, function in functions.items():
-        setattr(module, name, function)
+        if isinstance(owner, type):
+            delattr(owner, name) if function is _ABSENT else setattr(owner, name, function)
+        elif function is _ABSENT:
+            vars(owner).pop(name, None)
+        else:
+            vars(owner)[name] = function  # past the hooks of Keras's objects, which track what is set

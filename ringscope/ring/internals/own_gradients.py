@@ -7,10 +7,13 @@ step, so that a model that was trained left its step behind, 1.6 MiB of a small 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from . import seams
 from .frameworks import tf
+from .laid_over import laid_for_good
 
 __all__ = ["let_go_with_their_graphs"]
 
@@ -21,8 +24,11 @@ def let_go_with_their_graphs() -> None:
         return
     from tensorflow.python.framework import ops
 
-    own, table = ops.RegisterGradient.__call__, ops.gradient_registry._registry
+    table = ops.gradient_registry._registry
+    laid_for_good(ops.RegisterGradient, "__call__", partial(_held_by_its_graph, table))
 
+
+def _held_by_its_graph(table: dict[str, Any], own: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, gradient: Any) -> Any:
         found = own(self, gradient)
         if gradient.__module__ == tf.custom_gradient.__module__:  # others are gradients of a kind of operation
@@ -33,4 +39,4 @@ def let_go_with_their_graphs() -> None:
             graph.gradients_by_ring = [*getattr(graph, "gradients_by_ring", ()), gradient]
         return found
 
-    ops.RegisterGradient.__call__ = call
+    return call

@@ -11,7 +11,6 @@ Caches of data sets: TensorFlow refuses a second writer while there is one. Here
 from __future__ import annotations
 
 import fcntl
-import functools
 import glob
 import importlib
 import inspect
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..internals.frameworks import hvd, tf
+from ..internals.laid_over import laid_for_good
 
 __all__ = ["write_whole_files"]
 
@@ -35,7 +35,7 @@ def write_whole_files() -> None:
 
     # Imported so it is a module of its own, which takes the place of the attribute of `tensorflow`: `export` does that.
     saved_model = importlib.import_module("tensorflow.saved_model")
-    for module, name, laid_over in (
+    for module, name, over in (
         (saving_lib, "save_model", _whole),
         (saving_lib, "save_weights_only", _whole),
         (legacy_h5_format, "save_model_to_hdf5", _whole),
@@ -45,11 +45,7 @@ def write_whole_files() -> None:
         (tf.train.Checkpoint, "read", _checkpoint_read_alone),
         (tf.data.Dataset, "cache", _of_own_file),
     ):
-        write = getattr(module, name)
-        if not getattr(write, "by_ring", False):
-            written = functools.wraps(write)(laid_over(write))
-            written.by_ring = True  # type: ignore[attr-defined]
-            setattr(module, name, written)
+        laid_for_good(module, name, over)
 
 
 def _whole(write: Callable[..., Any]) -> Callable[..., Any]:

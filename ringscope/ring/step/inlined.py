@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from ..internals.frameworks import tf
-from ..internals.laid_over import while_laid
+from ..internals.laid_over import STAYS, laid_over
 
 
 @contextmanager
@@ -31,7 +30,5 @@ def functions() -> Iterator[None]:
             python = autograph_util.py_func_from_autograph(python, function._experimental_autograph_options)
         return python(*given, **options)
 
-    with while_laid(
-        partial(setattr, Function, "__call__", call), partial(setattr, Function, "__call__", own), stays=True
-    ):
+    with laid_over(Function, STAYS, __call__=call):
         yield
