@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import count, islice
 from os import PathLike
@@ -47,6 +47,7 @@ def analyse(
     from_step: int = 0,
     processes: int | None = 1,
     partial_to: Path | None = None,
+    accept: Callable[[Analysis], None] | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
     """Measure every GPU of some recordings: from files to numbers, findings and doubts.
@@ -64,6 +65,7 @@ def analyse(
     `processes`: how many measure files side by side (None: as cores and memory allow). A script that
     asks for more than one needs `if __name__ == "__main__":`, as with multiprocessing.
     `partial_to`: also write a partial file there, which a later call takes in place of these recordings.
+    `accept` is called with the result before the partial file takes its place; what it raises leaves none.
     `progress` is called with ("reading" or "measuring", done, in all, the recording at hand).
     Raises UnreadableRecording where nothing could be read, RingscopeError where no GPU did anything.
     """
@@ -76,25 +78,31 @@ def analyse(
     asked, how = Asked(window, operations, from_step), Reading(max_bytes, cache)
     with ExitStack() as opened:
         files = opened.enter_context(readers.listed(paths, max_bytes)) if paths else []
-        files = [file for file in files if partial_to is None or not _is(file.path, partial_to)]
+        files = [file for file in files if partial_to is None or not _is_earlier(file.path, partial_to)]
         several = workers.count(files) if processes is None else processes
         by: Measurer = opened.enter_context(workers.pool(several, asked, how)) if several > 1 else Here(asked, how)
-        return _analysed(by, files, own, asked, context, strict, progress, partial_to)
+        return _analysed(by, files, own, asked, context, strict, progress, partial_to, accept)
 
 
-def _is(path: Path, other: Path) -> bool:
+def _is_earlier(path: Path, partial_to: Path) -> bool:
+    """Is it the partial file that an earlier call wrote there?"""
     try:
-        return path.samefile(other)
+        return path.samefile(partial_to) and partial_file.detects(path)
     except OSError:
         return False
 
 
 def analyse_over_mpi(
-    job: Job, *, strict: bool = False, partial_to: Path | None = None, progress: Progress | None = None
+    job: Job,
+    *,
+    strict: bool = False,
+    partial_to: Path | None = None,
+    accept: Callable[[Analysis], None] | None = None,
+    progress: Progress | None = None,
 ) -> Analysis:
     """The same in the first process of an MPI job, with what all of its processes measure (`measuring.mpi`)."""
     try:
-        return _analysed(job, job.files, [], job.asked, None, strict, progress, partial_to)
+        return _analysed(job, job.files, [], job.asked, None, strict, progress, partial_to, accept)
     finally:
         job.end()
 
@@ -108,6 +116,7 @@ def _analysed(
     strict: bool,
     progress: Progress | None,
     partial_to: Path | None,
+    accept: Callable[[Analysis], None] | None,
 ) -> Analysis:
     """Files first, then recordings that were read, which are used up."""
     told = partial(progress, "reading" if isinstance(by, Here) else "measuring") if progress else None
@@ -129,12 +138,13 @@ def _analysed(
         unit.members = tuple(islice(place, len(unit.recordings)))
     again = partial(by.again, sources)
     settled = settle(units, again, asked, partial(progress, "measuring") if progress else None)
-    if partial_to:
-        partial_file.write(partial_to, settled.units, unread, asked)
-    analysis = join(settled, unread)
-    for one in analysis.measures.gpus:
-        one.what_if = whatif.each(one)
-    verdicts.judge(analysis.measures, context)
+    with partial_file.written(partial_to, settled.units, unread, asked) if partial_to else nullcontext():
+        analysis = join(settled, unread)
+        for one in analysis.measures.gpus:
+            one.what_if = whatif.each(one)
+        verdicts.judge(analysis.measures, context)
+        if accept:
+            accept(analysis)
     return analysis
 
 

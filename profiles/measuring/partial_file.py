@@ -9,7 +9,8 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -61,8 +62,9 @@ class Held:
         return RingscopeError(f"{problem}; make it again with --from-step {from_step}")
 
 
-def write(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: Asked) -> None:
-    """Write measured units, and doubts about what could not be read.
+@contextmanager
+def written(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: Asked) -> Iterator[None]:
+    """Write measured units, and doubts about what could not be read; the file takes its place if the block ends well.
 
     Raises RingscopeError where the file may not be written.
     """
@@ -73,8 +75,10 @@ def write(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: Ask
         "doubts": plain(doubts),
         "units": [_unit(unit) for unit in units],
     }
-    with written_whole(path) as beside, gzip.open(beside, "wt", 6, encoding="utf-8", errors="replace") as out:
-        json.dump(data, out, allow_nan=False, ensure_ascii=False)  # of names that are no UTF-8 no lone surrogates
+    with written_whole(path) as beside:
+        with gzip.open(beside, "wt", 6, encoding="utf-8", errors="replace") as out:
+            json.dump(data, out, allow_nan=False, ensure_ascii=False)  # of names that are no UTF-8 no lone surrogates
+        yield
 
 
 def detects(path: Path) -> bool:

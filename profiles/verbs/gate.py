@@ -82,12 +82,12 @@ def command(context: click.Context, /, **options: Any) -> None:
     maxima, minima = _budgets(given.at_most, "--max"), _budgets(given.at_least, "--min")
     against = gate.from_json(_json(given.baseline)) if given.baseline else None
     subject = subjects.load(given.paths, strict=given.strict)
+    judgement = gate.judge(subject, at_most=maxima, at_least=minima, baseline=against)
     if given.write_baseline:
         _write(given.write_baseline, json.dumps(gate.to_json(gate.baseline_of(subject)), indent=1) + "\n")
         terminals.echo(f"{given.write_baseline}: the baseline of {subject.label}")
         if not given.judges:
             return
-    judgement = gate.judge(subject, at_most=maxima, at_least=minima, baseline=against)
     if given.junit:
         _write(given.junit, view.junit(judgement))
     if given.markdown:

@@ -18,6 +18,7 @@ from .options import STDOUT, Output, Rule, Verb, refuse_ignored, write_json
 if TYPE_CHECKING:
     from ..measuring.analysis import Progress
     from ..model.analysed import Analysis
+    from ..views.files.recording_files import Files
 
 HELP = """Measure recordings: where every nanosecond of every GPU went.
 
@@ -272,15 +273,12 @@ def _measure(given: Options) -> None:
 
     files = recording_files.Files(**{kind: getattr(given, kind) for kind in recording_files.KINDS})
     with waiting.stages() as progress:
-        analysis = _analysis(given, files.pictures, progress)
+        analysis = _analysis(given, files, progress)
         if analysis is None:
             return
         measures = analysis.measures
         summary, asked = ranks_summary.summarise(measures), _asked(measures, given.ranks)
         summarised = measures.many and not given.per_rank
-        recording_files.refuse_inputs(measures.recordings, files, given.json_to, given.json_summary)
-        if files.perfetto and not analysis.gpus:
-            raise RingscopeError("--perfetto: a partial file holds no operations to draw; name the recordings")
         written = recording_files.write(
             analysis,
             files,
@@ -312,30 +310,40 @@ def _measure(given: Options) -> None:
         terminals.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {recording.parent}")
 
 
-def _analysis(given: Options, pictures: bool, progress: Progress) -> Analysis | None:
+def _analysis(given: Options, files: Files, progress: Progress) -> Analysis | None:
     """Over MPI where a launcher started several processes; then None in all but the first."""
     from ..measuring.analysis import analyse, analyse_over_mpi
     from ..measuring.mpi import Job, started
     from ..measuring.one_recording import Asked
     from ..measuring.processes import Reading
 
+    accept = partial(_accept, given, files)
     if given.processes is None and started() > 1:
-        job = Job(given.paths, Asked(given.window, pictures, given.from_step), Reading(**given.reading))
+        job = Job(given.paths, Asked(given.window, files.pictures, given.from_step), Reading(**given.reading))
         if not job.first:
             job.follow()
             return None
-        return analyse_over_mpi(job, strict=given.strict, partial_to=given.partial, progress=progress)
+        return analyse_over_mpi(job, strict=given.strict, partial_to=given.partial, accept=accept, progress=progress)
     return analyse(
         given.paths,
         window=given.window,
         strict=given.strict,
-        operations=pictures,
+        operations=files.pictures,
         from_step=given.from_step,
         processes=given.processes,
         partial_to=given.partial,
+        accept=accept,
         progress=progress,
         **given.reading,
     )
+
+
+def _accept(given: Options, files: Files, analysis: Analysis) -> None:
+    """Raises RingscopeError where something of what was asked for cannot be had, before any file is written."""
+    from ..views.files import recording_files
+
+    _asked(analysis.measures, given.ranks)
+    recording_files.refuse(analysis, files, (given.json_to, given.json_summary, given.partial))
 
 
 def _asked(measures: Measures, wanted: tuple[int, ...]) -> list[int]:

@@ -12,7 +12,6 @@ from ...ground.errors import RingscopeError
 from ...many_gpus import part
 from ...many_gpus.ranks_summary import Summary
 from ...model.analysed import Analysis
-from ...model.timeline import Recording
 from ..terminal.waiting import Progress
 
 
@@ -35,12 +34,15 @@ class Files:
 KINDS = tuple(one.name for one in fields(Files))
 
 
-def refuse_inputs(recordings: Sequence[Recording], files: Files, *more: Path | None) -> None:
-    """Raise RingscopeError where a file to be written is one of the recordings read."""
-    read = {Path(recording.path).resolve() for recording in recordings}
+def refuse(analysis: Analysis, files: Files, more: Sequence[Path | None]) -> None:
+    """Raise RingscopeError where a file to be written, one of `more` too, is one of the recordings read, or a picture
+    cannot be drawn."""
+    read = {Path(recording.path).resolve() for recording in analysis.measures.recordings}
     for path in (files.html, files.perfetto, files.markdown, files.parquet, *more):
         if path and path.resolve() in read:
             raise RingscopeError(f"{path}: is a recording just read and is not written over; name another file")
+    if files.perfetto and not analysis.gpus:
+        raise RingscopeError("--perfetto: a partial file holds no operations to draw; name the recordings")
 
 
 def write(

@@ -225,6 +225,12 @@ def test_wrong_usage_is_one_line_that_says_what_to_do(tmp_path: Path, arguments:
     assert words in str(result.exception) and "\n" not in str(result.exception)
 
 
+def test_no_baseline_is_written_beside_a_budget_that_is_refused(tmp_path: Path) -> None:
+    good = _write(tmp_path / "good.json", gpu())
+    result = _run(good, "--max", "no_such_share=0.5", "--write-baseline", str(tmp_path / "new.json"))
+    assert isinstance(result.exception, RingscopeError) and not (tmp_path / "new.json").exists()
+
+
 def test_the_help_names_every_metric() -> None:
     words = CliRunner().invoke(command, ["--help"]).output.split()
     assert set(RECORDED) | set(SWEPT) <= set(words)

@@ -95,7 +95,8 @@ def test_a_timeline_that_does_not_say_when_it_was_made_or_of_no_other_rank_tells
 def test_a_partial_file_keeps_what_the_timeline_tells(tmp_path: Path) -> None:
     unit = gather_unit([horovods(tmp_path / "timeline.json")], (0,), (0,), Asked())
     measure(unit, {}, Asked())
-    partial_file.write(tmp_path / "one.partial", [unit], [], Asked())
+    with partial_file.written(tmp_path / "one.partial", [unit], [], Asked()):
+        pass
     (again,) = partial_file.read(tmp_path / "one.partial", Asked())
     told, kept = unit.recordings[0].negotiated, again.recordings[0].negotiated
     assert told is not None and kept is not None and len(told.of) == STEPS * 2 * 2

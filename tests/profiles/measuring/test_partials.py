@@ -250,6 +250,27 @@ def test_a_page_of_partial_files_has_all_but_the_picture_of_operations(folder, t
         run(tmp_path / "all.partial", "--perfetto", tmp_path / "trace.json.gz")
 
 
+@pytest.mark.parametrize("asks", [["--perfetto", "trace.json.gz"], ["--ranks", "77"]])
+def test_no_partial_file_is_left_where_something_else_that_is_asked_for_cannot_be_had(
+    asks: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(folder / "rank0.sqlite", "--partial", "a.partial")
+    with pytest.raises(ringscope.RingscopeError, match=asks[0]):
+        run("a.partial", "--partial", "b.partial", *asks)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.partial"]
+
+
+def test_a_recording_in_a_folder_is_no_earlier_partial_file(tmp_path: Path) -> None:
+    """Its name tells nothing: a trace of PyTorch's and a partial file are called as people like."""
+    for name, steps in (("a", 4), ("b", 5)):
+        WRITERS["kineto"](replace(SHAPE, gpus=1, processes=1, steps=steps), tmp_path / name, None)
+    before = (tmp_path / "a").read_bytes()
+    with pytest.raises(ringscope.RingscopeError, match="not written over"):
+        run(tmp_path, "--partial", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == before
+
+
 def test_as_many_processes_as_cores_and_memory_allow(folder, monkeypatch) -> None:
     with processes.readers.listed([folder]) as files:
         monkeypatch.setattr(processes, "_WORTH_BYTES", 1)
