@@ -105,8 +105,8 @@ def _columns(found: _Samples) -> Columns:
         if not len(start) == len(at) == len(end) == len(place):
             raise ValueError(f"thread {number} has columns of unlike lengths")
         if len(start) and (
-            np.abs(start).max() >= _LIMIT_NS
-            or np.abs(end).max() >= _LIMIT_NS
+            start.min() <= -_LIMIT_NS
+            or end.max() >= _LIMIT_NS
             or (at < start).any()
             or (end < at).any()
             or (start[1:] < end[:-1]).any()
@@ -162,4 +162,7 @@ def _offset(timeline: Timeline, found: _Samples) -> tuple[int | None, str]:
     utc_ns = timeline.recording.origin_utc_ns
     if utc_ns is None:
         return None, "nothing in the recording says how its clock relates to the GPU's, so it is left out"
-    return found.began_utc_ns - found.began_ns - utc_ns, "it is aligned by the time of day, which may be a few ms off"
+    offset_ns = found.began_utc_ns - found.began_ns - utc_ns
+    if abs(offset_ns) >= _LIMIT_NS:
+        return None, "its clock is centuries away from the recording's, so it is left out"
+    return offset_ns, "it is aligned by the time of day, which may be a few ms off"

@@ -312,7 +312,7 @@ class Cell:
     def id(self) -> str:
         """Readable where it can be, with a short digest of the fields so that it is unique."""
         left_out = {one.name for one in SETTINGS if not one.digested and getattr(self, one.name) == one.default}
-        digested = {name: value for name, value in asdict(self).items() if name not in left_out}
+        digested = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out}
         digest = hashlib.sha256(json.dumps(digested, sort_keys=True).encode()).hexdigest()[:8]
         parts = (
             self.model,

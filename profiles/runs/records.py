@@ -25,6 +25,7 @@ _OF_A_RUN = re.compile(
 )
 _ADDS_UP = 0.01
 MOST_LAUNCHES = 1_000_000  # of a cell
+_LONGEST_HEADER = 1 << 20  # letters of the first line of a rank's record
 # Fields that are read of a machine, with their types; its other fields are only shown.
 _OF_A_MACHINE = {"gpus": list[dict[str, Any]], "packages": dict[str, Any], "cpu": dict[str, Any], "host": str}
 T = TypeVar("T")
@@ -158,8 +159,8 @@ def read_run(directory: Path) -> Run:
     if record.status != "ok":
         return Run(record, [], directory)
     try:
-        paths = [directory / f"rank{rank}.jsonl" for rank in range(record.cell.processes)]
-        ranks = _of_one_launch([read_rank(path) for path in paths], directory)
+        each = (read_rank(directory / f"rank{rank}.jsonl") for rank in range(record.cell.processes))
+        ranks = _of_one_launch(list(each), directory)
         return Run(record, ranks, directory)
     except Damaged as error:
         return Run(replace(record, status="damaged", reason=str(error)), [], directory)
@@ -197,7 +198,7 @@ def host_beside(path: Path) -> str | None:
         if not rank.is_file():
             return None
         with rank.open(encoding="utf-8") as lines:
-            header = typed.loads(lines.readline())
+            header = typed.loads(lines.readline(_LONGEST_HEADER))
         host = header["host"] if header["schema"] == RANK_SCHEMA else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -268,7 +269,9 @@ def write_rank(path: Path, record: RankRecord) -> None:
 def read_rank(path: Path) -> RankRecord:
     """The record in `rank<k>.jsonl`. Raises Damaged where it is not whole, or of another version."""
     try:
-        header, *steps, end = [typed.loads(line) for line in text_of(path).splitlines()]
+        text = text_of(path)
+        typed.refuse_many(text.replace("\n", ","))
+        header, *steps, end = [typed.loads(line) for line in text.splitlines()]
         schema = header.pop("schema")
         if schema != RANK_SCHEMA:
             raise Damaged(f"{path}: schema {schema!r}, this version reads {RANK_SCHEMA!r}; run that cell again")

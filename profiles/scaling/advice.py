@@ -136,9 +136,10 @@ def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
     """Exchanges measured here that gain more than both intervals: the best of each axis, at a model's most ranks."""
     most = most_ranks(cells, spreads)
     best: dict[str, Look] = {}
-    for slow, fast in itertools.permutations([cell for cell in cells if most.get(cell.model) == cell.ranks], 2):
+    measured = [cell for cell in cells if most.get(cell.model) == cell.ranks and cell.id in spreads]
+    for slow, fast in itertools.permutations(measured, 2):
         axis = _only_axis(slow, fast)
-        if not axis or "resident" in (slow.feed, fast.feed) or slow.id not in spreads or fast.id not in spreads:
+        if not axis or "resident" in (slow.feed, fast.feed):
             continue  # resident feeds nothing: a bound, not a choice
         gain = ratio(spreads[fast.id], spreads[slow.id])
         if gain.low <= 1 + WORTH_A_LOOK or gain.value - 1 <= (best[axis].worth if axis in best else 0):

@@ -273,16 +273,19 @@ def _of_learning(row: CellRow, good: Sequence[LaunchRow]) -> None:
 
 def speedups_to_accuracy(rows: Sequence[CellRow]) -> None:
     """Fill in how many times sooner than on one rank the accuracy is reached; null where either does not reach it."""
-    for row in rows:
-        one = next((other for other in rows if other.cell.ranks == 1 and same_but_ranks(row.cell, other.cell)), None)
+    reached = [row for row in rows if row.seconds_to_accuracy]
+    for row in reached:
+        one = next((other for other in reached if other.cell.ranks == 1 and same_but_ranks(row.cell, other.cell)), None)
         if one and one.seconds_to_accuracy and row.seconds_to_accuracy:
             row.speedup_to_accuracy = one.seconds_to_accuracy / row.seconds_to_accuracy
 
 
 def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> Ratio | None:
     """X(N) / (N X(1)) against the same cell on one rank: None without it or its numbers; exactly 1 for that cell."""
+    if cell.id not in spreads:
+        return None
     one = next((other for other in cells if other.ranks == 1 and same_but_ranks(cell, other)), None)
-    if one is None or cell.id not in spreads or one.id not in spreads:
+    if one is None or one.id not in spreads:
         return None
     if cell.id == one.id:
         return Ratio(1.0, 0.0, 1.0, 1.0, 1.0)

@@ -151,6 +151,7 @@ def test_a_file_that_is_none_is_a_doubt_and_the_recording_is_read(tmp_path: Path
         {"start_ns": [5, 6]},
         {"start_ns": [9], "end_ns": [3]},
         {"start_ns": [1 << 62], "end_ns": [1 << 62]},
+        {"start_ns": [-(1 << 63)]},
         {"start_ns": [0, 1], "at_ns": [2, 3], "end_ns": [5, 6], "place": [0, 0]},
         {"at_ns": [9]},
     ],
@@ -175,6 +176,16 @@ def test_without_a_clock_the_time_of_day_serves_and_is_doubted(tmp_path: Path) -
     assert 0 <= found.samples["start_ns"].min() < 50_000_000
     unknown = sampled.beside(tmp_path / "rank3.nsys-rep", Build().timeline())
     assert [one.code for one in unknown.doubts] == ["places-not-aligned"] and not len(unknown.samples)
+
+
+@pytest.mark.parametrize("began", [{"began_utc_ns": (1 << 63) - 1}, {"began_ns": (1 << 63) - 1}])
+def test_samples_centuries_away_are_left_out_and_doubted(began: dict[str, int], tmp_path: Path) -> None:
+    thread = {"steps": True, "start_ns": [1], "at_ns": [2], "end_ns": [4], "place": [0]}
+    place = {"file": "a.py", "line": 1, "function": "f", "via": "", "framework": False}
+    told = {"schema": marks.SAMPLES_SCHEMA, "pid": 1, "hz": 200, "began_ns": 0, "began_utc_ns": 0, **began}
+    (tmp_path / "rank0.places.json").write_text(json.dumps({**told, "places": [place], "threads": [thread]}))
+    found = sampled.beside(tmp_path / "rank0.sqlite", Build(origin_utc_ns=10**18).timeline())
+    assert [one.code for one in found.doubts] == ["places-not-aligned"] and not len(found.samples)
 
 
 def test_whose_code_is_told_by_where_it_lies() -> None:

@@ -16,6 +16,7 @@ from profiles.runs.records import (
     RankRecord,
     RunRecord,
     SweepRecord,
+    host_beside,
     read_rank,
     read_run,
     read_sweep,
@@ -138,3 +139,27 @@ def test_a_pipe_and_lists_without_end_are_no_records_and_nobody_waits(tmp_path: 
     (tmp_path / "sweep.json").write_text("[" * 100_000)
     with pytest.raises(Damaged, match="nested too deep"):
         read_sweep(tmp_path)
+
+
+def test_a_launch_of_more_ranks_than_any_machine_has_is_damaged_at_its_first_missing_one(tmp_path: Path) -> None:
+    launch = RunRecord(Cell("mlp", 1 << 40, 8), 0, "ok", "", 0, 1, [], "horovodrun", {})
+    (tmp_path / "record.json").write_text(json.dumps(launch.to_json()))
+    run = read_run(tmp_path)
+    assert run.record.status == "damaged" and "rank0.jsonl" in run.record.reason
+
+
+def test_of_a_record_without_an_end_no_more_is_read_than_a_header_has(tmp_path: Path) -> None:
+    with (tmp_path / "rank0.jsonl").open("wb") as file:
+        file.truncate(1 << 40)
+    assert host_beside(tmp_path / "rank0.sqlite") is None
+
+
+def test_records_of_more_values_than_any_has_are_refused_and_not_decoded(tmp_path: Path) -> None:
+    """Each value would take some hundred bytes of memory."""
+    many = 12 << 20
+    for name, text in (("sweep.json", "[" + "[]," * (many // 2) + "[]]"), ("rank1.jsonl", "1\n" * (many + 1))):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(Damaged, match="values"):
+        read_sweep(tmp_path)
+    with pytest.raises(Damaged, match="values"):
+        read_rank(tmp_path / "rank1.jsonl")

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from profiles.runs.records import Cell, RankRecord, Run, RunRecord, SweepRecord
-from profiles.scaling import run_directory
+from profiles.scaling import advice, rows, run_directory
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import CellRow, LaunchRow, column_names, samples_per_s
 from profiles.scaling.run_directory import csv_text
@@ -164,6 +164,16 @@ def test_a_cell_that_was_only_recorded_says_so() -> None:
     scaling = measure(SweepRecord([ONE], 1, "x"), [run(ONE, 0, [rank(0, end_ms=5000)], profiled="nsys")])
     assert row(scaling, ONE).samples_per_s_global is None
     assert row(scaling, ONE).reason == "recorded by nsys, whose timings are not measurements"
+
+
+def test_cells_that_were_not_launched_are_compared_with_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grid may have thousands of them."""
+    compared: list[Cell] = []
+    monkeypatch.setattr(rows, "same_but_ranks", lambda cell, other: bool(compared.append(cell)))
+    monkeypatch.setattr(advice, "_only_axis", lambda cell, other: compared.append(cell))
+    cells = [replace(ONE, per_rank_batch=batch) for batch in range(1, 101)]
+    scaling = measure(SweepRecord(cells, 1, "x"), [run(ONE, 0, [rank(0, end_ms=1000)])])
+    assert len(compared) < 3 * len(cells) and {one.status for one in scaling.cells} == {"ok", "missing"}
 
 
 def test_the_newest_sweep_is_none_that_record_wrote(tmp_path: Path) -> None:
