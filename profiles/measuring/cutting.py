@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from ..ground.errors import RingscopeError
 from ..model import marks
+from ..model.names import rows_of, wholly
 from ..model.timeline import Timeline
 from ..readers import read
 from ..readers.cut import Span
@@ -42,10 +45,10 @@ def of_steps(path: Path, text: str, *, max_bytes: int | None = None, cache: bool
 
 def _marked(timeline: Timeline) -> dict[int, int]:
     """Starts of the marks `step N`; the first of each number."""
-    names = timeline.marks["name"].astype(str)
-    chosen = names.str.fullmatch(marks.STEP)
-    numbers = names[chosen].str.removeprefix(marks.STEP_PREFIX).astype("int64")
-    return _earliest(zip(numbers.tolist(), timeline.marks["start_ns"][chosen].tolist(), strict=True))
+    names = timeline.marks["name"].cat
+    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), wholly(names.categories, marks.STEP)))
+    numbers = (int(name.removeprefix(marks.STEP_PREFIX)) for name in timeline.marks["name"].iloc[rows])
+    return _earliest(zip(numbers, timeline.marks["start_ns"].to_numpy()[rows].tolist(), strict=True))
 
 
 def _measured(timeline: Timeline) -> dict[int, int]:

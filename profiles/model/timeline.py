@@ -147,6 +147,8 @@ WITHOUT_TIMES, NAMELESS = "without times", "nameless"
 _UNREAD = MappingProxyType({WITHOUT_TIMES: UNTIMED, NAMELESS: "have no name"})
 # Bytes. The most of real recordings are some 100 MB.
 MOST_TEXT = 256 << 20
+# Of one name. The longest of real recordings are arguments of PyProf's, of some 100 KB.
+LONGEST_NAME = 1 << 20
 UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave out: empty texts
 
 
@@ -230,7 +232,7 @@ def make(
     becomes time 0; `recording` tells the origin that the tables have.
     Columns are put in the documented order and dtype (ids may be smaller). Raises KeyError for an unknown table,
     ValueError for a table without its columns: both are mistakes of a reader, not of a user; and
-    UnreadableRecording where all names together take more than MOST_TEXT.
+    UnreadableRecording where all names together take more than MOST_TEXT, or one more than LONGEST_NAME.
     """
     unknown = set(tables) - set(TABLES)
     if unknown:
@@ -267,15 +269,19 @@ def make(
 
 
 def _refuse_long(path: str, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Texts are looked at and copied some eight times: more of them would fill the memory of a laptop."""
+    """Texts are looked at and copied some eight times: more of them would fill the memory of a laptop. And a name is
+    there again for each row in which somebody shows it."""
     distinct = {
-        id(texts): texts.nbytes
+        id(texts): texts
         for name, table in tables.items()
         for column, kind in COLUMNS[name].items()
         if kind == TEXT
         for texts in [table[column].cat.categories]
     }
-    if sum(distinct.values()) > MOST_TEXT:
+    if any(texts.nbytes > LONGEST_NAME and texts.str.len().max() > LONGEST_NAME for texts in distinct.values()):
+        problem = f"a name in it is longer than {LONGEST_NAME >> 20} MiB: no profiler writes such names"
+        raise UnreadableRecording(path, problem, "record again, with shorter names of ranges")
+    if sum(texts.nbytes for texts in distinct.values()) > MOST_TEXT:
         problem = f"its distinct names take more than {MOST_TEXT >> 20} MiB: no profiler writes as many"
         raise UnreadableRecording(path, problem, "cut it (`ringscope cut`), or record fewer steps")
 

@@ -16,6 +16,9 @@ from .chrome import events as chrome
 
 _CALL: Final = re.compile(r"cu(da)?[A-Z]")
 _WAYS: Final = {"MemcpyH2D": "HtoD", "MemcpyD2H": "DtoH", "MemcpyD2D": "DtoD", "MemcpyP2P": "Peer"}
+# Letters of a name that are kept: each event may refer to it again.
+LONGEST: Final = 1 << 16
+_LONGEST_DETAILS: Final = 1 << 12
 KINDS: Final = {"MemcpyH2D": "h2d", "MemcpyD2H": "d2h", "MemcpyD2D": "d2d", "MemcpyP2P": "p2p"}
 CALLS: Final = "/host:CUPTI"
 
@@ -32,8 +35,8 @@ class Row:
 
 def metadata(plane: Any) -> tuple[dict[int, str], dict[int, str]]:
     """Names of events and of statistics by their numbers."""
-    events = {number: entry.name for number, entry in plane.event_metadata.items()}
-    return events, {number: entry.name for number, entry in plane.stat_metadata.items()}
+    events = {number: entry.name[:LONGEST] for number, entry in plane.event_metadata.items()}
+    return events, {number: entry.name[:LONGEST] for number, entry in plane.stat_metadata.items()}
 
 
 def statistics(plane: Any, stats: Iterable[Any]) -> Iterable[tuple[str, Any]]:
@@ -82,7 +85,7 @@ def times(rows: list[Row]) -> pd.DataFrame:
 
 def details(text: Any) -> dict[str, str]:
     """`kind_src:pageable kind_dst:device size:4 dest:0 async:1` by key."""
-    pairs = (part.partition(":") for part in text.split(" ")) if isinstance(text, str) else ()
+    pairs = (part.partition(":") for part in text[:_LONGEST_DETAILS].split(" ")) if isinstance(text, str) else ()
     return {key: value for key, colon, value in pairs if colon}
 
 

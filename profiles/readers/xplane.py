@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -170,10 +170,10 @@ class Found:
             if table == "api":
                 frame = frame.assign(
                     correlation=planes.integers(chosen, "correlation_id"),
-                    name=[planes.call_name(r) for r in chosen],
+                    name=_objects(planes.call_name(r) for r in chosen),
                 )
             else:
-                names = [planes.mark_name(row) for row in chosen]
+                names = _objects(planes.mark_name(row) for row in chosen)
                 frame = frame.assign(open=False, domain=domain, name=names)
             self.parts[table].append(frame)
 
@@ -202,8 +202,11 @@ def _operations(table: str, rows: list[planes.Row], programs: Programs) -> pd.Da
         return frame.assign(graph=planes.integers(rows, "cuda_graph_exec_id"))
     frame["graph_node"] = np.maximum(planes.integers(rows, "cuda_graph_node_id"), 0)
     if table == "kernels":
-        texts = {"operator": [_operator(row, programs) for row in rows], "work": [programs.work(row) for row in rows]}
-        return frame.assign(name=[row.name for row in rows], **texts)
+        return frame.assign(
+            name=_objects(row.name for row in rows),
+            operator=_objects(_operator(row, programs) for row in rows),
+            work=_objects(programs.work(row) for row in rows),
+        )
     key = "memcpy_details" if table == "copies" else "Memset_details"
     details = [planes.details(row.stats.get(key) or row.stats.get(key.lower())) for row in rows]
     sizes = chrome.integers(detail.get("size", detail.get("num_bytes")) for detail in details)
@@ -219,6 +222,11 @@ def _operations(table: str, rows: list[planes.Row], programs: Programs) -> pd.Da
         src_device=np.int32(-1),
         dst_device=np.where(peer, target, np.int32(-1)),
     )
+
+
+def _objects(texts: Iterable[str]) -> pd.Series:
+    """A column of texts that rows share: each is there once, where a column of texts would copy it for each row."""
+    return pd.Series(list(texts), dtype=object)
 
 
 def _operator(row: planes.Row, programs: Programs) -> str:

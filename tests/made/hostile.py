@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from profiles.ground.version import VERSION
+from profiles.readers import xplane
 
 MIB = 1 << 20
 EVENT = '{"ph":"X","cat":"kernel","name":"k","ts":%s,"dur":%s,"args":{"device":0,"stream":7}}'
@@ -443,6 +444,64 @@ def two_contexts_with_streams_of_the_same_numbers(folder: Path) -> Path:
 
 
 READABLE["two contexts with streams of the same numbers"] = two_contexts_with_streams_of_the_same_numbers
+
+
+@small
+def a_tensor_of_a_long_name_with_many_phases(folder: Path) -> Path:
+    """Each phase refers to the name, which would take gigabytes if it were there for each."""
+    path = folder / "timeline.json"
+    named = '[{"ph":"M","name":"process_name","pid":0,"args":{"name":"%s"}}' % ("t" * 900_000)
+    phase = ',{"ph":"B","name":"NEGOTIATE_ALLREDUCE","pid":0,"ts":%d},{"ph":"E","pid":0,"ts":%d}'
+    path.write_text(named + "".join(phase % (2 * at, 2 * at + 1) for at in range(4000)) + "]")
+    return path
+
+
+def a_profile_whose_events_share_long_names(folder: Path) -> Path:
+    space = xplane.message()()
+    plane = space.planes.add(name="/device:GPU:0")
+    for number, word in ((1, "tf_op"), (2, "kernel_details"), (3, "o" * (8 << 20))):
+        plane.stat_metadata[number].name = word
+    plane.event_metadata[1].name = "k" * (8 << 20)
+    line = plane.lines.add(name="Stream #1")
+    for at in range(20_000):
+        event = line.events.add(metadata_id=1, offset_ps=at * 10**6, duration_ps=10**5)
+        event.stats.add(metadata_id=1, ref_value=3)
+        event.stats.add(metadata_id=2, ref_value=3)
+    path = folder / "long.xplane.pb"
+    path.write_bytes(space.SerializeToString())
+    return path
+
+
+READABLE["a profile whose events share long names"] = a_profile_whose_events_share_long_names
+
+
+@small
+def kernels_of_rocprofv3_that_share_a_long_name(folder: Path) -> Path:
+    path = folder / "1_results.db"
+    shutil.copy(Path(__file__).parents[1] / "fuzz" / "corpus" / "rocprofv3.database" / "steps.db", path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        found = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        kernels = next(name for name in found if name.startswith("rocpd_kernel_dispatch"))
+        symbols = next(name for name in found if name.startswith("rocpd_info_kernel_symbol"))
+        connection.execute(f"UPDATE \"{symbols}\" SET display_name = printf('%.*c', 8000000, 'k')")
+        listed = [row[1] for row in connection.execute(f'PRAGMA table_info("{kernels}")')]
+        chosen = ", ".join("100000 + i" if name == "id" else f'"{name}"' for name in listed)
+        counted = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500)"
+        first = f'(SELECT * FROM "{kernels}" LIMIT 1)'
+        connection.execute(f'INSERT INTO "{kernels}" {counted} SELECT {chosen} FROM n, {first}')
+    return path
+
+
+@small
+def ranges_whose_domains_share_a_long_name(folder: Path) -> Path:
+    of_domains = """
+    CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, textId INT, globalTid INT, domainId INT);
+    INSERT INTO StringIds VALUES (2, printf('%.*c', 8000000, 'd'));
+    INSERT INTO NVTX_EVENTS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+     SELECT 0, NULL, 75, NULL, 2, 1, i FROM n
+     UNION ALL SELECT 10 * i, 10 * i + 5, 59, NULL, 1, 1, i FROM n;
+    """
+    return database(folder, KERNELS, ROWS, of_domains)
 
 
 def of_partial(name: str, *parts: bytes) -> None:

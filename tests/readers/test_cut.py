@@ -234,6 +234,17 @@ def test_a_compressed_recording_can_be_cut_and_others_cannot(tmp_path: Path) -> 
         cut.write(tmp_path / "csv", tmp_path / "cut", shrink=True)
 
 
+def test_an_index_of_values_that_are_longer_than_the_file_is_not_computed(tmp_path: Path) -> None:
+    """Each row would take a tenth of a second and as much memory as the expression says."""
+    WRITERS["nsys"](Shape(steps=4, kernels=20, gpus=1, processes=1), tmp_path / "run.sqlite", None)
+    with closing(sqlite3.connect(tmp_path / "run.sqlite")) as connection:
+        connection.execute("CREATE INDEX wide ON TARGET_INFO_GPU (length(hex(zeroblob(8000000))))")
+        connection.commit()
+    with pytest.raises(UnreadableRecording, match="too big"):
+        cut.write(tmp_path / "run.sqlite", tmp_path / "cut.sqlite", shrink=True)
+    assert [one.name for one in tmp_path.iterdir()] == ["run.sqlite"]
+
+
 def test_spans_are_exact_and_bad_ones_are_refused() -> None:
     assert span("12.5s:14s") == Span(12_500_000_000, 14_000_000_000)
     assert span("300ms:") == Span(300_000_000, None) and span(":40us") == Span(None, 40_000)

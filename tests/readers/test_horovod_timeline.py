@@ -103,6 +103,15 @@ def test_a_trailing_comma_and_no_end_is_how_horovod_leaves_it(tmp_path: Path) ->
     assert found.left_out == {"phases without an end": 1}
 
 
+def test_a_name_of_no_process_names_nothing(tmp_path: Path) -> None:
+    """Its number is a list, or an object."""
+    path = tmp_path / "timeline.json"
+    named = '{"name": "process_name", "ph": "M", "pid": %s, "args": {"name": "grad"}}'
+    phase = '{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": 10, "pid": 1}, {"ph": "E", "ts": 25, "pid": 1}'
+    path.write_text(f"[{named % '[[]]'}, {named % '{}'}, {phase}]")
+    assert readers.read(path).phases["tensor"].tolist() == [""]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -97,3 +97,14 @@ def test_more_names_than_memory_has_room_for_are_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr(timeline, "MOST_TEXT", 9_000)
     with pytest.raises(UnreadableRecording, match="distinct names"):
         made.timeline()
+
+
+def test_a_name_longer_than_any_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Build()
+    for number in range(3):
+        made.kernel(100 * number, 100 * number + 50, "k" * (1000 + number))
+    monkeypatch.setattr(timeline, "LONGEST_NAME", 1002)
+    made.timeline()
+    monkeypatch.setattr(timeline, "LONGEST_NAME", 1001)
+    with pytest.raises(UnreadableRecording, match="a name in it is longer"):
+        made.timeline()

@@ -160,6 +160,9 @@ def test_odd_values_are_left_out_and_counted(tmp_path: Path) -> None:
         connection.execute('UPDATE "rocpd_kernel_dispatch_0000038c_0190" SET "end" = \'x\' WHERE rowid = 1')
         connection.execute("UPDATE \"rocpd_info_agent_0000038c_0190\" SET extdata = x'ff00'")
         connection.execute('UPDATE "rocpd_event_0000038c_0190" SET extdata = 7')
+        connection.execute(  # lists in lists without end
+            'UPDATE "rocpd_event_0000038c_0190" SET extdata = ? WHERE rowid % 2', ('{"message":' + "[" * 100_000,)
+        )
         connection.commit()
     timeline = read(path)
     assert len(timeline.kernels) == 11 and len(timeline.marks) == 0

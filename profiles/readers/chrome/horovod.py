@@ -46,7 +46,7 @@ def read(path: Path) -> Timeline:
     epoch_us = None
     for event in events:
         if event.ph == "M" and event.name == "process_name" and event.args:
-            if isinstance(event.args.name, str):
+            if isinstance(event.args.name, str) and _hashable(event.pid):
                 names[event.pid] = event.args.name
             epoch_us = event.args.epoch_us if type(event.args.epoch_us) is int else epoch_us
     timed = [event for event in events if event.ph in ("B", "E", "X", "i")]
@@ -102,7 +102,8 @@ def _phases(events: list[chrome.Event], at: Array, names: dict[Any, str]) -> tup
     labels = [event.name if isinstance(event.name, str) else "" for event in events]
     kind = np.array([event.ph for event in events], dtype="U1")
     table = pd.DataFrame({"at": at, "kind": kind, "owner": [str(event.pid) for event in events]})
-    table = table.assign(tensor=pd.Series(tensors, dtype="str"), label=pd.Series(labels, dtype="str"))
+    # Objects: a tensor's name is there once, however many events are of it.
+    table = table.assign(tensor=pd.Series(tensors, dtype=object), label=pd.Series(labels, dtype=object))
     nested = table[(table["kind"] == "B") | (table["kind"] == "E")].copy()
     begins = (nested["kind"] == "B").to_numpy()
     depth = pd.Series(np.where(begins, 1, -1), index=nested.index).groupby(nested["owner"]).cumsum()

@@ -70,6 +70,7 @@ def _domains(pid: NDArray[np.int64], marks: dict[str, Any], names: pd.Categorica
     number, ids = pd.factorize(marks["domain_id"])
     codes, pairs = pd.factorize(process * len(ids) + number)
     named = np.flatnonzero(marks["type"] == DOMAIN)
-    known = {(int(pid[row]), int(marks["domain_id"][row])): str(names[row]) for row in named}
+    distinct = names.categories.tolist()  # a name that many rows share is there once
+    known = {(int(pid[row]), int(marks["domain_id"][row])): distinct[names.codes[row]] for row in named}
     texts = [known.get((int(pids[pair // len(ids)]), int(ids[pair % len(ids)])), "") for pair in pairs]
     return categorical(codes, texts)

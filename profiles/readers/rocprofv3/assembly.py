@@ -15,6 +15,7 @@ from ...ground.errors import UnreadableRecording
 from ...model.possible import OPERATIONS
 from ...model.timeline import WITHOUT_TIMES, Recording, Timeline, make
 from ..chrome import events as chrome
+from ..tables import printed
 from ..tables.gathering import require_gpu_work
 from .document import Agent
 
@@ -101,7 +102,7 @@ def _frame(table: str, processes: Sequence[Told], left_out: Counter[str]) -> pd.
     for name in (*numbers, *_COLUMNS[table]):
         values = [row[name] for row in rows]
         bits = 32 if name in ("device", "stream", "src_device", "dst_device") else 64
-        columns[name] = chrome.texts(values) if name in _TEXTS else chrome.integers(values, bits=bits)
+        columns[name] = _texts(values) if name in _TEXTS else chrome.integers(values, bits=bits)
     if is_operation:
         columns |= {"context": np.zeros(len(rows), np.int32), "graph_node": np.zeros(len(rows), np.int64)}
     if table == "copies":
@@ -109,6 +110,13 @@ def _frame(table: str, processes: Sequence[Told], left_out: Counter[str]) -> pd.
     if table == "marks":
         columns |= {"open": np.zeros(len(rows), bool), "domain": chrome.texts([""] * len(rows))}
     return pd.DataFrame(columns)
+
+
+def _texts(values: list[Any]) -> pd.Categorical:
+    """Names that many rows share, each looked at and held once; what is none is an empty one."""
+    place: dict[str, int] = {}
+    codes = [place.setdefault(one if isinstance(one, str) else "", len(place)) for one in values]
+    return printed.categorical(np.array(codes, np.int32), list(place))
 
 
 def _devices(processes: Sequence[Told], operations: list[pd.DataFrame]) -> pd.DataFrame:

@@ -144,5 +144,5 @@ def _decoded(text: Any, kind: type[Any]) -> Any:
     """None for what is no such object."""
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, TypeError, UnicodeError):
+    except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError):
         return None

@@ -52,6 +52,7 @@ _STEPS_AT_ONCE: Final = 1000  # each of which may copy a text
 _FEW_SECONDS, _SECONDS_PER_BYTE = 10.0, 1 / 5_000_000  # of CPU
 _FEW_ROWS, _ROWS_PER_BYTE = 10_000, 1 / 4
 _FEW_BYTES: Final = 1 << 20
+_LONGEST: Final = 1_000_000_000  # SQLite's own limit
 _CIRCLES: Final = "its pages or rows form a loop: they hold more than a file of this size can"
 
 # Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
@@ -245,8 +246,11 @@ def _refuse_long(database: Database, table: str, value: str) -> None:
 
 
 def end_circles(connection: sqlite3.Connection, path: Path) -> None:
-    """Queries that take more steps than the file has rows for, or longer than that, end in sqlite3.OperationalError."""
+    """Queries that take more steps than the file has rows for, or longer than that, end in sqlite3.OperationalError;
+    values that are computed to be longer than the file, in sqlite3.DataError."""
     size = path.stat().st_size
+    if hasattr(connection, "setlimit"):  # Python 3.10 has none
+        connection.setlimit(_LENGTH, min(_FEW_BYTES + size, _LONGEST))
     left = (_FEW_STEPS + _STEPS_PER_BYTE * size) // _STEPS_AT_ONCE
     until = time.thread_time() + _FEW_SECONDS + size * _SECONDS_PER_BYTE
 
