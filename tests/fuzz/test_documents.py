@@ -14,7 +14,6 @@ from profiles import analyse, gate
 from profiles.ground.errors import RingscopeError
 from profiles.measuring import subject
 from profiles.model import measures_json
-from profiles.verbs import gate as gate_verb
 
 from ..recordings import DATA
 from . import documents, verbs
@@ -41,7 +40,7 @@ def tried(kind: str, text: bytes, sound: Any, folder: Path) -> dict[str, str]:
         return {verb: one for verb, one in said.items() if kind == "partial" or verb != "timeline"}
     measured = folder / "measured.json"
     measured.write_text(json.dumps(sound["measures"]))
-    return {"gate": verbs.run(gate_verb.command, [str(measured), "--baseline", str(path)])}
+    return verbs.as_baseline(measured, path)
 
 
 @pytest.mark.parametrize("kind", ["partial", "measures", "baseline"])

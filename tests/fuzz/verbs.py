@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from profiles.ground.errors import RingscopeError
-from profiles.verbs import compare, cut, gate, timeline
+from profiles.verbs import compare, cut, gate, predict, report, timeline
 
 # What `timeline` writes beside its terminal page.
 VIEWS = ("json", "html", "perfetto", "markdown", "partial")
@@ -32,11 +32,12 @@ def put_through(path: Path, folder: Path) -> dict[str, str]:
         "gate": run(gate.command, [name, "--max", "feed_gap_share=0.5", "--write-baseline", str(folder / "base.json")]),
         "cut": run(cut.command, [name, *private, "--max-size", MAX_BYTES]),
     }
-    if written["partial"].is_file():
-        said["a partial file"] = run(timeline.command, [str(written["partial"]), "--json", str(folder / "again.json")])
-        assert bool(said["a partial file"]) == bool(said["timeline"]), said
-    if written["json"].is_file():
+    there = {view for view, to in written.items() if to.exists()}
+    assert there == (set() if said["timeline"] else set(VIEWS)), f"{said['timeline']} and {there}"
+    if not said["timeline"]:
+        said["partial"] = run(timeline.command, [str(written["partial"]), "--json", str(folder / "again.json")])
         said["measures"] = run(gate.command, [str(written["json"]), "--max", "feed_gap_share=0.5"])
+        assert not said["partial"] and not said["measures"], said
     for made in folder.glob("*"):
         if made != path:
             made.unlink()
@@ -50,6 +51,23 @@ def read_as(path: Path) -> dict[str, str]:
         "timeline": run(timeline.command, [name]),
         "compare": run(compare.command, [name, name]),
         "gate": run(gate.command, [name, "--max", "feed_gap_share=0.5"]),
+    }
+
+
+def as_baseline(measures: Path, path: Path) -> dict[str, str]:
+    """The same of a baseline that measures are held against."""
+    return {"gate": run(gate.command, [str(measures), "--baseline", str(path)])}
+
+
+def of_run(path: Path) -> dict[str, str]:
+    """The same of a run directory."""
+    name = str(path)
+    return {
+        "report": run(report.command, [name]),
+        "compare": run(compare.command, [name, name]),
+        "gate": run(gate.command, [name, "--min", "efficiency=0.5", "--max", "feed_gap_share=0.5"]),
+        "predict": run(predict.command, [name]),
+        "timeline": run(timeline.command, [name]),
     }
 
 

@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,10 @@ from profiles.cli import HELP
 from profiles.comparing.compare import compare
 from profiles.ground.lazy import LazyGroup, run
 from profiles.measuring import subject
-from profiles.model import measures_json
-from profiles.runs.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
 from profiles.verbs import VERBS
-from tests.made import hand
+from tests.made import swept as made
+from tests.made.swept import MEASURES, MS, RANK, RECORD, SWEEP, TWO
 
-MS = 1_000_000
-ONE = Cell("resnet50", 1, 64)
-TWO = replace(ONE, ranks=2)
-MACHINE = {"host": "a", "gpus": [{"name": "NVIDIA H200"}], "packages": {"tensorflow": "2.21"}, "cpu": {"usable": 2}}
-SWEEP, RECORD, RANK = "sweep.json", f"{TWO.id}/0/record.json", f"{TWO.id}/0/rank1.jsonl"
-MEASURES = f"{TWO.id}/0/measures.json"
 VERBS_OF_A_SWEEP = (
     ("report",),
     ("report", "--json", "-"),
@@ -42,24 +34,7 @@ VERBS_OF_A_SWEEP = (
 
 @pytest.fixture
 def swept(tmp_path: Path) -> Path:
-    """Two cells of two launches each; the first ones were recorded."""
-    folder = tmp_path / "swept"
-    folder.mkdir()
-    sweep = SweepRecord([ONE, TWO], 2, "horovodrun", created_utc_ns=1, machine=MACHINE)
-    (folder / SWEEP).write_text(json.dumps(sweep.to_json()))
-    for cell in (ONE, TWO):
-        for launch in range(2):
-            of_launch = folder / cell.id / str(launch)
-            of_launch.mkdir(parents=True)
-            record = RunRecord(cell, launch, "ok", "", launch, 10**9, ["x"], "horovodrun", MACHINE)
-            (of_launch / "record.json").write_text(json.dumps(record.to_json()))
-            for k in range(cell.ranks):
-                facts = {"size": cell.ranks, "local_rank": k, "host": "a", "device": f"GPU-{k}", "samples": 640}
-                times = {"window_start_ns": 0, "window_end_ns": 1000 * MS, "step_ns": [100 * MS] * 10}
-                write_rank(of_launch / f"rank{k}.jsonl", RankRecord(k, **facts, **times, input_wait_ns=[MS] * 10))
-        measures = hand.measures([hand.gpu(rank=k) for k in range(cell.ranks)])
-        (folder / cell.id / "0" / "measures.json").write_text(measures_json.dumps(measures))
-    return folder
+    return made.swept(tmp_path / "swept")
 
 
 def called(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
