@@ -18,7 +18,7 @@ from .gradients.overlap.buckets import Overlap
 from .gradients.zero.sharded import NARROW, Shards
 from .internals.frameworks import has_gpu
 from .lost import launcher
-from .models import has_weights, without_loss_scale
+from .models import has_weights, kept, without_loss_scale
 from .options import Options
 from .plan import Plan, planned
 from .ranks.channel import Channel
@@ -174,7 +174,7 @@ def _lay_step(model: Any, plan: Plan) -> None:
         optimizer.distributed_by_ring = True
     if plan.step == "compiled" and plan.whole:
         one_program.compile_whole(model, applies, chooser, inside)
-    model.__dict__["step_by_ring"] = plan.step
+    kept(model).step = plan.step
 
 
 def _lay_training(model: Any, plan: Plan, others: Channel | None) -> None:
@@ -188,9 +188,9 @@ def _lay_training(model: Any, plan: Plan, others: Channel | None) -> None:
             for optimizer in plan.optimizers:
                 _scale_learning_rate(optimizer, options.warmup_epochs * steps_per_epoch)
 
-        model.__dict__["warm_up_by_ring"] = warm_up
+        kept(model).warm_up = warm_up
     if launcher.is_elastic():
-        model.__dict__["elastic_by_ring"] = next(_distributed), options.commit_steps
+        kept(model).elastic = next(_distributed), options.commit_steps
     model.train_function = model.test_function = None
     loop.lay_over(model)
     seeds.set_apart(rank(), lambda value: from_rank(0, value))

@@ -1,8 +1,39 @@
-"""What a Keras model holds that ring asks for: optimizers, weights, and what ring has hung on it."""
+"""What a Keras model holds that ring asks for: optimizers and weights; and what ring keeps of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+
+class Kept:
+    """What ring keeps of one model. Keras neither tracks it nor saves it, and a copy of the model begins anew."""
+
+    step: str | None = None  # how its steps are taken; None: ring.distribute has not seen it
+    loop: Any = None  # of its train steps (`Loop`)
+    watch: Any = None  # what its ranks watch while they train (`Watch`)
+    listing: Any = None  # within `fit`: (how its callbacks are listed, the part of a `fit` that it is)
+    warm_up: Callable[[int], None] | None = None  # to be told the steps of an epoch by the first `fit`
+    batches: str | None = None  # what the ranks' are to each other (`sizes`)
+    ends_unknown = False  # whether one rank's data may end first
+    weights: int | None = None  # how many there were when `broadcast` made them equal
+    compared: Any = None  # its weights for comparisons (`Compared`)
+    statistics_alike_at: int | None = None  # how many steps its optimizers had taken
+    built_for: Any = None  # the losses for which the variables of a step were made
+    draws: dict[Any, Any]  # generators of `tf.random`, by the seed of an operation and which of that seed it is
+    elastic: Any = None  # (which model of the script it is, commit_steps)
+
+    def __init__(self) -> None:
+        self.draws = {}
+
+    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
+        return Kept, ()
+
+
+def kept(model: Any) -> Kept:
+    """The same object each time."""
+    found: Kept = vars(model).setdefault("kept_by_ring", Kept())
+    return found
 
 
 def optimizers_of(model: Any, *, of_parts: bool = True) -> list[Any]:
@@ -65,4 +96,4 @@ def has_weights(model: Any) -> bool:
 
 def began_alike(model: Any) -> bool:
     """True if all weights that it has were there when `broadcast` made them equal."""
-    return getattr(model, "weights_by_ring", None) == len(model.weights)
+    return kept(model).weights == len(model.weights)

@@ -9,6 +9,7 @@ from typing import Any
 from profiles.runs.records import Cell
 from ringscope import ring
 from ringscope.ring.feed import as_feed
+from ringscope.ring.models import kept
 
 from ..feeds import FEEDS
 from ..feeds.generated import Generated
@@ -39,7 +40,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
     )
     source = make_source(cell, cell.per_rank_batch, rank=ring.rank(), size=ring.size(), threads=ring.threads())
     batches = as_feed(FEEDS[cell.feed](source, device))
-    return Trainer(model, lambda: model.loop_by_ring.turn(batches), cell.per_rank_batch, source=source)
+    return Trainer(model, lambda: kept(model).loop.turn(batches), cell.per_rank_batch, source=source)
 
 
 def optimizer(cell: Cell) -> Any:

@@ -9,7 +9,7 @@ from profiles.ground.errors import RingscopeError
 
 from ..exchange import IN_STREAM, from_all, sent_as
 from ..internals.frameworks import hvd, tf, traced_for_each_model
-from ..models import optimizers_of, parts_of, without_loss_scale
+from ..models import kept, optimizers_of, parts_of, without_loss_scale
 
 
 def broadcast(model: Any) -> None:
@@ -36,7 +36,7 @@ def broadcast(model: Any) -> None:
     for variable in model.variables:
         if variable.path.endswith("seed_generator_state"):
             variable.assign(variable.value + tf.constant([hvd.rank(), 0], variable.value.dtype))
-    model.weights_by_ring = len(model.weights)
+    kept(model).weights = len(model.weights)
 
 
 class _Made(NamedTuple):

@@ -6,12 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..global_batch.moving_statistics import average_statistics, is_stateful
-from ..models import began_alike, optimizers_of
+from ..models import began_alike, kept, optimizers_of
 from .weights import weights_digest
 
 __all__ = ["alike_now", "average", "digest", "kept_by"]
-
-_ALIKE_AT = "alike_at_by_ring"  # a model's attribute: how many steps its optimizers had taken
 
 
 def kept_by(model: Any) -> list[Any]:
@@ -20,7 +18,7 @@ def kept_by(model: Any) -> list[Any]:
 
 
 def alike_now(model: Any) -> None:
-    model.__dict__[_ALIKE_AT] = _steps(model)
+    kept(model).statistics_alike_at = _steps(model)
 
 
 def digest(model: Any) -> list[int] | None:
@@ -40,7 +38,7 @@ def average(model: Any, when: str) -> None:
 
 
 def _are_to_be_alike(model: Any) -> bool:
-    return began_alike(model) and not is_stateful(model) and _steps(model) == model.__dict__.get(_ALIKE_AT)
+    return began_alike(model) and not is_stateful(model) and _steps(model) == kept(model).statistics_alike_at
 
 
 def _steps(model: Any) -> int:

@@ -11,7 +11,7 @@ from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_for_good
-from ..models import is_seen, optimizers_of
+from ..models import is_seen, kept, optimizers_of
 from ..say import once
 
 __all__ = ["check_backend", "check_kind", "check_strategy", "watch_models"]
@@ -53,7 +53,7 @@ def watch_models() -> None:
 def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
     def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
         # An optimizer of a distributed model's part trains with it.
-        if "step_by_ring" not in vars(model) and not any(map(is_seen, optimizers_of(model, of_parts=False))):
+        if kept(model).step is None and not any(map(is_seen, optimizers_of(model, of_parts=False))):
             once(
                 f"model {model.name!r} was not given to ring.distribute, so a rank that trains it does so alone; call"
                 " ring.distribute(model) after model.compile(...), with reduce=False if that is what you want"

@@ -13,11 +13,9 @@ from profiles.ground.errors import RingscopeError
 
 from ..exchange import from_all, reduced_on_host
 from ..internals.frameworks import hvd, tf, traced_for_each_model
-from ..models import began_alike, optimizers_of
+from ..models import began_alike, kept, optimizers_of
 
 __all__ = ["Compared", "Weights", "check_weights", "check_weights_now", "compared", "differs", "weights_now"]
-
-_COMPARED = "compared_by_ring"  # a model's attribute
 
 
 class Compared:
@@ -75,11 +73,10 @@ def look_at_the_gone() -> None:
 
 def compared(model: Any) -> Compared:
     """The same each time."""
-    if _COMPARED not in model.__dict__:
+    if kept(model).compared is None:
         look_at_the_gone()
-        made = Compared(model)
-        model.__dict__[_COMPARED] = lambda: made  # a function, for models are copied
-    return model.__dict__[_COMPARED]()  # type: ignore[no-any-return]
+        kept(model).compared = Compared(model)
+    return kept(model).compared  # type: ignore[no-any-return]
 
 
 def weights_digest(variables: Sequence[Any]) -> Any:
@@ -151,7 +148,7 @@ def check_weights(model: Any, weights: Weights | None, when: str) -> None:
 
 def check_weights_now(model: Any, when: str) -> None:
     """The same, of the weights that it has now; to be called on all ranks. Not of a model that each trains alone."""
-    if _COMPARED in model.__dict__ and began_alike(model):
+    if kept(model).compared is not None and began_alike(model):
         check_weights(model, weights_now(model), when)
 
 

@@ -13,6 +13,7 @@ from ..alike.begin import broadcast
 from ..exchange import from_rank, reduced_on_host
 from ..internals.frameworks import hvd
 from ..lost import launcher, restart
+from ..models import kept
 from . import callback_state, commits
 from .model_state import add_counts, counts_of, give_back, learning_rates, state_of
 from .rest import Data
@@ -47,7 +48,7 @@ def fit(model: Any, run: Run, build: Build, options: dict[str, Any], *, shard: b
     global _fits
     commit, number = commits.agreed(), _fits
     _fits += 1
-    name, every = model.__dict__["elastic_by_ring"]
+    name, every = kept(model).elastic
     rates = learning_rates(model)
     if number < len(commit.fits):
         if name in commit.models:

@@ -9,7 +9,7 @@ from profiles.ground.errors import RingscopeError
 from ..alike.begin import broadcast
 from ..lost import launcher
 from ..marks import mark_pause
-from ..models import has_weights
+from ..models import has_weights, kept
 from . import commits
 from .model_state import give_back, learning_rates, state_of
 from .resume import commit_or_begin_again, say_resumed
@@ -30,9 +30,9 @@ class State:
         self._model = model
         if not launcher.is_elastic():
             return
-        if "elastic_by_ring" not in model.__dict__ or not has_weights(model):
+        if kept(model).elastic is None or not has_weights(model):
             raise RingscopeError("ring.state(model) needs a built model that was given to ring.distribute")
-        self._name: int = model.__dict__["elastic_by_ring"][0]
+        self._name: int = kept(model).elastic[0]
         self._rates = learning_rates(model)
         commit = commits.agreed()
         if self._name in commit.models:

@@ -13,6 +13,7 @@ import keras
 from keras.src.utils.python_utils import pythonify_logs
 
 from ..elastic.resume import Part
+from ..models import kept
 
 __all__ = ["listed"]
 
@@ -101,11 +102,11 @@ def listed(model: Any, around: Callable[[Any], list[Any]], part: Part | None) ->
     experiments lays over it) is given the script's list, and may add to it. around: such a list -> what is called.
     """
     _list_here()
-    model.__dict__["callbacks_by_ring"] = around, part
+    kept(model).listing = around, part
     try:
         yield
     finally:
-        model.__dict__.pop("callbacks_by_ring", None)
+        kept(model).listing = None
 
 
 def _list_here() -> None:
@@ -116,7 +117,8 @@ def _list_here() -> None:
 
 
 def _new(kind: Any, callbacks: Any = None, add_history: bool = False, *args: Any, **options: Any) -> Any:
-    ours = add_history and "callbacks_by_ring" in getattr(options.get("model"), "__dict__", ())
+    model = options.get("model")
+    ours = add_history and isinstance(model, keras.Model) and kept(model).listing is not None
     return object.__new__(Callbacks if ours and kind is keras.callbacks.CallbackList else kind)
 
 
@@ -124,7 +126,7 @@ class Callbacks(keras.callbacks.CallbackList):
     """What Keras's `fit` calls, with the arguments of its own."""
 
     def __init__(self, callbacks: Any = None, *args: Any, model: Any = None, **options: Any) -> None:
-        around, self._part = model.__dict__["callbacks_by_ring"]
+        around, self._part = kept(model).listing
         super().__init__(around(callbacks), *args, model=model, **options)
         verbose = options.get("verbose")
         self._training = [each for each in self.callbacks if _is_asked(each, "on_train_batch_end")]

@@ -22,7 +22,7 @@ from ..global_batch import metrics, normalization, sizes
 from ..global_batch.moving_statistics import is_stateful
 from ..internals.frameworks import hvd, tf
 from ..lost import launcher
-from ..models import is_distributed
+from ..models import is_distributed, kept
 from ..ranks import stopping
 from ..ranks.channel import Channel
 from ..say import once
@@ -66,13 +66,13 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
 
     def run(shard: bool, unknown_length: str, options: dict[str, Any], part: resume.Part | None) -> Any:
         """Keras's `fit`, once. part: what it is of one that goes on while ranks come and go."""
-        model.loop_by_ring.loader = sharing.loader_of(options.get("x"))
+        kept(model).loop.loader = sharing.loader_of(options.get("x"))
         with stopping.loop(channel), watch.during_fit():
             if hvd.size() > 1:
                 watch.evaluated = _prepare(model, options, shard, unknown_length, channel)
             ends_unknown = plan.agree(options, channel)
             # Ranks that share a data set go through the same batches; with data of their own one may end first.
-            model.__dict__["unknown_by_ring"] = ends_unknown and not shard and hvd.size() > 1
+            kept(model).ends_unknown = ends_unknown and not shard and hvd.size() > 1
             looked_at = build(model, options)
             watch.part = part
             if part is not None:
@@ -94,7 +94,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
                     together.take_changed(model, stopping.everybodys(channel, "left", compared(model).changed()))
                     statistics.alike_now(model)
             finally:
-                model.loop_by_ring.close()
+                kept(model).loop.close()
         return history
 
     distributed.by_ring = True  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[s
 
 def _warm_up(model: Any, options: dict[str, Any]) -> None:
     """Over epochs, whose steps show only now."""
-    warm_up = model.__dict__.pop("warm_up_by_ring", None)
+    warm_up, kept(model).warm_up = kept(model).warm_up, None
     if warm_up is None:
         return
     steps = plan.steps(options)

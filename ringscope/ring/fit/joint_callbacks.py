@@ -13,6 +13,7 @@ from ..exchange import average_logs, from_rank, reduced_on_host
 from ..global_batch.moving_statistics import average_statistics
 from ..gradients.zero.parts import gather, saves_epochs
 from ..internals.frameworks import hvd
+from ..models import kept
 
 # They write files: from every rank they would write over each other.
 WRITERS = (
@@ -60,7 +61,7 @@ class Agree(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         average_statistics(self.model)
-        after_last_step = self.model.__dict__["watch_by_ring"]().weights
+        after_last_step = kept(self.model).watch.weights
         weights.check_weights(self.model, after_last_step, f"after epoch {epoch + 1}")
         if self._saves:
             gather(self.model)
@@ -119,7 +120,7 @@ class StopTogether(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         together = bool(reduced_on_host(float(self.model.stop_training), hvd.Max, "stop") > 0)
-        self.model.__dict__["watch_by_ring"]().stop_after_epoch(together)
+        kept(self.model).watch.stop_after_epoch(together)
         if together:  # not else: a thread may just have asked for it
             self.model.stop_training = True
 

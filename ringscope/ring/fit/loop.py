@@ -21,6 +21,7 @@ from ..global_batch import trial
 from ..global_batch.sizes import UNEVEN, tell, told
 from ..internals.frameworks import hvd, tf
 from ..marks import mark_pause, nvtx_marks
+from ..models import kept
 from ..say import once
 from ..step.choose import left_to_xla
 from ..step.retrace import traced_without_those_that_raise
@@ -176,7 +177,7 @@ class Loop(Turns):
             self.close()
             self._expect_another_structure()
             own = feed(iterator, first=self.number, ids=ids.of_model(self._model, iterator.element_spec))
-            self._feed = iterator, WhileAllHave(own) if self._model.__dict__.get("unknown_by_ring") else own
+            self._feed = iterator, WhileAllHave(own) if kept(self._model).ends_unknown else own
         return self._feed[1]
 
     def _expect_another_structure(self) -> None:
@@ -226,4 +227,4 @@ def lay_over(model: Any) -> None:
 
     make_train_function.by_ring = True  # type: ignore[attr-defined]
     model.make_train_function = make_train_function
-    model.loop_by_ring = loop
+    kept(model).loop = loop

@@ -16,6 +16,7 @@ from ..global_batch.metric_kinds import metrics_tried
 from ..internals.frameworks import hvd
 from ..internals.seams import unmet
 from ..lost import restart
+from ..models import kept
 from ..ranks.channel import Channel, left
 from ..ranks.stopping import OtherRankLeft
 
@@ -43,7 +44,7 @@ class Watch:
     def lay_over(self) -> None:
         """Have the model's train function, made now or later, counted; and its results taken over ranks."""
         model, make = self._model, self._model.make_train_function
-        model.__dict__["watch_by_ring"] = lambda: self  # a function, for models are copied
+        kept(model).watch = self
         _let_ranks_stop_together()
 
         def make_train_function(force: bool = False) -> Any:
@@ -150,9 +151,9 @@ class _StopTraining:
     def __get__(self, model: Any, owner: Any) -> Any:
         if model is None:
             return self
-        watch = model.__dict__.get("watch_by_ring")
+        watch = kept(model).watch
         asked = model.__dict__.get("stop_training", False)
-        return asked if watch is None else watch().is_to_stop(asked)
+        return asked if watch is None else watch.is_to_stop(asked)
 
     def __set__(self, model: Any, value: Any) -> None:  # not where it is that already: Keras asks first
         model.__dict__["stop_training"] = value

@@ -16,8 +16,8 @@ from typing import Any
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
+from ..models import kept
 
-KEPT = "draws_by_ring"  # a model's attribute: the generators, by the seed of an operation and which of that seed it is
 GIVEN = 1  # in the place of TensorFlow's own seed: the operation was given the other
 
 
@@ -27,7 +27,7 @@ def from_seeds(model: Any) -> Iterator[None]:
     from tensorflow.python.framework import random_seed
     from tensorflow.python.ops import gen_random_ops
 
-    generators = model.__dict__.setdefault(KEPT, {})
+    generators = kept(model).draws
     traced: Counter[int] = Counter()
 
     def next_seed(given: int, seed: int) -> Any:

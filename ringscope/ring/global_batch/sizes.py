@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..models import kept
+
 ALIKE = "of one shape"
 EVEN = "of as many samples"
 UNEVEN = "of unlike sizes"  # or nobody knows
 
-_TOLD = "batches_by_ring"  # a model's attribute
-
 
 def tell(model: Any, what: str) -> None:
-    model.__dict__[_TOLD] = what
+    kept(model).batches = what
 
 
 def told(model: Any) -> str:
     """EVEN where nobody has told: in a loop of the user's own."""
-    return str(model.__dict__.get(_TOLD, EVEN))
+    return kept(model).batches or EVEN

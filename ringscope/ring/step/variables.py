@@ -11,9 +11,7 @@ from typing import Any
 
 from ..global_batch.losses import one
 from ..internals.frameworks import hvd, tf
-from ..models import optimizers_of, parts_of, used_by_step
-
-MADE = "variables_made_by_ring"  # a model's attribute: the losses that it was compiled with, as they were made for
+from ..models import kept, optimizers_of, parts_of, used_by_step
 
 
 def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
@@ -23,7 +21,7 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
 
     _make_scales(model)
     loss = model._compile_loss
-    if loss is None or loss.built or model.__dict__.get(MADE) is loss:
+    if loss is None or loss.built or kept(model).built_for is loss:
         return
     if len(used_by_step(model)) > 1:  # which variables each of them has only the step knows
         return
@@ -40,7 +38,7 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
                 _build_of_layers(model, batch)
             else:
                 model._symbolic_build(data_batch=batch)
-    model.__dict__[MADE] = loss
+    kept(model).built_for = loss
 
 
 def _build_of_layers(model: Any, batch: Any) -> None:

@@ -17,6 +17,7 @@ from ringscope.ring.alike import statistics, weights
 from ringscope.ring.alike.data import check_data, data_facts
 from ringscope.ring.alike.weights import differing_weight, weights_digest
 from ringscope.ring.fit import fit, plan
+from ringscope.ring.models import kept
 
 Data = tf.data.Dataset
 
@@ -79,7 +80,7 @@ def test_one_number_of_another_value_is_seen_wherever_it_stands() -> None:
 def test_fit_hashes_a_models_weights_once_at_its_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1), keras.layers.BatchNormalization()])
     model.compile("sgd", "mse")
-    model.weights_by_ring = len(model.weights)
+    kept(model).weights = len(model.weights)
     statistics.alike_now(model)
     hashed: list[int] = []
 

@@ -18,6 +18,7 @@ os.environ["XLA_FLAGS"] = f"--xla_dump_to={programs} --xla_dump_hlo_as_text --xl
 
 from ringscope import ring  # noqa: E402
 from ringscope.ring.gradients import packing  # noqa: E402
+from ringscope.ring.models import kept  # noqa: E402
 from ringscope.ring.step import choose  # noqa: E402
 
 ring.init()
@@ -167,7 +168,7 @@ found["in halves"] = len(list(programs.glob("*forward_backward*before_optimizati
 choose.has_gpu = lambda: True
 model = dense(TwoOptimizers)
 model.compile(keras.optimizers.SGD(0.1))
-found["auto"] = vars(ring.distribute(model))["step_by_ring"]
+found["auto"] = kept(ring.distribute(model)).step
 # The last batch is short, which only one rank has, and trains without XLA.
 x, y = x[:46], y[:46]
 choose.Chooser._wanted = lambda self, leaves: leaves[0].shape[0] == 8 // ring.size()
