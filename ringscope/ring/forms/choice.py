@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 
 from .. import say
-from ..internals import seams
+from ..internals.seam_table import FORM
+from ..internals.seams import missing
 
 WITHOUT = "RINGSCOPE_WITHOUT_FORMS"  # an environment variable: names of forms, with commas between them
 
@@ -17,7 +18,7 @@ def wanted(name: str) -> bool:
     """True if a form of that name is taken."""
     if name in os.environ.get(WITHOUT, "").split(",") or name in dropped:
         return False
-    if (lacking := seams.missing(name, seams.FORM)) is not None:
+    if (lacking := missing(name, FORM)) is not None:
         say.once(lacking.line)
         return False
     return True

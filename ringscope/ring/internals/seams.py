@@ -1,19 +1,13 @@
-"""What ring touches of Keras, TensorFlow and Horovod that they do not promise to keep: every private name, as a table.
-
-A seam is one thing that ring does, with the names it needs for it. Where a release lacks one of them, a seam that is
-
-    needed     is refused when ring starts, with the release to install
-    a nicety   is left out, which is said
-    a form     (forms/) is left out of compiled steps, which is said; the numbers stay the same
+"""Whether the Keras, TensorFlow and Horovod at hand have the private names that ring touches (seam_table.py).
 
 `ring.init` looks all of them up, in about a millisecond, in the modules that are loaded by then; `ringscope doctor`
-loads the others too. tests/ring/internals/test_seams.py holds the table against ring's sources.
+loads the others too.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dis import opmap
 from functools import cache
 from importlib import import_module
@@ -25,15 +19,9 @@ from typing import Any, NamedTuple
 from profiles.ground.errors import RingscopeError
 
 from . import versions
+from .seam_table import FORM, NEEDED, NICETY, SEAMS, Seam
 
 STORE = opmap["STORE_ATTR"]
-NEEDED, NICETY, FORM = "needed", "nicety", "form"
-
-
-class Seam(NamedTuple):
-    name: str  # in words, or the form's name
-    kind: str
-    touches: Mapping[str, tuple[str, ...]]  # module -> names in it
 
 
 class Missing(NamedTuple):
@@ -49,178 +37,6 @@ class Missing(NamedTuple):
             return f"{what}, which ring needs for {self.seam.name}: {package.remedy}"
         left = f"the form {self.seam.name!r} is" if self.seam.kind == FORM else f"{self.seam.name}:"
         return f"{what}; {left} left out ({package.remedy})"
-
-
-# kind: what ring does, or the form's name; below it modules and the names in them. `Class.name` also where only its
-# objects have it. A line that is indented twice goes on with the one above.
-TABLE = """
-needed: training
-    keras.src.backend.tensorflow.trainer TensorFlowTrainer.fit TensorFlowTrainer.evaluate TensorFlowTrainer.predict
-        TensorFlowTrainer.stop_training TensorFlowTrainer.train_step TensorFlowTrainer.make_train_function
-        TensorFlowTrainer._get_metrics_result_or_logs TensorFlowTrainer.train_on_batch
-    keras.src.trainers.trainer Trainer.compute_loss Trainer._compute_loss Trainer._aggregate_additional_loss
-        Trainer._compile_loss Trainer._compile_metrics Trainer._compile_config Trainer._loss_tracker
-    keras.src.trainers.compile_utils CompileLoss.call CompileMetrics._user_metrics
-        CompileMetrics._user_weighted_metrics
-    keras.src.layers.layer Layer._flatten_layers Layer._losses Layer._loss_ids Layer._get_own_losses
-        Layer._non_trainable_variables
-    keras.src.losses.loss Loss.__call__ reduce_weighted_values apply_mask
-    keras.src.models.functional Functional
-    keras.src.models.sequential Sequential._functional
-    keras.src.utils.python_utils pythonify_logs
-    keras.src.callbacks.callback_list CallbackList._progbar
-    keras.src.backend name_scope compute_output_spec convert_to_tensor standardize_data_format cudnn_ok
-        AutocastScope
-    keras.src.backend.common.variables Variable._ndim
-needed: optimizers
-    keras.src.optimizers.base_optimizer BaseOptimizer.apply BaseOptimizer._trainable_variables
-        BaseOptimizer._learning_rate BaseOptimizer._iterations
-needed: sharded optimizers
-    keras.src.optimizers.base_optimizer BaseOptimizer._trainable_variables_indices BaseOptimizer._var_key
-        BaseOptimizer._clip_gradients BaseOptimizer._exclude_from_weight_decay
-needed: each rank's share of the data
-    keras.src.trainers.data_adapters get_data_adapter is_grain_dataset is_torch_dataloader
-    keras.src.trainers.data_adapters.array_data_adapter can_convert_arrays
-    keras.src.trainers.data_adapters.array_slicing train_validation_split
-needed: seeds
-    keras.src.backend.common.global_state get_global_attribute
-    keras.src.random.seed_generator global_seed_generator draw_seed
-    tensorflow.python.data.util.random_seed get_seed
-    tensorflow.python.eager.context context global_seed Context._rng
-needed: losses of the joined batch
-    tensorflow.python.eager.backprop GradientTape.gradient
-    tensorflow.python.framework.func_graph FuncGraph
-    tensorflow.python.framework.ops Operation._id
-    tensorflow.python.ops.gen_array_ops
-    tensorflow.python.ops.gen_math_ops
-    tensorflow.python.ops.resource_variable_ops ResourceVariable
-    tensorflow.python.pywrap_tfe TFE_Py_TapeSetRestartOnThread TFE_Py_TapeSetStopOnThread
-needed: synchronised normalisation
-    keras.src.layers.normalization.batch_normalization BatchNormalization._moments
-        BatchNormalization._reduction_axes
-needed: compiled steps
-    tensorflow.python.eager.polymorphic_function.autograph_util py_func_from_autograph
-    tensorflow.python.eager.polymorphic_function.polymorphic_function Function.__call__ Function._autograph
-        Function._experimental_autograph_options Function._omit_frequent_tracing_warning
-    tensorflow.python.ops.control_flow_util GraphOrParentsInXlaContext
-    tensorflow.compiler.tf2xla.python.xla call_module optimization_barrier dot_general dynamic_slice
-        dynamic_update_slice
-    tensorflow.compiler.xla.xla_data_pb2 DotDimensionNumbers
-needed: messages between ranks
-    horovod.runner.http.http_client put_data_into_kvstore read_data_from_kvstore
-    horovod.tensorflow.mpi_ops _basics
-needed: elastic training
-    horovod.runner.elastic.worker WorkerNotificationManager
-    keras.src.backend.tensorflow.trainer TFEpochIterator
-    keras.src.trainers.trainer Trainer._initial_epoch
-nicety: a check of embeddings' ids
-    keras.src.models.functional Functional._inputs_struct
-    keras.src.ops.operation Operation._inbound_nodes
-nicety: variables made before the first step
-    keras.src.trainers.trainer Trainer._symbolic_build
-    keras.src.ops.operation Operation._post_build
-nicety: whole files where all ranks save
-    keras.src.legacy.saving.legacy_h5_format save_model_to_hdf5
-    keras.src.saving.saving_lib save_model save_weights_only
-    tensorflow.python.checkpoint.checkpoint Checkpoint._write Checkpoint.read
-nicety: a line about models that ring.distribute was not given
-    keras.src.backend.tensorflow.trainer TensorFlowTrainer.fit TensorFlowTrainer.train_on_batch
-nicety: lines about what is left over from Horovod
-    horovod._keras create_distributed_optimizer load_model
-    horovod._keras.callbacks BroadcastGlobalVariablesCallbackImpl
-    horovod.keras.callbacks BestModelCheckpoint
-    horovod.tensorflow.keras.callbacks BestModelCheckpoint
-nicety: programs of deterministic trainings kept apart
-    tensorflow.python.framework.config is_op_determinism_enabled
-nicety: steps called by their graphs
-    tensorflow.python.eager.polymorphic_function.concrete_function ConcreteFunction._call_flat
-nicety: models that leave nothing behind
-    tensorflow.python.framework.ops RegisterGradient.__call__ RegisterGradient._op_type gradient_registry
-    tensorflow.python.framework.registry Registry._registry
-nicety: steps left to XLA's own passes
-    tensorflow.python.eager.context FunctionCallOptions Context.function_call_options
-    tensorflow.core.protobuf.config_pb2 ConfigProto
-nicety: gradients exchanged while the backward pass runs
-    tensorflow.python.framework.ops Operation._update_input
-nicety: shares of data sets taken before the work
-    tensorflow.python.data.ops.batch_op _BatchDataset._batch_size _BatchDataset._drop_remainder
-        _ParallelBatchDataset._batch_size _ParallelBatchDataset._deterministic
-        _ParallelBatchDataset._num_parallel_calls
-    tensorflow.python.data.ops.cache_op CacheDataset._filename
-    tensorflow.python.data.ops.map_op _MapDataset._map_func _ParallelMapDataset._num_parallel_calls
-        _ParallelMapDataset._deterministic
-    tensorflow.python.data.ops.prefetch_op _PrefetchDataset._buffer_size
-    tensorflow.python.data.ops.shuffle_op _ShuffleDataset._seed _ShuffleDataset._seed2 _ShuffleDataset._buffer_size
-        _ShuffleDataset._reshuffle_each_iteration
-    tensorflow.python.data.ops.structured_function StructuredFunctionWrapper._func
-    tensorflow.python.data.ops.dataset_ops DatasetV2._inputs
-    tensorflow.python.framework.op_def_registry get
-nicety: a comparison of the ranks' data sets
-    tensorflow.python.data.ops.from_tensor_slices_op _TensorSliceDataset._tensors
-    tensorflow.python.data.ops.shuffle_op _ShuffleDataset._seed2
-form: masks
-    keras.src.backend.tensorflow.nn _apply_masks _get_large_negative
-form: layers
-    keras.src.layers.normalization.batch_normalization BatchNormalization._moments
-    keras.src.layers.rnn.conv_lstm ConvLSTMCell
-    keras.src.layers.attention.multi_head_attention MultiHeadAttention._query_dense MultiHeadAttention._key_dense
-        MultiHeadAttention._value_dense
-form: attention_dropout
-    keras.src.layers.attention.multi_head_attention MultiHeadAttention._compute_attention
-        MultiHeadAttention._dropout_layer
-    keras.src.layers.attention.grouped_query_attention GroupedQueryAttention._compute_attention
-        GroupedQueryAttention._dropout_layer
-form: attention
-    keras.src.backend nn.dot_product_attention
-form: products
-    keras.src.backend numpy.einsum
-form: padded_products
-    keras.src.backend numpy.matmul
-form: gelu
-    keras.src.backend nn.gelu
-form: depthwise
-    keras.src.backend nn.conv nn.depthwise_conv
-form: hashed
-    keras.src.backend random.dropout
-form: pointwise
-    tensorflow.python.ops.gen_nn_ops conv2d
-form: dilated
-    tensorflow.python.ops.nn_ops device_context
-    tensorflow.python.ops.nn_impl device_context
-form: resized
-    tensorflow.python.ops.gen_image_ops scale_and_translate resize_bilinear resize_nearest_neighbor resize_bicubic
-    tensorflow.python.framework.tensor_util constant_value_as_shape
-form: augmented
-    keras.src.backend numpy.bincount
-    keras.src.layers.preprocessing.image_preprocessing.equalization Equalization._custom_histogram_fixed_width
-form: last_axis
-    keras.src.ops.nn _layer_normalization _rms_normalization
-form: draws
-    tensorflow.python.framework.random_seed get_seed
-    tensorflow.python.ops.gen_random_ops random_standard_normal random_uniform truncated_normal multinomial
-form: optimizers
-    keras.src.optimizers.base_optimizer BaseOptimizer._backend_update_step BaseOptimizer._get_variable_index
-        BaseOptimizer._use_weight_decay BaseOptimizer._apply_weight_decay
-    keras.src.optimizers.adam Adam._momentums Adam._velocities
-"""
-
-
-def _parsed() -> tuple[Seam, ...]:
-    found: list[tuple[str, str, dict[str, list[str]]]] = []
-    names: list[str] = []
-    for line in TABLE.strip().splitlines():
-        words = line.split()
-        if not line.startswith(" "):
-            kind, _, name = line.partition(": ")
-            found.append((name, kind, {}))
-            continue
-        if not line.startswith("        "):
-            names = found[-1][2].setdefault(words.pop(0), [])
-        names += words
-    return tuple(Seam(name, kind, {of: tuple(those) for of, those in touched.items()}) for name, kind, touched in found)
-
-
-SEAMS = _parsed()
 
 
 def lacks() -> str | None:
