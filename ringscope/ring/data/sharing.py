@@ -24,7 +24,7 @@ from .py_datasets import Part
 from .samples import are_arrays, as_long, every
 from .upstream import Share, between, of_each_group, share_before_work
 
-__all__ = ["UNKNOWN_LENGTH", "batch_of", "share_of_training", "static_batch"]
+__all__ = ["UNKNOWN_LENGTH", "batch_of", "share_of_training"]
 
 UNKNOWN_LENGTH = ("together", "count")
 

@@ -155,7 +155,7 @@ class Part:
         self.history["pauses"].append(from_rank(0, pause))
         commits.keep()
 
-    def epoch_begins(self, epoch: int) -> None:
+    def epoch_begins(self) -> None:
         self._steps = 0
 
     def batch_ended(self, steps: int) -> None:

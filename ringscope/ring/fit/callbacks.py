@@ -156,7 +156,7 @@ class Callbacks(keras.callbacks.CallbackList):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
         if self._part is not None:
-            self._part.epoch_begins(epoch)
+            self._part.epoch_begins()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         shared = lazily(logs)
