@@ -25,10 +25,16 @@ def forms(model: Any) -> Iterator[None]:
     attended = _attended(every)
     with ExitStack() as laid:
         for layer in every:
-            if (form := _form(layer, id(layer) in attended)) is not None:
-                name, method = form
+            name, method = _form(layer, id(layer) in attended) or ("", None)
+            if name and _is_kerass(layer, name):
                 laid.enter_context(laid_over(layer, **{name: method}))
         yield
+
+
+def _is_kerass(layer: Any, name: str) -> bool:
+    """True if neither the layer's class nor a script has written this method anew."""
+    of_class = next(kind for kind in type(layer).__mro__ if name in vars(kind))
+    return name not in vars(layer) and of_class.__module__.startswith("keras.")
 
 
 def _attended(every: list[Any]) -> set[int]:

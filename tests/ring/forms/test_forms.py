@@ -79,6 +79,36 @@ def test_max_pooling_by_shifts_is_max_pooling(stride: int, pool: int, padding: s
     _assert_same(model, x, tolerance=1e-6)
 
 
+class Standardized(keras.layers.Conv2D):
+    def convolution_op(self, inputs: Any, kernel: Any) -> Any:
+        return super().convolution_op(inputs, kernel - tf.reduce_mean(kernel))
+
+
+class Doubled(keras.layers.MaxPooling2D):
+    def call(self, inputs: Any) -> Any:
+        return 2 * super().call(inputs)
+
+
+def _given(layer: Any, name: str) -> Any:
+    own = getattr(layer, name)
+    vars(layer)[name] = lambda *inputs: 3 * own(*inputs)
+    return layer
+
+
+OWN = {
+    "a class of convolutions": lambda: Standardized(4, 3, strides=2),
+    "a class of pools": lambda: Doubled(2),
+    "one convolution": lambda: _given(keras.layers.Conv2D(4, 3, strides=2), "convolution_op"),
+    "one pool": lambda: _given(keras.layers.MaxPooling2D(2), "call"),
+}
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_a_method_that_a_script_has_written_anew_is_computed_as_it_is_written(own: str) -> None:
+    model = _model((9, 9, 3), OWN[own]())
+    _assert_same(model, np.random.default_rng(0).normal(size=(2, 9, 9, 3)).astype("float32"))
+
+
 def test_of_equal_pixels_the_first_gets_the_gradient_as_in_tensorflows_own_kernel() -> None:
     layer, x = (
         keras.layers.MaxPooling2D(3, strides=2),
