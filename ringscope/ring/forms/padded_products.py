@@ -31,15 +31,8 @@ def multiples() -> Iterator[None]:
     keras_own = backend.numpy.matmul
 
     def matmul(x1: Any, x2: Any) -> Any:
-        given, matrix = as_tensor(x1), as_tensor(x2)
-        if not _is_large(given, matrix):
-            return keras_own(x1, x2)
-        narrow = wide.narrow_of(given, matrix)
-        if narrow is None and not _is_odd(matrix):
-            return keras_own(x1, x2)
-        rows = tf.reshape(given if narrow is None else narrow, [-1, given.shape[-1]])
-        made = _in_multiples(rows, matrix, tf.matmul if narrow is None else wide.product)
-        return tf.reshape(made, [*given.shape[:-1], matrix.shape[1]])
+        made = _multiplied(as_tensor(x1), as_tensor(x2))
+        return keras_own(x1, x2) if made is None else made
 
     with laid_over(backend.numpy, matmul=matmul):
         yield
@@ -51,10 +44,26 @@ def as_tensor(operand: Any) -> Any:
     return operand if isinstance(operand, (tf.SparseTensor, tf.RaggedTensor)) else tf.convert_to_tensor(operand)
 
 
-def product(rows: Any, matrix: Any) -> Any:
-    """(rows, inputs) . (inputs, outputs), in multiples where they fit; the gradients are computed in them too."""
-    fits = _is_large(rows, matrix) and _is_odd(matrix)
-    return _in_multiples(rows, matrix, tf.matmul) if fits else tf.matmul(rows, matrix)
+def product(given: Any, matrix: Any) -> Any:
+    """(..., inputs) . (inputs, outputs), in multiples or of bfloat16 where that fits; the gradients are computed so
+    too."""
+    made = _multiplied(given, matrix)
+    if made is None:
+        made = tf.matmul(tf.reshape(given, [-1, matrix.shape[0]]), matrix)
+        made = tf.reshape(made, [*(-1 if size is None else size for size in given.shape[:-1]), matrix.shape[1]])
+    return made
+
+
+def _multiplied(given: Any, matrix: Any) -> Any | None:
+    """(..., inputs) . (inputs, outputs), None where the product as it is serves as well."""
+    if not _is_large(given, matrix):
+        return None
+    narrow = wide.narrow_of(given, matrix)
+    if narrow is None and not _is_odd(matrix):
+        return None
+    rows = tf.reshape(given if narrow is None else narrow, [-1, given.shape[-1]])
+    made = _in_multiples(rows, matrix, tf.matmul if narrow is None else wide.product)
+    return tf.reshape(made, [*given.shape[:-1], matrix.shape[1]])
 
 
 def _in_multiples(rows: Any, matrix: Any, multiplied: Callable[[Any, Any], Any]) -> Any:

@@ -54,5 +54,4 @@ def _is_of_one_pixel(images: Any, filters: Any) -> bool:
 def _multiplied(images: Any, filters: Any, strides: Sequence[int]) -> Any:
     down, across = strides[1:3]
     taken = images if down == across == 1 else images[:, ::down, ::across]
-    made = product(tf.reshape(taken, [-1, images.shape[3]]), filters[0, 0])
-    return tf.reshape(made, [-1, *taken.shape[1:3], filters.shape[3]])
+    return product(taken, filters[0, 0])

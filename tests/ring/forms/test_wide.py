@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import keras
@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring import say
-from ringscope.ring.forms import choice, padded_products, wide
+from ringscope.ring.forms import choice, padded_products, pointwise, resized, wide
 from tests.ring.traced import products, traced
 
 
@@ -73,16 +73,44 @@ def test_a_models_loss_is_nearer_to_float32s_than_with_logits_of_bfloat16() -> N
     assert mine < 0.8 * theirs
 
 
-def _multiplied(model: Any) -> list[str]:
+@pytest.mark.parametrize("filters", [21, 24])
+def test_a_convolution_of_one_pixel_is_such_a_head(filters: int) -> None:
+    """A segmentation's, over maps that were enlarged before it."""
+
+    def model(head: Any) -> Any:
+        keras.utils.set_random_seed(7)
+        inputs = keras.Input((6, 5, 24))
+        x = keras.layers.LayerNormalization()(inputs)
+        x = keras.layers.UpSampling2D(2, interpolation="bilinear")(x)
+        return keras.Model(inputs, keras.layers.Conv2D(filters, 1, dtype=head)(x))
+
+    x = np.random.default_rng(0).normal(size=(8, 6, 5, 24)).astype(np.float32)
+    wide_head, narrow = model("float32"), model("mixed_bfloat16")
+    narrow.set_weights(wide_head.get_weights())
+    plain, form = (traced(wide_head, x, within) for within in (resized.by_own_weights, _with_products))
+    assert form[0].dtype == np.float32 and form[0].shape == (8, 12, 10, filters)
+    for exact, mine, theirs in zip(plain, form, traced(narrow, x, _with_products), strict=True):
+        assert np.linalg.norm(mine - exact) < 1.1 * np.linalg.norm(theirs - exact) + 1e-5 * np.linalg.norm(exact)
+    assert 0 < np.linalg.norm(form[0] - plain[0]) < 4e-3 * np.linalg.norm(plain[0])
+    assert set(_multiplied(wide_head, x, _with_products)) == {"bf16"}
+
+
+@contextmanager
+def _with_products() -> Iterator[None]:
+    with resized.by_own_weights(), pointwise.as_products():
+        yield
+
+
+def _multiplied(model: Any, x: Any = None, within: Any = padded_products.multiples) -> list[str]:
     """The types of the operands of all products, as XLA is given them."""
 
     @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
     def run(x: Any) -> Any:
-        with tf.GradientTape() as tape, padded_products.multiples():
+        with tf.GradientTape() as tape, within():
             total = tf.reduce_sum(tf.square(model(x, training=True)))
         return tape.gradient(total, model.trainable_variables)
 
-    text = run.experimental_get_compiler_ir(tf.constant(_x()))(stage="hlo")
+    text = run.experimental_get_compiler_ir(tf.constant(_x() if x is None else x))(stage="hlo")
     return re.findall(r" dot\((\w+)\[", text)
 
 
