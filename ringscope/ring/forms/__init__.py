@@ -24,6 +24,7 @@ from . import (
     products,
     projected,
     resized,
+    written,
 )
 from .choice import wanted
 
@@ -57,4 +58,6 @@ def forms(model: Any) -> Iterator[None]:
             laid.enter_context(draws.from_seeds(model))
         if has_gpu() and wanted("attention"):  # the kernel is cuDNN's
             laid.enter_context(attention.fused())
+            if wanted("written"):
+                laid.enter_context(written.fused())
         yield

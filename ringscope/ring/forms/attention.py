@@ -8,15 +8,23 @@ that makes one, but `XlaCallModule` takes a module's text as it is, its operands
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from ..internals.stablehlo import call_module, layout, row_major, tensor_type
+from ..say import once
+from . import constants
+from .choice import WITHOUT
 
 WIDEST_HEAD = 256  # of cuDNN on Hopper; 128 before
+HEADS_OF = 8  # a head's size is to be a multiple of
+SAID = (
+    "an attention of float32 and bfloat16 numbers in this mixed_bfloat16 model runs in bfloat16;"
+    f" {WITHOUT}=attention has it in float32"
+)
 TYPES = {tf.bfloat16: "BF16", tf.float16: "F16"}  # in the call's settings
 # Added to the scores of keys that are masked. Two of the largest negative numbers would overflow in cuDNN's sum.
 MASKED = {tf.bfloat16: -float(2 << 40), tf.float16: -float(2 << 14)}
@@ -46,14 +54,18 @@ def fused() -> Iterator[None]:
     keras_own = backend.nn.dot_product_attention
 
     def attend(query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, **options: Any) -> Any:
-        query, key, value = map(backend.convert_to_tensor, (query, key, value))
+        given = [backend.convert_to_tensor(each) for each in (query, key, value)]
         mask = None if mask is None else backend.convert_to_tensor(mask, dtype="bool")
+        query, key, value = narrow = in_bfloat16(given)
         fits_here = bias is None and fits(query, key, value, mask) and options.get("attn_logits_soft_cap") is None
         if not fits_here:
-            return keras_own(query, key, value, bias=bias, mask=mask, **options)
+            return keras_own(*given, bias=bias, mask=mask, **options)
+        if narrow is not given:
+            once(SAID)
         scale = options.get("scale")
         scale = query.shape[3] ** -0.5 if scale is None else float(scale)
-        return attention(query, key, value, mask, scale=scale, causal=bool(options.get("is_causal")))
+        made = attention(query, key, value, mask, scale=scale, causal=bool(options.get("is_causal")))
+        return tf.cast(made, tf.float32) if narrow is not given else made
 
     with laid_over(backend.nn, dot_product_attention=attend):
         yield
@@ -67,24 +79,82 @@ def among(layers: Iterable[Any]) -> list[Any]:
     return [layer for layer in layers if isinstance(layer, kinds)]
 
 
+def in_bfloat16(given: list[Any]) -> list[Any]:
+    """Query, key and value in bfloat16 where a model of mixed bfloat16 has some of them in it and others in float32, as
+    PyTorch's autocast has them; else as they are. Angles of float32 by which a layer turns its queries and keys make
+    these float32, which no such layer asks for: its values, and its weights, are bfloat16."""
+    import keras
+
+    if {each.dtype for each in given} != {tf.bfloat16, tf.float32}:
+        return given
+    if keras.config.dtype_policy().name != "mixed_bfloat16":
+        return given
+    return [tf.cast(each, tf.bfloat16) for each in given]
+
+
 def fits(query: Any, key: Any, value: Any, mask: Any) -> bool:
-    """True if cuDNN has the kernel: an unsupported call would end the compilation, not be replaced."""
+    """True if cuDNN has the kernel for them as `fitted` makes them: an unsupported call would end the compilation, not
+    be replaced."""
     shapes = [tensor.shape for tensor in (query, key, value)]
     if not all(shape.rank == 4 and shape.is_fully_defined() for shape in shapes):
         return False
-    (_, queries, heads, size), (_, keys, shared, _) = shapes[:2]
-    alike = shapes[1] == shapes[2] and {tensor.dtype for tensor in (query, key, value)} in ({t} for t in TYPES)
-    fits = alike and size % 8 == 0 and size <= WIDEST_HEAD and heads % shared == 0
-    return fits and (mask is None or (queries % 2 == keys % 2 == 0 and mask.shape.is_fully_defined()))
+    (batch, _, heads, size), (*of_keys, shared, key_size), (*of_values, value_size) = shapes
+    alike = batch == of_keys[0] and size == key_size and [*of_keys, shared] == of_values
+    alike = alike and {tensor.dtype for tensor in (query, key, value)} in ({t} for t in TYPES)
+    fits = alike and max(size, value_size) <= WIDEST_HEAD and heads % shared == 0
+    return fits and (mask is None or mask.shape.is_fully_defined())
 
 
-def attention(query: Any, key: Any, value: Any, mask: Any | None, *, scale: float, causal: bool) -> Any:
-    """softmax(scale * query . key, over the keys that the mask lets through) . value, shape (batch, queries, heads,
-    size). query: (batch, queries, heads, size); key and value: (batch, keys, heads that divide the query's, size)."""
-    bias = []
+class Fitted(NamedTuple):
+    """operands: query, key and value. bias: what is added to the scores, if any. seen: (batch or 1, heads or 1,
+    queries, 1), which queries may see any key; None for all."""
+
+    operands: list[Any]
+    bias: list[Any]
+    causal: bool
+    seen: Any | None
+
+
+def fitted(query: Any, key: Any, value: Any, mask: Any | None, *, causal: bool, plus: Any | None = None) -> Fitted:
+    """Attention in sizes that cuDNN's kernel has, by zeros: heads of a multiple of 8, the values' as large as the
+    queries', and with a mask an even number of queries and of keys, the last of which nobody sees. What comes of it
+    begins with what is asked for. plus: (batch or 1, heads or 1, queries or 1, keys or 1), to be added to the scores
+    without a gradient."""
+    seen, bias, more = None, [], (0, 0)
+    if mask is not None and constants.is_lower_triangle(mask):
+        mask, causal = None, True  # of which the kernel leaves out half
+    if mask is None and plus is not None:
+        mask = tf.ones([1, 1, query.shape[1], key.shape[1]], tf.bool)
     if mask is not None:
-        query, lets, _ = let_through(query, key, mask, causal=causal)
-        bias, causal = [added(lets, query.dtype)], False
+        query, lets, seen = let_through(query, key, mask, causal=causal)
+        more = query.shape[1] % 2, key.shape[1] % 2
+        scores = added(lets, query.dtype)
+        if plus is not None:
+            scores = tf.maximum(scores + tf.cast(plus, query.dtype), tf.constant(MASKED[query.dtype], query.dtype))
+        scores = _longer(scores, {2: more[0]})  # a query that sees nothing makes no numbers
+        bias, causal = [_longer(scores, {3: more[1]}, MASKED[query.dtype])], False
+    size = -(-max(query.shape[3], value.shape[3]) // HEADS_OF) * HEADS_OF
+    operands = [
+        _longer(each, {1: length, 3: size - each.shape[3]})
+        for each, length in ((query, more[0]), (key, more[1]), (value, more[1]))
+    ]
+    return Fitted(operands, bias, causal, seen)
+
+
+def _longer(tensor: Any, more: dict[int, int], value: float = 0.0) -> Any:
+    """With this many more of `value` at the ends of these axes."""
+    if not any(more.values()):
+        return tensor
+    return tf.pad(tensor, [[0, more.get(axis, 0)] for axis in range(tensor.shape.rank)], constant_values=value)
+
+
+def attention(
+    query: Any, key: Any, value: Any, mask: Any | None, *, scale: float, causal: bool, plus: Any | None = None
+) -> Any:
+    """softmax(scale * query . key + plus, over the keys that the mask lets through) . value, shape (batch, queries,
+    heads, the values' size). query: (batch, queries, heads, size); key and value: (batch, keys, heads that divide the
+    query's, size, which may be another for values)."""
+    operands, bias, causal, _ = fitted(query, key, value, mask, causal=causal, plus=plus)
 
     @tf.custom_gradient
     def attend(query: Any, key: Any, value: Any) -> Any:
@@ -93,9 +163,23 @@ def attention(query: Any, key: Any, value: Any, mask: Any | None, *, scale: floa
         def gradient(upstream: Any) -> Any:
             return backward([query, key, value, statistics, upstream, *bias, out], scale, causal)
 
-        return out, gradient
+        return out, once_only(gradient, query, key, value)
 
-    return attend(query, key, value)
+    return attend(*operands)[:, : query.shape[1], :, : value.shape[3]]
+
+
+def once_only(gradient: Callable[[Any], Any], *operands: Any) -> Callable[[Any], Any]:
+    """A gradient whose own gradient, by the operands too, is an error of this form's, for the kernel has none: the form
+    is then left out (retrace.py)."""
+
+    @tf.custom_gradient
+    def run(upstream: Any, *operands: Any) -> Any:
+        def second(*_: Any) -> Any:
+            raise NotImplementedError("fused attention has no second derivative")
+
+        return gradient(upstream), second
+
+    return lambda upstream: run(upstream, *operands)
 
 
 def let_through(query: Any, key: Any, mask: Any | None, *, causal: bool) -> tuple[Any, Any | None, Any | None]:

@@ -60,27 +60,35 @@ def dropped(
     seed = tf.convert_to_tensor(layer._dropout_layer.seed_generator.next())
     causal, scale = bool(options.get("use_causal_mask")), query.shape[3] ** -0.5
     how: dict[str, Any] = {"rate": layer.dropout, "scale": scale, "causal": causal}
-    if attention.fits(query, key, value, mask) and _has_kernel(query, key, value, mask, **how):
-        return fused(query, key, value, mask, seed, **how), None
-    return by_xla(query, key, value, mask, seed, **how), None
+    made = fused(query, key, value, mask, seed, **how) if attention.fits(query, key, value, mask) else None
+    return (by_xla(query, key, value, mask, seed, **how) if made is None else made), None
 
 
-def _has_kernel(query: Any, key: Any, value: Any, mask: Any, *, rate: float, scale: float, causal: bool) -> bool:
-    planes = None if mask is None else mask.shape[:2]
-    causal = causal and mask is None
+def _has_kernel(operands: list[Any], bias: list[Any], **how: Any) -> bool:
     if has_gpu() and cudnn_dropout.library() is None:
         once("attention with dropout has no fused kernel here; build it by python scripts/build_attention.py")
-    return wanted("cudnn_dropout") and cudnn_dropout.has_kernel(
-        [query, key, value], planes, scale=scale, causal=causal, rate=rate
-    )
+    planes = bias[0].shape[:2] if bias else None
+    return wanted("cudnn_dropout") and cudnn_dropout.has_kernel(operands, planes, **how)
 
 
-def fused(query: Any, key: Any, value: Any, mask: Any, seed: Any, *, rate: float, scale: float, causal: bool) -> Any:
-    """By cuDNN's kernels; types and shapes as `attention.fits` wants them. seed: two words."""
-    seen, bias = None, []
-    if mask is not None:
-        query, lets, seen = attention.let_through(query, key, mask, causal=causal)
-        bias, causal = [attention.added(lets, query.dtype)], False
+def fused(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    seed: Any,
+    *,
+    rate: float,
+    scale: float,
+    causal: bool,
+    plus: Any | None = None,
+    zeroes: bool = True,
+) -> Any:
+    """By cuDNN's kernels, None where it has none; types and shapes as `attention.fits` wants them. seed: two words.
+    plus: as `attention.fitted` takes it. zeroes: a query that may see nothing comes to zero, else it sees all alike."""
+    operands, bias, causal, seen = attention.fitted(query, key, value, mask, causal=causal, plus=plus)
+    if not _has_kernel(operands, bias, rate=rate, scale=scale, causal=causal):
+        return None
     dropout = cudnn_dropout.Dropout(rate, tf.reshape(tf.bitcast(tf.cast(seed, tf.uint32), tf.int64), [1]))
 
     @tf.custom_gradient
@@ -91,9 +99,10 @@ def fused(query: Any, key: Any, value: Any, mask: Any, seed: Any, *, rate: float
             operands = [query, key, value, out, upstream, statistics]
             return cudnn_dropout.backward(operands, bias, scale, causal, dropout)
 
-        return out, gradient
+        return out, attention.once_only(gradient, query, key, value)
 
-    return _zero_unseen(attend(query, key, value), None if seen is None else tf.transpose(seen, [0, 2, 1, 3]))
+    out = attend(*operands)[:, : query.shape[1], :, : value.shape[3]]
+    return _zero_unseen(out, None if seen is None or not zeroes else tf.transpose(seen, [0, 2, 1, 3]))
 
 
 def _zero_unseen(out: Any, seen: Any | None) -> Any:

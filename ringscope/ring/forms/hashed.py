@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
@@ -22,6 +22,21 @@ GOLDEN = 0x9E3779B1  # 2^32 by the golden ratio
 # Shifts and factors of the mixing function of 32 bits that Chris Wellons' search found least biased (lowbias32).
 SHIFTS, FACTORS = (16, 15, 16), (0x7FEB352D, 0x846CA68B)
 MOST = 1 << 32  # places that 32 bits tell apart
+MADE = "dropped_by_ring"  # an attribute of what is made so
+
+
+class Dropped(NamedTuple):
+    """Numbers, each of which is dropped with a chance of `rate`; seed: two words."""
+
+    inputs: Any
+    rate: float
+    seed: Any
+
+
+def dropped_of(tensor: Any) -> Dropped | None:
+    """What a tensor was made of, where this dropout made it."""
+    found: Dropped | None = getattr(tensor, MADE, None)
+    return found
 
 
 @contextmanager
@@ -41,7 +56,11 @@ def dropout() -> Iterator[None]:
         shape = [size or sizes[axis] for axis, size in enumerate(inputs.shape)]
         if noise_shape is not None:
             shape = [own if given is None else given for own, given in zip(shape, noise_shape, strict=True)]
-        return of(inputs, rate, shape, tf.convert_to_tensor(draw_seed(seed)))
+        words = tf.convert_to_tensor(draw_seed(seed))
+        made = of(inputs, rate, shape, words)
+        if noise_shape is None:
+            setattr(made, MADE, Dropped(inputs, rate, words))
+        return made
 
     with laid_over(backend.random, dropout=dropped):
         yield

@@ -13,13 +13,23 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 
 from ringscope.ring.forms import attention  # noqa: E402
+from ringscope.ring.step import retrace  # noqa: E402
 
 on_gpu = pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="no GPU here")
 
 
-def _qkv(dtype: str = "bfloat16", *, heads: int = 4, shared: int = 4, queries: int = 16, keys: int = 16) -> list[Any]:
-    random = np.random.default_rng(0)
-    shapes = (2, queries, heads, 64), (2, keys, shared, 64), (2, keys, shared, 64)
+def _qkv(
+    dtype: str = "bfloat16",
+    *,
+    heads: int = 4,
+    shared: int = 4,
+    queries: int = 16,
+    keys: int = 16,
+    sizes: tuple[int, int] = (64, 64),
+) -> list[Any]:
+    """sizes: of queries and keys, and of values."""
+    random, (size, of_values) = np.random.default_rng(0), sizes
+    shapes = (2, queries, heads, size), (2, keys, shared, size), (2, keys, shared, of_values)
     return [tf.cast(tf.constant(random.normal(size=shape)), dtype) for shape in shapes]
 
 
@@ -39,14 +49,13 @@ def test_what_cudnn_has_no_kernel_for_stays_kerass(what: str, arguments: dict[st
     assert not attention.fits(*_qkv(**arguments), None)
 
 
-def test_an_open_or_odd_shape_stays_kerass() -> None:
+def test_an_open_or_too_wide_shape_stays_kerass() -> None:
     query, key, value = _qkv()
     assert attention.fits(query, key, value, None)
     assert attention.fits(query, key, value, _mask((2, 1, 16, 16)))
     wide = tf.zeros((2, 16, 4, 260), tf.bfloat16)
     assert not attention.fits(wide, wide, wide, None)
-    odd = tf.zeros((2, 15, 4, 64), tf.bfloat16)
-    assert attention.fits(odd, odd, odd, None) and not attention.fits(odd, odd, odd, _mask((2, 1, 15, 15)))
+    assert not attention.fits(query, key, value[:, :-1], None) and not attention.fits(query, key[..., :-8], value, None)
     seen = []
 
     @tf.function(input_signature=[tf.TensorSpec((None, 16, 4, 64), tf.bfloat16)])  # type: ignore[untyped-decorator]
@@ -77,8 +86,12 @@ def test_a_layer_traced_in_this_form_calls_the_kernel_by_its_name() -> None:
 
 
 def _kernel(operands: list[Any], scale: float, causal: bool) -> Any:
-    """What cuDNN's kernel computes, in float32: softmax(scale * query . key + bias) . value."""
+    """What cuDNN's kernel computes, in float32: softmax(scale * query . key + bias) . value; in sizes that it takes."""
     query, key, value, *bias = (tf.cast(each, tf.float32) for each in operands)
+    assert query.shape[3] % 8 == 0 and query.shape[3] == key.shape[3] == value.shape[3]
+    assert (
+        not bias or query.shape[1] % 2 == key.shape[1] % 2 == 0 and bias[0].shape[2:] == (query.shape[1], key.shape[1])
+    )
     key, value = (tf.repeat(each, query.shape[2] // key.shape[2], axis=2) for each in (key, value))
     scores = scale * tf.einsum("btnh,bsnh->bnts", query, key) + sum(bias)
     if causal:
@@ -123,6 +136,74 @@ def test_around_the_kernel_it_is_kerass_attention(
     )
     for mine, theirs in zip(fused, exact, strict=True):
         assert np.linalg.norm(tf.cast(mine, tf.float32) - theirs) < 1e-2 * np.linalg.norm(theirs)
+
+
+ODD = [  # queries, keys, sizes, mask
+    (5, 7, (64, 64), (2, 1, 5, 7)),
+    (6, 7, (12, 12), (2, 1, 1, 7)),
+    (7, 4, (20, 33), None),
+    (1, 5, (33, 8), (2, 4, 1, 5)),
+]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys", "sizes", "mask"), ODD)
+def test_sizes_that_the_kernel_does_not_have_are_filled_up(
+    queries: int, keys: int, sizes: tuple[int, int], mask: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that may see nothing sees all the keys there are, and none that was added."""
+    monkeypatch.setattr(attention, "forward", lambda given, *how: [tf.cast(_kernel(given, *how), given[0].dtype), None])
+    monkeypatch.setattr(attention, "backward", _kernel_back)
+    given, lets = _qkv(shared=2, queries=queries, keys=keys, sizes=sizes), None
+    if mask:
+        lets = _mask(mask).numpy()
+        lets[-1, :, -1] = False
+    fused, exact = _both(given, lets, causal, fused=True), _both(_wide(given), lets, causal, fused=False)
+    for mine, theirs in zip(fused, exact, strict=True):
+        assert mine.shape == theirs.shape
+        assert np.linalg.norm(tf.cast(mine, tf.float32) - theirs) < 1e-2 * np.linalg.norm(theirs) + 1e-3
+
+
+@pytest.mark.parametrize(("policy", "taken"), [("mixed_bfloat16", True), ("float32", False)])
+def test_queries_turned_in_float32_attend_in_bfloat16_where_the_model_is_mixed(
+    policy: str, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def forward(given: list[Any], *how: Any) -> list[Any]:
+        seen.extend(each.dtype for each in given)
+        return [tf.cast(_kernel(given, *how), given[0].dtype), None]
+
+    monkeypatch.setattr(attention, "forward", forward)
+    monkeypatch.setattr(attention, "backward", _kernel_back)
+    query, key, value = _qkv()
+    given, before = [*_wide([query, key]), value], keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        fused = _both(given, None, True, fused=True)
+    finally:
+        keras.config.set_dtype_policy(before)
+    exact = _both(_wide(given), None, True, fused=False)
+    assert seen == [tf.bfloat16] * 3 * taken
+    assert [each.dtype for each in fused] == [tf.float32, tf.float32, tf.float32, tf.bfloat16]
+    for mine, theirs in zip(fused, exact, strict=True):
+        assert np.linalg.norm(tf.cast(mine, tf.float32) - theirs) < 1e-2 * np.linalg.norm(theirs)
+
+
+def test_a_second_derivative_is_an_error_of_this_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the step is traced again without it."""
+    monkeypatch.setattr(attention, "forward", lambda given, *how: [tf.cast(_kernel(given, *how), given[0].dtype), None])
+    monkeypatch.setattr(attention, "backward", _kernel_back)
+    query, key, value = _qkv()
+    with attention.fused(), tf.GradientTape() as outer:
+        outer.watch(query)
+        with tf.GradientTape() as inner:
+            inner.watch(query)
+            out = keras.ops.dot_product_attention(query, key, value)
+        slope = tf.reduce_sum(inner.gradient(out, query) ** 2)
+    with pytest.raises(NotImplementedError, match="second derivative") as raised:
+        outer.gradient(slope, query)
+    assert retrace._raising(raised.value.__traceback__) == "attention"
 
 
 def _wide(operands: list[Any]) -> list[Any]:

@@ -48,6 +48,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """On the host: a GPU multiplies float32 in TF32."""
     monkeypatch.setattr(cudnn_dropout, "forward", Kernel.forward)
     monkeypatch.setattr(cudnn_dropout, "backward", Kernel.backward)
+    monkeypatch.setattr(cudnn_dropout, "has_kernel", lambda *given, **how: True)
     with tf.device("CPU:0"):
         yield
 
@@ -119,6 +120,28 @@ def test_outputs_and_gradients_are_those_of_the_mask_that_is_drawn(
     near = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 3e-3}[dtype]
     for mine, theirs in zip(_gradients(attend, operands, upstream, compiled=True), exact, strict=True):
         assert np.linalg.norm(mine - theirs) < near * np.linalg.norm(theirs)
+
+
+@pytest.mark.parametrize(("size", "masked"), [(8, True), (12, True), (12, False)])
+def test_odd_lengths_and_sizes_are_filled_up_for_the_kernel(size: int, masked: bool, kernel: None) -> None:
+    random, queries, keys = np.random.default_rng(0), 15, 23
+    lets = None
+    if masked:
+        through = random.random((2, 1, queries, keys)) < 0.7
+        through[-1, :, -1] = False
+        lets = tf.constant(through)
+    sizes = [(2, length, 4, size) for length in (queries, keys, keys, queries)]
+    *operands, upstream = (tf.cast(tf.constant(random.normal(size=each)), "bfloat16") for each in sizes)
+    seed, even = tf.constant([5, 9], tf.uint32), [2, 4, 16, 24] if masked else [2, 4, queries, keys]
+    stays = hashed.kept(seed, even, RATE)[:, :, :queries, :keys]
+    wide = [tf.cast(each, tf.float32) for each in operands]
+    exact = _gradients(lambda *given: _exact(*given, lets, stays, 0.3, False), wide, upstream, compiled=False)
+
+    def attend(*given: Any) -> Any:
+        return attention_dropout.fused(*given, lets, seed, rate=RATE, scale=0.3, causal=False)
+
+    for mine, theirs in zip(_gradients(attend, operands, upstream, compiled=False), exact, strict=True):
+        assert mine.shape == theirs.shape and np.linalg.norm(mine - theirs) < 2e-2 * np.linalg.norm(theirs)
 
 
 def test_a_query_of_which_no_score_is_kept_comes_to_zero(kernel: None) -> None:

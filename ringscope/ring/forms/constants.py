@@ -1,0 +1,60 @@
+"""What a graph computes of constants alone, as masks of who may look at whom: known before the step is compiled."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from ..internals.frameworks import tf
+
+MOST = 1 << 24  # numbers in a mask that is worth looking at
+# Beside those that `tf.get_static_value` computes. Each takes its operands by name, none a list of them.
+KINDS = (
+    *("AddV2", "Sub", "Mul", "RealDiv", "Pow", "Sqrt", "Rsqrt", "Neg", "Cast", "Identity"),
+    *("OnesLike", "ZerosLike", "Range", "Fill", "Cumsum", "BroadcastTo", "MatrixBandPart"),
+    *("Greater", "GreaterEqual", "Less", "LessEqual", "LogicalNot", "LogicalAnd", "LogicalOr", "SelectV2"),
+    *("ExpandDims", "Reshape", "Squeeze", "StridedSlice", "Tile", "Transpose"),
+)
+
+
+def value(tensor: Any, known: dict[str, Any] | None = None) -> np.ndarray | None:
+    """The tensor's value, where it is made of constants alone by a few kinds of operations. known: found before, by
+    name."""
+    if not hasattr(tensor, "graph"):
+        return np.asarray(tensor)
+    known = {} if known is None else known
+    if tensor.name not in known:
+        known[tensor.name] = _computed(tensor, known)
+    found: np.ndarray | None = known[tensor.name]
+    return found
+
+
+def _computed(tensor: Any, known: dict[str, Any]) -> np.ndarray | None:
+    elements = tensor.shape.num_elements()
+    if elements is None or elements > MOST:
+        return None
+    if (found := tf.get_static_value(tensor)) is not None:
+        return np.asarray(found)
+    op = tensor.op
+    if op.type not in KINDS:
+        return None
+    given = [value(each, known) for each in op.inputs]
+    if any(each is None for each in given):
+        return None
+    kernel = getattr(tf.raw_ops, op.type)
+    named = {argument.name: each for argument, each in zip(op.op_def.input_arg, given, strict=True)}
+    settings = [name for name in inspect.signature(kernel).parameters if name not in (*named, "name")]
+    with tf.init_scope(), tf.device("CPU:0"):
+        made: np.ndarray = kernel(**named, **{name: op.get_attr(name) for name in settings}).numpy()
+    return made
+
+
+def is_lower_triangle(mask: Any) -> bool:
+    """True if every query may look at the keys up to its own place, whatever the sample and the head, and it is known
+    that it is so."""
+    if mask.shape.rank < 2 or mask.shape[-2] != mask.shape[-1]:
+        return False
+    found = value(mask)
+    return found is not None and bool((found.astype(bool) == np.tri(mask.shape[-1]).astype(bool)).all())

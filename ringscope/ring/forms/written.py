@@ -1,0 +1,209 @@
+"""Attention that a user's own layer writes out, as the fused kernel: softmax(query . key^T ...) . value.
+
+When the product with values is traced, the operations behind it are read: a softmax of a product, scaled by a number,
+with masks that are chosen or added, and dropout between. The kernel takes their place (attention.py, cudnn_dropout.py);
+what was traced of them has no reader left, and XLA leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..internals.frameworks import tf
+from ..internals.laid_over import laid_over
+from ..say import once
+from . import attention, attention_dropout, constants, hashed
+from .choice import wanted
+
+LOW = -1e4  # at most what a mask gives scores that do not count
+PASSED = ("Cast", "Identity")
+
+
+class Written(NamedTuple):
+    """scale * query . key^T + added, where a score counts if all `lets`. query: (..., queries, size); key: (..., keys,
+    size)."""
+
+    query: Any
+    key: Any
+    scale: float = 1.0
+    lets: tuple[Any, ...] = ()
+    added: tuple[Any, ...] = ()
+
+
+class Softmax(NamedTuple):
+    """dropped: how shares were, after it. masks: names of those by which shares were chosen, else zero."""
+
+    scores: Any
+    dropped: hashed.Dropped | None
+    masks: set[str]
+
+
+@contextmanager
+def fused() -> Iterator[None]:
+    """While it lasts, products of shares with values, however they are called, are traced as the fused kernel."""
+    from tensorflow.python.ops import gen_math_ops
+
+    own = gen_math_ops.batch_mat_mul_v2
+
+    def multiplied(x: Any, y: Any, adj_x: bool = False, adj_y: bool = False, **options: Any) -> Any:
+        traced = isinstance(x, tf.Tensor) and isinstance(y, tf.Tensor) and hasattr(x, "graph")
+        made = attended(x, y, adj_y) if traced and not adj_x else None
+        return own(x, y, adj_x, adj_y, **options) if made is None else made
+
+    with laid_over(gen_math_ops, batch_mat_mul_v2=multiplied):
+        yield
+
+
+def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
+    """shares . value as the kernel computes it; None where the shares are no attention's, or it has no kernel. value:
+    (..., keys, size), or turned round."""
+    if shares.shape.rank not in (3, 4) or shares.shape.rank != value.shape.rank or shares.dtype != value.dtype:
+        return None
+    found = _softmax(shares)
+    written = None if found is None else _read(found.scores)
+    if found is None or written is None or written.query.shape[:-1] != shares.shape[:-1]:
+        return None
+    if found.masks and found.masks != {each.name for each in written.lets}:
+        return None
+    if not all(each.shape.is_fully_defined() for each in (*written.lets, *written.added)):
+        return None
+    heads = [_heads_last(each) for each in (written.query, written.key, _turned(value) if is_turned else value)]
+    query, key, values = given = attention.in_bfloat16(heads)
+    mask, plus = _both(written, shares.shape)
+    if not attention.fits(query, key, values, mask):
+        return None
+    options: dict[str, Any] = {"scale": written.scale, "causal": False, "plus": plus}
+    if found.dropped is None:
+        made = attention.attention(query, key, values, mask, **options)
+    elif not wanted("attention_dropout"):
+        return None
+    else:
+        _, rate, seed = found.dropped
+        made = attention_dropout.fused(query, key, values, mask, seed, rate=rate, zeroes=False, **options)
+    if made is None:
+        return None
+    if given is not heads:
+        once(attention.SAID)
+    if found.masks:
+        seen = tf.transpose(tf.reduce_any(mask, axis=3, keepdims=True), [0, 2, 1, 3])
+        made = tf.where(seen, made, tf.zeros((), made.dtype))
+    made = tf.transpose(made, [0, 2, 1, 3])
+    return tf.cast(made if shares.shape.rank == 4 else made[:, 0], value.dtype)
+
+
+def _softmax(shares: Any) -> Softmax | None:
+    """What the shares are made of, where they are a softmax over the last axis."""
+    dropped, masks = None, set()
+    while True:
+        op = shares.op
+        if (drop := hashed.dropped_of(shares)) is not None and dropped is None:
+            dropped, shares = drop, drop.inputs
+        elif op.type in PASSED and op.inputs[0].dtype.is_floating:
+            shares = op.inputs[0]
+        elif op.type == "SelectV2" and _number(op.inputs[2]) == 0:
+            masks.add(op.inputs[0].name)  # as Keras's layer clears what may see nothing
+            shares = op.inputs[1]
+        elif op.type == "Softmax":
+            return Softmax(op.inputs[0], dropped, masks)
+        elif op.type == "Reshape" and op.inputs[0].op.type == "Softmax":  # as last_axis.py has it
+            rows = op.inputs[0].op.inputs[0]
+            scores = rows.op.inputs[0] if rows.op.type == "Reshape" else rows
+            alike = scores.shape == shares.shape and rows.shape[-1] == scores.shape[-1]
+            return Softmax(scores, dropped, masks) if alike else None
+        else:
+            return None
+
+
+def _read(scores: Any) -> Written | None:
+    """The product that the scores come of, and what was done to it; None for anything else."""
+    op = scores.op
+    if op.type in PASSED and op.inputs[0].dtype.is_floating:
+        return _read(op.inputs[0])
+    if op.type in ("BatchMatMulV2", "BatchMatMulV3"):
+        query, key = op.inputs
+        is_plain = not op.get_attr("adj_x") and query.shape.rank == key.shape.rank == scores.shape.rank
+        return Written(query, key if op.get_attr("adj_y") else _turned(key)) if is_plain else None
+    if op.type == "SelectV2":
+        which, one, other = op.inputs
+        for counts, rest, lets in ((one, other, which), (other, one, None)):
+            if _is_low(rest) and (inner := _read(counts)) is not None:
+                lets = tf.logical_not(which) if lets is None else lets
+                return inner._replace(lets=(*inner.lets, lets))
+    if op.type in ("Mul", "RealDiv"):
+        one, other = op.inputs if op.type == "RealDiv" or op.inputs[1].shape.rank == 0 else op.inputs[::-1]
+        number = _number(other)
+        inner = _read(one) if number is not None and number > 0 else None
+        if inner is not None and number is not None:
+            times = number if op.type == "Mul" else 1 / number
+            added = tuple(each * tf.cast(times, each.dtype) for each in inner.added)
+            return inner._replace(scale=inner.scale * times, added=added)
+    if op.type in ("AddV2", "Sub"):
+        for one, other in (op.inputs, op.inputs[::-1])[: 1 if op.type == "Sub" else 2]:
+            inner = _read(one) if one.shape == scores.shape and _is_fixed(other) else None
+            if inner is not None:
+                return inner._replace(added=(*inner.added, other if op.type == "AddV2" else -other))
+    return None
+
+
+def _number(tensor: Any) -> float | None:
+    """The value of a number that the graph holds, or computes of constants."""
+    value = constants.value(tensor) if tensor.shape.num_elements() == 1 else None
+    return None if value is None else float(np.reshape(value, ()))
+
+
+def _is_low(tensor: Any) -> bool:
+    number = _number(tensor.op.inputs[1] if tensor.op.type == "Fill" else tensor)
+    return number is not None and number <= LOW
+
+
+def _is_fixed(tensor: Any, most: int = 64) -> bool:
+    """True if no gradient goes on from here: what it is made of are constants, and numbers of other types. (A table of
+    biases that is learned needs its gradient, which the kernel does not give.)"""
+    waiting, seen = [tensor], set()
+    while waiting:
+        each = waiting.pop()
+        if not each.dtype.is_floating or each.name in seen or each.op.type in ("Const", "StopGradient"):
+            continue
+        if not each.op.inputs or not all(given.dtype != tf.resource for given in each.op.inputs):
+            return False
+        seen.add(each.name)
+        if len(seen) > most:
+            return False
+        waiting += each.op.inputs
+    return True
+
+
+def _turned(matrices: Any) -> Any:
+    """With the last two axes exchanged, or as they were before that was done."""
+    rank = matrices.shape.rank
+    order = [*range(rank - 2), rank - 1, rank - 2]
+    if matrices.op.type == "Transpose" and np.array_equal(tf.get_static_value(matrices.op.inputs[1]), order):
+        return matrices.op.inputs[0]
+    return tf.transpose(matrices, order)
+
+
+def _heads_last(tensor: Any) -> Any:
+    """(batch, heads, length, size), or without heads, as (batch, length, heads, size)."""
+    return tf.transpose(tensor, [0, 2, 1, 3]) if tensor.shape.rank == 4 else tensor[:, :, tf.newaxis]
+
+
+def _both(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
+    """(which scores count, what is added to them), of four axes; None for nothing."""
+
+    def of_four(tensor: Any) -> Any:
+        tensor = tensor if shape.rank == 4 or tensor.shape.rank < 3 else tensor[:, tf.newaxis]
+        return tf.reshape(tensor, [*[1] * (4 - tensor.shape.rank), *tensor.shape])
+
+    lets, added = [of_four(each) for each in written.lets], []
+    for each in written.added:
+        known = constants.value(each)
+        if known is not None and ((known == 0) | (known <= LOW)).all():  # a mask
+            lets.append(of_four(tf.constant(known == 0)))
+        else:
+            added.append(tf.cast(of_four(each), tf.float32))
+    return reduce(tf.logical_and, lets) if lets else None, reduce(tf.add, added) if added else None

@@ -1,0 +1,197 @@
+"""Attention as users write it out, by the fused kernel: taken where it is one, and equal to what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from ringscope.ring.forms import attention, cudnn_dropout, hashed, last_axis, padded_products, products, written
+from tests.ring.forms.test_attention_dropout import Kernel
+
+BATCH, LENGTH, HEADS, SIZE = 3, 10, 2, 8
+WIDTH = HEADS * SIZE
+Attend = Callable[[Any, Any, Any, Any, Any], Any]
+
+
+def as_nanogpt(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    q, k, v = (ops.transpose(each, (0, 2, 1, 3)) for each in (q, k, v))
+    scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2))) / np.sqrt(SIZE)
+    scores = ops.where(ops.tril(ops.ones((LENGTH, LENGTH), dtype="bool")), scores, -1e9)
+    return ops.transpose(ops.matmul(layer.dropped(ops.softmax(scores, axis=-1)), v), (0, 2, 1, 3))
+
+
+def as_tensorflows_tutorial(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    q, k, v = (tf.transpose(each, [0, 2, 1, 3]) for each in (q, k, v))
+    scores = tf.matmul(q, k, transpose_b=True) / tf.math.sqrt(tf.cast(tf.shape(k)[-1], q.dtype))
+    scores += tf.cast(1 - tf.cast(seen, tf.float32), q.dtype)[:, tf.newaxis, tf.newaxis] * -1e9
+    return tf.transpose(layer.dropped(tf.nn.softmax(scores, axis=-1)) @ v, [0, 2, 1, 3])
+
+
+def dropped_in_float32(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.cast(ops.einsum("btnh,bsnh->bnts", q, k), "float32") * SIZE**-0.5
+    shares = layer.dropped_wide(ops.softmax(scores))
+    return ops.einsum("bnts,bsnh->btnh", ops.cast(shares, v.dtype), v)
+
+
+def by_einsum(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.einsum("btnh,bsnh->bnts", q * SIZE**-0.5, k)
+    shares = layer.softmax(scores, mask=ops.cast(seen, "bool")[:, None, None])
+    return ops.einsum("bnts,bsnh->btnh", layer.dropped(shares), v)
+
+
+def in_float32(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = 0.3 * ops.matmul(ops.transpose(q, (0, 2, 1, 3)), ops.transpose(k, (0, 2, 3, 1)))
+    place = ops.arange(LENGTH)
+    causal = place[:, None] >= place[None]
+    scores = ops.where(
+        ops.logical_and(causal, ops.cast(seen, "bool")[:, None, None]), ops.cast(scores, "float32"), -np.inf
+    )
+    shares = layer.dropped(ops.cast(ops.softmax(scores), v.dtype))
+    return ops.transpose(ops.matmul(shares, ops.transpose(v, (0, 2, 1, 3))), (0, 2, 1, 3))
+
+
+def one_head(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    q, k, v = (ops.reshape(each, (BATCH, LENGTH, WIDTH)) for each in (q, k, v))
+    look_ahead = 1 - tf.linalg.band_part(tf.ones((LENGTH, LENGTH)), -1, 0)
+    scores = tf.matmul(q, k, transpose_b=True) * WIDTH**-0.5 - tf.cast(look_ahead * 1e9, q.dtype)
+    return ops.reshape(ops.matmul(layer.dropped(ops.softmax(scores)), v), (BATCH, LENGTH, HEADS, SIZE))
+
+
+def with_a_learned_table(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.einsum("btnh,bsnh->bnts", q, k) + ops.cast(layer.table, q.dtype)
+    return ops.einsum("bnts,bsnh->btnh", layer.dropped(ops.softmax(scores)), v)
+
+
+def over_queries(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    return ops.einsum("bnts,bsnh->btnh", ops.softmax(ops.einsum("btnh,bsnh->bnts", q, k), axis=-2), v)
+
+
+def of_no_product(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    return ops.einsum("bnts,bsnh->btnh", ops.softmax(ops.tanh(ops.einsum("btnh,bsnh->bnts", q, k))), v)
+
+
+class Layer(keras.layers.Layer):  # type: ignore[misc]
+    def __init__(self, attend: Attend, rate: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.attend = attend
+        kind = self.dtype_policy
+        self.three = [keras.layers.EinsumDense("btd,dnh->btnh", (None, HEADS, SIZE), dtype=kind) for _ in range(3)]
+        self.dropped = keras.layers.Dropout(rate, seed=1, dtype=kind)
+        self.dropped_wide = keras.layers.Dropout(rate, seed=1, dtype="float32")
+        self.softmax = keras.layers.Softmax(dtype=kind)
+
+    def build(self, shape: Any) -> None:
+        self.table = self.add_weight(shape=(HEADS, LENGTH, LENGTH), initializer="random_normal", name="table")
+
+    def call(self, x: Any, seen: Any) -> Any:
+        return self.attend(*(each(x) for each in self.three), seen, self)
+
+
+class Called:
+    """The kernels by their definition, and how they were called."""
+
+    def __init__(self) -> None:
+        self.causal: list[bool] = []
+
+    def forward(self, operands: list[Any], scale: float, causal: bool) -> list[Any]:
+        self.causal.append(causal)
+        return [Kernel.forward(operands[:3], operands[3:], scale, causal, cudnn_dropout.Dropout(0.0, _SEED))[0], None]
+
+    def backward(self, operands: list[Any], scale: float, causal: bool) -> list[Any]:
+        query, key, value, _, upstream, *bias, _ = operands
+        how = bias, scale, causal, cudnn_dropout.Dropout(0.0, _SEED)
+        return Kernel.backward([query, key, value, None, upstream, None], *how)
+
+    def dropping(self, operands: list[Any], bias: list[Any], scale: float, causal: bool, dropout: Any) -> list[Any]:
+        self.causal.append(causal)
+        return Kernel.forward(operands, bias, scale, causal, dropout)
+
+
+_SEED = np.zeros(1, np.int64)
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> Called:
+    made = Called()
+    monkeypatch.setattr(attention, "forward", made.forward)
+    monkeypatch.setattr(attention, "backward", made.backward)
+    monkeypatch.setattr(cudnn_dropout, "forward", made.dropping)
+    monkeypatch.setattr(cudnn_dropout, "backward", Kernel.backward)
+    monkeypatch.setattr(cudnn_dropout, "has_kernel", lambda *given, **how: True)
+    return made
+
+
+def _trained(attend: Attend, rate: float, policy: str, form: bool) -> list[np.ndarray]:
+    keras.utils.set_random_seed(3)
+    random = np.random.default_rng(0)
+    layer = Layer(attend, rate, dtype=policy)
+    x = tf.constant(random.normal(size=(BATCH, LENGTH, WIDTH)).astype(np.float32))
+    seen = tf.constant((np.arange(LENGTH) < random.integers(4, LENGTH + 1, (BATCH, 1))).astype(np.int32))
+    layer.build(x.shape)
+    for each in layer.three:
+        each.build(x.shape)
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def run(x: Any, seen: Any) -> Any:
+        with ExitStack() as laid, tf.GradientTape() as tape:
+            for within in (products.flat, padded_products.multiples, last_axis.rows, hashed.dropout):
+                laid.enter_context(within())
+            if form:
+                laid.enter_context(written.fused())
+            tape.watch(x)
+            made = layer(x, seen, training=True)
+            total = tf.reduce_sum(tf.square(tf.cast(made, tf.float32)))
+        return [made, *(g for g in tape.gradient(total, [x, *layer.trainable_variables]) if g is not None)]
+
+    return [np.asarray(tf.cast(each, tf.float32)) for each in run(x, seen)]
+
+
+def softmax_of_two_axes(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.einsum("btnh,bsnh->bnts", q, k)
+    shares = ops.softmax(ops.reshape(scores, (BATCH, HEADS, LENGTH * LENGTH)))
+    return ops.einsum("bnts,bsnh->btnh", ops.reshape(shares, (BATCH, HEADS, LENGTH, LENGTH)), v)
+
+
+TAKEN = {  # and whether by a causal kernel
+    as_nanogpt: True,
+    as_tensorflows_tutorial: False,
+    by_einsum: False,
+    in_float32: False,
+    dropped_in_float32: False,
+    one_head: True,
+}
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25])
+@pytest.mark.parametrize("attend", TAKEN, ids=lambda attend: attend.__name__)
+def test_it_trains_so_as_it_is_written(attend: Attend, rate: float, called: Called) -> None:
+    """By a kernel that leaves out half of the work where the mask is one that does."""
+    exact = _trained(attend, rate, "float32", form=False)
+    fused = _trained(attend, rate, "mixed_bfloat16", form=True)
+    assert called.causal == [TAKEN[attend]]
+    for mine, theirs in zip(fused, exact, strict=True):
+        assert np.linalg.norm(mine - theirs) < 3e-2 * np.linalg.norm(theirs)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
+@pytest.mark.parametrize(
+    "attend", [with_a_learned_table, over_queries, of_no_product], ids=lambda attend: attend.__name__
+)
+def test_what_is_no_attention_of_the_kernels_stays_as_it_is(attend: Attend, policy: str, called: Called) -> None:
+    near = 1e-5 if policy == "float32" else 2e-2
+    for mine, theirs in zip(*(_trained(attend, 0.25, policy, form=form) for form in (True, False)), strict=True):
+        assert np.linalg.norm(mine - theirs) <= near * np.linalg.norm(theirs)
+    assert not called.causal
+
+
+def test_float32_stays_float32(called: Called) -> None:
+    for mine, theirs in zip(*(_trained(as_nanogpt, 0.25, "float32", form=form) for form in (True, False)), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5 * np.abs(theirs).max())
+    assert not called.causal
