@@ -19,6 +19,7 @@ from . import (
     hashed,
     last_axis,
     layers,
+    lookups,
     padded_products,
     pointwise,
     products,
@@ -40,6 +41,7 @@ OF_FUNCTIONS = {
     "resized": resized.by_own_weights,
     "projected": projected.gathered,
     "augmented": augmented.compiled,
+    "lookups": lookups.halving,
     "last_axis": last_axis.rows,
     "hashed": hashed.dropout,
 }

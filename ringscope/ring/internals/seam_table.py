@@ -167,6 +167,8 @@ form: resized
 form: augmented
     keras.src.backend numpy.bincount
     keras.src.layers.preprocessing.image_preprocessing.equalization Equalization._custom_histogram_fixed_width
+form: lookups
+    tensorflow.python.ops.lookup_ops InitializableLookupTableBase.lookup StaticHashTable.export
 form: last_axis
     keras.src.ops.nn _layer_normalization _rms_normalization
 form: draws

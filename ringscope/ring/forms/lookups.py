@@ -1,0 +1,48 @@
+"""Tables of whole numbers looked up by halving: `IntegerLookup`, `tf.lookup.StaticHashTable`.
+
+XLA has no kernel of hash tables: one such layer in a model would leave its whole step uncompiled. A table that cannot
+change is a constant: sorted keys, of which some twenty steps find one among a million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..internals.frameworks import tf
+from ..internals.laid_over import laid_over
+
+
+@contextmanager
+def halving() -> Iterator[None]:
+    """While it lasts, lookups of whole numbers in tables that cannot change are traced so."""
+    from tensorflow.python.ops.lookup_ops import InitializableLookupTableBase, StaticHashTable
+
+    own = InitializableLookupTableBase.lookup
+
+    def lookup(table: Any, keys: Any, name: str | None = None) -> Any:
+        numbers = table.key_dtype.is_integer and (table.value_dtype.is_integer or table.value_dtype.is_floating)
+        if not numbers or not isinstance(table, StaticHashTable) or not isinstance(keys, tf.Tensor):
+            return own(table, keys, name)
+        with tf.init_scope():
+            known, values = (each.numpy() for each in table.export())
+        return found(tf.cast(keys, table.key_dtype), known, values, table.default_value)
+
+    with laid_over(InitializableLookupTableBase, lookup=lookup):
+        yield
+
+
+def found(keys: Any, known: np.ndarray, values: np.ndarray, default: Any) -> Any:
+    """For each key the value of the equal one in `known`, which has none twice; `default` where there is none."""
+    order = np.argsort(known)
+    known, values = known[order], values[order]
+    below = tf.zeros_like(keys, tf.int32)  # how many of the known ones are less, as far as it is settled
+    for bit in reversed(range(known.size.bit_length())):
+        more = below + (1 << bit)
+        is_less = tf.gather(known, tf.minimum(more, known.size) - 1) < keys
+        below = tf.where((more <= known.size) & is_less, more, below)
+    place = tf.minimum(below, known.size - 1)
+    return tf.where(tf.gather(known, place) == keys, tf.gather(values, place), tf.cast(default, values.dtype))
