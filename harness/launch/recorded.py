@@ -25,7 +25,7 @@ from typing import Any
 from profiles.ground import numbers, threads
 from profiles.ground.after_import import AfterImport
 from profiles.model import marks
-from ringscope.places import garbage, of_keras, ranges, sampler
+from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges, sampler
 
 from ..machine import capture_range, ranks, sample
 from . import script, tensorflow_profiler
@@ -240,7 +240,9 @@ def main() -> None:
     if options.tensorflow:
         ranges.for_tensorflow()
     stepping = [sampler.main_thread()]
-    looks = sampler.of_rank(options.places, rank, lambda: stepping[0]) if options.places else None
+    looks = None
+    if options.places:
+        looks = sampler.of_rank(options.places, rank, lambda: stepping[0], throughout=of_tensorflow.pipeline)
 
     def begins() -> None:
         if options.tensorflow:  # a directory per rank, else the ranks write over each other
@@ -263,7 +265,8 @@ def main() -> None:
 
     recorder = Recorder(options.steps or 0, begins, ends)
     garbage.watch()
-    sys.meta_path.insert(0, AfterImport(("tensorflow.python.ops.script_ops",), of_keras.lay_over_python_functions))
+    for name, part in {**of_tensorflow.PARTS, **of_torch.PARTS}.items():
+        sys.meta_path.insert(0, AfterImport((name,), part))
     if options.steps:
         marker = Marker(tensorflow=options.tensorflow is not None)
 

@@ -28,7 +28,8 @@ _OF_SAMPLES: Final = {
 }
 _PLACE: Final = re.compile(marks.PLACE)
 WAITS: Final = "-wait"  # ends the kind of a range in which a thread only waits for the place that it names
-MAKES_BATCHES: Final = ("dataset", "generator", "py_function", "gc")
+MAKES_BATCHES: Final = ("dataset", "loader", "generator", "py_function", "gc")
+PIPELINE: Final = ("map", "parallel-map")  # throughout: a stage that other threads run, in no Python
 
 
 class Key(NamedTuple):
@@ -71,16 +72,19 @@ def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> li
     steps = _stepping(timeline, pid)
     mine = np.ones(len(ranges["tid"]), bool) if steps is None else np.isin(ranges["tid"], list(steps))
     waits = np.char.endswith(ranges["kind"], WAITS)
-    makes = np.isin(ranges["kind"], MAKES_BATCHES)
+    makes, stage = (np.isin(ranges["kind"], kinds) for kinds in (MAKES_BATCHES, PIPELINE))
+    mine &= ~stage
     seen = samples_of(timeline, pid, shift)
     place = _functions(seen, numbers)
     inside = _looked_at_within(seen, ranges, mine & ~waits)
     own, called = (seen["steps"] & ~inside & which for which in (~seen["framework"], seen["framework"]))
     others = ~seen["steps"] & ~seen["framework"] & ~_defined(seen, ranges)
+    others &= ~_looked_at_within(seen, ranges, ~mine & makes)
     made = [
         _flat(ranges, ~mine & makes, (FEED,)),
         _sampled(seen, place, others, "python", (FEED,)),
         _flat(ranges, waits, (FEED,)),
+        _flat(ranges, stage, (FEED,)),
     ]
     # Launched by one thread while another one waits for what it launches.
     waiting = _waiting(timeline, pid, shift)

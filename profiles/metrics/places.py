@@ -25,7 +25,7 @@ from ..ledger.causes import SYNC
 from ..ledger.window import Window
 from ..model.measures import CLASSES, OWNERS, Break, Line, Place, Places
 from ..model.timeline import Timeline
-from .place_layers import DIVIDED, MAKES_BATCHES, WAITS, Key, Layer, Numbers, of_process, samples_of
+from .place_layers import DIVIDED, MAKES_BATCHES, PIPELINE, WAITS, Key, Layer, Numbers, of_process, samples_of
 
 Int64s = NDArray[np.int64]
 _LINES: Final = 3
@@ -66,7 +66,7 @@ def measure(
     found_places = Places(
         rows,
         elsewhere,
-        ranges=any(len(found[at].place) for found in layers for at in (0, 1, 3, 4, 6)),
+        ranges=any(len(found[at].place) for found in layers for at in (0, 1, 3, 4, 6, 7)),
         samples=any(len(one["start_ns"]) for one in samples),
     )
     _check(found_places, books)
@@ -136,7 +136,8 @@ def _place(
     whole = intervals.merge(*(spans for _, spans, _ in parts))
     inside = window.part(whole)
     kind = max(kinds, key=lambda kind: kinds[kind])
-    lines = _lines(key, whole, samples, on_others=kind in MAKES_BATCHES and kind != "gc")
+    seen = () if kind in PIPELINE else samples
+    lines = _lines(key, whole, seen, on_others=kind in MAKES_BATCHES and kind != "gc")
     at = int(np.argmax(inside.end - inside.start)) if len(inside) else None
     return Place(
         kind=kind,

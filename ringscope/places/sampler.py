@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
@@ -23,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from profiles.model import marks
 
 from . import whose
-from .ranges import writer
+from .ranges import Place, writer
 
 HZ: Final = 200
 # Of a core, for looking: the thread that is looked at loses about as much again, as it hands over Python's lock.
@@ -48,11 +49,13 @@ class Sampler:
     """Samples the frames of all threads from `start` to `stop`, which writes the file. Any thread may call both.
 
     path: of the file. hz: samples a second at most, fewer where looking takes more than its budget. steps: the identity
-    of the thread that runs the steps, asked for at each sample.
+    of the thread that runs the steps, asked for at each sample. throughout: what makes the batches meanwhile.
     """
 
-    def __init__(self, path: Path, steps: Callable[[], int], hz: int = HZ) -> None:
-        self._path, self._steps, self._hz = path, steps, hz
+    def __init__(
+        self, path: Path, steps: Callable[[], int], hz: int = HZ, throughout: Callable[[], Place | None] = lambda: None
+    ) -> None:
+        self._path, self._steps, self._hz, self._throughout = path, steps, hz, throughout
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._places: dict[Seen, int] = {}
@@ -80,6 +83,10 @@ class Sampler:
         self._write()
 
     def _run(self) -> None:
+        with self._throughout() or nullcontext():
+            self._sample()
+
+    def _sample(self) -> None:
         least = period = 1_000_000_000 // self._hz
         own, before = threading.get_ident(), time.monotonic_ns()
         clock_ns, took_ns, used_ns = 0, _FIRST_NS, time.thread_time_ns()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import sysconfig
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CellType, CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 USER, STANDARD, LIBRARY = range(3)
@@ -89,9 +90,11 @@ def within_main(real: str) -> bool:
 def framework(filename: str) -> str | None:
     """The framework that a file is of; None: none of them."""
     real = os.path.realpath(os.path.join(_STARTED, filename))
+    if real.startswith(_OURS):
+        return "ringscope"
     root = library_root(real)
     if root is None:
-        return "ringscope" if real.startswith(_OURS) else None
+        return None
     package = real.removeprefix(root).split(os.sep)[0]
     return package if package in FRAMEWORKS else None
 
@@ -150,11 +153,23 @@ def caller() -> Where | None:
     return None
 
 
-def defined(function: Callable[..., Any]) -> Where | None:
-    """The definition of a user's function; None for a library's function, or one that is not written in Python."""
-    inner = function
-    while hasattr(inner, "__wrapped__"):
-        inner = inner.__wrapped__
+def _inner(function: Any, name: str) -> Any:
+    """The function that is called in the end, without decorators and partials; of an object its `__call__`."""
+    held: Any = function
+    while held is not None:
+        inner, held = held, held.func if isinstance(held, partial) else getattr(held, "__wrapped__", None)
+    if name and getattr(inner, "__name__", name) != name:  # a decorator that does not say what it wraps holds it
+        cells = [cell.cell_contents for cell in inner.__closure__ or () if cell != CellType()]
+        inner = next((one for one in cells if getattr(one, "__name__", "") == name), inner)
+    return inner if hasattr(inner, "__code__") else inspect.getattr_static(type(inner), "__call__", None)
+
+
+def defined(function: Callable[..., Any], name: str = "") -> Where | None:
+    """The definition of a user's function; None for a library's function, or one that is not written in Python.
+
+    name: it was defined with, whatever a decorator has made of it; "" where that is not known.
+    """
+    inner = _inner(function, name)
     code = getattr(inner, "__code__", None)
     if code is None or owner(code.co_filename) != USER:
         return None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 from typing import Any
 
 from profiles.ground.errors import RingscopeError
-from ringscope.places import of_keras
+from ringscope.places import of_keras, of_tensorflow
 
 from . import say
 from .alike import ending, horovod_names, undistributed
@@ -81,8 +80,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
 def _tell_profilers() -> None:
     """Put the script's functions that Keras calls into ranges, which any profiler shows, and nobody else pays for."""
     of_keras.lay(keras)
-    if (python_functions := sys.modules.get("tensorflow.python.ops.script_ops")) is not None:
-        of_keras.lay_over_python_functions(python_functions)
+    of_tensorflow.lay()
 
 
 def set_up_compiler() -> None:

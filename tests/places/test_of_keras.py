@@ -34,14 +34,23 @@ def at(what: str) -> int:
     [
         ("callback", "Norms.on_train_batch_end", "norms", 2),
         ("callback", "More.on_train_batch_end", "more", 2),
+        ("callback", "Decorated.on_train_batch_end", "decorated", 2),
         ("gc", "More.on_train_batch_end", "more", 2),  # within, so told by its name
         ("callback", "ModelCheckpoint.on_train_batch_end", "saves", 2),
         ("saving", "ModelCheckpoint.on_train_batch_end", "saves", 1),
         ("callback", "LambdaCallback.on_epoch_end", "lambda", 1),
+        ("callback", "LambdaCallback.on_train_batch_end", "method", 2),
+        ("callback", "LambdaCallback.on_train_batch_begin", "partial", 2),
+        ("callback", "LambdaCallback.on_epoch_end", "object", 1),
         ("validation", "Model.evaluate", "fit", 1),
         ("eager", "Sequential.train_step", "compiled", 1),
-        ("py_function", "doubled", "doubled", 2),
-        ("py_function", "tripled", "tripled", 2),
+        ("eager", "Sequential.train_step", "set later", 1),
+        ("eager", "Sequential.train_step", "all eager", 1),
+        ("map", "Dataset.map of prepared", "serial", 1),
+        ("parallel-map", "Dataset.map of prepared", "parallel", 1),
+        ("parallel-map", "Dataset.map of <lambda>", "cached", 1),
+        ("py_function", "doubled", "doubled", 3),
+        ("py_function", "tripled", "tripled", 3),
     ],
 )
 def test_each_part_is_a_range_with_its_line(kind: str, name: str, line: str, count: int) -> None:
@@ -54,6 +63,7 @@ def test_each_part_is_a_range_with_its_line(kind: str, name: str, line: str, cou
         ("dataset", "Data.__getitem__", "data"),
         ("dataset-wait", "Data.__getitem__", "data"),
         ("generator", "batches", "batches"),
+        ("generator", "rows", "rows"),
     ],
 )
 def test_what_makes_batches_is_told_for_each(kind: str, name: str, line: str) -> None:
@@ -62,7 +72,7 @@ def test_what_makes_batches_is_told_for_each(kind: str, name: str, line: str) ->
 
 def test_nothing_else_is_told() -> None:
     known = {"Norms", "More", "ModelCheckpoint", "LambdaCallback", "Model", "Sequential", "Data", "batches"}
-    known |= {"doubled", "tripled"}
+    known |= {"doubled", "tripled", "rows", "Dataset", "Decorated"}
     others = [name for name in told() if name.split(" ")[2].split(".")[0] not in known and " gc " not in name]
     assert not others
 

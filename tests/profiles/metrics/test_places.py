@@ -22,7 +22,20 @@ from tests.profiles.verdicts.test_people import MS, US
 from tests.tiers import few
 
 CAUSES = ("feed", "peers", "sync", "launch", "unknown")
-MAKES = ("dataset", "generator", "py_function", "gc")
+MAKES = ("dataset", "loader", "generator", "py_function", "gc")
+KINDS = (
+    "callback",
+    "saving",
+    "eager",
+    "dataset",
+    "dataset-wait",
+    "loader",
+    "loader-wait",
+    "map",
+    "generator",
+    "py_function",
+    "gc",
+)
 
 
 def place(kind: str, name: str = "one", line: int = 1) -> str:
@@ -71,7 +84,7 @@ def random_run(seed: int) -> tuple[Build, list[tuple[Any, ...]], list[tuple[Any,
     for _ in range(draw.randrange(0, 30)):
         start = draw.randrange(900, end)
         stop = start + draw.randrange(1, 120)
-        kind = draw.choice(("callback", "saving", "eager", "dataset", "dataset-wait", "generator", "py_function", "gc"))
+        kind = draw.choice(KINDS)
         one = (start, stop, draw.choice((1, 1, 2, 3)), kind, draw.choice(("x", "f")), draw.randrange(1, 3))
         if not any(other[0] == one[0] and other[1] == one[1] for other in ranges):  # which began last is open then
             ranges.append(one)
@@ -105,7 +118,9 @@ def by_hand(
 
     named = {(one[4], 1) for one in ranges}  # functions that have ranges
     within = lambda one: any(own[0] <= one[0] < own[1] and steps(own) and not waits(own) for own in ranges)  # noqa: E731
-    waits, steps = (lambda one: one[3].endswith("-wait")), (lambda one: one[2] == 1)
+    made = lambda one: any(own[0] <= one[0] < own[1] and not steps(own) and own[3] in MAKES for own in ranges)  # noqa: E731
+    waits, steps = (lambda one: one[3].endswith("-wait")), (lambda one: one[2] == 1 and not stage(one))
+    stage = lambda one: one[3] in ("map", "parallel-map")  # noqa: E731
     looks = [
         innermost(lambda one: one[3] == "gc"),
         innermost(lambda one: steps(one) and not waits(one)),
@@ -115,8 +130,8 @@ def by_hand(
         looks.append(innermost(lambda one: not steps(one) and one[3] == "py_function"))
     if cause == "feed" or (cause == "launch" and any(start <= at < end for start, end in waited)):
         looks.append(innermost(lambda one: not steps(one) and one[3] in MAKES))
-        looks.append(seen(lambda one: not steps(one) and not one[4] and (one[3], 1) not in named))
-        looks.append(innermost(waits))
+        looks.append(seen(lambda one: not steps(one) and not one[4] and (one[3], 1) not in named and not made(one)))
+        looks += [innermost(waits), innermost(stage)]
     if cause != "peers":
         looks.append(seen(lambda one: steps(one) and one[4] and not within(one)))
     return next((one for one in looks if one is not None), None)
@@ -261,6 +276,23 @@ def test_without_a_gpu_the_steps_time_is_divided() -> None:
         ("Data.__getitem__", {"idle_feed": 8 * MS}),
     ]
     assert sum(found.places.elsewhere_ns.values()) == 16 * MS
+
+
+def test_a_stage_of_the_pipeline_has_what_nothing_else_of_waiting_explains() -> None:
+    made = Build()
+    made.mark(place("map", "Dataset.map of f", 17), 0, 40 * MS, tid=9)
+    for number in range(4):
+        made.mark(f"step {number}", number * 10 * MS, (number + 1) * 10 * MS)
+        made.mark("wait input", number * 10 * MS + 6 * MS, number * 10 * MS + 9 * MS)
+        made.mark(place("dataset", "g", 3), number * 10 * MS + 5 * MS, number * 10 * MS + 7 * MS, tid=2)
+        # An augmentation that the body of g calls, and that samples see for longer.
+        made.sample(number * 10 * MS + 6 * MS, number * 10 * MS + 8 * MS, "h", 5, steps=False, tid=2)
+    found = host_places.measure(made.timeline())
+    assert found is not None
+    assert {row.name: row.ns for row in found.places.rows} == {
+        "Dataset.map of f": {"idle_feed": 8 * MS},
+        "g": {"idle_feed": 4 * MS},
+    }
 
 
 def test_without_a_gpu_and_without_steps_all_time_that_was_sampled_is_divided() -> None:
