@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -58,8 +58,10 @@ def write_measures(recordings: Sequence[Path]) -> Measures:
     return measures
 
 
-def of_the_host(recordings: Sequence[Path]) -> Iterator[str]:
-    """For recordings without a GPU: a line for each part of the user's code that takes 1 % of the time or more."""
+def of_the_host(recordings: Sequence[Path]) -> list[str]:
+    """A text for each part of the user's code that takes 1 % of the time of a recording without a GPU, or more; the
+    longest first."""
+    told: list[tuple[float, str]] = []
     for path in recordings:
         try:
             found = host_places.measure(read(path))
@@ -71,7 +73,10 @@ def of_the_host(recordings: Sequence[Path]) -> Iterator[str]:
         for place in found.places.rows:
             share = place.total_ns / found.span_ns
             if place.kind in places.CODES and place.kind != "call" and share >= _TOLD:
-                yield f"{path.name}: {percent(share)} of {whole} in {places.told(place)}\n  → {places.remedy(place)}"
+                where = f"{places.told(place)}{places.mostly(place)}"
+                text = f"{path.name}: {places.code_of(place)}: {percent(share)} of {whole} in {where}"
+                told.append((share, f"{text}\n  → {places.remedy(place)}"))
+    return [text for _, text in sorted(told, key=lambda one: -one[0])]
 
 
 def _export_all(nsys: str, reports: Sequence[Path]) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from ..ground import numbers
 from ..ground.numbers import share as percent
-from ..model.measures import Finding, Line, Place
+from ..model.measures import Finding, Place
 from .case import Case
 
 # Kind of a place -> the code of a finding on it.
@@ -20,6 +20,9 @@ CODES: Final[Mapping[str, str]] = {
     "validation": "slow-callback",
     "eager": "eager-step",
     "dataset": "slow-batches",
+    "loader": "slow-batches",
+    "map": "slow-batches",
+    "parallel-map": "slow-batches",
     "generator": "slow-batches",
     "py_function": "python-function-in-the-graph",
     "gc": "garbage-collection",
@@ -53,6 +56,9 @@ _DOES: Final = (
         r"threading\.Lock|\.acquire\(|\bwith\b.*lock|\block\b|\.join\(|Condition|\.wait\(|queue\.|Queue\.get|\.result\(",
     ),
     ("sleep", r"\bsleep\("),
+    ("network", r"urlopen|\brequests\.|\bhttpx?\.|urllib|\bsocket|\bpost\(|\bwandb\.|\bmlflow\."),
+    ("predict", r"\.predict(?:_on_batch)?\("),
+    ("draw", r"savefig|imsave|\bplt\.|matplotlib|PIL\.Image\.(?:Image\.)?save|ImageDraw"),
     ("save", r"\bsave(?:_weights|_model|z|txt)?\(|pickle|\bdump\(|torch\.save|h5py|write_text|write_bytes"),
     ("print", r"\bprint\(|logging|logger|\blog\.(?:info|debug|warning)|stdout|stderr|\.flush\("),
     (
@@ -66,6 +72,9 @@ _REMEDIES: Final = {
     "lock": "do not wait for the other thread in every step: hand it a copy by queue.put_nowait, hold the lock for the "
     "copy alone",
     "sleep": "do not sleep in the loop: wait in a thread of its own",
+    "network": "do not wait for a server in the loop: send every hundredth step, or from a thread with a queue",
+    "predict": "predict at the end of an epoch, or every hundredth step, in one batch: model.predict_on_batch(x)",
+    "draw": "draw and write pictures at the end of an epoch, or in a process of its own",
     "save": "save less often (ModelCheckpoint's save_freq in thousands of batches, or each epoch), weights alone "
     "(save_weights_only=True); or write from a thread",
     "print": "print or log every hundredth step, or at the end of an epoch",
@@ -81,12 +90,19 @@ _OF_KIND: Final = {
     "model.train_step(batch) instead",
     "dataset": "super().__init__(workers=the cores of a rank, use_multiprocessing=True, max_queue_size=2 * workers) in "
     "the PyDataset; less work in its __getitem__",
+    "loader": "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4); less work a "
+    "sample",
+    "map": "num_parallel_calls=tf.data.AUTOTUNE for this stage, which takes one element after another (interleave in "
+    "the place of flat_map), and dataset.prefetch(tf.data.AUTOTUNE) at the end; .cache() after what is the same in "
+    "each epoch",
+    "parallel-map": "less work in the pipeline: .cache() after what is the same in each epoch, .batch before .map "
+    "where it vectorises, more cores a rank; dataset.prefetch(tf.data.AUTOTUNE) at the end",
     "generator": "a generator makes one batch at a time: a keras.utils.PyDataset, or PyTorch's DataLoader, with as "
     "many workers as a rank has cores",
     "py_function": "TensorFlow's own operations in the place of the function's Python, which runs on one thread and "
     "which XLA cannot compile; of a pipeline: dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE)",
-    "gc": "gc.freeze() before the training and gc.disable() in it, with gc.collect() at the end of an epoch; make "
-    "fewer objects that hold each other",
+    "gc": "no gc.collect() in every step; gc.freeze() before the training and gc.disable() in it, with gc.collect() at "
+    "the end of an epoch; make fewer objects that hold each other",
     "validation": "validate less often (validation_freq), or on fewer batches (validation_steps)",
     "saving": _REMEDIES["save"],
 }
@@ -117,6 +133,8 @@ def does(place: Place) -> str:
 
 
 def remedy(place: Place) -> str:
+    if place.kind == "python" and code_of(place) == BATCHES:
+        return _OF_KIND["generator"]
     return _OF_KIND.get(place.kind) or _REMEDIES[does(place)]
 
 
@@ -143,13 +161,14 @@ def _finding(case: Case, place: Place) -> Finding | None:
         code,
         ns,
         text=f"{_what(place)} keeps the GPU waiting for {numbers.duration(total // case.steps)} {case.each}: "
-        f"{percent(total / case.gpu.span_ns)} of the time{_line(place, line)}",
-        change=remedy(replace(place, kind="generator") if code == BATCHES and place.kind == "python" else place),
+        f"{percent(total / case.gpu.span_ns)} of the time{mostly(place)}",
+        change=remedy(place),
         evidence={
             "place": place.name,
             "kind": place.kind,
             "file": place.file,
             "line": place.line,
+            "seen_at_file": line.file if line else None,
             "seen_at_line": line.line if line else None,
             "longest_start_ns": place.longest_start_ns,
             "longest_ns": place.longest_ns,
@@ -168,9 +187,11 @@ def _what(place: Place) -> str:
     return f"{words.get(place.kind, '')}{told(place)}"
 
 
-def _line(place: Place, line: Line | None) -> str:
-    if line is None or place.kind in ("eager", "gc"):
+def mostly(place: Place) -> str:
+    """The line that samples saw most; "" where the place says it all."""
+    if not place.lines or place.kind in ("eager", "gc"):
         return ""
+    line = place.lines[0]
     source = line.source if len(line.source) <= _SOURCE else f"{line.source[:_SOURCE]}..."
     where = f"line {line.line}" if line.file == place.file else f"{line.file}:{line.line}"
     return f", mostly at {where}" + (f": {source}" if source else "")

@@ -82,6 +82,11 @@ def test_an_eager_step_stands_before_what_it_brings_with_it() -> None:
         ("with self.lock:", "", "lock"),
         ("item = replies.get()", "queue.Queue.get", "lock"),
         ("time.sleep(0.01)", "", "sleep"),
+        ("with urllib.request.urlopen(request) as answer:", "", "network"),
+        ("answers = self.model.predict(self.inputs, verbose=0)", "keras.Model.predict", "predict"),
+        ("plt.savefig(path)", "matplotlib.savefig", "draw"),
+        ("image.save(path)", "PIL.Image.save", "draw"),
+        ("self.session.post(self.url, json=logs)", "requests.Session.post", "network"),
         ("model.save_weights(path)", "keras.Model.save_weights", "save"),
         ("print(batch, logs)", "", "print"),
         ("w = self.model.get_weights()", "keras.Layer.get_weights", "fetch"),
@@ -106,6 +111,33 @@ def test_what_only_makes_the_gpu_wait_for_its_input_makes_batches() -> None:
     row = Place("python", "batches", "my_train.py", 3, {"idle_launch": 40, "idle_feed": 100})
     assert places.code_of(row) == "slow-batches"
     assert places.code_of(replace(row, ns={"idle_launch": 100})) == "slow-line"
+
+
+def test_the_line_seen_longest_is_told_with_its_own_file() -> None:
+    made = under(training(MS), "callback", "Norms.on_train_batch_end", 41)
+    for row in [one for one in made.rows["marks"] if one["name"].startswith("step ")]:
+        made.sample(row["start_ns"], row["start_ns"] + 900 * US, "norm", 7, file="helpers/norms.py")
+    one = findings(made)["slow-callback"]
+    assert (one.evidence["file"], one.evidence["line"]) == ("my_train.py", 41)
+    assert (one.evidence["seen_at_file"], one.evidence["seen_at_line"]) == ("helpers/norms.py", 7)
+    assert "helpers/norms.py:7" in one.text
+
+
+@pytest.mark.parametrize(("kind", "line"), [("map", 17), ("parallel-map", 17), ("loader-wait", 22), ("loader", 22)])
+def test_what_makes_batches_elsewhere_is_told_by_its_line(kind: str, line: int) -> None:
+    made = training(3 * MS)
+    last = max(one["end_ns"] for one in made.rows["marks"])
+    for row in [one for one in made.rows["marks"] if one["name"].startswith("step ")]:
+        made.mark("wait input", row["start_ns"], row["start_ns"] + 3 * MS - 20 * US)
+    bare = findings(made)
+    assert set(bare) & {"input-pipeline-slow", "no-prefetch"}
+    made.mark(marks.place(kind, "Dataset.map of distort", "data.py", line), 5 * MS, last, tid=9)
+    found = findings(made)
+    one = found["slow-batches"]
+    assert (one.evidence["file"], one.evidence["line"]) == ("data.py", line)
+    assert not set(found) & {"input-pipeline-slow", "no-prefetch"}
+    assert ("num_parallel_calls" in one.change) == (kind == "map")
+    assert ("num_workers" in one.change) == kind.startswith("loader")
 
 
 def test_a_checkpoint_that_breaks_the_training_is_told_by_its_line() -> None:
