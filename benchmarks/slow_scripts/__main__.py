@@ -142,14 +142,10 @@ def _beside(name: str, gpus: int) -> Iterator[None]:
 def _record(name: str, ranks: int, folder: Path, log: Path, gpus: int) -> None:
     torch = name.startswith("torch_")
     command = [sys.executable, "-m", "harness", "record", "-np", str(ranks), "--out", str(folder)]
-    command += ["--delay", "12", "--duration", "4", "--steps", "20"] if torch else []
+    command += ["--launcher", "single"] if ranks == 1 else []  # needs no Horovod
+    command += ["--delay", "12", "--duration", "4", "--steps", "20", "--then", "stop"] if torch else []
     command += ["--", sys.executable, f"{name}.py"]
-    end = folder.parent / "end"
-    environ = {
-        **os.environ,
-        "RINGSCOPE_END": str(end),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
     if not gpus:
         environ["RINGSCOPE_SMALL"] = "1"
@@ -158,8 +154,6 @@ def _record(name: str, ranks: int, folder: Path, log: Path, gpus: int) -> None:
         until = time.monotonic() + LIMIT_S
         while process.poll() is None and time.monotonic() < until:
             time.sleep(0.5)
-            if torch and time.monotonic() > until - LIMIT_S + 35:
-                end.touch()
         if process.poll() is None:
             process.terminate()
             try:
