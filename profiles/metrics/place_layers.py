@@ -27,6 +27,7 @@ _OF_SAMPLES: Final = {
     **dict.fromkeys(("file", "function", "via", "source"), object),
 }
 _PLACE: Final = re.compile(marks.PLACE)
+_WAITED_IN: Final = re.compile(r"(?:threading|queue|selectors|socketserver|multiprocessing|concurrent)\.")
 WAITS: Final = "-wait"  # ends the kind of a range in which a thread only waits for the place that it names
 MAKES_BATCHES: Final = ("dataset", "loader", "generator", "py_function", "gc")
 PIPELINE: Final = ("map", "parallel-map")  # throughout: a stage that other threads run, in no Python
@@ -79,7 +80,7 @@ def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> li
     inside = _looked_at_within(seen, ranges, mine & ~waits)
     own, called = (seen["steps"] & ~inside & which for which in (~seen["framework"], seen["framework"]))
     others = ~seen["steps"] & ~seen["framework"] & ~_defined(seen, ranges)
-    others &= ~_looked_at_within(seen, ranges, ~mine & makes)
+    others &= ~_looked_at_within(seen, ranges, ~mine & makes) & ~_waiting_there(seen)
     made = [
         _flat(ranges, ~mine & makes, (FEED,)),
         _sampled(seen, place, others, "python", (FEED,)),
@@ -123,6 +124,12 @@ def _looked_at_within(seen: dict[str, Any], ranges: dict[str, Any], which: NDArr
     """Samples taken within a range: what they saw is that range's, which begins and ends when it says."""
     covered = intervals.union(ranges["start_ns"][which], ranges["end_ns"][which])
     return intervals.contains(covered, seen["at_ns"])
+
+
+def _waiting_there(seen: dict[str, Any]) -> NDArray[np.bool_]:
+    """Samples in lines that only wait: a thread that does is no maker of batches, whatever it waits for."""
+    lines = zip(seen["via"].tolist(), seen["source"].tolist(), strict=True)
+    return np.fromiter((bool(_WAITED_IN.match(via) or "sleep(" in source) for via, source in lines), bool)
 
 
 def _defined(seen: dict[str, Any], ranges: dict[str, Any]) -> NDArray[np.bool_]:

@@ -295,6 +295,28 @@ def test_a_stage_of_the_pipeline_has_what_nothing_else_of_waiting_explains() -> 
     }
 
 
+@pytest.mark.parametrize(
+    ("via", "source", "waits"),
+    [
+        ("", "time.sleep(60)", True),
+        ("queue.Queue.get", "work = self.todo.get()", True),
+        ("socketserver.BaseServer.serve_forever", "server.serve_forever()", True),
+        ("numpy.roll", "x = np.roll(x, 1)", False),
+        ("requests.Session.get", "picture = session.get(url)", False),
+    ],
+)
+def test_a_thread_that_waits_makes_no_batches(via: str, source: str, waits: bool) -> None:
+    made = Build()
+    made.mark(place("map", "Dataset.map of f", 17), 0, 40 * MS, tid=9)
+    for number in range(4):
+        made.mark(f"step {number}", number * 10 * MS, (number + 1) * 10 * MS)
+        made.mark("wait input", number * 10 * MS, number * 10 * MS + 5 * MS)
+    made.sample(0, 40 * MS, "other", 5, steps=False, tid=2, via=via, source=source)
+    found = host_places.measure(made.timeline())
+    assert found is not None
+    assert [row.name for row in found.places.rows] == ["Dataset.map of f" if waits else "other"]
+
+
 def test_without_a_gpu_and_without_steps_all_time_that_was_sampled_is_divided() -> None:
     made = Build()
     made.mark(marks.clock(0), 0, US)
