@@ -17,7 +17,7 @@ from ..ground.stats import all_along
 from ..ledger import ownership as ledger
 from ..ledger.causes import LAUNCH, PAUSE, SYNC, TURNAROUND, WAITING_FOR_INPUT
 from ..ledger.window import Window
-from ..model import launching
+from ..model import launching, marks
 from ..model.analysed import Ownership
 from ..model.measures import CAUSES, CLASSES
 from ..model.names import fitting, rows_of
@@ -44,6 +44,7 @@ _CHANGES_GRAPHS = r"^(?:cu(?:da)?|hip)GraphExec(?:\w*SetParams|Update)"
 _BLOCK = 1 << 17  # calls looked at together: what a cache holds
 # Ranges that name the step or the tensor each time anew are one kind of range.
 _NUMBERED = re.compile(r"\d+")
+_THROUGHOUT = tuple(f"{marks.PLACE_PREFIX}{kind} " for kind in marks.PIPELINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ def under_way(
         yield from (
             (kind, name, intervals.union(start[mine], end[mine]))
             for name, mine in _split(number[table["name"].cat.codes.to_numpy()[rows]], list(distinct))
-            if name != "step N"  # always under way, tells nothing
+            if name != "step N" and not name.startswith(_THROUGHOUT)  # always under way, they tell nothing
         )
 
 

@@ -30,7 +30,6 @@ _PLACE: Final = re.compile(marks.PLACE)
 _WAITED_IN: Final = re.compile(r"(?:threading|queue|selectors|socketserver|multiprocessing|concurrent)\.")
 WAITS: Final = "-wait"  # ends the kind of a range in which a thread only waits for the place that it names
 MAKES_BATCHES: Final = ("dataset", "loader", "generator", "py_function", "gc")
-PIPELINE: Final = ("map", "parallel-map")  # throughout: a stage that other threads run, in no Python
 
 
 class Key(NamedTuple):
@@ -73,7 +72,7 @@ def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> li
     steps = _stepping(timeline, pid)
     mine = np.ones(len(ranges["tid"]), bool) if steps is None else np.isin(ranges["tid"], list(steps))
     waits = np.char.endswith(ranges["kind"], WAITS)
-    makes, stage = (np.isin(ranges["kind"], kinds) for kinds in (MAKES_BATCHES, PIPELINE))
+    makes, stage = (np.isin(ranges["kind"], kinds) for kinds in (MAKES_BATCHES, marks.PIPELINE))
     mine &= ~stage
     seen = samples_of(timeline, pid, shift)
     place = _functions(seen, numbers)

@@ -23,9 +23,10 @@ from ..ledger import ownership as ledger
 from ..ledger.account import Account
 from ..ledger.causes import SYNC
 from ..ledger.window import Window
+from ..model import marks
 from ..model.measures import CLASSES, OWNERS, Break, Line, Place, Places
 from ..model.timeline import Timeline
-from .place_layers import DIVIDED, MAKES_BATCHES, PIPELINE, WAITS, Key, Layer, Numbers, of_process, samples_of
+from .place_layers import DIVIDED, MAKES_BATCHES, WAITS, Key, Layer, Numbers, of_process, samples_of
 
 Int64s = NDArray[np.int64]
 _LINES: Final = 3
@@ -136,7 +137,7 @@ def _place(
     whole = intervals.merge(*(spans for _, spans, _ in parts))
     inside = window.part(whole)
     kind = max(kinds, key=lambda kind: kinds[kind])
-    seen = () if kind in PIPELINE else samples
+    seen = () if kind in marks.PIPELINE else samples
     lines = _lines(key, whole, seen, on_others=kind in MAKES_BATCHES and kind != "gc")
     at = int(np.argmax(inside.end - inside.start)) if len(inside) else None
     return Place(

@@ -38,6 +38,7 @@ FED_BY = "fed by "
 # Parts of the user's code: what they are, their name, and where they are defined.
 PLACE_PREFIX = "place "
 PLACE = r"place (\S+) ([^(]*) \((.*):(\d{1,9})\)"
+PIPELINE = ("map", "parallel-map")  # kinds of places that other threads run in no Python, throughout a recording
 SAMPLES = ".places.json"  # what the name of the file of samples beside a recording ends in
 SAMPLES_SCHEMA = "ringscope.places/1"
 CLOCK = r"clock (\d{1,18})"

@@ -295,6 +295,15 @@ def test_a_stage_of_the_pipeline_has_what_nothing_else_of_waiting_explains() -> 
     }
 
 
+def test_a_range_of_the_whole_recording_tells_nothing_of_what_the_host_did() -> None:
+    made = loop()
+    last = max(one["end_ns"] for one in made.rows["marks"])
+    made.mark(place("map", "Dataset.map of f", 17), 0, last, tid=9)
+    made.mark("reads files", 0, last, tid=8)
+    entries = analyse([made.timeline()]).measures.gpus[0].host_while_idle
+    assert [one["name"] for one in entries if one["kind"] == "range"] == ["reads files"]
+
+
 @pytest.mark.parametrize(
     ("via", "source", "waits"),
     [
