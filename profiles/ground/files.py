@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import gzip
+import io
 import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from .errors import RingscopeError
 
@@ -42,6 +44,20 @@ def written_whole(path: Path) -> Iterator[Path]:
             yield beside
     except OSError as error:
         raise RingscopeError(f"{path}: cannot be written: {error.strerror or error}; name another file") from None
+
+
+@contextmanager
+def gzipped(path: Path, level: int, *, errors: str = "strict") -> Iterator[TextIO]:
+    """Write text in gzip (UTF-8). The same text gives the same bytes: gzip would write a name and the time, too.
+
+    level: of gzip, 1 to 9. errors: as of `open`. Raises OSError.
+    """
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile("", "wb", level, file, mtime=0) as packed,
+        io.TextIOWrapper(packed, "utf-8", errors) as out,
+    ):
+        yield out
 
 
 def put(path: Path, text: str) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..gpus.clock import Ends
 from ..ground import typed
 from ..ground.errors import RingscopeError, UnreadableRecording
-from ..ground.files import MOST_BYTES, written_whole
+from ..ground.files import MOST_BYTES, gzipped, written_whole
 from ..ground.intervals import Intervals
 from ..ground.version import VERSION
 from ..ledger import peers
@@ -76,7 +76,7 @@ def written(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: A
         "units": [_unit(unit) for unit in units],
     }
     with written_whole(path) as beside:
-        with gzip.open(beside, "wt", 6, encoding="utf-8", errors="replace") as out:
+        with gzipped(beside, 6, errors="replace") as out:
             json.dump(data, out, allow_nan=False, ensure_ascii=False)  # of names that are no UTF-8 no lone surrogates
         yield
 

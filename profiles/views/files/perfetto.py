@@ -7,7 +7,6 @@ since Perfetto drops those that do.
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ground.files import written_whole
+from ...ground.files import gzipped, written_whole
 from ...model.analysed import Analysis, GpuAnalysis, HostThread
 from ..charts.lanes import KINDS, Lane, ledger_lane, of_gpus, of_host
 from ..terminal.waiting import Progress
@@ -35,7 +34,7 @@ def write(analysis: Analysis, path: Path, *, progress: Progress | None = None) -
         if progress:
             progress(done, total, path)
 
-    with written_whole(path) as beside, gzip.open(beside, "wt", _COMPRESSION, encoding="utf-8") as out:
+    with written_whole(path) as beside, gzipped(beside, _COMPRESSION) as out:
         return _write(analysis, out, told)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profiles.ground.errors import RingscopeError
-from profiles.ground.files import in_order, whole, write_whole, written_whole
+from profiles.ground.files import gzipped, in_order, whole, write_whole, written_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -59,3 +60,12 @@ def test_two_that_write_one_file_at_once_both_write_it_whole(tmp_path: Path) -> 
             second.write_text("second")
         assert path.read_text() == "second"
     assert path.read_text() == "first" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_gzipped_file_holds_neither_its_name_nor_the_time(tmp_path: Path) -> None:
+    for name in ("one.json.gz", "another.json.gz"):
+        with gzipped(tmp_path / name, 5) as out:
+            out.write("a trace")
+    one, other = ((tmp_path / name).read_bytes() for name in ("one.json.gz", "another.json.gz"))
+    assert one == other and one[4:8] == bytes(4)
+    assert gzip.decompress(one) == b"a trace"
