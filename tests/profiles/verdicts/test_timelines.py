@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import profiles
 from profiles.model.measures import Finding
+from profiles.readers import xplane
 from profiles.runs.records import Cell
 from profiles.verdicts import Context
 from profiles.verdicts.pytorch import TRAINING as CHANGES
@@ -169,6 +171,26 @@ def test_what_a_larger_batch_gave_is_within_the_price_of_the_tiny_one() -> None:
     (found,) = (finding for finding in measured.findings if finding.code == "tiny-batch")
     # On such a GPU the same model trained 44 007 samples/s with this batch and 90 396 with four times it.
     assert 1 + (found.at_most_gain or 0) >= 90396 / 44007
+
+
+def test_short_kernels_of_two_gpus_get_the_same_advice_where_nothing_marks_their_steps(tmp_path: Path) -> None:
+    """JAX on two H200s: kernels of 2 us and an exchange in each step (keras#20998, #19809)."""
+    marked = DATA / "xplane" / "jax-2gpu-5-steps.xplane.pb"
+    space = xplane.message()()
+    space.ParseFromString(marked.read_bytes())
+    for plane in space.planes:
+        marks = {number for number, name in plane.stat_metadata.items() if name.name == "step_num"}
+        for line in plane.lines:
+            others = [event for event in line.events if not any(each.metadata_id in marks for each in event.stats)]
+            del line.events[:]
+            line.events.extend(others)
+    unmarked = tmp_path / "unmarked.xplane.pb"
+    unmarked.write_bytes(space.SerializeToString())
+    found = [profiles.analyse([profiles.read(path)]).measures for path in (marked, unmarked)]
+    assert [each.gpus[0].steps.count for each in found] == [5, 0]
+    for each in found:
+        assert each.findings[0].code == "launch-bound" and "jax.lax.scan" in each.findings[0].change
+        assert "all-reduce-exposed" in {finding.code for finding in each.findings}
 
 
 @pytest.mark.parametrize("model", ["gru", "lstm"])
