@@ -19,7 +19,14 @@ pytest.importorskip("horovod.tensorflow")
 pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.exhaustive]
 
 WELL = ("forks", "forks, which fails", "closes stdout", "closes stderr", "closes descriptors")
-ENDS = ("ends by os._exit 0", "ends by os._exit 3")
+ENDS = (
+    "ends by os._exit 0",
+    "ends by os._exit 3",
+    "before another fit ends by os._exit 0",
+    "in its own loop ends by os._exit 0",
+    "in a joint evaluation ends by os._exit 0",
+)
+WELL_ALONE = "saved at the end by os._exit 0"
 LIMIT_S = 120.0
 
 
@@ -28,7 +35,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("odd")
     script = str(SCRIPTS / "odd.py")
     jobs = [
-        {"name": case, "ranks": 2, "script": script, "words": [case], "limit_s": LIMIT_S} for case in (*WELL, *ENDS)
+        {"name": case, "ranks": 2, "script": script, "words": [case], "limit_s": LIMIT_S}
+        for case in (*WELL, *ENDS, WELL_ALONE)
     ]
     together = ROOT / "tests" / "harness" / "together.py"
     done = run_python(str(together), str(folder), json.dumps(jobs), prefix=prepared())
@@ -56,3 +64,8 @@ def test_a_rank_that_ends_without_a_word_ends_the_others_with_an_error(out: Path
     first, second = codes(out, case)
     said = (out / f"{case}.2.0.log").read_text()
     assert second == int(case.split()[-1]) and first > 0, said
+    assert "rank 1 left the training" in said.splitlines()[-1], said
+
+
+def test_a_rank_that_is_done_before_the_others_may_end_by_os_exit(out: Path) -> None:
+    assert codes(out, WELL_ALONE) == [0, 0], (out / f"{WELL_ALONE}.2.0.log").read_text()

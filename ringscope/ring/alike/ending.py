@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import say
 from ..lost import launcher, restart
-from ..ranks.channel import Channel
+from ..ranks.channel import Channel, left
 from . import weights
 
 LIMIT_S = 10.0
@@ -36,6 +36,8 @@ def at_exit(channel: Channel) -> None:
         _failed = True
         channel.tell_failure(f"{kind.__name__}: {error}"[:300])
         before(kind, error, trace)
+        if restart.is_of_lost_ranks(error) and (failure := channel.heard_failure()) is not None:
+            say.line(f"rank {channel.rank} ends: {left(*failure)}")  # the error tells of a connection
 
     sys.excepthook = told
     atexit.register(_end, channel)

@@ -18,7 +18,19 @@ from typing import Any, NoReturn
 
 from . import launcher
 
-__all__ = ["Before", "before", "begin", "carry", "check", "go_on", "instead_of", "leave_alone", "left", "paused_ns"]
+__all__ = [
+    "Before",
+    "before",
+    "begin",
+    "carry",
+    "check",
+    "go_on",
+    "instead_of",
+    "is_of_lost_ranks",
+    "leave_alone",
+    "left",
+    "paused_ns",
+]
 
 CARRIED = "RINGSCOPE_BEGUN_AGAIN"
 BLOCKED_S = 10.0  # without a move inside an exchange, after a rank was lost: no exception will come
@@ -139,13 +151,18 @@ def check() -> None:
 
 def instead_of(error: BaseException) -> None:
     """Begin again if this error comes of a lost rank; returns if it is the script's own."""
-    text = f"{type(error).__name__}: {error}"
-    if launcher.is_elastic() and not _alone and any(words in text for words in OF_LOST_RANKS):
+    if launcher.is_elastic() and not _alone and is_of_lost_ranks(error):
         failed_ns = time.monotonic_ns()
         with _changed:
             _changed.wait_for(lambda: _left is not None, timeout=NEWS_S)
         if _left is not None and not _alone:
             begin(_left, min(failed_ns, _left_ns))
+
+
+def is_of_lost_ranks(error: BaseException) -> bool:
+    """True if an exchange ends so when the other end is gone; the script's own connections may end so, too."""
+    text = f"{type(error).__name__}: {error}"
+    return any(words in text for words in OF_LOST_RANKS)
 
 
 def leave_alone() -> None:

@@ -24,6 +24,7 @@ __all__ = ["CONNECT_LIMIT_S", "Channel", "launcher_share", "left", "meet_server"
 
 CONNECT_LIMIT_S = 20.0
 GRACE_S = 10.0  # for a rank to end by its own error, or by ours in Python, before its process is ended
+SILENTLY = "its process ended without a word, by os._exit or a signal"
 
 
 class Channel:
@@ -43,6 +44,7 @@ class Channel:
         self._held = False  # a common last step is being agreed on: begin no other
         self.last_step: int | None = None
         self.failure: tuple[int, str] | None = None
+        self._lost_rank: tuple[int, str] | None = None  # no later loop has it back
         self._process = os.getpid()
         self._say({"rank": rank, "token": token})
         threading.Thread(target=self._listen, name="ring channel", daemon=True).start()
@@ -75,8 +77,15 @@ class Channel:
 
     def _lost(self, rank: int) -> None:
         """That rank has ended without a goodbye."""
-        if self._when_lost is not None and not self._over:
+        if self._over:
+            return
+        if self._when_lost is not None:
             self._when_lost(f"rank {rank} of {self.size} is lost")
+            return
+        with self._changed:
+            self._lost_rank = self._lost_rank or (rank, SILENTLY)
+            self._fail(*self._lost_rank)
+            self._changed.notify_all()
 
     def _hear(self, message: dict[str, Any]) -> None:
         if message.get("kind") == "lost":
@@ -94,10 +103,15 @@ class Channel:
                 self._over = True
             elif message.get("kind") == "failed" and message["rank"] != self.rank and self._when_lost is None:
                 # (Elastic ranks wait for its end, and go on without it.)
-                self.failure = (int(message["rank"]), str(message["what"]))
-                if self.training:
-                    threading.Thread(target=self._end_process, daemon=True).start()
+                self._fail(int(message["rank"]), str(message["what"]))
             self._changed.notify_all()
+
+    def _fail(self, rank: int, what: str) -> None:
+        """That rank takes no further step of this loop. The first who leaves has others leave."""
+        if self.failure is None:
+            self.failure = (rank, what)
+            if self.training:
+                threading.Thread(target=self._end_process, daemon=True).start()
 
     def _end_process(self) -> None:
         """End this process if it is still inside the loop that another rank has left by an error: it waits in an
@@ -130,7 +144,7 @@ class Channel:
 
     def begin_loop(self) -> None:
         with self._changed:
-            self.steps_begun, self.last_step, self.failure, self.training = 0, None, None, True
+            self.steps_begun, self.last_step, self.failure, self.training = 0, None, self._lost_rank, True
 
     def end_loop(self) -> None:
         self.training = False

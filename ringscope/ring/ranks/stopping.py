@@ -29,7 +29,7 @@ def loop(channel: Channel | None) -> Iterator[None]:
         yield
     except BaseException as error:
         restart.instead_of(error)
-        if "Horovod has been shut down" in str(error) and (failure := channel.heard_failure()) is not None:
+        if restart.is_of_lost_ranks(error) and (failure := channel.heard_failure()) is not None:
             raise OtherRankLeft(left(*failure)) from None
         if not isinstance(error, OtherRankLeft):  # that one has been told already
             lines = str(error).strip().splitlines()

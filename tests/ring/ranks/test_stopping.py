@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -62,3 +63,17 @@ def test_who_left_is_named_though_horovod_shuts_down_before_it_is_heard(monkeypa
             raise RuntimeError("Horovod has been shut down. This was caused by an exception on one of the ranks")
     first.close()
     second.close()
+
+
+def test_who_ended_without_a_word_is_named_in_every_later_loop() -> None:
+    from ringscope.ring.ranks import channel, stopping
+
+    shared: list[Any] = []
+    first = channel.meet_server(0, 2, lambda value: shared.append(value) or value)
+    second = channel.meet_server(1, 2, lambda _: shared[0])
+    assert first is not None and second is not None
+    threading.Timer(0.5, second._connection.shutdown, [socket.SHUT_RDWR]).start()
+    for _ in range(2):
+        with pytest.raises(stopping.OtherRankLeft, match="rank 1 "), stopping.loop(first):
+            raise RuntimeError("Gloo all-reduce failed: Connection closed by peer [127.0.0.1]:4242")
+    first.close()
