@@ -89,6 +89,16 @@ def test_the_largest_batch_is_found_launched_twice_and_as_two_small_runs_predict
     assert told["predictions"][0]["largest_batch"] == pytest.approx(two["largest_batch"] + more, abs=2)
 
 
+@pytest.mark.exhaustive
+def test_a_rank_of_two_takes_the_batch_that_one_alone_takes(stand_in: Any, tmp_path: Path) -> None:
+    """Not half of it: the limit is each rank's (keras#13110, #9643)."""
+    stand_in("allocates")
+    found = [search(tmp_path / str(ranks), "--ranks", str(ranks), "--within", "2") for ranks in (1, 2)]
+    assert [code for code, _ in found] == [0, 0]
+    one, two = (each["largest_batch"] for _, each in found)
+    assert two == pytest.approx(one, rel=0.05)
+
+
 def test_where_nothing_fits_it_is_said_and_the_code_is_1(
     stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
