@@ -16,6 +16,7 @@ LOSES_LESS = {
     "flushed",
 }
 LOSES_LESS_ELSE = "record again, less at once, and let the program end by itself: else what lies in buffers is lost"
+_LONGEST_SAID = 300  # letters of a profiler's own words
 CAPTURE_REMEDY = "give the trace of the graph's replays"
 
 
@@ -34,7 +35,9 @@ def skipped_files(folder: Path, count: int) -> Doubt:
 
 def dropped_events(said: str) -> Doubt:
     return Doubt(
-        "dropped-events", f"nsys said: {said}", "record less at once: fewer traces, or a shorter capture range"
+        "dropped-events",
+        f"nsys said: {said[:_LONGEST_SAID]}",
+        "record less at once: fewer traces, or a shorter capture range",
     )
 
 

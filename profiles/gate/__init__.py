@@ -241,7 +241,9 @@ def baseline_of(subject: Subject) -> Baseline:
     """The baseline that a subject makes: every metric it knows. Raises RingscopeError where it knows none."""
     values = {name: metric.value for name, metric in metrics(subject).items() if metric.value is not None}
     if not values:
-        raise RingscopeError(f"{subject.label}: no metric is known, so later runs cannot be compared with it")
+        raise RingscopeError(
+            f"{subject.label}: no metric is known for later runs to be compared with; name a run that has measures"
+        )
     first = _first_gpu(subject)
     return Baseline(
         values,

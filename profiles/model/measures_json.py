@@ -125,9 +125,9 @@ def check(gpu: GpuMeasures, recordings: int) -> None:
         for name in _ENTRIES.keys() & {one.name for one in fields(part)}:
             held = getattr(part, name)
             for entry in held.values() if isinstance(held, dict) else held:
-                typed.made(_ENTRIES[name], entry)
+                typed.made(_ENTRIES[name], entry, texts=False)
     if gpu.capture is not None:
-        typed.made(_Capture, gpu.capture)
+        typed.made(_Capture, gpu.capture, texts=False)
     between = [one for one in gpu.breaks if gpu.window == "steps" and one.end_ns <= gpu.window_ns[-1]]
     span_ns = gpu.span_ns + sum(one.end_ns - one.start_ns for one in between)
     for name, table in _tables(gpu):

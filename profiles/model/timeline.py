@@ -149,6 +149,9 @@ _UNREAD = MappingProxyType({WITHOUT_TIMES: UNTIMED, NAMELESS: "have no name"})
 MOST_TEXT = 256 << 20
 # Of one name. The longest of real recordings are arguments of PyProf's, of some 100 KB.
 LONGEST_NAME = 1 << 20
+# Letters that are kept of what a recording tells of its tool, its host and its GPUs: they are shown in one line.
+_LONGEST_FACT = 200
+_FACTS, _OF_DEVICES = ("tool_version", "schema_version", "host"), ("uuid", "bus_id", "name")
 UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave out: empty texts
 
 
@@ -253,7 +256,10 @@ def make(
             origin_ns=recording.origin_ns + first,
             origin_utc_ns=None if utc is None else utc + first,
         )
+    facts = {name: text[:_LONGEST_FACT] for name in _FACTS if (text := getattr(recording, name)) is not None}
+    recording = replace(recording, **facts)
     full = {name: _conform(name, kept.get(name)) for name in TABLES}
+    full["devices"] = full["devices"].assign(**{one: full["devices"][one].str[:_LONGEST_FACT] for one in _OF_DEVICES})
     _refuse_long(recording.path, full)
     return Timeline(
         recording=recording,

@@ -18,13 +18,15 @@ from ..ground import typed
 from ..ground.files import bytes_of
 from ..model import marks
 from ..model.names import rows_of, wholly
-from ..model.timeline import Timeline, with_samples
+from ..model.timeline import LONGEST_NAME, Timeline, with_samples
+from .tables import printed
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _ALIGNED_NS = 1_000_000  # from so much on an idle span of a kernel's length may be given to a line beside
 _LIMIT_NS = 1 << 61
+_TEXTS = ("file", "function", "via", "source")  # of a place
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,10 @@ def _nothing() -> Columns:
 
 
 def _columns(found: _Samples) -> Columns:
-    """All threads' spans. Raises ValueError where they are no spans of places that there are."""
+    """All threads' spans. Raises ValueError where they are no spans of places that there are, or a place's name is
+    longer than any."""
+    if any(len(getattr(one, name)) > LONGEST_NAME for one in found.places for name in _TEXTS):
+        raise ValueError(f"a name in it is longer than {LONGEST_NAME >> 20} MiB")
     parts = [_nothing()]
     for number, thread in enumerate(found.threads):
         start, at, end, place = (
@@ -127,10 +132,7 @@ def _frame(found: _Samples, pid: int, offset_ns: int, columns: Columns) -> pd.Da
     import pandas as pd
 
     place, places = columns["place"], found.places
-    texts = {
-        name: pd.Categorical([str(getattr(places[at], name)) for at in place.tolist()])
-        for name in ("file", "function", "via", "source")
-    }
+    texts = {name: printed.categorical(place, [getattr(one, name) for one in places]) for name in _TEXTS}
     line = np.array([one.line for one in places], np.int64)
     framework = np.array([one.framework for one in places], bool)
     return pd.DataFrame(

@@ -166,6 +166,15 @@ def test_spans_that_cannot_be_are_a_doubt(tmp_path: Path, change: dict[str, list
     ]
 
 
+def test_a_place_of_a_longer_name_than_any_is_a_doubt(tmp_path: Path) -> None:
+    thread = {"steps": True, "start_ns": [1], "at_ns": [2], "end_ns": [4], "place": [0]}
+    place = {"file": "a" * (1 << 20) + "a.py", "line": 1, "function": "f", "via": "", "framework": False}
+    told = {"schema": marks.SAMPLES_SCHEMA, "pid": 1, "hz": 200, "began_ns": 0, "began_utc_ns": "0"}
+    (tmp_path / "rank0.places.json").write_text(json.dumps({**told, "places": [place], "threads": [thread]}))
+    (doubt,) = sampled.beside(tmp_path / "rank0.sqlite", Build().timeline()).doubts
+    assert doubt.code == "places-unreadable" and len(doubt.text) < 1000
+
+
 def test_without_a_clock_the_time_of_day_serves_and_is_doubted(tmp_path: Path) -> None:
     sampled_while(lambda: sleeps(0.02), tmp_path)
     told = json.loads((tmp_path / "rank3.places.json").read_text())

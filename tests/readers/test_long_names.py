@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from profiles.doubts.recordings import dropped_events
 from profiles.gpus import collective_kernels
 from profiles.ground.errors import UnreadableRecording
 from profiles.ledger import causes, peers
@@ -108,3 +109,13 @@ def test_a_name_longer_than_any_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(timeline, "LONGEST_NAME", 1001)
     with pytest.raises(UnreadableRecording, match="a name in it is longer"):
         made.timeline()
+
+
+def test_what_a_recording_tells_of_itself_and_its_gpus_fits_a_line() -> None:
+    long = "v" * 1_000_000
+    devices = pd.DataFrame({"device": [0], "uuid": long, "bus_id": long, "name": long})
+    told = timeline.Recording("a.sqlite", "nsys-sqlite", "nsys", tool_version=long, schema_version=long, host=long)
+    found = timeline.make(told, {"devices": devices})
+    facts = [found.recording.tool_version, found.recording.schema_version, found.recording.host]
+    assert {len(one) for one in [*facts, *found.devices.iloc[0, 1:]]} == {200}
+    assert len(dropped_events(long).text) < 400
