@@ -525,6 +525,7 @@ def rows_that_share_pages(folder: Path, table: str, columns: str) -> Path:
         connection.execute("DELETE FROM StringIds")
         connection.execute("CREATE TABLE IF NOT EXISTS TARGET_INFO_GPU (id INT, name TEXT, busLocation TEXT)")
         connection.execute("CREATE TABLE IF NOT EXISTS META_DATA_EXPORT (name TEXT, value TEXT)")
+        connection.execute("CREATE TABLE IF NOT EXISTS DIAGNOSTIC_EVENT (timestamp INT, text TEXT)")
         for number, text in enumerate(["x" * (8 * MIB)] * 2 + ["y" * (size // 40)] * 200, 1):
             connection.execute(f"INSERT INTO {table} {columns} VALUES (?, ?)", (number, text))
         ((root,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [table]).fetchall()
@@ -546,6 +547,7 @@ for _table, _columns in (
     ("StringIds", "(id, value)"),
     ("TARGET_INFO_GPU", "(id, name)"),
     ("META_DATA_EXPORT", "(name, value)"),
+    ("DIAGNOSTIC_EVENT", "(timestamp, text)"),
 ):
     SMALL[f"rows of {_table} that share pages"] = partial(rows_that_share_pages, table=_table, columns=_columns)
 

@@ -22,6 +22,7 @@ from ...model.timeline import Doubt
 from ..tables.sqlite import Database
 
 _DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
+_SHOWN: Final = 5
 _SAYS: Final = ("dropped", "lost", "not all", "incomplete", "missing")
 _MIGHT: Final = {"Not all CUDA events might": "cuda", "CUPTI events might": "cuda", "Not all NVTX events might": "nvtx"}
 # Calls that make the GPU do something; a memset may be of nothing, and then is no operation.
@@ -34,9 +35,8 @@ def doubts(database: Database, tables: Mapping[str, pd.DataFrame]) -> list[Doubt
     """nsys's own warnings, without the ones that the recording disproves."""
     if not database.has(_DIAGNOSTICS, "text"):
         return []
-    like = " OR ".join(f"text LIKE '%{word}%'" for word in _SAYS)
-    sql = f"SELECT DISTINCT text FROM {database.stored(_DIAGNOSTICS)} WHERE {like} LIMIT 5"
-    said = [str(text) for (text,) in database.query(sql)]
+    texts = dict.fromkeys(str(text) for (text,) in database.query(f"SELECT text FROM {database.stored(_DIAGNOSTICS)}"))
+    said = [text for text in texts if any(word in text.lower() for word in _SAYS)][:_SHOWN]
     found = {"cuda": _operations_missing, "nvtx": _ranges_missing}
     of = {text: next((kind for words, kind in _MIGHT.items() if words in text), None) for text in said}
     return [dropped_events(text) for text, kind in of.items() if kind is None or found[kind](tables)]

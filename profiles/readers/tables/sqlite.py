@@ -257,7 +257,7 @@ def end_circles(connection: sqlite3.Connection, path: Path) -> None:
     def over() -> bool:
         nonlocal left
         left -= 1
-        return left < 0 or (left % 64 == 0 and time.thread_time() > until)
+        return left < 0 or time.thread_time() > until
 
     connection.set_progress_handler(over, _STEPS_AT_ONCE)
 
