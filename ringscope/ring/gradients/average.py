@@ -34,7 +34,7 @@ def average_gradients(
     process_set: Any = None,
 ) -> list[Any]:
     """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse: on a CPU all ranks' rows
-    are gathered, on a GPU each index's rows are added first (`_rows_once`).
+    are gathered; on a GPU, and where a rank has one row for each index, these are added (`_rows_once`).
 
     compression: as of `ring.distribute`; `none` is the type that they have, and `fp32` never less than float32. What is
     bfloat16 is summed in float32, but for GPUs that take it as it is (`types.summed_as`); it is bfloat16 again then.
@@ -71,11 +71,11 @@ def average_gradients(
             values = _average([averaged[i] for i in alike], compression, in_stream, how)
             for i, value in zip(alike, values, strict=True):
                 averaged[i] = value
-    once = adds_in_any_order()
     for i in sparse:
+        once = adds_in_any_order() or _has_each_once(averaged[i].indices)
         if once or _is_of_any_batch(averaged[i].indices):
-            # Of any batch are embedded places: one rank would have one row of the whole batch for each. Keras's
-            # optimizers square rows of one index each by itself.
+            # Of any batch are embedded places, and sparse inputs have each column once: one rank would have one row of
+            # the whole batch for each. Keras's optimizers square rows of one index each by itself.
             own = _rows_once(averaged[i], process_set) if once else averaged[i]
             (values,) = _average([own.values], compression, in_stream, how)
             averaged[i] = tf.IndexedSlices(values, own.indices, own.dense_shape)
@@ -140,6 +140,16 @@ def _is_of_any_batch(indices: Any) -> bool:
             seen.add(op.name)
             waiting += [tensor.op for tensor in op.inputs]
     return True
+
+
+def _has_each_once(indices: Any) -> bool:
+    """True if a batch of any size would give each index one row: a lookup of sparse ids adds those of one id first."""
+    if tf.executing_eagerly():
+        return False
+    op = indices.op
+    while op.type in ("Identity", "Reshape", "Cast"):
+        op = op.inputs[0].op
+    return op.type in ("Unique", "UniqueV2")
 
 
 def horovods(op: str) -> Any:
