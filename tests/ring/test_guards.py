@@ -199,6 +199,9 @@ OWN_LOSSES = {
     "TakenByHand": "",
     "ComparedByHand": "ComparedByHand.train_step computes its loss by itself",
     "ByKeras": "",
+    "ComparedBeside": "ComparedBeside.train_step computes its loss by itself",
+    "Clips": "Clips.train_step changes gradients",
+    "ScalesAndAdds": "",
 }
 
 

@@ -30,7 +30,9 @@ from .batch import Batch
 from .loss_kinds import JOINED, SUM, apart_of, kind_of, kinds_of_added
 from .metric_kinds import metrics_tried
 from .ratios import Apart, of_all_ranks
+from .reductions import uncounted
 from .totals import Share, one, shared_inline, sharing
+from .train_step_losses import OfStep
 
 __all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "one", "shared_inline"]
 
@@ -81,16 +83,16 @@ def joined(
         by_itself = train_step_losses.is_own(train_step)
         # A step that is run, not traced, would be run once more.
         is_read = by_itself and not tf.executing_eagerly()
-        apart = train_step_losses.of_step(model, train_step, data, uneven=uneven) if is_read else None
+        of_step = train_step_losses.of_step(model, train_step, data, uneven=uneven) if is_read else OfStep()
         name = f"{type(model).__name__}.train_step"
         kinds: added_losses.Kinds = {}
         reduced = _reduced_already(model, ranks, share, batch, met, kinds)
         layers = added_losses.of_all_layers(model, share, ranks, kinds, uneven=uneven)
-        by_step = of_all_ranks(apart, share, ranks, uneven=uneven, name=name)
+        by_step = of_all_ranks(of_step.apart, share, ranks, uneven=uneven, name=name)
         with taken, reduced, _tracked(model, batch), metrics_tried(model), layers, sharing(share), by_step:
             yield
-        if by_itself and not met:
-            train_step_losses.say(model, apart)
+        if by_itself:
+            train_step_losses.say(model, of_step, met=bool(met))
 
 
 @contextmanager
@@ -103,6 +105,10 @@ def _reduced_already(
     kinds: list[str | None] = []  # of losses that are still to come
 
     def measured(*args: Any, **kwargs: Any) -> Any:
+        with uncounted():
+            return taken(*args, **kwargs)
+
+    def taken(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(("x", "y", "y_pred"), args, strict=False)) | kwargs
         if batch is not None:
             batch.measure(given.get("y_pred"), given.get("x"))

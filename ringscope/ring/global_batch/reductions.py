@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from keras.src.trainers.compile_utils import CompileLoss
+from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python.eager.backprop import GradientTape
 from tensorflow.python.framework.func_graph import FuncGraph
@@ -20,7 +20,7 @@ from ..internals.laid_over import laid_over, lifted
 from . import totals
 from .flow import NotApart
 
-__all__ = ["Taken", "compared_with", "each_sum", "taken"]
+__all__ = ["Taken", "compared_with", "each_sum", "taken", "uncounted"]
 
 # TensorFlow's functions, by which all of its and Keras's take sums, and tell how many rows there are.
 SUMS = {
@@ -29,17 +29,22 @@ SUMS = {
     (gen_array_ops, "size"): "Size",
     (gen_array_ops, "strided_slice"): "StridedSlice",
 }
-# Gradients, Keras's part of a loss, and what layers do take sums of their own, in some forms more than in others.
+# Gradients, Keras's part of a loss, metrics of `compile` and what layers do take sums of their own, in some forms more
+# than in others.
 NOT_COUNTED = (
     (GradientTape, "gradient"),
     (Trainer, "compute_loss"),
     (CompileLoss, "__call__"),
+    (CompileMetrics, "update_state"),
+    (CompileMetrics, "result"),
     (keras.layers.Layer, "__call__"),
 )
 COMPARISONS = ("Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual")
 NO_NUMBERS = (tf.string.as_datatype_enum, tf.bool.as_datatype_enum)
 MANY = 8
 FORMS = "ringscope.ring.forms"
+
+_counting: list[list[bool]] = []  # the pauses of each that counts now
 
 
 class Sum(NamedTuple):
@@ -182,7 +187,22 @@ def each_sum(take: Callable[[Sum, Any], Any]) -> Iterator[None]:
             stack.enter_context(laid_over(kind, **{name: paused(getattr(kind, name))}))
         for (module, name), counts in SUMS.items():
             stack.enter_context(laid_over(module, **{name: counted(getattr(module, name), counts)}))
+        _counting.append(pausing)
+        stack.callback(_counting.pop)
         yield
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """While it lasts, who counts sums already counts none: they are another function's."""
+    paused = list(_counting)
+    for pausing in paused:
+        pausing.append(True)
+    try:
+        yield
+    finally:
+        for pausing in paused:
+            pausing.pop()
 
 
 def _within_forms() -> bool:

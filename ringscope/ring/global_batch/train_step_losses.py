@@ -5,9 +5,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+from keras.src.trainers.compile_utils import CompileMetrics
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager.backprop import GradientTape
 
@@ -16,24 +18,36 @@ from ..internals.laid_over import STAYS, laid_over
 from ..models import optimizers_of
 from ..say import once
 from . import normalization
+from .changed_gradients import Gradients
 from .flow import NotApart
 from .loss_kinds import TOGETHER, added_losses_kept, shapes_of
 from .ratios import Apart, look
 
-__all__ = ["is_own", "of_step", "say"]
+__all__ = ["OfStep", "is_own", "of_step", "say"]
 
 RIGHT = ("mean", "joined", "fixed")
 
-_known: weakref.WeakKeyDictionary[Any, dict[str, Apart | None]] = weakref.WeakKeyDictionary()
+
+@dataclass
+class OfStep:
+    """apart: the parts of each number that the step takes gradients of, beside what Keras makes of the loss; None if
+    they cannot be read. by_hand: whether there are any. changes: whether it changes gradients by more than factors.
+    """
+
+    apart: Apart | None = None
+    by_hand: bool = False
+    changes: bool = False
+
+
+_known: weakref.WeakKeyDictionary[Any, dict[str, OfStep]] = weakref.WeakKeyDictionary()
 
 
 def is_own(train_step: Callable[..., Any]) -> bool:
     return getattr(train_step, "__func__", train_step) is not TensorFlowTrainer.train_step
 
 
-def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bool) -> Apart | None:
-    """The parts of each number that the step takes gradients of; None if they cannot be read, or if Keras takes the
-    loss. Sums include all ranks, and so do means over batches of unlike sizes.
+def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bool) -> OfStep:
+    """Read the step's graph. Sums include all ranks, and so do means over batches of unlike sizes.
 
     uneven: the ranks' batches may be of unlike sizes. Found out once for each shape of the data.
     """
@@ -41,8 +55,9 @@ def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bo
     shapes = f"{shapes_of(data)} {uneven}"
     if shapes not in known:
         joins = ("sum", "mean") if uneven else ("sum",)
+        found = known[shapes] = OfStep()
         with normalization.alone(model), added_losses_kept(model._flatten_layers()):
-            known[shapes] = look(lambda data: _learnt_of(model, train_step, data), [data], [False], joins=joins)
+            found.apart = look(lambda data: _learnt_of(model, train_step, data, found), [data], [False], joins=joins)
     return known[shapes]
 
 
@@ -56,35 +71,54 @@ def _tapes_record() -> Iterator[None]:
         pywrap_tfe.TFE_Py_TapeSetStopOnThread()
 
 
-def say(model: Any, apart: Apart | None) -> None:
-    """Say what becomes of a loss that no method of Keras has taken, where that is not the joined batch's."""
-    if apart is None or not all(kind in RIGHT for kind in apart.kinds):
+def say(model: Any, found: OfStep, *, met: bool) -> None:
+    """Say what becomes of a loss that no method of Keras has taken, and of gradients, where that is not the joined
+    batch's. met: a method of Keras has taken a loss."""
+    step = f"{type(model).__name__}.train_step"
+    if (found.by_hand or not met) and (found.apart is None or not all(kind in RIGHT for kind in found.apart.kinds)):
         once(
-            f"{type(model).__name__}.train_step computes its loss by itself: a mean over samples is right if batches"
+            f"{step} computes its loss by itself: a mean over samples is right if batches"
             " have one size; a sum gives gradients that are N times too small on N ranks. A loss that compares samples,"
             f" or divides by the number that a mask keeps, sees the samples of its own rank only; {TOGETHER}"
         )
+    if found.changes:
+        once(
+            f"{step} changes gradients by more than a factor, as clipping does. Each rank changes its own, so the"
+            " averaged gradient is not that of the joined batch; let the optimizer clip (clipnorm, global_clipnorm,"
+            " clipvalue), or change everybody's: gradients = ring.average_gradients(gradients)"
+        )
 
 
-def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any) -> list[Any]:
-    """What the step takes gradients of, for its variables. Raises NotApart where Keras takes the loss."""
+def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any, noted: OfStep) -> list[Any]:
+    """What the step takes gradients of, for its variables; what Keras makes of the loss is 0 there."""
     found: list[Any] = []
+    gradients = Gradients()
     gradient = GradientTape.gradient
+    of_keras = tf.zeros(())
 
     def kept(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        if not all(tf.is_tensor(source) and not hasattr(source, "assign") for source in tf.nest.flatten(sources)):
-            found.extend(tf.nest.flatten(target))
-        return gradient(tape, target, sources, *args, **kwargs)
+        if all(tf.is_tensor(source) and not hasattr(source, "assign") for source in tf.nest.flatten(sources)):
+            return gradient(tape, target, sources, *args, **kwargs)
+        found.extend(tf.nest.flatten(target))
+        noted.by_hand = noted.by_hand or any(each is not of_keras for each in tf.nest.flatten(target))
+        given = tf.nest.map_structure(zero_for_none, gradient(tape, target, sources, *args, **kwargs), sources)
+        gradients.taken(tf.nest.flatten(given))
+        return given
 
-    def by_keras(*_: Any, **__: Any) -> Any:
-        raise NotApart("Keras takes the loss")
+    def zero_for_none(own: Any, variable: Any) -> Any:
+        return tf.zeros_like(variable) if own is None else own  # a step may count on one for each variable
+
+    def applied(given: Any, *_: Any, **__: Any) -> None:
+        noted.changes = noted.changes or gradients.are_changed(given)
 
     with ExitStack() as stack:
         for optimizer in optimizers_of(model):
-            stack.enter_context(laid_over(optimizer, apply=lambda *_, **__: None))
+            stack.enter_context(laid_over(optimizer, apply=applied))
         stack.enter_context(laid_over(GradientTape, gradient=kept))
+        # Those of `compile` may not be built yet, and would be in this graph.
+        stack.enter_context(laid_over(CompileMetrics, update_state=lambda *_, **__: None, result=lambda _: {}))
         stack.enter_context(_tapes_record())
-        stack.enter_context(laid_over(model, STAYS, compute_loss=by_keras))
+        stack.enter_context(laid_over(model, STAYS, compute_loss=lambda *_, **__: of_keras))
         train_step(data)
     if not found:
         raise NotApart("it takes no gradients")

@@ -33,7 +33,7 @@ needed: training
     keras.src.trainers.trainer Trainer.compute_loss Trainer._compute_loss Trainer._aggregate_additional_loss
         Trainer._compile_loss Trainer._compile_metrics Trainer._compile_config Trainer._loss_tracker
     keras.src.trainers.compile_utils CompileLoss.call CompileMetrics._user_metrics
-        CompileMetrics._user_weighted_metrics
+        CompileMetrics._user_weighted_metrics CompileMetrics.update_state CompileMetrics.result
     keras.src.layers.layer Layer._flatten_layers Layer._losses Layer._loss_ids Layer._get_own_losses
         Layer._non_trainable_variables
     keras.src.losses.loss Loss.__call__ reduce_weighted_values apply_mask

@@ -532,6 +532,36 @@ class ByKeras(keras.Model):
         return {"loss": loss}
 
 
+class ComparedBeside(keras.Model):
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            given = self(data[0], training=True)
+            loss = self.compute_loss(*data, given) + tf.reduce_mean(contrastive(data[1], given))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+class Clips(keras.Model):
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(*data, self(data[0], training=True))
+        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, self.trainable_variables), 1.0)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
+class ScalesAndAdds(keras.Model):
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(*data, self(data[0], training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        gradients = [
+            (g - tf.reduce_mean(g)) / 2.0 + 0.01 * v for g, v in zip(gradients, self.trainable_variables, strict=True)
+        ]
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"loss": loss}
+
+
 facts["said of models"] = {}
 for step in MODES:
     for kind in (
@@ -542,6 +572,9 @@ for step in MODES:
         TakenByHand,
         ComparedByHand,
         ByKeras,
+        ComparedBeside,
+        Clips,
+        ScalesAndAdds,
         *([Everybodys] if step == "fit" else []),
     ):
         said = io.StringIO()

@@ -1,0 +1,68 @@
+"""What a train step does to its gradients before an optimizer takes them.
+
+Averages of what each rank has scaled or added up are the joined batch's. Averages of what each has clipped by its own
+norm, or projected, are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..internals.frameworks import tf
+
+__all__ = ["Gradients"]
+
+# TensorFlow's operations.
+SUMS = ("AddN", "AddV2", "Sub", "Neg", "Sum", "Mean", "Identity", "IdentityN", "StopGradient", "Cast")
+IN_ANOTHER_SHAPE = ("Reshape", "Transpose", "ExpandDims", "Squeeze", "ConcatV2", "Split", "SplitV", "Pack", "Unpack")
+PARTS = ("Slice", "StridedSlice", "Tile", "BroadcastTo")
+PRODUCTS = ("Mul", "MulNoNan", "MatMul", "BatchMatMulV2", "Einsum")
+QUOTIENTS = ("RealDiv", "DivNoNan")
+NO_NUMBERS = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
+
+
+class Gradients:
+    """The gradients that a traced step takes, and what it has made of them."""
+
+    def __init__(self) -> None:
+        # By tensor's name: made of gradients by sums and factors (True), by more (False), or not of gradients (None).
+        self._known: dict[str, bool | None] = {}
+
+    def taken(self, gradients: Iterable[Any]) -> None:
+        for tensor in _values(gradients):
+            self._known.setdefault(tensor.name, True)
+
+    def are_changed(self, applied: Iterable[Any]) -> bool:
+        """True if one of these is a gradient that was taken, changed by more than sums and factors."""
+        return any(self._follow(tensor) is False for tensor in _values(applied))
+
+    def _follow(self, tensor: Any) -> bool | None:
+        waiting = [tensor]
+        while waiting:
+            op = waiting[-1].op
+            if waiting[-1].name in self._known:
+                waiting.pop()
+            elif unknown := [each for each in op.inputs if each.name not in self._known]:
+                waiting += unknown
+            else:
+                found = _made_by(op.type, [self._known[each.name] for each in op.inputs])
+                self._known |= {each.name: found for each in op.outputs if each.name not in self._known}
+        return self._known[tensor.name]
+
+
+def _made_by(kind: str, given: Sequence[bool | None]) -> bool | None:
+    of_gradients = [each for each in given if each is not None]
+    # What Horovod gives is everybody's: any use of it is that of the joined batch.
+    if not of_gradients or kind in NO_NUMBERS or kind.startswith("Horovod"):
+        return None
+    if not all(of_gradients):
+        return False
+    if kind in PRODUCTS:
+        return len(of_gradients) == 1
+    return kind in SUMS + IN_ANOTHER_SHAPE + PARTS or (kind in QUOTIENTS and given[1] is None)
+
+
+def _values(gradients: Iterable[Any]) -> list[Any]:
+    found = [each.values if isinstance(each, tf.IndexedSlices) else each for each in gradients]
+    return [each for each in found if isinstance(each, tf.Tensor) and hasattr(each, "op")]
