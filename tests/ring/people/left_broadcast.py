@@ -1,6 +1,6 @@
 """A loop that sends the first weights by Horovod, as its example for TensorFlow 2 has it.
 
-refused: take hvd.broadcast_variables out of the script
+refused: remove hvd.broadcast_variables from the script
 """
 
 import horovod.tensorflow as hvd

@@ -1,6 +1,6 @@
 """Horovod's callbacks in fit.
 
-refused: take hvd.BroadcastGlobalVariablesCallback out of the script
+refused: remove hvd.BroadcastGlobalVariablesCallback from the script
 """
 
 import horovod.tensorflow.keras as hvd

@@ -1,6 +1,6 @@
 """Horovod's optimizer around Keras's, as the old example has it.
 
-refused: take hvd.DistributedOptimizer out of the script
+refused: remove hvd.DistributedOptimizer from the script
 """
 
 import horovod.tensorflow.keras as hvd

@@ -1,6 +1,6 @@
 """Horovod's gradient tape in a loop, as its example for TensorFlow 2 has it.
 
-refused: take hvd.DistributedGradientTape out of the script
+refused: remove hvd.DistributedGradientTape from the script
 """
 
 import horovod.tensorflow as hvd
