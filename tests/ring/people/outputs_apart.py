@@ -16,10 +16,10 @@ from ringscope import ring
 
 ring.init(seed=76)
 batch = int(sys.argv[1])
-x = np.random.normal(size=(72, 6)).astype("float32")
+x = np.random.normal(size=(80, 6)).astype("float32")
 price = (x[:, :1] * 3).astype("float32")
 kind = (x[:, 1] > 0).astype("int32") + (x[:, 2] > 1)
-weights = {"price": np.linspace(0.1, 2, 72).astype("float32"), "kind": (np.arange(72) % 3 > 0).astype("float32")}
+weights = {"price": np.linspace(0.1, 2, 80).astype("float32"), "kind": (np.arange(80) % 3 > 0).astype("float32")}
 
 
 def quantile(q, y, p):
