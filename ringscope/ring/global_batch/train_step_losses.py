@@ -85,7 +85,7 @@ def say(model: Any, found: OfStep, *, met: bool) -> None:
         once(
             f"{step} changes gradients by more than a factor, as clipping does. Each rank changes its own, so the"
             " averaged gradient is not that of the joined batch; let the optimizer clip (clipnorm, global_clipnorm,"
-            " clipvalue), or change everybody's: gradients = ring.average_gradients(gradients)"
+            " clipvalue), or take step='fit' and change everybody's: gradients = ring.average_gradients(gradients)"
         )
 
 

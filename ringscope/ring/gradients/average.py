@@ -50,7 +50,8 @@ def average_gradients(
     if _xla_compiles_all():
         raise RingscopeError(
             "XLA compiles this step as a whole and cannot exchange gradients in it; remove jit_compile=True from its"
-            " tf.function, or train by model.fit after ring.distribute(model, step='compiled')"
+            " tf.function, or train by model.fit after ring.distribute(model, step='compiled'), or 'fit' if a"
+            " train_step calls ring.average_gradients"
         )
     if compression == "bf16" and op != "average":
         raise RingscopeError(f"bf16 is for averages, not for {op}; use compression='fp16' or 'none'")
