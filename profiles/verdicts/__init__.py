@@ -68,7 +68,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     silent = [case for case in every if not case.gpu.told]
     lost = [one for case in (*cases, *silent) if (one := not_judged(case, single + across, measures)) is not None]
     found += _together(lost, len(every))
-    worth = order.beside_ranks(found) if measures.many else order.beside_slow(found)
+    worth = order.lines_first(found, order.beside_ranks(found) if measures.many else order.beside_slow(found))
     # Among many GPUs a slow host's findings have their own order (verdicts.order).
     late = (
         0.0 if measures.many else max((worth(one) for one in found if one.code == "input-pipeline-slow"), default=0.0)

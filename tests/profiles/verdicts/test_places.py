@@ -158,3 +158,23 @@ def test_a_checkpoint_that_breaks_the_training_is_told_by_its_line() -> None:
     one = next(one for one in measures.findings if one.code == "checkpoint-in-the-loop")
     assert (one.evidence["file"], one.evidence["line"]) == ("my_train.py", 9)
     assert "my_train.py:9" in measures.breaks[0].text
+
+
+@pytest.mark.parametrize(("waits_us", "is_first"), [(4000, True), (2000, False)])
+def test_a_line_comes_before_launches_in_general_that_cost_up_to_twice_as_much(waits_us: int, is_first: bool) -> None:
+    """Each step makes its batch for so long, and then launches 24 kernels of 4 us, 200 us apart."""
+    made, now = Build(), 10 * MS
+    for number in range(12):
+        began = now
+        made.mark(marks.place("generator", "batches", "augment.py", 19), now, now + waits_us * US)
+        made.mark(marks.WAIT_INPUT, now, now + waits_us * US)
+        now += waits_us * US
+        for _ in range(24):
+            made.kernel(now, now + 4 * US, "sm90_xmma_fprop", call=(now - 10 * US, now - 9 * US))
+            now += 200 * US
+        made.mark(f"step {number}", began, now)
+    found = findings(made)
+    shares = {code: one.at_most_gain / (1 + one.at_most_gain) for code, one in found.items() if one.at_most_gain}
+    general = max(shares[code] for code in ("tiny-batch", "python-in-the-loop") if code in shares)
+    assert shares["slow-batches"] < general and (shares["slow-batches"] >= general / 2) is is_first
+    assert (next(iter(found)) == "slow-batches") is is_first
