@@ -25,18 +25,16 @@ if TYPE_CHECKING:
 
 TEXT = "category"
 
+_TIMES = {"start_ns": "int64", "end_ns": "int64"}
+_THREAD = {"pid": "int64", "tid": "int64"}
 # Columns every operation of a GPU has. `correlation` joins with `api` on (pid, correlation); -1: none known.
-_OPERATION: Mapping[str, str] = MappingProxyType(
-    {
-        "start_ns": "int64",
-        "end_ns": "int64",
-        "device": "int32",
-        "context": "int32",
-        "stream": "int32",
-        "pid": "int64",
-        "correlation": "int64",
-    }
-)
+_OPERATION = {
+    **_TIMES,
+    **dict.fromkeys(("device", "context", "stream"), "int32"),
+    "pid": "int64",
+    "correlation": "int64",
+}
+_RANGE = {**_TIMES, "open": "bool", **_THREAD}  # open: it has no end in the recording, end_ns == start_ns
 
 # kind: one of COPY_KINDS. Memory kinds: one of MEMORY_KINDS. Devices of a peer copy: -1 where not known.
 COPY_KINDS = ("h2d", "d2h", "p2p", "d2d", "h2h", "other")
@@ -61,46 +59,22 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "memsets": {**_OPERATION, "bytes": "int64", "graph_node": "int64"},
         # CUDA runtime and driver calls
-        "api": {
-            "start_ns": "int64",
-            "end_ns": "int64",
-            "pid": "int64",
-            "tid": "int64",
-            "correlation": "int64",
-            "name": TEXT,
-        },
-        # NVTX ranges and instants (end_ns == start_ns); open: the range has no end in the recording, end_ns == start_ns
-        "marks": {
-            "start_ns": "int64",
-            "end_ns": "int64",
-            "open": "bool",
-            "pid": "int64",
-            "tid": "int64",
-            "domain": TEXT,
-            "name": TEXT,
-        },
+        "api": {**_TIMES, **_THREAD, "correlation": "int64", "name": TEXT},
+        # NVTX ranges and instants (end_ns == start_ns)
+        "marks": {**_RANGE, "domain": TEXT, "name": TEXT},
         # ranges in which a library was asked to exchange so many bytes among ranks, where the recording says: library
         # NCCL, a row a call, around the launch; Horovod, a row a tensor or group of them, from enqueueing to completion
         "exchanges": {
-            "start_ns": "int64",
-            "end_ns": "int64",
-            "open": "bool",
-            "pid": "int64",
-            "tid": "int64",
+            **_RANGE,
             "bytes": "int64",
-            "library": TEXT,
-            "name": TEXT,
-            "communicator": TEXT,
-            "dtype": TEXT,
+            **dict.fromkeys(("library", "name", "communicator", "dtype"), TEXT),
         },
         # ranges of the framework's operators and modules (layers), on the thread that runs them. inputs: their shapes,
         # types and arguments as the recording writes them, or "". sequence: of autograd, -1: none; backward: it undoes
         # the operator of that number
         "operators": {
-            "start_ns": "int64",
-            "end_ns": "int64",
-            "pid": "int64",
-            "tid": "int64",
+            **_TIMES,
+            **_THREAD,
             "name": TEXT,
             "module": "bool",
             "inputs": TEXT,
@@ -110,15 +84,9 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         # synchronisations as CUPTI sees them (event, stream, context), stream -1 where it has none
         "syncs": {**_OPERATION, "name": TEXT},
         # time the profiler itself took
-        "overheads": {"start_ns": "int64", "end_ns": "int64", "pid": "int64", "name": TEXT},
+        "overheads": {**_TIMES, "pid": "int64", "name": TEXT},
         # phases of a collective as Horovod's own timeline tells them (NEGOTIATE_ALLREDUCE, NCCL_ALLREDUCE, ...)
-        "phases": {
-            "start_ns": "int64",
-            "end_ns": "int64",
-            "tensor": TEXT,
-            "name": TEXT,
-            "rank": "int32",
-        },
+        "phases": {**_TIMES, "tensor": TEXT, "name": TEXT, "rank": "int32"},
         # innermost lines of the user's Python at which a sampler saw a thread, from halfway to the sample before on.
         # steps: it runs the steps; via: the call of a library's that the line is in, or ""; framework: that library is
         # what trains; source: the line's text; at_ns: when it was looked at
@@ -126,8 +94,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "start_ns": "int64",
             "at_ns": "int64",
             "end_ns": "int64",
-            "pid": "int64",
-            "tid": "int64",
+            **_THREAD,
             "steps": "bool",
             "file": TEXT,
             "line": "int64",

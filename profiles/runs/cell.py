@@ -5,7 +5,7 @@ results.csv and summary.csv, the words of reports, and what `compare` and `predi
 
 To add an axis of the grid:
 
-1. Give `Cell` a field with a default, `axis=True` and `digested=False` (else the ids of recorded cells change).
+1. Give `Cell` a field with a default by `_axis`, with `digested=False` (else the ids of recorded cells change).
 2. Read `cell.<name>` where it acts, in `harness/training/`. What cannot be combined with it raises `Unsupported` in
    `harness.training.worker.check`.
 3. Where its default depends on the model or the machine: `fits=True`, and its value in `harness.jobs.grid.suits`.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Final
 
 from . import strategies
@@ -26,251 +27,184 @@ MOST: Final = 1 << 40  # of any number that a cell has
 TFRECORDS: Final = "*tfrecord*"  # the files of a directory of data
 
 
-def _setting(help: str, **more: Any) -> dict[str, Setting]:
-    return {"setting": Setting(help, **more)}
+def _setting(default: Any, help: str, **more: Any) -> Any:
+    """A field with its setting. Any: the type that stands before it is the field's."""
+    return field(default=default, metadata={"setting": Setting(help, **more)})
+
+
+_axis = partial(_setting, axis=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One measurement point. `id` is stable: equal cells have equal ids on every machine."""
 
-    model: str = field(metadata=_setting("Model", axis=True, option="models", fits=True, column="first"))
-    ranks: int = field(
-        metadata=_setting(
-            "Ranks: processes, one GPU each", least=1, axis=True, words="{} ranks", one="one rank", column="first"
-        )
+    model: str = _axis(MISSING, "Model", option="models", fits=True, column="first")
+    ranks: int = _axis(
+        MISSING, "Ranks: processes, one GPU each", least=1, words="{} ranks", one="one rank", column="first"
     )
-    per_rank_batch: int = field(
-        metadata=_setting(
-            "Samples per rank and step",
-            least=1,
-            axis=True,
-            fits=True,
-            title="batch per rank",
-            words="{} per rank",
-            column="first",
-        )
+    per_rank_batch: int = _axis(
+        MISSING,
+        "Samples per rank and step",
+        least=1,
+        fits=True,
+        title="batch per rank",
+        words="{} per rank",
+        column="first",
     )
-    feed: str = field(
-        default="prefetch",
-        metadata=_setting(
-            "How a batch reaches the GPU",
-            choices=("numpy", "host", "prefetch", "device", "staging", "pinned", "resident"),
-            axis=True,
-            option="feeds",
-            fits=True,
-            words="feed {}",
-            column="first",
-            exchangeable=True,
-        ),
+    feed: str = _axis(
+        "prefetch",
+        "How a batch reaches the GPU",
+        choices=strategies.EVERY_FEED,
+        option="feeds",
+        fits=True,
+        words="feed {}",
+        column="first",
+        exchangeable=True,
     )
-    input_dtype: str = field(
-        default="float32",
-        metadata=_setting(
-            "Type of the input",
-            choices=("float32", "uint8"),
-            axis=True,
-            fits=True,
-            title="input",
-            words="{} input",
-            exchangeable=True,
-        ),
+    input_dtype: str = _axis(
+        "float32",
+        "Type of the input",
+        choices=("float32", "uint8"),
+        fits=True,
+        title="input",
+        words="{} input",
+        exchangeable=True,
     )
-    step: str = field(
-        default="fit",
-        metadata=_setting(
-            "The step (fit: the graph of model.fit; compiled: by XLA)",
-            choices=("fit", "compiled"),
-            axis=True,
-            fits=True,
-            words="step {}",
-            column="first",
-            exchangeable=True,
-        ),
+    step: str = _axis(
+        "fit",
+        "The step (fit: the graph of model.fit; compiled: by XLA)",
+        choices=("fit", "compiled"),
+        fits=True,
+        words="step {}",
+        column="first",
+        exchangeable=True,
     )
-    precision: str = field(
-        default="float32",
-        metadata=_setting(
-            "Dtype policy of Keras",
-            choices=("float32", "mixed_bfloat16", "mixed_float16"),
-            axis=True,
-            fits=True,
-            column="first",
-            exchangeable=True,
-        ),
+    precision: str = _axis(
+        "float32",
+        "Dtype policy of Keras",
+        choices=("float32", "mixed_bfloat16", "mixed_float16"),
+        fits=True,
+        column="first",
+        exchangeable=True,
     )
-    strategy: str = field(
-        default="horovod",
-        metadata=_setting(
-            "How the training is spread over the GPUs",
-            choices=tuple(strategies.STRATEGIES),
-            axis=True,
-            words="strategy {}",
-            unsaid=True,
-            column="first",
-        ),
+    strategy: str = _axis(
+        "horovod",
+        "How the training is spread over the GPUs",
+        choices=tuple(strategies.STRATEGIES),
+        words="strategy {}",
+        unsaid=True,
+        column="first",
     )
-    compression: str = field(
-        default="none",
-        metadata=_setting(
-            "Compression of gradients",
-            choices=("none", "fp32", "fp16", "bf16"),
-            axis=True,
-            words="compression {}",
-            unsaid=True,
-            exchangeable=True,
-        ),
+    compression: str = _axis(
+        "none",
+        "Compression of gradients",
+        choices=("none", "fp32", "fp16", "bf16"),
+        words="compression {}",
+        unsaid=True,
+        exchangeable=True,
     )
-    aggregate: int = field(
-        default=1,
-        metadata=_setting(
-            "Local steps per all-reduce", least=1, axis=True, words="all-reduce every {} steps", unsaid=True
-        ),
+    aggregate: int = _axis(1, "Local steps per all-reduce", least=1, words="all-reduce every {} steps", unsaid=True)
+    op: str = _axis(
+        "average",
+        "What becomes of the ranks' gradients (adasum: by MPI only)",
+        choices=("average", "adasum"),
+        words="gradients by {}",
+        unsaid=True,
+        digested=False,
     )
-    op: str = field(
-        default="average",
-        metadata=_setting(
-            "What becomes of the ranks' gradients (adasum: by MPI only)",
-            choices=("average", "adasum"),
-            axis=True,
-            words="gradients by {}",
-            unsaid=True,
-            digested=False,
-        ),
+    fusion_mb: int = _axis(
+        128,
+        "Horovod's fusion buffer in MB; 0: none",
+        least=0,
+        title="fusion, MB",
+        words="fusion up to {} MB",
+        unsaid=True,
+        exchangeable=True,
+        digested=False,
     )
-    fusion_mb: int = field(
-        default=128,
-        metadata=_setting(
-            "Horovod's fusion buffer in MB; 0: none",
-            least=0,
-            axis=True,
-            title="fusion, MB",
-            words="fusion up to {} MB",
-            unsaid=True,
-            exchangeable=True,
-            digested=False,
-        ),
+    cycle_us: int = _axis(
+        1000,
+        "Horovod's cycle time in microseconds",
+        least=1,
+        title="cycle, µs",
+        words="cycle {} µs",
+        unsaid=True,
+        exchangeable=True,
+        digested=False,
     )
-    cycle_us: int = field(
-        default=1000,
-        metadata=_setting(
-            "Horovod's cycle time in microseconds",
-            least=1,
-            axis=True,
-            title="cycle, µs",
-            words="cycle {} µs",
-            unsaid=True,
-            exchangeable=True,
-            digested=False,
-        ),
+    autotune: str = _axis(
+        "off",
+        "Let Horovod choose both, before the timed steps; the choice is kept for this machine and model",
+        choices=("off", "on"),
+        words="autotune {}",
+        unsaid=True,
+        exchangeable=True,
+        digested=False,
     )
-    autotune: str = field(
-        default="off",
-        metadata=_setting(
-            "Let Horovod choose both, before the timed steps; the choice is kept for this machine and model",
-            choices=("off", "on"),
-            axis=True,
-            words="autotune {}",
-            unsaid=True,
-            exchangeable=True,
-            digested=False,
-        ),
+    micro_batches: int = _axis(
+        1,
+        "Parts of a batch that follow each other through the stages of a split model",
+        least=1,
+        title="micro-batches",
+        words="{} micro-batches",
+        unsaid=True,
+        exchangeable=True,
+        digested=False,
     )
-    micro_batches: int = field(
-        default=1,
-        metadata=_setting(
-            "Parts of a batch that follow each other through the stages of a split model",
-            least=1,
-            axis=True,
-            title="micro-batches",
-            words="{} micro-batches",
-            unsaid=True,
-            exchangeable=True,
-            digested=False,
-        ),
+    stages: int = _axis(
+        2, "GPUs that hold one model, with strategy hybrid", least=1, words="{} stages", unsaid=True, digested=False
     )
-    stages: int = field(
-        default=2,
-        metadata=_setting(
-            "GPUs that hold one model, with strategy hybrid",
-            least=1,
-            axis=True,
-            words="{} stages",
-            unsaid=True,
-            digested=False,
-        ),
+    optimizer: str = _axis(
+        "sgd",
+        "Keras's optimizer (sgd with momentum)",
+        choices=("sgd", "adam", "lamb"),
+        words="optimizer {}",
+        unsaid=True,
+        digested=False,
     )
-    optimizer: str = field(
-        default="sgd",
-        metadata=_setting(
-            "Keras's optimizer (sgd with momentum)",
-            choices=("sgd", "adam", "lamb"),
-            axis=True,
-            words="optimizer {}",
-            unsaid=True,
-            digested=False,
-        ),
+    rate_rule: str = _axis(
+        "constant",
+        "What becomes of the learning rate on N ranks (linear: times N; sqrt: times its root; warm-up: times N, "
+        "reached over the first steps)",
+        choices=("constant", "linear", "sqrt", "warm-up"),
+        title="learning rate",
+        words="learning rate {}",
+        unsaid=True,
+        digested=False,
     )
-    rate_rule: str = field(
-        default="constant",
-        metadata=_setting(
-            "What becomes of the learning rate on N ranks (linear: times N; sqrt: times its root; warm-up: times N, "
-            "reached over the first steps)",
-            choices=("constant", "linear", "sqrt", "warm-up"),
-            axis=True,
-            title="learning rate",
-            words="learning rate {}",
-            unsaid=True,
-            digested=False,
-        ),
+    until: str = _setting(
+        "",
+        "Train until the validation accuracy is reached, such as accuracy=0.95, and tell when",
+        words="until {}",
+        unsaid=True,
+        digested=False,
     )
-    until: str = field(
-        default="",
-        metadata=_setting(
-            "Train until the validation accuracy is reached, such as accuracy=0.95, and tell when",
-            words="until {}",
-            unsaid=True,
-            digested=False,
-        ),
+    max_epochs: int = _setting(20, "With --until: epochs at most", least=1, digested=False, column="none")
+    epoch_samples: int = _setting(4096, "Samples per epoch of generated data", least=64, digested=False, column="none")
+    memory_limit_mb: int = _axis(
+        0,
+        "Memory that a rank may take, in MiB: of its GPU, or without one of the host; 0: all there is",
+        least=0,
+        title="memory limit, MiB",
+        words="within {} MiB",
+        unsaid=True,
+        digested=False,
     )
-    max_epochs: int = field(
-        default=20, metadata=_setting("With --until: epochs at most", least=1, digested=False, column="none")
+    steps: int = _setting(40, "Timed steps per launch", least=2)
+    warmup: int = _setting(10, "Untimed steps before them", least=1)
+    data: str = _setting(
+        "synthetic", "synthetic, generated (a task that can be learnt), or a directory of TFRecords", column="none"
     )
-    epoch_samples: int = field(
-        default=4096,
-        metadata=_setting("Samples per epoch of generated data", least=64, digested=False, column="none"),
-    )
-    memory_limit_mb: int = field(
-        default=0,
-        metadata=_setting(
-            "Memory that a rank may take, in MiB: of its GPU, or without one of the host; 0: all there is",
-            least=0,
-            axis=True,
-            title="memory limit, MiB",
-            words="within {} MiB",
-            unsaid=True,
-            digested=False,
-        ),
-    )
-    steps: int = field(default=40, metadata=_setting("Timed steps per launch", least=2))
-    warmup: int = field(default=10, metadata=_setting("Untimed steps before them", least=1))
-    data: str = field(
-        default="synthetic",
-        metadata=_setting(
-            "synthetic, generated (a task that can be learnt), or a directory of TFRecords", column="none"
-        ),
-    )
-    seed: int = field(default=0, metadata=_setting("Seed of weights and data", least=0, column="none"))
+    seed: int = _setting(0, "Seed of weights and data", least=0, column="none")
     options: tuple[tuple[str, str], ...] = ()  # further ones of the worker, sorted: tests use them, no verb does
-    global_batch: int | None = field(
-        default=None,
-        metadata=_setting(
-            "With --scaling strong: samples per step over all ranks, held while the ranks grow",
-            least=1,
-            derived=True,
-            words="{} over all ranks",
-            unsaid=True,
-        ),
+    global_batch: int | None = _setting(
+        None,
+        "With --scaling strong: samples per step over all ranks, held while the ranks grow",
+        least=1,
+        derived=True,
+        words="{} over all ranks",
+        unsaid=True,
     )
 
     @property
