@@ -118,7 +118,7 @@ def main(options: Record, copied: Copied) -> int:
                 taken = _turn(folder / str(count[0]), place, options, how, words, turned, steps)
         result = taken.why if taken.step_ns is None else f"{numbers.duration(taken.step_ns)} a step"
         took = numbers.minutes(time.monotonic() - began_s)
-        console.print(f"{count[0]}. {name}: {result} ({took})", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{count[0]}. {name}: {result} ({took})", soft_wrap=True)
         return taken
 
     trials, began_s = Trials(take), time.monotonic()
@@ -130,11 +130,8 @@ def main(options: Record, copied: Copied) -> int:
             every += knobs.of_code(first.refused, ranks=options.ranks, cores=cores)
             turns = TURNS * (1 + len(every)) - 1
             took_s = turns * (time.monotonic() - began_s)
-            console.print(
-                f"{counted(len(every), 'knob')} by {turns} turns, {about(took_s)}: {', '.join(k.name for k in every)}",
-                markup=False,
-                highlight=False,
-            )
+            names = ", ".join(knob.name for knob in every)
+            console.print(f"{counted(len(every), 'knob')} by {turns} turns, {about(took_s)}: {names}")
             trials.by_turns(every)
             if paid := [knob for knob, verdict in trials.verdicts().items() if verdict.kept]:
                 trials.confirm(paid)
@@ -240,7 +237,7 @@ def _report(trials: Trials, options: Record, folder: Path, console: Console) -> 
         if paste
         else ["nothing to change: no setting makes it faster here"]
     )
-    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    console.print("\n".join(lines), soft_wrap=True)
     written = {
         "schema": "ringscope.knobs/1",
         "command": list(options.command),
@@ -253,7 +250,7 @@ def _report(trials: Trials, options: Record, folder: Path, console: Console) -> 
         "paste": paste,
     }
     write_whole(folder / "knobs.json", json.dumps(written, indent=1) + "\n")
-    console.print(f"turns and logs: {folder}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"turns and logs: {folder}", soft_wrap=True)
 
 
 def _step(turns: Sequence[Taken]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from profiles.explaining import explained
+from profiles.ground import terminals
 from profiles.ground.errors import RingscopeError
 from profiles.ground.lazy import INTERRUPTED
 from profiles.runs.cell import TFRECORDS, in_words
@@ -37,7 +38,7 @@ from .run_directory import RunDirectory, new_path
 
 def main(options: Bench) -> int:
     """Run the sweep that the command line asks for. Returns the exit code."""
-    console, began_s = Console(), time.monotonic()
+    console, began_s = terminals.console(), time.monotonic()
     if options.resume:
         options = remembered(options)
     gpus = len(nvml.visible_gpus())
@@ -75,9 +76,9 @@ def main(options: Bench) -> int:
     view.show(scaling, str(directory.path), console, found)
     if tried:
         said = prove.report(tried, scaling, directory.path)
-        console.print(f"\n{said}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"\n{said}", soft_wrap=True)
     if stopped:
-        console.print(f"\ninterrupted; continue with: ringscope bench --resume --out {directory.path}", markup=False)
+        console.print(f"\ninterrupted; continue with: ringscope bench --resume --out {directory.path}")
         return INTERRUPTED
     return exit_code(scaling)
 
@@ -106,7 +107,7 @@ def _run(rounds: Rounds) -> bool:
     directory, console = rounds.directory, rounds.console
     try:
         with stopped_by_signals():  # also where something is shown or measured between launches
-            console.print(f"{rounds.plan()}, into {directory.path}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"{rounds.plan()}, into {directory.path}", soft_wrap=True)
             rounds.run()
     except KeyboardInterrupt:
         return True
@@ -143,7 +144,7 @@ def _trial(options: Bench, gpus: int, console: Console) -> prove.Trial | None:
     tried = prove.trial(options.finding, options.of, gpus=gpus, steps=steps, warmup=warmup)
     elsewhere = tried.recorded_on != {gpu["name"] for gpu in nvml.visible_gpus()}
     where = f"; recorded on {', '.join(sorted(tried.recorded_on)) or 'no GPU'}, unlike this" if elsewhere else ""
-    console.print(f"{tried.words()}{where}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{tried.words()}{where}", soft_wrap=True)
     return tried
 
 
@@ -281,17 +282,17 @@ def _dry_run(
     cells = [cell for cell, _ in sweep.order(cells, 1)]
     for cell in cells:
         refused = sweep.refusal(cell, how, {})
-        console.print(f"{cell.id}  {in_words(cell)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{cell.id}  {in_words(cell)}", soft_wrap=True)
         if refused and not submitting:
-            console.print(f"    {refused.status}: {refused.reason}", markup=False, soft_wrap=True)
+            console.print(f"    {refused.status}: {refused.reason}", soft_wrap=True)
         elif not submitting:
             job = sweep.command(Path("DIR") / cell.id / "0", cell, how, os.environ)("SWEEP:PORT")
-            console.print(f"    {shlex.join(job.argv)}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"    {shlex.join(job.argv)}", soft_wrap=True)
     most = "" if options.minutes is None else f" at most, within {options.minutes:g} minutes"
-    console.print(f"{counted(len(cells), 'cell')} x {counted(launches, 'launch')}{most}", highlight=False)
+    console.print(f"{counted(len(cells), 'cell')} x {counted(launches, 'launch')}{most}")
     if submitting:
         written = _file_of(cells, options, gpus)
-        console.print(f"\n{written.name}:\n{written.text}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"\n{written.name}:\n{written.text}", soft_wrap=True)
     return 0
 
 

@@ -84,18 +84,13 @@ def explain(
     if missing:
         by = how.profiler.name if how.profiler else "launches without the exchange"
         if most := sum(map(replace(budget).allows, missing)):
-            console.print(f"explaining, by {by}: at most {most} more", highlight=False)
+            console.print(f"explaining, by {by}: at most {most} more")
         if how.profiler:
             check_space(inside.path, max(cell.ranks for cell, _ in missing) * profilers.BYTES_A_RANK)
         launch(missing, inside, how, budget.allows)
     if budget.untold:
-        console.print(
-            f"{budget.left_out} left out for their time; for them all the same: "
-            f"ringscope bench --resume --explain --out {directory.path}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        again = f"ringscope bench --resume --explain --out {directory.path}"
+        console.print(f"{budget.left_out} left out for their time; for them all the same: {again}", soft_wrap=True)
     if how.profiler:
         with console.status(f"measuring what {how.profiler.name} recorded"):
             _measure(inside, how.profiler)

@@ -56,7 +56,7 @@ def main(options: Fits) -> int:
     write_whole(directory.path / "fits.json", text)
     _report(text, options, lambda: view.show(found, str(directory.path), console))
     if stopped:
-        console.print(f"\ninterrupted; continue with: ringscope fits --resume --out {directory.path}", markup=False)
+        console.print(f"\ninterrupted; continue with: ringscope fits --resume --out {directory.path}")
         return INTERRUPTED
     return 0 if found.done and found.largest else 1
 
@@ -133,7 +133,7 @@ def _search(directory: RunDirectory, how: sweep.How, console: Console) -> bool:
         with console.status("looking at this machine"):
             directory.sweep.machine = machine.describe()
         directory.write_sweep()
-    console.print(f"searching into {directory.path}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"searching into {directory.path}", soft_wrap=True)
     with Watch([], console) as watch:
         again = [(one.cell, one.launch) for one in tried(read_runs(directory.path)).stopping]
         watch.expect(again)

@@ -51,7 +51,7 @@ def main(options: Infer) -> int:
     write_whole(out / "inference.json", text)
     write(found, text, options, out, console)
     if stopped:
-        console.print(f"\ninterrupted; the results so far are in {out / 'inference.json'}", markup=False)
+        console.print(f"\ninterrupted; the results so far are in {out / 'inference.json'}")
         return INTERRUPTED
     return 1 if found.failures or any(row.lost or row.wrong for row in found.served) else 0
 
@@ -101,7 +101,7 @@ def take(step: Step, progress: Steps, found: Inference, console: Console) -> Non
         step.run()
     except RingscopeError as error:
         found.failures.append({"what": step.words, "why": str(error)})
-        console.print(f"{step.words}: {error}", style="red", markup=False, soft_wrap=True)
+        console.print(f"{step.words}: {error}", style="red", soft_wrap=True)
     progress.ended(time.monotonic() - began)
 
 

@@ -98,16 +98,12 @@ class Watch(_Shown):
         left = self._clock.left_s() or 0.0
         self._bar.update(self._task, completed=self._done, left=f"{numbers.minutes(left)} left", now="")
         if record.status != "ok":
-            self._console.print(
-                f"{in_words(record.cell)} #{record.launch}: {record.status}: {record.reason}", style="red", markup=False
-            )
+            said = f"{in_words(record.cell)} #{record.launch}: {record.status}: {record.reason}"
+            self._console.print(said, style="red")
         elif not self._console.is_terminal:
-            self._console.print(
-                f"{self._done}/{self._count} {in_words(record.cell)} #{record.launch}: "
-                f"ok in {numbers.minutes(seconds)}, {numbers.minutes(left)} left",
-                markup=False,
-                soft_wrap=True,
-            )
+            said = f"ok in {numbers.minutes(seconds)}, {numbers.minutes(left)} left"
+            done = f"{self._done}/{self._count} {in_words(record.cell)} #{record.launch}"
+            self._console.print(f"{done}: {said}", soft_wrap=True)
 
 
 class Steps(_Shown):
@@ -135,12 +131,8 @@ class Steps(_Shown):
         self._done += 1
         self._bar.update(self._task, completed=self._done, left=self._left(), now="")
         if not self._console.is_terminal:
-            self._console.print(
-                f"{self._done}/{len(self._planned)} {self._words}: {numbers.minutes(seconds)}, {self._left()}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+            said = f"{self._words}: {numbers.minutes(seconds)}, {self._left()}"
+            self._console.print(f"{self._done}/{len(self._planned)} {said}", soft_wrap=True)
 
 
 def _bar(console: Console) -> Progress:

@@ -72,7 +72,7 @@ class _Report:
     told: bool = False
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(text, soft_wrap=True)
 
     def tell(self, folder: Path) -> None:
         """Raises RingscopeError where there is no recording, or not a whole one."""
@@ -117,7 +117,7 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
     stopped = bench.run_tasks(directory, [(cell, 0)], how, found, console)
     folder = directory.launch_dir(cell, 0)
     if stopped or not (folder / "rank0.jsonl").exists():
-        console.print(f"not recorded; the ranks' output is in {folder}", markup=False, soft_wrap=True)
+        console.print(f"not recorded; the ranks' output is in {folder}", soft_wrap=True)
         return None, True
     return folder, read_run(folder).record.status != "ok"
 

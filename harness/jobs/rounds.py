@@ -128,7 +128,7 @@ class Rounds:
                 self.directory, scaling, runs, self.how, self.console, self._launch, allowed_s=self._allowed_s
             )
         except RingscopeError as error:  # the sweep is whole all the same
-            self.console.print(f"not explained: {error}", style="red", markup=False, soft_wrap=True)
+            self.console.print(f"not explained: {error}", style="red", soft_wrap=True)
             return
         if model is not None and len({cell.model for cell in self.directory.sweep.cells}) > 1:
             _, found = explained.told(scaling, runs, self.directory.path)

@@ -60,7 +60,7 @@ def main(options: Rules) -> int:
         again = ["ringscope", "rules", *options.names, "--resume", "--out", str(path), "--html", str(options.html)]
         measured_files.write_rules(options.html, told, title=path.name, command=again)
     if stopped:
-        console.print(f"\ninterrupted; continue with: ringscope rules --resume --out {path}", markup=False)
+        console.print(f"\ninterrupted; continue with: ringscope rules --resume --out {path}")
         return INTERRUPTED
     return 1 if any(one.verdict == "failed" for one in found) else 0
 
@@ -70,7 +70,7 @@ def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found],
     gpus = len(nvml.visible_gpus())
     found: list[Found] = []
     took_s: list[float] = []
-    console.print(f"{counted(len(options.names), 'rule')}, into {path}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{counted(len(options.names), 'rule')}, into {path}", soft_wrap=True)
     for number, name in enumerate(options.names, 1):
         rule, began = RULES[name], time.monotonic()
         if (done := _kept(path, rule)) is not None:
@@ -87,7 +87,7 @@ def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found],
         took_s.append(time.monotonic() - began)
         left = sum(took_s) / len(took_s) * (len(options.names) - number)
         said = f"{number}/{len(options.names)} {name}: {rules.words(found[-1])}; about {numbers.minutes(left)} left"
-        console.print(said, markup=False, highlight=False, soft_wrap=True)
+        console.print(said, soft_wrap=True)
     return found, False
 
 

@@ -65,8 +65,8 @@ def submit(written: Written, directory: Path, console: Console) -> int:
     write_whole(path, written.text)
     job = slurm.submit(path) if written.command == "sbatch" else None
     if job:
-        console.print(f"job {job} submitted: {path}; when it is done: ringscope report {directory}", markup=False)
+        console.print(f"job {job} submitted: {path}; when it is done: ringscope report {directory}")
     else:
         command = f"{written.command} {shlex.quote(str(path))}"
-        console.print(f"written, not submitted; submit it with: {command}", markup=False, soft_wrap=True)
+        console.print(f"written, not submitted; submit it with: {command}", soft_wrap=True)
     return 0

@@ -105,6 +105,12 @@ def in_order(paths: Iterable[Path]) -> list[Path]:
 _NUMBERS = re.compile(r"([0-9]+)")
 
 
+def write_named(path: Path, text: str) -> None:
+    """Write a text file that a person named, whole or not at all. Raises RingscopeError if it cannot be written."""
+    with written_whole(path) as beside:
+        put(beside, text)
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a text file that no reader and no kill ever sees half of. Raises OSError."""
     with whole(path) as beside:

@@ -585,6 +585,11 @@ class Finding:
         """Whose time the change would take away."""
         return list(self.saved_ns)
 
+    @property
+    def worst_gpu(self) -> int | None:
+        """The GPU that the finding's numbers are of."""
+        return self.evidence.get("gpu") if self.gpu is None else self.gpu
+
 
 # Findings that compare GPUs. Their texts name the GPU, and views need not.
 OF_RANKS: Final = ("straggler", "slow-gpu", "slow-link", "slow-host")

@@ -1,19 +1,10 @@
 """The verbs that need no training: argument parsing and nothing else."""
 
 VERBS = {
-    "timeline": (
-        "profiles.verbs.timeline",
-        "Measure recordings: where every nanosecond of every GPU went.",
-    ),
+    "timeline": ("profiles.verbs.timeline", "Measure recordings: where every nanosecond of every GPU went."),
     "cut": ("profiles.verbs.cut", "Write a smaller recording: some steps, a span of time, nothing private."),
-    "compare": (
-        "profiles.verbs.compare",
-        "Compare two runs or recordings: what changed, and is it more than noise.",
-    ),
+    "compare": ("profiles.verbs.compare", "Compare two runs or recordings: what changed, and is it more than noise."),
     "predict": ("profiles.verbs.predict", "Predict what more GPUs and hosts would do."),
-    "gate": (
-        "profiles.verbs.gate",
-        "Check budgets and baselines in CI: exit 0 holds, 1 broken, 2 cannot be judged.",
-    ),
+    "gate": ("profiles.verbs.gate", "Check budgets and baselines in CI: exit 0 holds, 1 broken, 2 cannot be judged."),
     "report": ("profiles.verbs.report", "Show a run directory again, also as a page."),
 }

@@ -70,6 +70,7 @@ def command(context: click.Context, /, **options: Any) -> None:
     import sys
 
     from .. import gate
+    from ..ground.files import write_named
     from ..measuring import subject as subjects
     from ..views.terminal import gate as view
     from ..views.terminal import recording as terminal
@@ -84,23 +85,16 @@ def command(context: click.Context, /, **options: Any) -> None:
     subject = subjects.load(given.paths, strict=given.strict)
     judgement = gate.judge(subject, at_most=maxima, at_least=minima, baseline=against)
     if given.write_baseline:
-        _write(given.write_baseline, json.dumps(gate.to_json(gate.baseline_of(subject)), indent=1) + "\n")
+        write_named(given.write_baseline, json.dumps(gate.to_json(gate.baseline_of(subject)), indent=1) + "\n")
         terminals.echo(f"{given.write_baseline}: the baseline of {subject.label}")
         if not given.judges:
             return
     if given.junit:
-        _write(given.junit, view.junit(judgement))
+        write_named(given.junit, view.junit(judgement))
     if given.markdown:
-        _write(given.markdown, view.markdown(judgement))
+        write_named(given.markdown, view.markdown(judgement))
     terminal.say(view.text(judgement))
     sys.exit(judgement.exit_code)
-
-
-def _write(path: Path, text: str) -> None:
-    from ..ground.files import put, written_whole
-
-    with written_whole(path) as beside:
-        put(beside, text)
 
 
 def _budgets(given: tuple[str, ...], option: str) -> dict[str, float]:

@@ -116,10 +116,9 @@ def refuse_ignored(context: click.Context, rules: Iterable[Rule]) -> None:
 
 def write_json(text: str, to: Path) -> None:
     """Write JSON to a file, or to the terminal if the path is `-`."""
-    from ..ground.files import put, written_whole
+    from ..ground.files import write_named
 
     if to == STDOUT:
         click.echo(text, nl=False)
-        return
-    with written_whole(Path(to)) as beside:
-        put(beside, text)
+    else:
+        write_named(to, text)

@@ -96,8 +96,7 @@ def _together(each: list[Finding], gpus: int) -> list[Finding]:
 
 def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
     """The finding in the words of its GPU's framework; None if it does not apply there."""
-    of = finding.evidence.get("gpu", 0) if finding.gpu is None else finding.gpu
-    case = next((case for case in cases if case.index == of), cases[0])
+    case = next((case for case in cases if case.index == finding.worst_gpu), cases[0])
     return words.said(finding, case.gpu, exchange=case.exchange, cell=case.cell)
 
 
@@ -111,29 +110,24 @@ def _input_first(finding: Finding, cases: Sequence[Case]) -> bool:
 def _without_twins(found: Sequence[Finding]) -> list[Finding]:
     """Keep one of `python-in-the-loop` and `launch-bound` per GPU, with the evidence of both: the first if the host is
     mostly outside of CUDA calls, else the second. Findings on several GPUs are compared by the GPU that loses most."""
-    launches = {_loses_most(finding): finding for finding in found if finding.code == "launch-bound"}
+    launches = {finding.worst_gpu: finding for finding in found if finding.code == "launch-bound"}
     left: list[Finding] = []
     remarks: dict[int | None, Mapping[str, Any]] = {}
     for finding in found:
-        twin = launches.get(_loses_most(finding))
+        twin = launches.get(finding.worst_gpu)
         if finding.code == "python-in-the-loop" and twin is not None:
             outside, waiting = finding.evidence["idle_outside_calls_ns"], twin.evidence["idle_launch_ns"]
             if outside >= _TWIN * waiting:
-                del launches[_loses_most(finding)]
+                del launches[finding.worst_gpu]
                 finding = replace(finding, evidence={**twin.evidence, **finding.evidence})
             elif outside < _REMARK * waiting and "own_after_wait_ns" not in finding.evidence:
-                remarks[_loses_most(finding)] = finding.evidence
+                remarks[finding.worst_gpu] = finding.evidence
                 continue
         left.append(finding)
     left = [
-        replace(finding, evidence={**remarks.get(_loses_most(finding), {}), **finding.evidence})
+        replace(finding, evidence={**remarks.get(finding.worst_gpu, {}), **finding.evidence})
         if finding.code == "launch-bound"
         else finding
         for finding in left
     ]
-    return [finding for finding in left if finding.code != "launch-bound" or _loses_most(finding) in launches]
-
-
-def _loses_most(finding: Finding) -> int | None:
-    index: int | None = finding.evidence.get("gpu", finding.gpu) if finding.gpu is None else finding.gpu
-    return index
+    return [finding for finding in left if finding.code != "launch-bound" or finding.worst_gpu in launches]

@@ -41,8 +41,7 @@ def causes_first(found: Sequence[Finding], cases: Sequence[Case]) -> list[Findin
 
     def rest(finding: Finding) -> float:
         """The finding's gain without the waiting in its price."""
-        index = finding.evidence.get("gpu") if finding.gpu is None else finding.gpu
-        return without(finding, inside.get(index, 0))  # type: ignore[arg-type]
+        return without(finding, inside.get(finding.worst_gpu, 0))  # type: ignore[arg-type]
 
     # Whose GPU, link or host is slow is told beside since when it is late.
     waiting_alone = _ALL_WAITING - ({"straggler"} if cause.code in OF_RANKS else set())

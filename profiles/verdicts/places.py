@@ -211,7 +211,7 @@ def instead(found: Sequence[Finding], of_places: Sequence[Finding], each: Sequen
     left: list[Finding] = []
     replaced: dict[tuple[object, ...], list[str]] = {}
     for one in found:
-        lead = _explains(one, [place for place in each if place.gpu == _gpu(one)])
+        lead = _explains(one, [place for place in each if place.gpu == one.worst_gpu])
         if lead is None:
             left.append(one)
         else:
@@ -234,11 +234,6 @@ def _explains(one: Finding, places: Sequence[Finding]) -> Finding | None:
     if sum(shared) < _EXPLAINS * sum(one.saved_ns.values()):
         return None
     return places[shared.index(max(shared))]
-
-
-def _gpu(one: Finding) -> object:
-    """The GPU that a finding's numbers are of."""
-    return one.evidence.get("gpu") if one.gpu is None else one.gpu
 
 
 def _key(place: Finding) -> tuple[object, ...]:

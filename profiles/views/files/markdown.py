@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from ...ground import numbers
-from ...ground.files import put, written_whole
 from ...ground.terminals import plain
 from ...model.measures import OF_RANKS
 from ..tables import explained as losses
@@ -16,11 +14,6 @@ from ..tables.table import Cell, Document, Json, Table
 
 LONGEST_NAME = 90
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # where Markdown begins HTML; "<0.1 %" does not
-
-
-def write(path: Path, text: str) -> None:
-    with written_whole(path) as beside:
-        put(beside, text)
 
 
 def of_recordings(document: Document, *, title: str, command: str) -> str:

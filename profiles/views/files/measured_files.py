@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...ground.files import write_named
 from .. import page
 from ..tables import measured, report
 from ..tables.table import Document, Table
@@ -48,10 +49,10 @@ def _write(
 ) -> None:
     shown = [part for part in parts if any(table.rows for table in part.tables)]
     doubts = report.doubts(document) if document.json.get("doubts") else None
-    page.write(
-        path,
+    text = page.render(
         title=title,
         command=shlex.join(command),
         measured=page.Measured(lead, shown, document.json, doubts),
         machine=report.machine(document.json.get("machine") or {}),
     )
+    write_named(path, text)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from ...ground.errors import RingscopeError
+from ...ground.files import write_named
 from ...many_gpus import part
 from ...many_gpus.ranks_summary import Summary
 from ...model.analysed import Analysis
@@ -77,12 +78,12 @@ def write(
             progress(done, len(asked), path)
         again = shlex.join(["ringscope", "timeline", *given, f"--{kind}", str(path)])
         if kind == "html":
-            page.write(path, title=title, command=again, analysis=told, summary=summary)
+            write_named(path, page.render(title=title, command=again, analysis=told, summary=summary))
         elif kind == "perfetto":
             perfetto.write(analysis, path, progress=progress)
         elif kind == "markdown":
             document = ranks.document_of(summary, told.measures) if summary else table.document_of(told.measures)
-            markdown.write(path, markdown.of_recordings(document, title=title, command=again))
+            write_named(path, markdown.of_recordings(document, title=title, command=again))
         elif kind == "parquet":
             parquet.write(analysis.measures, path)
         elif kind == "charts":

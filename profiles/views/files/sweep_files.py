@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...explaining.explained import Explained
+from ...ground.files import write_named
 from ...scaling.measure import Scaling
 from ...scaling.rows import columns
 from .. import page
@@ -42,11 +43,11 @@ def write(
     if html:
         again = shlex.join([*command, "--html", str(html)])
         sweep = page.Sweep(cells, looks, doubts, why)
-        page.write(html, title=title, command=again, sweep=sweep, machine=report.machine(machine or {}))
+        ran_on = report.machine(machine or {})
+        write_named(html, page.render(title=title, command=again, sweep=sweep, machine=ran_on))
     if markdown:
         again = shlex.join([*command, "--markdown", str(markdown)])
-        text.write(
-            markdown, text.of_sweep(cells, title=title, command=again, looks=looks, doubts=doubts, explained=why)
-        )
+        shown = text.of_sweep(cells, title=title, command=again, looks=looks, doubts=doubts, explained=why)
+        write_named(markdown, shown)
     if charts:
         drawing.write(sweep_charts.of_sweep(cells), charts)

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from ...ground import numbers
-from ...ground.files import put, written_whole
 from ...many_gpus.ranks_summary import Summary
 from ...model.analysed import Analysis
 from ..charts import sweep as sweep_charts
@@ -59,35 +57,6 @@ class Measured:
     doubts: Table | None = None
 
 
-def write(
-    path: Path,
-    *,
-    title: str,
-    command: str,
-    analysis: Analysis | None = None,
-    summary: Summary | None = None,
-    sweep: Sweep | None = None,
-    measured: Measured | None = None,
-    machine: Sequence[tuple[str, str]] = (),
-) -> None:
-    """Write the page of an analysis, of a sweep, or of both; or of anything else that was measured.
-
-    `summary`: of many GPUs, of which `analysis` has some. `command` makes the page again; `machine` is pairs of words
-    about what ran. Raises RingscopeError where `path` may not be written.
-    """
-    text = render(
-        title=title,
-        command=command,
-        analysis=analysis,
-        summary=summary,
-        sweep=sweep,
-        measured=measured,
-        machine=machine,
-    )
-    with written_whole(path) as beside:
-        put(beside, text)
-
-
 def render(
     *,
     title: str,
@@ -98,7 +67,11 @@ def render(
     measured: Measured | None = None,
     machine: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The page as text. See `write`."""
+    """The page of an analysis, of a sweep, or of both; or of anything else that was measured.
+
+    `summary`: of many GPUs, of which `analysis` has some. `command` makes the page again; `machine`: pairs of words on
+    the machine that ran it.
+    """
     import jinja2
 
     folder = files(__package__)

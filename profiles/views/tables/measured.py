@@ -5,61 +5,66 @@ from __future__ import annotations
 from typing import Any
 
 from ...ground import numbers
-from .table import Document, Format, Table, words
+from .table import Document, Field, Table, titles, words
+
+CALLS: tuple[Field, ...] = (
+    ("batch", "batch", numbers.count),
+    ("call, median", "call_ns", numbers.duration),
+    ("call, p95", "p95_ns", numbers.duration),
+    ("throughput", "samples_per_s", numbers.per_s),
+)
+PARTS: tuple[Field, ...] = tuple((name, f"{name}_ns", numbers.duration) for name in ("launches", "copies", "compute"))
+TOGETHER: tuple[Field, ...] = (
+    ("processes", "processes", numbers.count),
+    ("devices of each", "devices", numbers.count),
+    ("batch per device", "batch", numbers.count),
+    ("throughput", "samples_per_s", numbers.per_s),
+    ("p50", "p50_ns", numbers.duration),
+    ("p99", "p99_ns", numbers.duration),
+)
+LIMITS: tuple[Field, ...] = tuple(
+    (title, key, lambda value: numbers.UNKNOWN if value is None else f"{value:g}")
+    for title, key in (("asked per s", "asked_per_s"), ("batch at most", "most"), ("waits, ms", "wait_ms"))
+)
+SERVED: tuple[Field, ...] = (
+    *LIMITS,
+    ("requests", "requests", numbers.count),
+    ("answered per s", "answered_per_s", numbers.figure),
+    ("p50", "p50_ns", numbers.duration),
+    ("p99", "p99_ns", numbers.duration),
+    ("longest", "max_ns", numbers.duration),
+    ("batch, mean", "mean_batch", numbers.figure),
+    ("p99 alone", "simulated_p99_ns", numbers.duration),
+    ("lost", "lost", numbers.count),
+    ("wrong", "wrong", numbers.count),
+)
 
 
 def calls(document: Document) -> Table:
-    told = any(row["launches_ns"] is not None for row in document["/calls"])
-    parts = ("launches_ns", "copies_ns", "compute_ns") if told else ()
-    forms: list[tuple[str, Format]] = [("batch", numbers.count), ("call_ns", numbers.duration)]
-    forms += [("p95_ns", numbers.duration), ("samples_per_s", numbers.per_s)]
-    forms += [(name, numbers.duration) for name in parts]
+    shown = (*CALLS, *(PARTS if any(row["launches_ns"] is not None for row in document["/calls"]) else ()))
     rows = [
-        (words(row["model"]), words(row["device"]), *(document.number(f"{at}/{name}", form) for name, form in forms))
+        (words(row["model"]), words(row["device"]), *document.numbers(at, shown))
         for at, row in _rows(document, "calls")
     ]
-    titles = ("batch", "call, median", "call, p95", "throughput", *(part.removesuffix("_ns") for part in parts))
     text = "A call goes from samples in host memory to answers in host memory."
-    return Table("calls", "CPU and GPU", text, ("model", "on", *titles), tuple(rows))
+    return Table("calls", "CPU and GPU", text, ("model", "on", *titles(shown)), tuple(rows))
 
 
 def together(document: Document) -> Table:
-    forms: tuple[tuple[str, Format], ...] = (
-        ("processes", numbers.count),
-        ("devices", numbers.count),
-        ("batch", numbers.count),
-        ("samples_per_s", numbers.per_s),
-        ("p50_ns", numbers.duration),
-        ("p99_ns", numbers.duration),
-    )
     rows = [
-        (words(row["model"]), words(row["way"]), *(document.number(f"{at}/{name}", form) for name, form in forms))
+        (words(row["model"]), words(row["way"]), *document.numbers(at, TOGETHER))
         for at, row in _rows(document, "together")
     ]
     text = "Independent processes, compared with one model that splits its batch; the latency of a call."
-    titles = ("model", "way", "processes", "devices of each", "batch per device", "throughput", "p50", "p99")
-    return Table("together", "Replicas against one synchronous model", text, titles, tuple(rows))
+    columns = ("model", "way", *titles(TOGETHER))
+    return Table("together", "Replicas against one synchronous model", text, columns, tuple(rows))
 
 
 def served(document: Document) -> Table:
-    forms: tuple[tuple[str, str, Format], ...] = (
-        ("asked_per_s", "asked per s", _plain),
-        ("most", "batch at most", _plain),
-        ("wait_ms", "waits, ms", _plain),
-        ("requests", "requests", numbers.count),
-        ("answered_per_s", "answered per s", numbers.figure),
-        ("p50_ns", "p50", numbers.duration),
-        ("p99_ns", "p99", numbers.duration),
-        ("max_ns", "longest", numbers.duration),
-        ("mean_batch", "batch, mean", numbers.figure),
-        ("simulated_p99_ns", "p99 alone", numbers.duration),
-        ("lost", "lost", numbers.count),
-        ("wrong", "wrong", numbers.count),
-    )
     rows = [
         (
             words(", ".join(filter(None, (row["model"], row["server"])))),
-            *(document.number(f"{at}/{name}", form) for name, _, form in forms),
+            *document.numbers(at, SERVED),
             words("yes" if row["keeps_up"] else "no"),
         )
         for at, row in _rows(document, "served")
@@ -68,8 +73,7 @@ def served(document: Document) -> Table:
         "Latency of good answers from the planned arrival. p99 alone is simulated, with the model's own times and no "
         "HTTP, JSON and processes. A limit that is not known is the server's own."
     )
-    titles = ("server", *(title for _, title, _ in forms), "keeps up")
-    return Table("served", "Requests in batches", text, titles, tuple(rows))
+    return Table("served", "Requests in batches", text, ("server", *titles(SERVED), "keeps up"), tuple(rows))
 
 
 def failures(document: Document) -> Table:
@@ -104,7 +108,3 @@ def rules(document: Document) -> Table:
 
 def _rows(document: Document, key: str) -> list[tuple[str, Any]]:
     return [(f"/{key}/{place}", row) for place, row in enumerate(document[f"/{key}"])]
-
-
-def _plain(value: float | None) -> str:
-    return numbers.UNKNOWN if value is None else f"{value:g}"

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from ...ground import numbers
 from .. import spoken
 from ..palette import OWNERS as LOOKS
-from .table import Cell, Document, Format, Json, Table, each_gpu, words
+from .table import Cell, Document, Field, Format, Json, Table, each_gpu, titles, words
 
 # A column's addition to its GPU's title, the format of its numbers, and for a quotient the divisor.
 Form: TypeAlias = tuple[str, Format, str]
@@ -17,64 +17,64 @@ MOST_OPERATORS = 20
 MOST_KERNELS = 20
 
 
+COPIES: tuple[Field, ...] = (
+    ("copies", "count", numbers.count),
+    ("moved", "bytes", numbers.size),
+    ("time", "busy_ns", numbers.duration),
+    ("exposed", "exposed_ns", numbers.duration),
+    ("hidden", "overlap", numbers.share),
+    ("bandwidth", "gb_per_s", numbers.gb_per_s),
+    ("pageable", "pageable_share", numbers.share),
+    ("under 64 KiB", "under_64kib", numbers.count),
+    ("synchronous", "synchronous", numbers.count),
+)
+COLLECTIVES: tuple[Field, ...] = (
+    ("calls", "count", numbers.count),
+    ("per step", "bytes_per_step", numbers.size),
+    ("time", "busy_ns", numbers.duration),
+    ("exposed", "exposed_ns", numbers.duration),
+    ("hidden", "overlap", numbers.share),
+    ("waiting", "waiting_ns", numbers.duration),
+    ("transfer", "transfer_ns", numbers.duration),
+    ("skew p50", "skew_ns/p50", numbers.duration),
+    ("skew max", "skew_ns/max", numbers.duration),
+    ("arrived last", "arrived_last_share", numbers.share),
+    ("by turns, a step", "by_turns_ns", numbers.duration),
+    ("negotiation", "negotiation_ns", numbers.duration),
+    ("bus bandwidth", "bus_gb_per_s", numbers.gb_per_s),
+)
+SIZES: tuple[Field, ...] = (
+    ("calls", "count", numbers.count),
+    ("length", "lasted_ns", numbers.duration),
+    ("transfer", "transfer_ns", numbers.duration),
+    ("rate", "gb_per_s", numbers.gb_per_s),
+    ("bus bandwidth", "bus_gb_per_s", numbers.gb_per_s),
+)
+
+
 def copies(document: Document) -> Table:
-    rows = []
-    for gpu_at, gpu, name in each_gpu(document):
-        for kind, copy in gpu["copies"].items():
-            if not copy or not copy["count"]:
-                continue
-            at = f"{gpu_at}/copies/{kind}"
-            rows.append(
-                (
-                    name,
-                    Cell(LOOKS[kind].label, kind, look=kind),
-                    document.number(f"{at}/count", numbers.count),
-                    document.number(f"{at}/bytes", numbers.size),
-                    document.number(f"{at}/busy_ns", numbers.duration),
-                    document.number(f"{at}/exposed_ns", numbers.duration),
-                    document.number(f"{at}/overlap", numbers.share),
-                    document.number(f"{at}/gb_per_s", numbers.gb_per_s),
-                    document.number(f"{at}/pageable_share", numbers.share),
-                    document.number(f"{at}/under_64kib", numbers.count),
-                    document.number(f"{at}/synchronous", numbers.count),
-                )
-            )
-    columns = ("GPU", "direction", "copies", "moved", "time", "exposed", "hidden", "bandwidth", "pageable")
+    rows = [
+        (name, Cell(LOOKS[kind].label, kind, look=kind), *document.numbers(f"{at}/copies/{kind}", COPIES))
+        for at, gpu, name in each_gpu(document)
+        for kind, copy in gpu["copies"].items()
+        if copy and copy["count"]
+    ]
     return Table(
         "copies",
         "Copies",
         "Exposed is the time that no compute or collective hides; hidden is 1 - exposed / time. "
         "Pageable memory, counted by bytes, is copied at a fraction of what pinned memory gives.",
-        (*columns, "under 64 KiB", "synchronous"),
+        ("GPU", "direction", *titles(COPIES)),
         tuple(rows),
     )
 
 
 def collectives(document: Document) -> Table:
-    rows = []
-    for gpu_at, gpu, name in each_gpu(document):
-        if not gpu["collectives"] or not gpu["collectives"]["count"]:
-            continue
-        at = f"{gpu_at}/collectives"
-        rows.append(
-            (
-                name,
-                document.number(f"{at}/count", numbers.count),
-                document.number(f"{at}/bytes_per_step", numbers.size),
-                document.number(f"{at}/busy_ns", numbers.duration),
-                document.number(f"{at}/exposed_ns", numbers.duration),
-                document.number(f"{at}/overlap", numbers.share),
-                document.number(f"{at}/waiting_ns", numbers.duration),
-                document.number(f"{at}/transfer_ns", numbers.duration),
-                document.number(f"{at}/skew_ns/p50", numbers.duration),
-                document.number(f"{at}/skew_ns/max", numbers.duration),
-                document.number(f"{at}/arrived_last_share", numbers.share),
-                document.number(f"{at}/by_turns_ns", numbers.duration),
-                document.number(f"{at}/negotiation_ns", numbers.duration),
-                document.number(f"{at}/bus_gb_per_s", numbers.gb_per_s),
-            )
-        )
-    columns = ("GPU", "calls", "per step", "time", "exposed", "hidden", "waiting", "transfer", "skew p50", "skew max")
+    rows = [
+        (name, *document.numbers(f"{at}/collectives", COLLECTIVES))
+        for at, gpu, name in each_gpu(document)
+        if gpu["collectives"] and gpu["collectives"]["count"]
+    ]
     return Table(
         "collectives",
         "Collectives",
@@ -82,7 +82,7 @@ def collectives(document: Document) -> Table:
         "straggler that the others wait for. By turns is what a step would be shorter by if its ranks, each late at "
         "another collective, met once in it. Negotiation is idle time in which Horovod has the gradients but does not "
         "launch their all-reduce, because other ranks' gradients are not ready.",
-        (*columns, "arrived last", "by turns, a step", "negotiation", "bus bandwidth"),
+        ("GPU", *titles(COLLECTIVES)),
         tuple(rows),
     )
 
@@ -93,26 +93,16 @@ def collective_sizes(document: Document) -> Table:
     for gpu_at, gpu, name in each_gpu(document):
         for place, one in enumerate(gpu["collectives"]["by_size"]):
             at = f"{gpu_at}/collectives/by_size/{place}"
-            rows.append(
-                (
-                    words(one["kind"].replace("_", "-")),
-                    document.number(f"{at}/bytes", numbers.size),
-                    name,
-                    words(one.get("communicator") or numbers.UNKNOWN),
-                    document.number(f"{at}/count", numbers.count),
-                    document.number(f"{at}/lasted_ns", numbers.duration),
-                    document.number(f"{at}/transfer_ns", numbers.duration),
-                    document.number(f"{at}/gb_per_s", numbers.gb_per_s),
-                    document.number(f"{at}/bus_gb_per_s", numbers.gb_per_s),
-                )
-            )
+            size = document.number(f"{at}/bytes", numbers.size)
+            of = words(one.get("communicator") or numbers.UNKNOWN)
+            rows.append((words(one["kind"].replace("_", "-")), size, name, of, *document.numbers(at, SIZES)))
     return Table(
         "collective-sizes",
         "Collectives by kind and size",
         "Bytes that a rank gives to each; communicators as NCCL or PyTorch names them. The rate is over the transfers, "
         "from when all ranks had arrived; where other ranks' recordings are missing it is over the whole length, and "
         "so at least.",
-        ("kind", "size", "GPU", "communicator", "calls", "length", "transfer", "rate", "bus bandwidth"),
+        ("kind", "size", "GPU", "communicator", *titles(SIZES)),
         tuple(rows),
     )
 

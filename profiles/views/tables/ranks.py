@@ -9,7 +9,7 @@ from ...many_gpus.ranks_summary import Summary
 from ...model.measures import Measures
 from ...model.measures_json import plain, to_json
 from ..palette import OWNERS as LOOKS
-from .table import Cell, Document, Json, Table, words
+from .table import Cell, Document, Field, Json, Table, titles, words
 
 NAMES = {"step": "the whole step", "waiting": "waiting for ranks"}
 # Metrics told of one outlier, and of one of many; the summary's JSON has all.
@@ -27,6 +27,22 @@ def name_of(metric: str) -> str:
     return NAMES.get(metric) or LOOKS[metric].label
 
 
+def _signed(ns: int) -> str:
+    return f"{'+' if ns > 0 else '-'}{numbers.duration(abs(ns))}"
+
+
+def _sigmas(value: float | None) -> str:
+    return numbers.unknown("alike") if value is None else f"{value:,.0f}"
+
+
+DIFFERENCE: tuple[Field, ...] = (
+    ("time", "ns", numbers.duration),
+    ("median of all", "median_ns", numbers.duration),
+    ("difference", "difference_ns", _signed),
+    ("sigmas", "sigmas", _sigmas),
+)
+
+
 def outliers(document: Document) -> Table:
     rows = []
     summary = document["/summary"]
@@ -41,10 +57,7 @@ def outliers(document: Document) -> Table:
                     words(who),
                     Cell(_members(summary, outlier["gpus"]) if outlier["what"] == "host" else outlier["host"] or ""),
                     Cell(name_of(metric), metric, look=metric if metric in LOOKS else ""),
-                    document.number(f"{at}/ns", numbers.duration),
-                    document.number(f"{at}/median_ns", numbers.duration),
-                    document.number(f"{at}/difference_ns", _signed),
-                    document.number(f"{at}/sigmas", _sigmas),
+                    *document.numbers(at, DIFFERENCE),
                     Cell(numbers.share_of(more, _step_ns(summary)), more / _step_ns(summary)),
                 )
             )
@@ -53,7 +66,7 @@ def outliers(document: Document) -> Table:
         "Who differs",
         "GPUs and whole hosts further than 5 sigma (1.4826 x the median distance from the median of all) and 1 % of "
         f"the {summary['per']} from the median. What computes for longer than the others also waits less for them.",
-        ("who", "where", f"what, per {summary['per']}", "time", "median of all", "difference", "sigmas", "of the step"),
+        ("who", "where", f"what, per {summary['per']}", *titles(DIFFERENCE), "of the step"),
         tuple(rows),
         keys=3,
     )
@@ -154,11 +167,3 @@ def _most_spread(spreads: Sequence[Json]) -> list[str]:
 
 def _step_ns(summary: Json) -> int:
     return int(next(one["median_ns"] for one in summary["spreads"] if one["metric"] == "step"))
-
-
-def _signed(ns: int) -> str:
-    return f"{'+' if ns > 0 else '-'}{numbers.duration(abs(ns))}"
-
-
-def _sigmas(value: float | None) -> str:
-    return numbers.unknown("alike") if value is None else f"{value:,.0f}"

@@ -5,7 +5,7 @@ Built from the JSON document (`ringscope timeline --json`), so that what is show
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from ...model.measures_json import to_json
 
 Json = Mapping[str, Any]
 Format = Callable[[Any], str]
+Field = tuple[str, str, Format]  # a column's title, the key of its numbers, their format
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,15 @@ class Document:
             whole = self[of]
             value = value / whole if value is not None and whole else None
         return Cell(form(value), value, at, of)
+
+    def numbers(self, at: str, of_row: Iterable[Field]) -> tuple[Cell, ...]:
+        """The numbers of a row, which are below the pointer `at`, formatted."""
+        return tuple(self.number(f"{at}/{key}", form) for _, key, form in of_row)
+
+
+def titles(of_row: Iterable[Field]) -> tuple[str, ...]:
+    """The titles of the columns."""
+    return tuple(title for title, _, _ in of_row)
 
 
 def document_of(measures: Measures) -> Document:

@@ -6,15 +6,15 @@ from ...ground import numbers
 from ...model.measures import OWNERS
 from .. import spoken
 from ..palette import OWNERS as LOOKS
-from .table import Cell, Document, Json, Table, each_gpu, words
+from .table import Cell, Document, Field, Json, Table, each_gpu, titles, words
 
-GAPS = {
-    "count": numbers.count,
-    "p50_ns": numbers.duration,
-    "p95_ns": numbers.duration,
-    "max_ns": numbers.duration,
-    "total_ns": numbers.duration,
-}
+GAPS: tuple[Field, ...] = (
+    ("steps with one", "count", numbers.count),
+    ("p50", "p50_ns", numbers.duration),
+    ("p95", "p95_ns", numbers.duration),
+    ("max", "max_ns", numbers.duration),
+    ("total", "total_ns", numbers.duration),
+)
 MOST_GAPS = 20
 MOST_STEPS = 200  # rows a reader still scrolls; more are all in the JSON and the Parquet file
 
@@ -43,47 +43,35 @@ def what_if(document: Document) -> Table:
     )
 
 
+OF_STEPS: tuple[Field, ...] = (
+    ("window", "span_ns", numbers.duration),
+    ("steps", "steps/count", numbers.count),
+    ("step p50", "steps/period_ns/p50", numbers.duration),
+    ("step p95", "steps/period_ns/p95", numbers.duration),
+    ("step max", "steps/period_ns/max", numbers.duration),
+)
+OF_FEEDS: tuple[Field, ...] = (
+    ("feed gap p50", "feed_gaps/p50_ns", numbers.duration),
+    ("feed gap p95", "feed_gaps/p95_ns", numbers.duration),
+    ("input stall", "input_stall_share", numbers.share),
+    ("kernels per step", "kernels/per_step", numbers.count),
+)
+
+
 def summary(document: Document) -> Table:
     rows = []
     for at, gpu, name in each_gpu(document):
-        span = f"{at}/span_ns"
-        rows.append(
-            (
-                name,
-                document.number(span, numbers.duration),
-                document.number(f"{at}/steps/count", numbers.count),
-                document.number(f"{at}/steps/period_ns/p50", numbers.duration),
-                document.number(f"{at}/steps/period_ns/p95", numbers.duration),
-                document.number(f"{at}/steps/period_ns/max", numbers.duration),
-                document.number(f"{at}/ledger_ns/compute", numbers.share, of=span),
-                document.number(f"{at}/feed_gaps/p50_ns", numbers.duration),
-                document.number(f"{at}/feed_gaps/p95_ns", numbers.duration),
-                document.number(f"{at}/input_stall_share", numbers.share),
-                document.number(f"{at}/kernels/per_step", numbers.count),
-                words(gpu["steps"]["source"] or "none"),
-            )
-        )
-    refused = list(
-        dict.fromkeys(gpu["steps"]["refused"] for _, gpu, _ in each_gpu(document) if gpu["steps"]["refused"])
-    )
-    columns = (
-        "GPU",
-        "window",
-        "steps",
-        "step p50",
-        "step p95",
-        "step max",
-        "computing",
-        "feed gap p50",
-        "feed gap p95",
-    )
+        computing = document.number(f"{at}/ledger_ns/compute", numbers.share, of=f"{at}/span_ns")
+        cells = (*document.numbers(at, OF_STEPS), computing, *document.numbers(at, OF_FEEDS))
+        rows.append((name, *cells, words(gpu["steps"]["source"] or "none")))
+    refused = dict.fromkeys(reason for _, gpu, _ in each_gpu(document) if (reason := gpu["steps"]["refused"]))
     return Table(
         "gpus",
         "GPUs",
         "Each GPU over its window. The feed gap is the time in which the GPU waits for a batch that has not been sent. "
         "The input stall is the feed gap and the exposed input copies."
         + "".join(f" No steps: {reason}." for reason in refused),
-        (*columns, "input stall", "kernels per step", "steps from"),
+        ("GPU", *titles(OF_STEPS), "computing", *titles(OF_FEEDS), "steps from"),
         tuple(rows),
     )
 
@@ -157,42 +145,40 @@ def feed(document: Document) -> Table:
     for at, gpu, name in each_gpu(document):
         for kind in ("batch_gaps", "feed_gaps"):
             if gpu[kind] is not None:
-                numbers_of = (document.number(f"{at}/{kind}/{key}", form) for key, form in GAPS.items())
-                rows.append((name, words(kind.replace("_gaps", " gap")), *numbers_of))
+                rows.append((name, words(kind.replace("_gaps", " gap")), *document.numbers(f"{at}/{kind}", GAPS)))
     return Table(
         "feed",
         "Feed gaps",
         "A batch gap runs from the last kernel of a step to the first of the next. The feed gap is the part of a step "
         "in which the GPU waits for a batch that has not been sent. Percentiles include steps without a gap.",
-        ("GPU", "gap", "steps with one", "p50", "p95", "max", "total"),
+        ("GPU", "gap", *titles(GAPS)),
         tuple(rows),
     )
 
 
+INPUTS: tuple[Field, ...] = (
+    ("copies", "count", numbers.count),
+    ("moved", "bytes", numbers.size),
+    ("time", "busy_ns", numbers.duration),
+    ("exposed, own step", "exposed_this_step_ns", numbers.duration),
+    ("exposed, later step", "exposed_later_step_ns", numbers.duration),
+    ("hidden", "overlap", numbers.share),
+)
+
+
 def inputs(document: Document) -> Table:
     """The copies that bring the batches."""
-    rows = []
-    for gpu_at, gpu, name in each_gpu(document):
-        if not gpu["input_copies"]:
-            continue
-        at = f"{gpu_at}/input_copies"
-        rows.append(
-            (
-                name,
-                document.number(f"{at}/count", numbers.count),
-                document.number(f"{at}/bytes", numbers.size),
-                document.number(f"{at}/busy_ns", numbers.duration),
-                document.number(f"{at}/exposed_this_step_ns", numbers.duration),
-                document.number(f"{at}/exposed_later_step_ns", numbers.duration),
-                document.number(f"{at}/overlap", numbers.share),
-            )
-        )
+    rows = [
+        (name, *document.numbers(f"{at}/input_copies", INPUTS))
+        for at, gpu, name in each_gpu(document)
+        if gpu["input_copies"]
+    ]
     return Table(
         "inputs",
         "Input copies",
         "Exposed copies are split by batch: the one that the step waits for, and a later one, which was prefetched but "
         "is not hidden.",
-        ("GPU", "copies", "moved", "time", "exposed, own step", "exposed, later step", "hidden"),
+        ("GPU", *titles(INPUTS)),
         tuple(rows),
     )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 
-from rich.console import Console
-
 from harness.jobs.progress import Clock, Watch
 from harness.processes.supervise import Progress
+from profiles.ground.terminals import console
 from profiles.runs.cell import in_words
 from profiles.runs.records import Cell, RunRecord
 
@@ -32,7 +31,7 @@ def test_the_time_left_counts_each_cell_by_its_own_launches() -> None:
 
 def test_without_a_terminal_each_launch_is_a_line() -> None:
     out = io.StringIO()
-    with Watch([(QUICK, 0), (SLOW, 0)], Console(file=out, width=200)) as watch:
+    with Watch([(QUICK, 0), (SLOW, 0)], console(file=out, width=200)) as watch:
         watch.begun(QUICK, 0)
         watch.moved(Progress("train", 3, 40))
         watch.ended(record(QUICK), 12)
@@ -45,7 +44,7 @@ def test_without_a_terminal_each_launch_is_a_line() -> None:
 
 def test_in_a_terminal_there_is_a_bar_with_the_time_left_and_the_step() -> None:
     out = io.StringIO()
-    with Watch([(QUICK, 0), (SLOW, 0)], Console(file=out, width=120, force_terminal=True)) as watch:
+    with Watch([(QUICK, 0), (SLOW, 0)], console(file=out, width=120, force_terminal=True)) as watch:
         watch.begun(QUICK, 0)
         watch.ended(record(QUICK), 75)
         watch.begun(SLOW, 0)

@@ -58,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Analysis, list
     analysis, timelines = sample()
     path = tmp_path_factory.mktemp("page") / "page.html"
     sweep = page.Sweep(CELLS, looks=[{"text": "4 ranks lose 13 %.", "next": "record them"}])
-    page.write(path, title="sample", command=COMMAND, analysis=analysis, sweep=sweep)
+    path.write_text(page.render(title="sample", command=COMMAND, analysis=analysis, sweep=sweep))
     return path, analysis, timelines
 
 
@@ -200,7 +200,7 @@ def test_a_refusal_of_steps_is_said_once_for_all_gpus(browser: Any, tmp_path: Pa
     analysis = analyse(timelines, operations=True)
     (refused,) = {gpu.steps.refused for gpu in analysis.measures.gpus}
     assert refused and len(analysis.measures.gpus) == 3
-    page.write(tmp_path / "page.html", title="no steps", command=COMMAND, analysis=analysis)
+    (tmp_path / "page.html").write_text(page.render(title="no steps", command=COMMAND, analysis=analysis))
     opened = Opened(browser, tmp_path / "page.html")
     opened.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     everywhere, doubts = (opened.page.locator(where).inner_text() for where in ("body", "#t-doubts"))
@@ -217,7 +217,7 @@ def test_a_click_on_a_gap_shows_it_in_the_timeline(browser: Any, tmp_path: Path)
             made.kernel(start, start + 300_000, f"kernel_{number}", device=rank, pid=10 + rank)
         timelines.append(made.timeline())
     analysis = analyse(timelines, operations=True)
-    page.write(tmp_path / "page.html", title="gaps", command=COMMAND, analysis=analysis)
+    (tmp_path / "page.html").write_text(page.render(title="gaps", command=COMMAND, analysis=analysis))
     opened = Opened(browser, tmp_path / "page.html", viewport={"width": 1240, "height": 500})
     buttons = opened.page.locator("#t-idle-gaps tbody button.when")
     rows = opened.page.locator("#t-idle-gaps tbody tr")
@@ -463,7 +463,9 @@ def test_a_name_in_a_recording_runs_nothing(still: Opened) -> None:
 @pytest.mark.ci
 def test_a_page_of_a_sweep_alone_shows_how_it_scales(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "sweep.html"
-    page.write(path, title="runs", command="ringscope report runs --html sweep.html", sweep=page.Sweep(CELLS))
+    path.write_text(
+        page.render(title="runs", command="ringscope report runs --html sweep.html", sweep=page.Sweep(CELLS))
+    )
     opened = Opened(browser, path, viewport={"width": 1240, "height": 900})
     assert opened.page.locator("#chart-efficiency svg").count() == 1
     assert opened.page.locator("#verdicts").count() == 0  # nothing was found, or looked for

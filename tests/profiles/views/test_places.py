@@ -23,7 +23,7 @@ from tests.profiles.verdicts.test_places import training, under
 def test_a_finding_and_the_table_lead_to_the_longest_span(tmp_path: Path) -> None:
     made = under(training(MS), "callback", "Norms.on_train_batch_end", 41)
     analysis = analyse([made.timeline()], operations=True)
-    page.write(tmp_path / "page.html", title="a", command="b", analysis=analysis)
+    (tmp_path / "page.html").write_text(page.render(title="a", command="b", analysis=analysis))
     html = (tmp_path / "page.html").read_text()
     (place,) = analysis.measures.gpus[0].places.rows  # type: ignore[union-attr]
     start, end = place.longest_start_ns, (place.longest_start_ns or 0) + place.longest_ns
