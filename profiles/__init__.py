@@ -17,7 +17,8 @@ from .ground.errors import MissingLibrary, RingscopeError, UnreadableRecording
 if TYPE_CHECKING:
     from .measuring.analysis import analyse, measure
     from .model.analysed import Analysis
-    from .model.measures import Finding, GpuMeasures, Measures
+    from .model.findings import Finding
+    from .model.measures import GpuMeasures, Measures
     from .model.timeline import Doubt, Recording, Timeline
     from .readers import read
     from .verdicts import Context
@@ -42,7 +43,8 @@ __all__ = [
 _ROOMS = {
     "model.analysed": ("Analysis",),
     "measuring.analysis": ("analyse", "measure"),
-    "model.measures": ("Finding", "GpuMeasures", "Measures"),
+    "model.findings": ("Finding",),
+    "model.measures": ("GpuMeasures", "Measures"),
     "readers": ("read",),
     "model.timeline": ("Doubt", "Recording", "Timeline"),
     "verdicts": ("Context",),

@@ -49,7 +49,11 @@ VIEWS = (
 MODEL = (
     ("profiles.model.analysed", "profiles.model.measures_json"),
     ("profiles.model.measures", "profiles.model.marks"),
-    ("profiles.model.timeline", "profiles.model.launching"),
+    (
+        *("profiles.model.timeline", "profiles.model.launching"),
+        *("profiles.model.collectives", "profiles.model.findings", "profiles.model.operations"),
+        *("profiles.model.places", "profiles.model.steps"),
+    ),
     ("profiles.model.possible", "profiles.model.names", "profiles.model.paths", "profiles.model.xla_names"),
     ("profiles.model",),
 )

@@ -19,7 +19,8 @@ import profiles
 from harness.machine import nvml
 from profiles.metrics import host_places
 from profiles.model import measures_json
-from profiles.model.measures import Measures, Place
+from profiles.model.measures import Measures
+from profiles.model.places import Place
 from profiles.verdicts import places
 
 SCRIPTS = Path(__file__).parent / "scripts"

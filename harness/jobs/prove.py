@@ -12,7 +12,7 @@ from profiles.ground.errors import RingscopeError
 from profiles.ground.files import in_order, write_whole
 from profiles.ground.stats import Ratio, ratio
 from profiles.measuring.subject import Subject, load
-from profiles.model.measures import Finding
+from profiles.model.findings import Finding
 from profiles.runs.records import Cell, RunRecord, beside
 from profiles.scaling.measure import Scaling
 from profiles.verdicts.feed import HOST_FED

@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from ..ground.errors import RingscopeError
-from ..model.measures import GpuMeasures, Measures, Operators
+from ..model.measures import GpuMeasures, Measures
+from ..model.operations import Operators
 
 BUSY = ("compute", "collective")  # what kernels own of the ledger
 # By name: (ns of the ledger, ns of idle time that it ended).

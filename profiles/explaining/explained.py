@@ -20,7 +20,8 @@ from ..comparing.loss_ledger import IDLE, LossLedger, losses, losses_of_timed
 from ..doubts import sweeps as say
 from ..ground.errors import RingscopeError
 from ..model import measures_json
-from ..model.measures import Finding, Measures
+from ..model.findings import Finding
+from ..model.measures import Measures
 from ..model.timeline import Doubt
 from ..runs.cell import Cell, setting
 from ..runs.records import Run, read_runs, read_sweep

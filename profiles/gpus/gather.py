@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..ground.threads import release_unused
 from ..model import marks
-from ..model.measures import Launches
+from ..model.operations import Launches
 from ..model.timeline import Timeline
 from . import assembly, lost
 from .lost import Lost

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model import launching
-from ..model.measures import Launches
+from ..model.operations import Launches
 from ..model.timeline import Timeline
 from . import missing
 from .launch_calls import LaunchCalls

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.analysed import GpuOperations, Stream
-from ..model.measures import CLASSES, Launches
+from ..model.measures import CLASSES
+from ..model.operations import Launches
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ground.stats import MAD_TO_SIGMA, nearest_rank
-from ..model.measures import OWNERS, Finding, GpuMeasures, Measures, Straggler
+from ..model.findings import Finding, Straggler
+from ..model.measures import OWNERS, GpuMeasures, Measures
 from ..model.measures_json import plain
 from ..model.timeline import Doubt
 

@@ -24,7 +24,8 @@ from ..metrics.buckets import Int64s
 from ..metrics.collectives import Calls
 from ..model import marks
 from ..model.analysed import Analysis, GpuAnalysis, Ownership
-from ..model.measures import GpuMeasures, Measures, StepRow
+from ..model.measures import GpuMeasures, Measures
+from ..model.steps import StepRow
 from ..model.timeline import Doubt
 from ..steps.found import first_of_all
 from .one_recording import Asked, FirstSteps, GpuHead, Identity, Measured, Recorded, Unit, measure

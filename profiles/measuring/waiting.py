@@ -15,7 +15,8 @@ from ..ledger.handed_over import BY_HOROVOD
 from ..ledger.peers import Settled
 from ..ledger.window import Window
 from ..metrics import places
-from ..model.measures import OWNERS, Break, GpuMeasures, IdleGap, StepRow
+from ..model.measures import OWNERS, GpuMeasures
+from ..model.steps import Break, IdleGap, StepRow
 from .one_recording import Measured
 
 PEERS = "idle_peers"

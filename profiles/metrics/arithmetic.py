@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import TABLES, Gpu, Operations
 from ..ledger.account import Account
-from ..model.measures import Arithmetic, Computed, Kernels
+from ..model.operations import Arithmetic, Computed, Kernels
 from ..model.timeline import Timeline
 from . import flop_counts, kernels, operator_names, peaks
 from .flop_counts import Work

@@ -13,7 +13,7 @@ from ..ground import intervals
 from ..ledger import ownership
 from ..ledger.account import Account
 from ..model.analysed import Ownership
-from ..model.measures import Break
+from ..model.steps import Break
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
 from .host import host_while_idle, launch_idle_by_host

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..ledger.window import Window
-from ..model.measures import Bucket, OneStep, StepRow
+from ..model.collectives import Bucket, OneStep
+from ..model.steps import StepRow
 from .collectives import Calls
 from .message_sizes import UNKNOWN
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..gpus.collective_kernels import KINDS
 from ..gpus.operations import Operations
-from ..model.measures import OfSize
+from ..model.collectives import OfSize
 from .message_sizes import UNKNOWN, Moved
 
 Int64s = NDArray[np.int64]

@@ -21,7 +21,9 @@ from ..ground.stats import lasting, nearest_rank
 from ..ledger import ownership
 from ..ledger.handed_over import FOREVER, HandedOver
 from ..ledger.window import Window
-from ..model.measures import CLASSES, Collectives, Straggler
+from ..model.collectives import Collectives
+from ..model.findings import Straggler
+from ..model.measures import CLASSES
 from ..steps.found import FoundSteps
 from . import matching
 from .collective_sizes import by_size, with_transfers

@@ -12,8 +12,9 @@ from ..ground.stats import nearest_rank
 from ..ledger import ownership as ledger
 from ..ledger.account import Account
 from ..ledger.causes import UNKNOWN
-from ..model.measures import CLASSES, Copies
+from ..model.measures import CLASSES
 from ..model.names import fitting, rows_of
+from ..model.operations import Copies
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
 from . import kernels

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..doubts import measures as say
+from ..doubts import ranks as say_of_ranks
+from ..doubts import steps as say_of_steps
 from ..doubts.recordings import before_their_calls
 from ..gpus.clock import AGREE_NS, Clock
 from ..gpus.collective_kernels import sounds_like_one
@@ -43,11 +45,11 @@ def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
         return
     where = ("/clock", *(f"/gpus/{gpu}/collectives/skew_ns" for gpu, own in enumerate(calls) if len(own.start_ns)))
     if clock.residual_ns is None:
-        yield say.clocks_unchecked(where)
+        yield say_of_ranks.clocks_unchecked(where)
     elif clock.residual_ns > AGREE_NS:
-        yield say.clocks_apart(clock.residual_ns, where)
+        yield say_of_ranks.clocks_apart(clock.residual_ns, where)
     elif clock.method == "collectives":
-        yield say.clocks_shifted(clock.residual_ns, where)
+        yield say_of_ranks.clocks_shifted(clock.residual_ns, where)
 
 
 def of_ranks(seen: int, size: int, calls: Sequence[Calls], counts: Sequence[int]) -> Iterator[Doubt]:
@@ -60,9 +62,9 @@ def of_ranks(seen: int, size: int, calls: Sequence[Calls], counts: Sequence[int]
     alone = [gpu for gpu, count in enumerate(counts) if count and gpu not in shared]
     those = f"recordings of {seen} of {size} ranks" if seen < size else "no recording of another rank"
     if seen < size and shared:
-        yield say.other_ranks_missing(those, shared)
+        yield say_of_ranks.other_ranks_missing(those, shared)
     if alone:
-        yield say.no_other_rank(those, alone)
+        yield say_of_ranks.no_other_rank(those, alone)
 
 
 def of_gpu(
@@ -129,33 +131,33 @@ def _step_doubts(
     steps: FoundSteps, books: Account, measured: GpuMeasures, where: str, recorded: str
 ) -> Iterator[Doubt]:
     if steps.refused is not None:
-        yield say.steps_refused(measured.steps, where, recorded)
+        yield say_of_steps.steps_refused(measured.steps, where, recorded)
     lost = (measured.ledger_ns["compute"] or 0) < (1 - LOST) * measured.span_ns
     if measured.told and lost and not shows_training(measured):
-        yield say.mostly_no_training(measured, recorded, where)
+        yield say_of_steps.mostly_no_training(measured, recorded, where)
     if (measured.startup_ns or 0) >= STARTUP_SHARE * measured.span_ns > 0:
-        yield say.starts_inside(measured, where)
+        yield say_of_steps.starts_inside(measured, where)
     if steps.source == "period":
-        yield say.steps_by_period(measured.steps, where, recorded)
+        yield say_of_steps.steps_by_period(measured.steps, where, recorded)
     if measured.leads_with_capture and measured.capture:
-        yield say.steps_cover_little(measured, where)
+        yield say_of_steps.steps_cover_little(measured, where)
     if measured.window == "capture" and steps.warm_up + steps.partial:
-        yield say.warm_up_inside(measured.steps, where)
+        yield say_of_steps.warm_up_inside(measured.steps, where)
     if not measured.holds_steps_alone and steps.breaks:
-        yield say.breaks_inside(steps.breaks, where, recorded)
+        yield say_of_steps.breaks_inside(steps.breaks, where, recorded)
     if books.inputs is not None and not books.inputs.certain and books.ledger_ns["idle_feed"] is None:
-        yield say.copy_order_unknown(where, recorded)
+        yield say_of_steps.copy_order_unknown(where, recorded)
     if books.ledger_ns["idle_feed"] and not books.input_marks:
-        yield say.feed_or_host(where, measured.framework)
+        yield say_of_steps.feed_or_host(where, measured.framework)
     if (measured.batch_gap_ledger_ns or {}).get("idle_sync"):
-        yield say.sync_upper_bound(where)
+        yield say_of_steps.sync_upper_bound(where)
 
 
 def of_waits(measured: GpuMeasures, where: str) -> Iterator[Doubt]:
     """Launch idle that may have waited for other ranks, as far as these recordings tell."""
     untold = measured.collectives.peers_or_launch_ns
     if untold >= UNTOLD_SHARE * measured.span_ns > 0:
-        yield say.peers_or_launch(untold / measured.span_ns, where)
+        yield say_of_ranks.peers_or_launch(untold / measured.span_ns, where)
 
 
 def _managed(timelines: Sequence[Timeline], gpu: Gpu) -> int:

@@ -15,7 +15,8 @@ from ..ground.intervals import Intervals
 from ..ground.stats import nearest_rank, nearest_ranks
 from ..ledger import ownership
 from ..ledger.account import Account, exposed_inputs
-from ..model.measures import OWNERS, Gaps, GpuMeasures, Percentiles, StepRow, Steps
+from ..model.measures import OWNERS, GpuMeasures
+from ..model.steps import Gaps, Percentiles, StepRow, Steps
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
 from . import apart, arithmetic, breaks, collectives, copies, framework, idle_gaps, kernels, operators, places

@@ -15,8 +15,9 @@ from ..ground import intervals
 from ..ledger.causes import FEED, LAUNCH, WAITING_FOR_INPUT
 from ..ledger.window import Window
 from ..model import marks
-from ..model.measures import CLASSES, OWNERS, Places
+from ..model.measures import CLASSES, OWNERS
 from ..model.names import fitting, rows_of, wholly
+from ..model.places import Places
 from ..model.timeline import Timeline
 from . import places
 from .place_layers import Numbers, of_process, samples_of

@@ -13,7 +13,8 @@ from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..ledger.ownership import is_idle
 from ..model.analysed import Ownership
-from ..model.measures import CLASSES, OWNERS, IdleGap
+from ..model.measures import CLASSES, OWNERS
+from ..model.steps import IdleGap
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
 from .host import under_way

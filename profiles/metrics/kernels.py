@@ -15,8 +15,8 @@ from ..ground.intervals import Intervals
 from ..ground.stats import nearest_rank, nearest_ranks
 from ..ledger.window import Window
 from ..model.analysed import Ownership
-from ..model.measures import Kernels, NamedKernel
 from ..model.names import fitting
+from ..model.operations import Kernels, NamedKernel
 from ..steps.found import FoundSteps
 from . import recurrence
 from .owned import owned_ns

@@ -19,7 +19,7 @@ from ..ledger.account import Account
 from ..ledger.ownership import is_idle
 from ..model import paths
 from ..model.analysed import Ownership
-from ..model.measures import NamedOperator, Operators
+from ..model.operations import NamedOperator, Operators
 from ..model.timeline import Timeline
 from ..model.xla_names import COMMAND_BUFFER, compiled
 from . import command_buffers, operator_names

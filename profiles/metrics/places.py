@@ -24,7 +24,9 @@ from ..ledger.account import Account
 from ..ledger.causes import SYNC
 from ..ledger.window import Window
 from ..model import marks
-from ..model.measures import CLASSES, OWNERS, Break, Line, Place, Places
+from ..model.measures import CLASSES, OWNERS
+from ..model.places import Line, Place, Places
+from ..model.steps import Break
 from ..model.timeline import Timeline
 from .place_layers import DIVIDED, MAKES_BATCHES, WAITS, Key, Layer, Numbers, of_process, samples_of
 

@@ -23,7 +23,8 @@ from ..comparing.compare import likeness
 from ..gate import gpu_names
 from ..ground.errors import RingscopeError
 from ..measuring.subject import Subject
-from ..model.measures import GpuMeasures, Measures, OneStep
+from ..model.collectives import OneStep
+from ..model.measures import GpuMeasures, Measures
 from ..runs.cell import AXES
 from . import replay
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model.measures import OneStep
+from ..model.collectives import OneStep
 
 # A replay with the recording's own times must give what the recording shows, to this share of the step.
 _SAME = 0.02

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import Gpu
 from ..ground import intervals, numbers, stats
-from ..model.measures import Pause
+from ..model.steps import Pause
 from ..model.timeline import Timeline
 from . import content, pauses, period
 from . import marks as mark

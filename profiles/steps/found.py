@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.measures import Pause
+from ..model.steps import Pause
 
 
 def no_times() -> NDArray[np.int64]:

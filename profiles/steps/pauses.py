@@ -11,8 +11,8 @@ from ..gpus.operations import Gpu
 from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..model.marks import DOMAIN, PAUSED
-from ..model.measures import Pause
 from ..model.names import rows_of, wholly
+from ..model.steps import Pause
 from ..model.timeline import Timeline
 
 _PAUSED = re.compile(PAUSED)

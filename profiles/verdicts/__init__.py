@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..model.measures import Finding, Measures
+from ..model.findings import Finding
+from ..model.measures import Measures
 from . import because, breaks, collectives, compute, copies, feed, host, order, places, ranks, slow, spread, words
 from .case import INPUT_LADDER, Case, Context
 from .not_judged import not_judged

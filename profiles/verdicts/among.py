@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ..ground import numbers
 from ..ground.stats import lasting
-from ..model.measures import Measures, StepRow
+from ..model.measures import Measures
+from ..model.steps import StepRow
 from .case import Case
 
 # A GPU that was not slow from the start must be slow in at least this many steps at the end.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..ground import numbers
-from ..model.measures import OF_RANKS, Consequence, Finding
+from ..model.findings import OF_RANKS, Consequence, Finding
 from .case import REPORT_SHARE, Case
 from .order import WITH_WAITING, without, worth
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..ground import numbers
-from ..model.measures import Break, Consequence, Finding, GpuMeasures, Measures, ToldBreak
+from ..model.findings import Consequence, Finding
+from ..model.measures import GpuMeasures, Measures
+from ..model.steps import Break, ToldBreak
 from . import places
 from .case import Case
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..metrics.doubts import shows_training
-from ..model.measures import Finding, GpuMeasures, StepRow
+from ..model.findings import Finding
+from ..model.measures import GpuMeasures
+from ..model.steps import StepRow
 from ..runs.records import Cell
 from . import whatif
 

@@ -6,7 +6,8 @@ import re
 
 from ..ground import numbers
 from ..ground.numbers import share as percent
-from ..model.measures import Finding, GpuMeasures
+from ..model.findings import Finding
+from ..model.measures import GpuMeasures
 from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
 
 MANY = 10  # collectives a step; a fused one needs one or two

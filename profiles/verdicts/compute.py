@@ -7,7 +7,7 @@ import re
 from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..metrics.kernels import UNFUSED
-from ..model.measures import Finding
+from ..model.findings import Finding
 from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
 
 # Beyond this many kernels a step nobody compiled them: a compiled ResNet-50 step has some 700, an eager one 3 800.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ground import numbers
 from ..ground.numbers import share as percent
-from ..model.measures import Finding
+from ..model.findings import Finding
 from .case import INPUT_LADDER, OTHER_LADDER, PLAIN, REPORT_SHARE, Case, degree
 
 # Copies that are hidden for less than this were asked for by the step that needs them.

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..ground import numbers
 from ..ground.numbers import share as percent
-from ..model.measures import Finding
+from ..model.findings import Finding
 from . import native
 from .case import OTHER_LADDER, PLAIN, Case, called, degree, lost_by
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..ground import numbers
-from ..model.measures import Finding
+from ..model.findings import Finding
 from ..runs.records import Cell
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..doubts.measures import where_kernels_lie
+from ..doubts.steps import where_kernels_lie
 from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..metrics.doubts import LOST, STARTUP_SHARE, shows_training
-from ..model.measures import OWNERS, Finding, GpuMeasures, Measures
+from ..model.findings import Finding
+from ..model.measures import OWNERS, GpuMeasures, Measures
 from ..model.timeline import Doubt
 from .case import REPORT_SHARE, Case, called
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..model.measures import Finding
+from ..model.findings import Finding
 from ..runs.records import Cell
 
 # Their step is the graph that fit makes, in a loop of the strategy's own.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..metrics.doubts import LOST
-from ..model.measures import OF_RANKS, Finding
+from ..model.findings import OF_RANKS, Finding
 from .case import INPUT_LADDER
 
 # Priced by exposed collectives, in which others' waiting for a slow rank lies.

@@ -10,7 +10,8 @@ from typing import Final
 
 from ..ground import numbers
 from ..ground.numbers import share as percent
-from ..model.measures import Finding, Place
+from ..model.findings import Finding
+from ..model.places import Place
 from .case import Case
 
 # Kind of a place -> the code of a finding on it.

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ..ground import numbers
 from ..ground.numbers import share as percent
-from ..model.measures import Finding, Measures
+from ..model.findings import Finding
+from ..model.measures import Measures
 from .case import OTHER_LADDER, Case, degree
 from .collectives import GRADIENTS, exposed_kind
 

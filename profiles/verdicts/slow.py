@@ -7,7 +7,8 @@ from statistics import median
 
 from ..ground import numbers
 from ..ground.numbers import share as percent
-from ..model.measures import Finding, Measures
+from ..model.findings import Finding
+from ..model.measures import Measures
 from .among import Slower, Whose, far, slower, whose
 from .case import OTHER_LADDER, Case
 

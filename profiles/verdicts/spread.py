@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..ground import numbers
 from ..ground.numbers import share as percent
-from ..model.measures import Finding
+from ..model.findings import Finding
 from . import order
 from .case import OTHER_LADDER, Case, degree
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..model.measures import CLASSES, OWNERS, GpuMeasures, WhatIf
+from ..model.findings import WhatIf
+from ..model.measures import CLASSES, OWNERS, GpuMeasures
 
 
 def span_without(

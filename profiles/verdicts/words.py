@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from ..model.measures import Finding, GpuMeasures
+from ..model.findings import Finding
+from ..model.measures import GpuMeasures
 from ..runs.records import Cell
 from . import jax, native, of_strategy, pytorch
 from .case import PLAIN

@@ -23,19 +23,11 @@ from profiles.ground.lazy import LazyGroup
 from profiles.many_gpus import ranks_summary
 from profiles.metrics.kernels import GROUPS
 from profiles.model import measures_json
-from profiles.model.measures import (
-    CLASSES,
-    OWNERS,
-    Arithmetic,
-    Break,
-    Computed,
-    Line,
-    Place,
-    Places,
-    Rest,
-    Straggler,
-    ToldBreak,
-)
+from profiles.model.findings import Straggler
+from profiles.model.measures import CLASSES, OWNERS, Rest
+from profiles.model.operations import Arithmetic, Computed
+from profiles.model.places import Line, Place, Places
+from profiles.model.steps import Break, ToldBreak
 from profiles.predicting import forecast, predict
 from profiles.predicting.curve import Point
 from profiles.predicting.network import Network

@@ -15,7 +15,8 @@ from profiles.ledger.window import Window
 from profiles.measuring.analysis import measure
 from profiles.metrics import collectives
 from profiles.metrics.message_sizes import Moved
-from profiles.model.measures import Bucket, GpuMeasures, Measures, OneStep
+from profiles.model.collectives import Bucket, OneStep
+from profiles.model.measures import GpuMeasures, Measures
 from profiles.predicting import curve, network, predict
 from profiles.readers import read_all
 from profiles.runs.records import RankRecord

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profiles.model.measures import (
-    CLASSES,
-    OWNERS,
-    Collectives,
-    Copies,
-    Gaps,
-    GpuMeasures,
-    Kernels,
-    Measures,
-    NamedKernel,
-    Percentiles,
-    StepRow,
-    Steps,
-)
+from profiles.model.collectives import Collectives
+from profiles.model.measures import CLASSES, OWNERS, GpuMeasures, Measures
+from profiles.model.operations import Copies, Kernels, NamedKernel
+from profiles.model.steps import Gaps, Percentiles, StepRow, Steps
 from profiles.model.timeline import Recording
 
 

@@ -12,21 +12,11 @@ import numpy as np
 from profiles.gpus.gather import gather
 from profiles.gpus.operations import for_pictures
 from profiles.model.analysed import Analysis, GpuAnalysis, Ownership
-from profiles.model.measures import (
-    CLASSES,
-    OWNERS,
-    Collectives,
-    Copies,
-    Finding,
-    Gaps,
-    GpuMeasures,
-    Kernels,
-    Measures,
-    NamedKernel,
-    Percentiles,
-    StepRow,
-    Steps,
-)
+from profiles.model.collectives import Collectives
+from profiles.model.findings import Finding
+from profiles.model.measures import CLASSES, OWNERS, GpuMeasures, Measures
+from profiles.model.operations import Copies, Kernels, NamedKernel
+from profiles.model.steps import Gaps, Percentiles, StepRow, Steps
 from profiles.model.timeline import Doubt, Timeline
 from tests.made.build import Build
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from profiles import analyse, readers
-from profiles.model.measures import Collectives
+from profiles.model.collectives import Collectives
 from profiles.model.timeline import Timeline
 
 from ..recordings import DATA, SHARED, needs_shared, rows

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.measures import LOST_SHARE
+from ...model.operations import LOST_SHARE
 from . import events as chrome
 from .events import Event
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ...ground import numbers
 from ...ground.terminals import plain
-from ...model.measures import OF_RANKS
+from ...model.findings import OF_RANKS
 from ..tables import explained as losses
 from ..tables import report
 from ..tables.table import Cell, Document, Json, Table

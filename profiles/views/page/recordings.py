@@ -9,7 +9,8 @@ from typing import Any
 from ...ground import numbers
 from ...many_gpus.ranks_summary import Summary
 from ...model.analysed import Analysis
-from ...model.measures import OF_RANKS, OWNERS
+from ...model.findings import OF_RANKS
+from ...model.measures import OWNERS
 from ..charts import recording
 from ..palette import OWNERS as LOOKS
 from ..tables import ranks, report

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.text import Text
 
 from ...ground import numbers
-from ...model.measures import CLASSES, OWNERS, Gaps, GpuMeasures
+from ...model.measures import CLASSES, OWNERS, GpuMeasures
+from ...model.steps import Gaps
 from ..palette import OWNERS as LOOKS
 from .fitted import Column, Fitted, Row
 

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from ...ground import numbers
 from ...many_gpus.ranks_summary import CountedDoubt, Summary
-from ...model.measures import OF_RANKS, Finding, Measures
+from ...model.findings import OF_RANKS, Finding
+from ...model.measures import Measures
 from ..palette import OWNERS as LOOKS
 from ..tables import ranks
 from ..tables.table import Table

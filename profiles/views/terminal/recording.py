@@ -13,7 +13,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...ground import numbers, terminals
-from ...model.measures import OF_RANKS, OWNERS, Finding, GpuMeasures, Measures, NamedOperator, Operators, StepRow
+from ...model.findings import OF_RANKS, Finding
+from ...model.measures import OWNERS, GpuMeasures, Measures
+from ...model.operations import NamedOperator, Operators
+from ...model.steps import StepRow
 from ...model.timeline import Doubt
 from .. import spoken
 from ..palette import OWNERS as LOOKS

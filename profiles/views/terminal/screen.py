@@ -14,7 +14,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...ground import numbers
-from ...model.measures import CLASSES, OWNERS, Finding, GpuMeasures, Measures
+from ...model.findings import Finding
+from ...model.measures import CLASSES, OWNERS, GpuMeasures, Measures
 from ...model.timeline import Doubt
 from ..palette import OWNERS as LOOKS
 from . import recording as terminal

@@ -11,7 +11,8 @@ import pytest
 from profiles import analyse, read
 from profiles.gpus.gather import gather
 from profiles.ground.errors import UnreadableRecording
-from profiles.model.measures import Launches, Measures
+from profiles.model.measures import Measures
+from profiles.model.operations import Launches
 from profiles.model.timeline import Timeline
 from tests.made.build import Build
 from tests.recordings import DATA, NSYS, NVPROF, OURS, SHARED, needs_shared, timeline

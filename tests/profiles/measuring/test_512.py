@@ -18,7 +18,7 @@ import pytest
 import ringscope
 from benchmarks.training import Shape, timeline
 from benchmarks.write import WRITERS
-from profiles.model.measures import Finding
+from profiles.model.findings import Finding
 from tests.profiles.measuring.test_mpi import MPIRUN, launched, ringscope_words
 from tests.recordings import ROOT
 

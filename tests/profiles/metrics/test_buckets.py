@@ -8,7 +8,7 @@ import pytest
 import ringscope
 from benchmarks.training import Shape, timeline
 from profiles.metrics.buckets import pace
-from profiles.model.measures import StepRow
+from profiles.model.steps import StepRow
 
 MS = 1_000_000
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import profiles
-from profiles.model.measures import Finding, Measures
+from profiles.model.findings import Finding
+from profiles.model.measures import Measures
 from profiles.model.timeline import Timeline
 from tests.made.build import Build
 

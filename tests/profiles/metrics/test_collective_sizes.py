@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiles import analyse
-from profiles.model.measures import OfSize
+from profiles.model.collectives import OfSize
 from tests.made.build import Build
 
 US = 1_000

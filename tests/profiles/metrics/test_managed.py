@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from profiles import analyse
-from profiles.model.measures import Finding, Measures
+from profiles.model.findings import Finding
+from profiles.model.measures import Measures
 from tests.made.build import Build
 from tests.profiles.verdicts.test_people import MS, US
 

@@ -15,7 +15,8 @@ from profiles import measure, read
 from profiles.gpus.gather import gather
 from profiles.metrics import operator_names, operators
 from profiles.model import paths
-from profiles.model.measures import GpuMeasures, NamedOperator, Operators
+from profiles.model.measures import GpuMeasures
+from profiles.model.operations import NamedOperator, Operators
 from tests.made.build import Build
 from tests.recordings import DATA, MORE
 

@@ -14,7 +14,8 @@ import pytest
 from profiles import analyse
 from profiles.metrics import host_places
 from profiles.model import marks, measures_json
-from profiles.model.measures import OWNERS, Places
+from profiles.model.measures import OWNERS
+from profiles.model.places import Places
 from profiles.model.timeline import with_samples
 from tests.made.build import Build, frame
 from tests.profiles.ledger.test_peers import random_run as random_ranks

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from profiles.ground.errors import RingscopeError
 from profiles.measuring.subject import Subject
 from profiles.model import measures_json
-from profiles.model.measures import Bucket, OneStep
+from profiles.model.collectives import Bucket, OneStep
 from profiles.predicting.predict import check_alike, expected_largest, measured, predict
 from profiles.runs.records import Cell, RunRecord
 from profiles.verbs.compare import command

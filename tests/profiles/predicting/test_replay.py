@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from profiles.ground import intervals
 from profiles.metrics import buckets
 from profiles.metrics.collectives import Calls
-from profiles.model.measures import StepRow
+from profiles.model.steps import StepRow
 from profiles.predicting import replay
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from profiles import analyse
-from profiles.model.measures import Finding
+from profiles.model.findings import Finding
 from tests.made.build import Build
 
 US, MS = 1_000, 1_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from profiles import analyse
 from profiles.model import marks
-from profiles.model.measures import Line, Place
+from profiles.model.places import Line, Place
 from profiles.verdicts import places
 from tests.made.build import Build
 from tests.profiles.verdicts.test_people import MS, US, findings

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 from profiles import analyse
-from profiles.doubts.measures import warm_up_inside
+from profiles.doubts.steps import warm_up_inside
 from profiles.metrics.kernels import of_group
-from profiles.model.measures import GpuMeasures, Steps
+from profiles.model.measures import GpuMeasures
+from profiles.model.steps import Steps
 from profiles.verdicts import find
 from tests.made.build import Build
 from tests.made.hand import gpu, measures

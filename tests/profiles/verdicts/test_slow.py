@@ -10,7 +10,8 @@ import pytest
 import ringscope
 from benchmarks.training import Shape, timeline
 from profiles.ground.stats import lasting
-from profiles.model.measures import Finding, Measures
+from profiles.model.findings import Finding
+from profiles.model.measures import Measures
 from profiles.model.timeline import Timeline
 from profiles.verdicts.among import _of_others
 from tests.made.build import Build

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from profiles import measure
-from profiles.model.measures import Finding, GpuMeasures
+from profiles.model.findings import Finding
+from profiles.model.measures import GpuMeasures
 from profiles.runs.records import Cell
 from profiles.verdicts import Context, find
 from profiles.verdicts.collectives import MOSTLY_WAITING

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import profiles
-from profiles.model.measures import Finding
+from profiles.model.findings import Finding
 from profiles.readers import xplane
 from profiles.runs.records import Cell
 from profiles.verdicts import Context

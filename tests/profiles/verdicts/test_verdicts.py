@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from profiles import measure
-from profiles.model.measures import Finding, Straggler
+from profiles.model.findings import Finding, Straggler
 from profiles.runs.records import Cell
 from profiles.verdicts import Context, find
 from tests.figures import figures

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from profiles import analyse
-from profiles.model.measures import Finding, Measures
+from profiles.model.findings import Finding
+from profiles.model.measures import Measures
 from profiles.readers import read
 from tests.made.build import Build
 from tests.recordings import MORE, PUBLIC, needs_shared

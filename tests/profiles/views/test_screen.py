@@ -15,7 +15,9 @@ from rich.console import Console
 from profiles import analyse
 from profiles.ground import numbers
 from profiles.ground.errors import RingscopeError
-from profiles.model.measures import CAUSES, CLASSES, MANY_GPUS, Consequence, Finding, Measures, ToldBreak
+from profiles.model.findings import Consequence, Finding
+from profiles.model.measures import CAUSES, CLASSES, MANY_GPUS, Measures
+from profiles.model.steps import ToldBreak
 from profiles.model.timeline import Doubt
 from profiles.views.palette import OWNERS as LOOKS
 from profiles.views.terminal import screen

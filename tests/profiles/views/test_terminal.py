@@ -10,7 +10,9 @@ from rich.console import Console
 
 from profiles import verdicts
 from profiles.ground import numbers
-from profiles.model.measures import OF_RANKS, Measures, StepRow
+from profiles.model.findings import OF_RANKS
+from profiles.model.measures import Measures
+from profiles.model.steps import StepRow
 from profiles.views import page
 from profiles.views.charts import recording
 from profiles.views.charts.lanes import of_gpus

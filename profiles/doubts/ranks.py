@@ -1,0 +1,64 @@
+"""Doubts about several ranks: their common clock, ranks without a recording, waiting that may be another rank's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ground import numbers
+from ..model.timeline import Doubt
+
+# Values of collectives that need several ranks' recordings.
+_ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share", "by_turns_ns")
+_ALL_RANKS = "give the recordings of all ranks"
+_ONE_CLOCK = "record the ranks at the same time, with nsys, on hosts with one clock"
+
+
+def clocks_unchecked(where: tuple[str, ...]) -> Doubt:
+    text = "the recordings' clocks could not be checked against each other: they share too few collectives"
+    return Doubt("clock-residual", text, _ONE_CLOCK, where)
+
+
+def clocks_apart(residual_ns: int, where: tuple[str, ...]) -> Doubt:
+    text = (
+        f"common ends of collectives are {residual_ns / 1e3:.0f} µs apart: times between ranks are no more exact than "
+        "that"
+    )
+    return Doubt("clock-residual", text, _ONE_CLOCK, where)
+
+
+def clocks_shifted(residual_ns: int, where: tuple[str, ...]) -> Doubt:
+    text = (
+        "the recordings' starts in UTC are not known, or do not fit the ends of their collectives: they were shifted "
+        f"until these met, to {residual_ns / 1e3:.1f} µs"
+    )
+    return Doubt("clock-residual", text, _ONE_CLOCK, where)
+
+
+def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
+    """`those`: which recordings there are. `shared`: the GPUs whose collectives were matched with another's."""
+    return Doubt(
+        "ranks-missing",
+        f"{those}: collectives also waited for ranks that were not recorded: the waiting given is a minimum, the "
+        "transfer a maximum, the bus bandwidth a minimum, and an unrecorded rank may be the last",
+        _ALL_RANKS,
+        tuple(f"/gpus/{gpu}/collectives" for gpu in shared),
+    )
+
+
+def no_other_rank(those: str, alone: Sequence[int]) -> Doubt:
+    return Doubt(
+        "ranks-missing",
+        f"{those}: how long collectives waited for others, and how long they moved data, is unknown",
+        _ALL_RANKS,
+        tuple(f"/gpus/{gpu}/collectives/{name}" for gpu in alone for name in _ACROSS_RANKS),
+    )
+
+
+def peers_or_launch(share: float, where: str) -> Doubt:
+    return Doubt(
+        "peers-or-launch",
+        f"{numbers.share(share)} of the window the GPU waits for the launch of a collective, and nothing tells whether "
+        "this rank's host was late with it or another rank: it stands under idle_launch",
+        "record all ranks and give their recordings together, with NVTX ranges (nsys --trace=cuda,nvtx)",
+        (f"{where}/ledger_ns/idle_launch", f"{where}/ledger_ns/idle_peers"),
+    )

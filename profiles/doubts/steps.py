@@ -1,0 +1,166 @@
+"""Doubts about steps, and about what a window holds beside them. `where` is the JSON pointer of the GPU."""
+
+from __future__ import annotations
+
+from ..ground import numbers
+from ..model.measures import GpuMeasures
+from ..model.steps import Steps
+from ..model.timeline import Doubt
+
+# How steps are marked, by the format of the recording.
+_MARK_STEPS = {
+    "kineto": "call prof.step() after each step: torch.profiler then marks them `ProfilerStep#N`",
+    **dict.fromkeys(("rocprofv3", "rocpd", "rocprof"), "mark steps with rocTX ranges named `step N`"),
+    "xplane": "mark steps: jax.profiler.StepTraceAnnotation, or tf.profiler.experimental.Trace with step_num",
+}
+# What `ringscope cut` writes a smaller copy of.
+_CUT = ("nsys-sqlite", "nvprof-sqlite")
+_UNITS = {"step": "steps", "batch": "batches"}
+_WITH_NVTX = "mark steps with NVTX ranges named `step N`, as ringscope record does"
+
+
+def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
+    return Doubt(
+        "start-up-inside-window",
+        f"{numbers.share((measured.startup_ns or 0) / measured.span_ns)} of the window the GPU waits for a process "
+        "that starts: it makes its context, loads, compiles or tunes kernels, or captures graphs. No finding "
+        "counts that time",
+        "record from the steady part of the run on",
+        (f"{where}/ledger_ns/idle_launch", f"{where}/startup_ns"),
+    )
+
+
+def _mark_steps(steps: Steps, recorded: str) -> str:
+    """Advice on how to record steps: by marks, unless there are some already."""
+    if steps.marked:
+        return f"record several {_UNITS[steps.unit]} in a row: only one is marked, or it is cut short"
+    return _MARK_STEPS.get(recorded, _WITH_NVTX)
+
+
+def steps_by_period(steps: Steps, where: str, recorded: str) -> Doubt:
+    return Doubt(
+        "steps-by-period",
+        "the steps are repetitions in the kernels, found without marks: one may be an optimiser update, a part of "
+        "one, or several",
+        _mark_steps(steps, recorded),
+        (f"{where}/steps",),
+    )
+
+
+def steps_cover_little(measured: GpuMeasures, where: str) -> Doubt:
+    whole = (measured.capture or {})["span_ns"]
+    units = "batches" if measured.steps.unit == "batch" else "steps"
+    return Doubt(
+        "steps-cover-little",
+        f"the {measured.steps.count} {units} take {numbers.duration(measured.span_ns)}, "
+        f"{numbers.share(measured.span_ns / whole)} of the recording's {numbers.duration(whole)}: findings and "
+        "numbers describe that part only",
+        "measure all of it with --window capture",
+        (f"{where}/window", f"{where}/capture"),
+    )
+
+
+def steps_refused(steps: Steps, where: str, recorded: str) -> Doubt:
+    return Doubt(
+        "steps-refused",
+        f"no {_UNITS[steps.unit]}: {steps.refused}; the window is the capture, warm-up included, and input copies are "
+        "not known",
+        _mark_steps(steps, recorded),
+        (f"{where}/steps", f"{where}/window", f"{where}/ledger_ns/idle_feed"),
+    )
+
+
+def where_kernels_lie(measured: GpuMeasures) -> str:
+    """Words for the distribution of kernels: the tenths of the window that have any, or the longest gap."""
+    tenths = measured.kernels.in_tenths
+    if measured.rest is not None:
+        gap = measured.idle_gaps[0]
+        meanwhile = f" ({gap.host[0]['name']} under way)" if gap.host else ""
+        also = "".join(f" and one of {numbers.duration(ns)}" for ns in measured.rest.gaps_ns[1:] if 3 * ns > gap.ns)
+        return f"most of the idle time is one gap of {numbers.duration(gap.ns)}{meanwhile}{also}"
+    most = ", most of them in one" if 2 * max(tenths, default=0) >= max(sum(tenths), 1) else ""
+    return f"kernels start in {sum(1 for one in tenths if one)} tenths of the recording{most}"
+
+
+def mostly_no_training(measured: GpuMeasures, recorded: str, where: str) -> Doubt:
+    unit = measured.steps.unit
+    other = "or waiting for requests" if unit == "batch" else "as well as the training's"
+    part = "part" if unit == "batch" else "part of the training"
+    return Doubt(
+        "mostly-no-training",
+        f"no {_UNITS[unit]} were found, and {where_kernels_lie(measured)}: idle time may be the program's start "
+        f"{other}",
+        f"record less, from the steady {part}" + (", or cut it out with ringscope cut" if recorded in _CUT else ""),
+        (f"{where}/ledger_ns", f"{where}/window"),
+    )
+
+
+def warm_up_inside(steps: Steps, where: str) -> Doubt:
+    return Doubt(
+        "warm-up-inside-window",
+        "the window is the capture, with warm-up and what is cut short at its ends (steps: "
+        f"{steps.warm_up + steps.partial})",
+        "measure with --window steps" if steps.count else f"record more {_UNITS[steps.unit]}",
+        (f"{where}/window_ns", f"{where}/ledger_ns"),
+    )
+
+
+def breaks_inside(steps: int, where: str, recorded: str) -> Doubt:
+    return Doubt(
+        "breaks-inside-window",
+        f"{steps} steps in the window are over 3 times the median (evaluation, checkpoints), or cut by a pause: their "
+        "time is in the ledger, not in the percentiles and the rows of the steps",
+        "cut out the part between them: ringscope cut --steps A:B"
+        if recorded in _CUT
+        else "record the part between them",
+        (f"{where}/ledger_ns",),
+    )
+
+
+# How to put a range around the calls that fetch a batch, in programs without Keras.
+_RANGES = {
+    "pytorch": "torch.profiler.record_function",
+    "jax": "jax.profiler.TraceAnnotation",
+    "hip": "roctxRangePush",
+    "cuda": "nvtxRangePush",
+    "onnxruntime": "nvtxRangePush",
+}
+
+
+def feed_or_host(where: str, framework: str | None) -> Doubt:
+    ranges = _RANGES.get(framework or "")
+    loader = " (a DataLoader has ranges of its own)" if framework == "pytorch" else ""
+    return Doubt(
+        "feed-or-host",
+        "without ranges in which the host waits for its input, idle_feed includes the host's own dispatch of the step"
+        f"{'' if ranges else ' (some 2.5 ms in Keras)'}; compare with the idle_launch of the batch gaps of a run "
+        f"{'whose input lies on the GPU from the start' if ranges else 'that is fed on the GPU'}",
+        f"record with a range named `wait input` around what fetches the batch, by {ranges}{loader}"
+        if ranges
+        else "record with ringscope record, whose `wait input` ranges tell the two apart; not the workers of a "
+        "parameter server, which take their batches themselves",
+        (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps"),
+    )
+
+
+def copy_order_unknown(where: str, recorded: str) -> Doubt:
+    return Doubt(
+        "copy-order-unknown",
+        "it is unknown which step an input copy feeds: idle_feed is null, and its time counts under the next cause "
+        "that applies",
+        "record from the start of the training"
+        + (
+            "" if recorded == "kineto" else ", or mark what copies the batch of step N with NVTX ranges named `batch N`"
+        ),
+        (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps", f"{where}/input_copies"),
+    )
+
+
+def sync_upper_bound(where: str) -> Doubt:
+    return Doubt(
+        "sync-upper-bound",
+        "the part of idle_sync that lies in batch gaps before a device-to-host copy is an upper bound: the host may "
+        "have been late for another reason than waiting for that copy",
+        "fetch losses and metrics less often in the training loop, and compare",
+        (f"{where}/ledger_ns/idle_sync",),
+    )
