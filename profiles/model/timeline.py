@@ -234,7 +234,7 @@ def make(
         doubts=doubts,
         impossible=impossible,
         untimed=_joined(gone.operations),
-        left_out={**(left_out or {}), **counts},
+        left_out={reason: count for reason, count in {**(left_out or {}), **counts}.items() if count},
         differentiates=differentiates,
         thinned=thinned,
         **full,

@@ -24,6 +24,7 @@ from . import messages, planes, programs
 from .chrome import events as chrome
 from .programs import Programs
 from .tables import printed
+from .tables.gathering import gpus
 
 Array = np.ndarray
 
@@ -100,9 +101,7 @@ def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt,
     if not frames:
         raise UnreadableRecording(path, "a TensorFlow profile without GPU work and without ranges", _RECORD)
     tables = {table: _with_texts(frame) for table, frame in frames.items()}
-    tables["devices"] = pd.DataFrame(
-        {"device": list(found.gpus), "uuid": "", "bus_id": "", "name": list(found.gpus.values())}
-    )
+    tables["devices"] = gpus({number: ("", "", name) for number, name in found.gpus.items()}, tables)
     # Times later than 2001 count from the epoch themselves.
     from_epoch = np.median(np.concatenate([frame["start_ns"].to_numpy() for frame in frames.values()])) >= 10**18
     return make(
@@ -116,7 +115,7 @@ def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt,
         known=frozenset({"devices", *found.known}),
         from_first=tuple(frames) if from_epoch else (),
         doubts=doubts,
-        left_out={reason: count for reason, count in found.left_out.items() if count},
+        left_out=found.left_out,
         differentiates=found.programs.differentiate(),
     )
 

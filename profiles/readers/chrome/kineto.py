@@ -21,7 +21,7 @@ from ...doubts.recordings import coarse_times_in_microseconds, python_traced
 from ...ground.errors import UnreadableRecording
 from ...model.possible import LIMIT_NS, OPERATIONS
 from ...model.timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
-from ..tables.gathering import require_gpu_work
+from ..tables.gathering import gpus, joined, require_gpu_work
 from . import events as chrome
 from . import launches, operators, without_gpu
 from .events import Event
@@ -86,7 +86,7 @@ def read(path: Path) -> Timeline:
     document.raw = []
     if not any(found.parts[table] for table in ("kernels", "copies", "memsets")):
         raise _no_gpu(path, found)
-    frames = {table: _joined(parts) for table, parts in found.parts.items() if parts}
+    frames = {table: joined(parts) for table, parts in found.parts.items() if parts}
     if not launches.give_process(frames):
         raise UnreadableRecording(path, "several processes in one file, whose kernels cannot be told apart", _EACH)
     launches.give_bytes(frames)
@@ -96,7 +96,7 @@ def read(path: Path) -> Timeline:
         frames["exchanges"] = told
     known = {"kernels", "copies", "memsets", "devices", *({"api", "marks", "syncs", "operators"} & set(frames))}
     doubts = _doubts(frames, found.left_out)
-    frames["devices"] = _devices(document.devices, frames)
+    frames["devices"] = gpus(_listed(document.devices), frames)
     rank = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
     rank = rank if type(rank) is int and 0 <= rank < _MOST_RANKS else None
     if "api" in frames and frames["api"]["pid"].nunique() > 1:
@@ -115,7 +115,7 @@ def read(path: Path) -> Timeline:
         known=frozenset(known),
         from_first=OPERATIONS,
         doubts=doubts,
-        left_out={reason: count for reason, count in found.left_out.items() if count},
+        left_out=found.left_out,
         thinned=found.numbers.left_out(),
     )
     return require_gpu_work(timeline, path, "record it again")
@@ -252,17 +252,13 @@ def _once(frames: dict[str, pd.DataFrame]) -> int:
     return twice
 
 
-def _devices(listed: Any, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """The devices that the file lists, and further ones that operations use."""
-    names = {}
-    for device in listed if isinstance(listed, list) else []:
-        if isinstance(device, dict) and type(device.get("id")) is int and 0 <= device["id"] < 1 << 31:
-            names[device["id"]] = str(device.get("name") or "")
-    for table in ("kernels", "copies", "memsets"):
-        for number in frames[table]["device"].unique().tolist() if table in frames else []:
-            names.setdefault(number, "")
-    found = pd.DataFrame({"device": list(names), "uuid": "", "bus_id": "", "name": list(names.values())})
-    return found.sort_values("device", ignore_index=True)
+def _listed(devices: Any) -> dict[int, tuple[str, str, str]]:
+    """The devices that the file lists: uuid, bus id and name, of which it has the last."""
+    return {
+        device["id"]: ("", "", str(device.get("name") or ""))
+        for device in (devices if isinstance(devices, list) else [])
+        if isinstance(device, dict) and type(device.get("id")) is int and 0 <= device["id"] < 1 << 31
+    }
 
 
 def _utc_of_zero(frames: dict[str, pd.DataFrame], base_ns: Any) -> int | None:
@@ -282,14 +278,7 @@ def _doubts(frames: dict[str, pd.DataFrame], left_out: Counter[str]) -> tuple[Do
     return (*doubts, *python_traced(left_out["category python_function"], sum(map(len, times)), remedy))
 
 
-def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """One frame; the categories of the parts are united."""
-    texts = [column for column in frames[0] if isinstance(frames[0][column].dtype, pd.CategoricalDtype)]
-    whole = {column: pd.api.types.union_categoricals([frame[column] for frame in frames]) for column in texts}
-    return pd.concat([frame.drop(columns=texts) for frame in frames], ignore_index=True).assign(**whole)
-
-
 def _no_gpu(path: Path, found: _Found) -> UnreadableRecording:
-    api = _joined(found.parts["api"]) if found.parts["api"] else None
+    api = joined(found.parts["api"]) if found.parts["api"] else None
     host = sum(len(part) for table in ("operators", "marks", "api") for part in found.parts[table])
     return UnreadableRecording(path, *without_gpu.reason(found.left_out, api, host))

@@ -20,7 +20,7 @@ import pandas as pd
 from ...ground.errors import UnreadableRecording
 from ...model.possible import OPERATIONS
 from ...model.timeline import WITHOUT_TIMES, Recording, Timeline, make
-from ..tables.gathering import require_gpu_work
+from ..tables.gathering import gpus, require_gpu_work
 from . import events as chrome
 
 Array = np.ndarray
@@ -78,16 +78,15 @@ def read(path: Path) -> Timeline:
         raise UnreadableRecording(path, "a trace of rocprof's without a GPU event that has a possible time", _RECORD)
     if "api" in frames:
         _launched(frames)
-    numbers = sorted({number for frame in operations for number in frame["device"].unique().tolist()})
     timeline = make(
         Recording(path=str(path), format="rocprof", tool="rocprof"),
         {
             **{table: frame.drop(columns=["key"], errors="ignore") for table, frame in frames.items()},
-            "devices": pd.DataFrame({"device": numbers, "uuid": "", "bus_id": "", "name": ""}),
+            "devices": gpus({}, frames),
         },
         known=frozenset({"kernels", "copies", "memsets", "devices", *({"api", "marks"} & set(frames))}),
         from_first=OPERATIONS,
-        left_out={reason: count for reason, count in left_out.items() if count},
+        left_out=left_out,
     )
     return require_gpu_work(timeline, path, _RECORD)
 

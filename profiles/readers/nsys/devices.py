@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from ..tables.sqlite import Database, is_device
@@ -41,18 +39,11 @@ class Devices:
             result[(pid == process) & (device == cuda)] = gpu
         return result
 
-    def table(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    def listed(self) -> dict[int, tuple[str, str, str]]:
+        """The GPUs that the file lists, under the numbers that operations have: uuid, bus id and name."""
         if self._clash or not self._by_number:
-            listed = dict(self._gpus)
-        else:
-            listed = {cuda: self._gpus.get(gpu, ("", "", "")) for cuda, gpu in self._by_number.items()}
-        for name in ("kernels", "graphs", "copies", "memsets"):
-            for device in pd.unique(tables[name]["device"].to_numpy()).tolist() if name in tables else ():
-                listed.setdefault(device, ("", "", ""))
-        numbers = sorted(listed)
-        told = ([listed[device][column] for device in numbers] for column in range(3))
-        texts = {name: pd.array(one, dtype="str") for name, one in zip(("uuid", "bus_id", "name"), told, strict=True)}
-        return pd.DataFrame({"device": np.array(numbers, np.int32), **texts}, copy=False)
+            return self._gpus
+        return {cuda: self._gpus.get(gpu, ("", "", "")) for cuda, gpu in self._by_number.items()}
 
 
 def _gpus(database: Database) -> dict[int, tuple[str, str, str]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..tables import sqlite
 from ..tables.gathering import NO_TIME, Gathered
-from ..tables.scan import Column
+from ..tables.scan import Column, present
 from ..tables.sqlite import Database
 from ..tables.strings import Strings, categorical, either
 from . import message_sizes
@@ -34,7 +34,7 @@ def columns(database: Database, host: dict[str, Column]) -> dict[str, Column]:
             "domain_id": Column("domainId", -1),
             "payload": Column("int64Value", -1),
         }
-        found |= {key: column for key, column in optional.items() if database.has(NVTX, column.name)}
+        found |= present(database, NVTX, optional)
     return found
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ...model.possible import LIMIT_NS
 from ...model.timeline import Recording, Timeline
 from ..tables import cupti, sqlite
-from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
-from ..tables.scan import Column, scan
+from ..tables.gathering import NO_TIME, Gathered, constant, gpus, require_gpu_work
+from ..tables.scan import Column, present, scan
 from ..tables.sqlite import Database
 from ..tables.strings import Strings
 from . import dropped, marks
@@ -74,7 +74,7 @@ def read(path: Path) -> Timeline:
     devices = Devices(database)
     _add_operations(gathered, found, strings, devices)
     _add_host(gathered, found, strings, database)
-    gathered.tables["devices"] = devices.table(gathered.tables)
+    gathered.tables["devices"] = gpus(devices.listed(), gathered.tables)
     gathered.doubts += dropped.doubts(database, gathered.tables)
     holds = next((what for table, what in _IN_PLACE if database.has(table)), "")
     return require_gpu_work(gathered.timeline(_recording(database), _known(found)), path, _RECORD, holds)
@@ -110,7 +110,7 @@ def _operation_columns(database: Database, table: str) -> dict[str, Column]:
         "correlation": Column("correlationId", -1, usual="int32"),
         "pid": Column("globalPid", convert=_pid),
     }
-    return columns | {key: column for key, column in optional.items() if database.has(table, column.name)}
+    return columns | present(database, table, optional)
 
 
 def _kernel_columns(database: Database, strings: Strings) -> dict[str, Column]:
@@ -142,13 +142,13 @@ def _copy_columns(database: Database) -> dict[str, Column]:
         "dst_device": Column("dstDeviceId", -1, "int32"),
         "graph_node": Column("graphNodeId"),
     }
-    return columns | {key: column for key, column in optional.items() if database.has(MEMCPY, column.name)}
+    return columns | present(database, MEMCPY, optional)
 
 
 def _memset_columns(database: Database) -> dict[str, Column]:
     columns = _operation_columns(database, MEMSET)
     optional = {"bytes": Column("bytes"), "graph_node": Column("graphNodeId")}
-    return columns | {key: column for key, column in optional.items() if database.has(MEMSET, column.name)}
+    return columns | present(database, MEMSET, optional)
 
 
 def _sync_columns(database: Database) -> dict[str, Column]:

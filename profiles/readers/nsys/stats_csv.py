@@ -19,7 +19,7 @@ from ...ground.errors import UnreadableRecording
 from ...model.timeline import NAMELESS, WITHOUT_TIMES, Recording, Timeline, make
 from ..opening import whole
 from ..tables import printed
-from ..tables.gathering import require_gpu_work
+from ..tables.gathering import gpus, require_gpu_work
 
 Array = np.ndarray
 
@@ -46,10 +46,6 @@ _WAYS: Final = {
     "dtoh": "d2h", "device-to-host": "d2h", "array-to-host": "d2h",
     "dtod": "d2d", "device-to-device": "d2d", "array-to-device": "d2d", "device-to-array": "d2d",
     "ptop": "p2p", "p2p": "p2p", "peer-to-peer": "p2p", "htoh": "h2h", "host-to-host": "h2h",
-}  # fmt: skip
-_MEMORY: Final = {
-    "pageable": "pageable", "pinned": "pinned", "device": "device", "array": "array", "managed": "managed",
-    "device static": "device", "managed static": "managed",
 }  # fmt: skip
 _TEXTS: Final = frozenset({"SrcMemKd", "DstMemKd", "Device", "Name"})
 
@@ -92,7 +88,7 @@ def read(path: Path) -> Timeline:
         Recording(path=str(path), format="nsys-stats-csv", tool="Nsight Systems"),
         tables,
         doubts=tuple(doubts),
-        left_out={reason: count for reason, count in left_out.items() if count},
+        left_out=left_out,
     )
     return require_gpu_work(timeline, path, _RECORD)
 
@@ -108,14 +104,14 @@ def _tables(rows: printed.Rows, header: tuple[str, ...]) -> tuple[dict[str, pd.D
     codes, names = rows.texts("Name")
     sorts = np.array([_sort(name) for name in [*names, ""]])[codes]
     timed = start_good & duration_good
-    device, devices = _devices(rows)
+    device, names_of_devices = rows.devices("Device")
     columns = {
         "start_ns": start,
         "end_ns": start + duration,
         "device": device,
-        "context": _whole(rows, "Ctx", np.int32),
-        "stream": _whole(rows, "Strm", np.int32),
-        "correlation": _whole(rows, "CorrId", np.int64),
+        "context": rows.integers("Ctx", np.int32),
+        "stream": rows.integers("Strm", np.int32),
+        "correlation": rows.integers("CorrId", np.int64),
     }
 
     def frame(sort: str, **more: pd.Categorical | Array) -> pd.DataFrame:
@@ -129,16 +125,16 @@ def _tables(rows: printed.Rows, header: tuple[str, ...]) -> tuple[dict[str, pd.D
         "kernels": frame("kernel", name=printed.categorical(codes, names)),
         "copies": frame(
             "copy",
-            kind=_mapped(codes, [_WAYS.get(_way(name), "other") for name in names], "other"),
+            kind=printed.categorical(codes, [_WAYS.get(_way(name), "other") for name in names], "other"),
             bytes=size,
-            src_kind=_memory(rows, "SrcMemKd"),
-            dst_kind=_memory(rows, "DstMemKd"),
+            src_kind=rows.memory_kinds("SrcMemKd"),
+            dst_kind=rows.memory_kinds("DstMemKd"),
             src_device=nowhere,
             dst_device=nowhere,
         ),
         "memsets": frame("memset", bytes=size),
-        "devices": devices,
     }
+    tables["devices"] = gpus({number: ("", "", name) for number, name in names_of_devices.items()}, tables)
     left_out = {
         "not a row": rows.skipped,
         WITHOUT_TIMES: int((~timed).sum()),
@@ -156,11 +152,6 @@ def _scaled(rows: printed.Rows, header: tuple[str, ...], name: str, units: dict[
     return np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=bool)
 
 
-def _whole(rows: printed.Rows, column: str, kind: type[np.int32] | type[np.int64]) -> Array:
-    values = rows.numbers(column)[0]
-    return np.where(np.abs(values) < min(2.0**53, np.iinfo(kind).max), values, -1).astype(kind)
-
-
 def _sort(name: str) -> str:
     if name.startswith("[CUDA memcpy") or name.startswith("[CUDA Unified Memory memcpy"):
         return "copy"
@@ -169,26 +160,3 @@ def _sort(name: str) -> str:
 
 def _way(name: str) -> str:
     return name.rstrip("]").rpartition(" ")[2].lower()
-
-
-def _devices(rows: printed.Rows) -> tuple[Array, pd.DataFrame]:
-    """Devices are printed as `NVIDIA H200 (0)`."""
-    codes, texts = rows.texts("Device")
-    found = [re.fullmatch(r"(.*) \((\d{1,9})\)", text) for text in texts]
-    names = {
-        int(match[2]) if match else 0: match[1] if match else text for match, text in zip(found, texts, strict=True)
-    }
-    numbers = [int(match[2]) if match else 0 for match in found]
-    listed = pd.DataFrame({"device": list(names), "uuid": "", "bus_id": "", "name": list(names.values())})
-    return np.array([*numbers, -1], dtype=np.int32)[codes], listed.sort_values("device", ignore_index=True)
-
-
-def _memory(rows: printed.Rows, column: str) -> pd.Categorical:
-    codes, texts = rows.texts(column)
-    return _mapped(codes, [_MEMORY.get(text.lower(), "unknown") for text in texts], "unknown")
-
-
-def _mapped(codes: Array, texts: list[str], missing: str) -> pd.Categorical:
-    categories = list(dict.fromkeys([*texts, missing]))
-    places = np.array([categories.index(text) for text in [*texts, missing]], dtype=np.int32)
-    return pd.Categorical.from_codes(places[codes], categories=categories)

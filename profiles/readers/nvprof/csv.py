@@ -20,7 +20,7 @@ from ...ground.errors import UnreadableRecording
 from ...model.timeline import Recording, Timeline, make
 from ..opening import whole
 from ..tables import printed
-from ..tables.gathering import require_gpu_work
+from ..tables.gathering import joined, require_gpu_work
 from .printed_rows import RECORD, Block, Printed
 
 Array = np.ndarray
@@ -54,7 +54,7 @@ def read(path: Path) -> Timeline:
         coarse_ns = max(coarse_ns, table.resolution_ns())
     if not parts:
         raise _no_trace(path, data)
-    tables = {name: _joined([part[name] for part in parts if name in part]) for name in {k for p in parts for k in p}}
+    tables = {name: joined([part[name] for part in parts if name in part]) for name in {k for p in parts for k in p}}
     operations = sum(len(tables[name]) for name in ("kernels", "copies", "memsets"))
     if not operations:
         raise _no_operations(path, tables, left_out)
@@ -65,7 +65,7 @@ def read(path: Path) -> Timeline:
         tables,
         known=known,
         doubts=(coarse_times_printed(coarse_ns),) if coarse_ns > 1 else (),
-        left_out={reason: count for reason, count in left_out.items() if count},
+        left_out=left_out,
     )
     return require_gpu_work(timeline, path, RECORD)
 
@@ -135,13 +135,3 @@ def _no_operations(path: Path, tables: dict[str, pd.DataFrame], left_out: Counte
     damaged = sum(count for reason, count in left_out.items() if reason != "unified memory faults")
     problem = f"none of {damaged} lines under nvprof's header is an operation" if damaged else "no GPU operation in it"
     return UnreadableRecording(path, problem, "let the program and nvprof end by themselves, and " + RECORD)
-
-
-def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """One frame; categories of the parts are united, in order."""
-    if len(frames) == 1:
-        return frames[0].reset_index(drop=True)
-    texts = [column for column in frames[0] if isinstance(frames[0][column].dtype, pd.CategoricalDtype)]
-    whole = {column: pd.api.types.union_categoricals([frame[column] for frame in frames]) for column in texts}
-    rest = pd.concat([frame.drop(columns=texts) for frame in frames], ignore_index=True)
-    return rest.assign(**whole)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
-
-import pandas as pd
 
 from ..tables.sqlite import Database, is_device
 
@@ -21,20 +18,14 @@ def of_contexts(database: Database) -> dict[int, int]:
     return {context: device for context, device in rows if type(context) is int and is_device(device)}
 
 
-def table(database: Database, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The table `devices` of a Timeline: those listed, and those used but not listed."""
+def listed(database: Database) -> dict[int, tuple[str, str, str]]:
+    """The GPUs that the file lists: uuid, bus id (which it has not) and name."""
     gpus = _CUPTI + "DEVICE"
-    listed: dict[int, tuple[str, str, str]] = {}
-    if database.has(gpus, "id", "name"):
-        uuid = "hex(uuid)" if database.has(gpus, "uuid") else "''"
-        sql = f"SELECT d.id, {uuid}, s.value FROM {gpus} d LEFT JOIN StringTable s ON s._id_ = d.name"
-        rows = database.query(sql)
-        listed = {number: (_uuid(raw), "", str(name or "")) for number, raw, name in rows if is_device(number)}
-    for name in ("kernels", "copies", "memsets"):
-        for device in pd.unique(tables[name]["device"]) if name in tables else ():
-            listed.setdefault(int(device), ("", "", ""))
-    told = [(device, *listed[device]) for device in sorted(listed)]
-    return pd.DataFrame(told, columns=["device", "uuid", "bus_id", "name"])
+    if not database.has(gpus, "id", "name"):
+        return {}
+    uuid = "hex(uuid)" if database.has(gpus, "uuid") else "''"
+    rows = database.query(f"SELECT d.id, {uuid}, s.value FROM {gpus} d LEFT JOIN StringTable s ON s._id_ = d.name")
+    return {number: (_uuid(raw), "", str(name or "")) for number, raw, name in rows if is_device(number)}
 
 
 def _uuid(text: str) -> str:

@@ -19,8 +19,8 @@ _INSTANT, START, _END = 1, 2, 4
 
 
 def columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
+    """The columns to read of the table of markers."""
     database.require(table, "_id_", "flags", "timestamp", "id", "name", "objectId")
-    """What to read of the table of markers."""
     wanted = {
         "row": Column("_id_"),
         "flags": Column("flags"),

@@ -25,7 +25,6 @@ _COPY_KINDS: Final = {
     "HtoD": "h2d", "HtoA": "h2d", "DtoH": "d2h", "AtoH": "d2h", "PtoP": "p2p", "HtoH": "h2h",
     "DtoD": "d2d", "DtoA": "d2d", "AtoD": "d2d", "AtoA": "d2d",
 }  # fmt: skip
-_MEMORY_KINDS: Final = frozenset({"pageable", "pinned", "device", "array", "managed"})
 RECORD: Final = "record again with `nvprof -o FILE` (or `nvprof --print-gpu-trace --csv --log-file FILE`)"
 
 # What a row is; those after API are left out, each for its reason.
@@ -82,11 +81,6 @@ class Printed:
         values, scale = self.rows.numbers(column, printed.TIME_NS)
         return printed.scaled(values, scale * printed.TIME_NS.get(self.unit(column), 1))
 
-    def integers(self, column: str, kind: type[np.signedinteger[Any]] = np.int64) -> Array:
-        """Numbers of a column; -1 where there is none."""
-        values = self.rows.numbers(column)[0]
-        return np.where(np.abs(values) < min(2.0**53, np.iinfo(kind).max), values, -1).astype(kind)
-
     def bytes(self) -> Array:
         """Sizes, from the column of unified memory where the row has none of its own."""
         values, scale = self.rows.numbers("Size", printed.SIZE_BYTES)
@@ -95,25 +89,10 @@ class Printed:
         paged, paged_good = printed.scaled(values, scale)
         return np.where(good, size, np.where(paged_good, paged, 0))
 
-    def devices(self, column: str) -> tuple[Array, dict[int, str]]:
-        """Device numbers, and their names. nvprof numbers them only where it saw more than one, or prints CSV."""
-        codes, texts = self.rows.texts(column)
-        found = [re.fullmatch(r"(.*) \((\d{1,9})\)", text) for text in texts]
-        numbers = [int(match[2]) if match else 0 for match in found]
-        names = [match[1] if match else text for match, text in zip(found, texts, strict=True)]
-        return np.array([*numbers, -1], dtype=np.int32)[codes], dict(zip(numbers, names, strict=True))
-
-    def memory_kinds(self, column: str) -> pd.Categorical:
-        codes, texts = self.rows.texts(column)
-        known = [text.lower() if text.lower() in _MEMORY_KINDS else "unknown" for text in texts]
-        categories = sorted({*known, "unknown"})
-        place = np.array([categories.index(text) for text in [*known, "unknown"]])
-        return pd.Categorical.from_codes(place[codes], categories=categories)
-
     def tables(self, left_out: Counter[str]) -> dict[str, pd.DataFrame]:
         """The tables of a timeline in this one; rows that are none of them are counted by reason."""
         codes, names, written_ids = _named(self.rows, suffixed="Correlation_ID" not in self.block.header)
-        device, devices = self.devices("Device")
+        device, devices = self.rows.devices("Device")
         start, start_good = self.time_ns("Start")
         duration, duration_good = self.time_ns("Duration")
         sorts = np.array([SORTS.index(_sort(name)) for name in [*names, None]], dtype=np.int8)[codes]
@@ -125,13 +104,13 @@ class Printed:
             if number > API:
                 left_out[SORTS[number]] += count
         left_out["not a row"] += self.rows.skipped
-        ids = self.integers("Correlation_ID")
+        ids = self.rows.integers("Correlation_ID", np.int64)
         columns = {
             "start_ns": start,
             "end_ns": start + duration,
             "device": device,
-            "context": self.integers("Context", np.int32),
-            "stream": self.integers("Stream", np.int32),
+            "context": self.rows.integers("Context", np.int32),
+            "stream": self.rows.integers("Stream", np.int32),
             "correlation": np.where(ids >= 0, ids, written_ids) if len(written_ids) else ids,
         }
 
@@ -146,12 +125,12 @@ class Printed:
             "kernels": frame(KERNEL, name=name),
             "copies": frame(
                 COPY,
-                kind=_copy_kinds(codes, names),
+                kind=printed.categorical(codes, [_copy_kind(name) for name in names], "other"),
                 bytes=self.bytes(),
-                src_kind=self.memory_kinds("SrcMemType"),
-                dst_kind=self.memory_kinds("DstMemType"),
-                src_device=self.devices("Src Dev")[0],
-                dst_device=self.devices("Dst Dev")[0],
+                src_kind=self.rows.memory_kinds("SrcMemType"),
+                dst_kind=self.rows.memory_kinds("DstMemType"),
+                src_device=self.rows.devices("Src Dev")[0],
+                dst_device=self.rows.devices("Dst Dev")[0],
             ),
             "memsets": frame(MEMSET, bytes=self.bytes()),
             "api": frame(API, name=name),
@@ -161,10 +140,8 @@ class Printed:
         }
 
 
-def _copy_kinds(codes: Array, names: list[str]) -> pd.Categorical:
-    kinds = sorted({*_COPY_KINDS.values(), "other"})
-    by_name = [kinds.index(_COPY_KINDS.get(name.rstrip("]").rpartition(" ")[2], "other")) for name in names]
-    return pd.Categorical.from_codes(np.array([*by_name, kinds.index("other")])[codes], categories=kinds)
+def _copy_kind(name: str) -> str:
+    return _COPY_KINDS.get(name.rstrip("]").rpartition(" ")[2], "other")
 
 
 def _sort(name: str | None) -> str:

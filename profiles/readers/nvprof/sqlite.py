@@ -17,8 +17,8 @@ from ...doubts.recordings import clocks_apart
 from ...model.possible import OPERATIONS
 from ...model.timeline import Doubt, Recording, Timeline
 from ..tables import cupti, sqlite
-from ..tables.gathering import NO_TIME, Gathered, constant, require_gpu_work
-from ..tables.scan import Column, scan
+from ..tables.gathering import NO_TIME, Gathered, constant, gpus, require_gpu_work
+from ..tables.scan import Column, present, scan
 from ..tables.sqlite import Database
 from ..tables.strings import Strings, categorical
 from . import api_names, devices
@@ -81,7 +81,7 @@ def read(path: Path) -> Timeline:
     pid = _process(found)
     _add_operations(gathered, found, strings, pid)
     _add_host(gathered, found, strings, database, pid)
-    gathered.tables["devices"] = devices.table(database, gathered.tables)
+    gathered.tables["devices"] = gpus(devices.listed(database), gathered.tables)
     known = _known(found)
     if apart := _clocks_apart(gathered.tables):
         for table in ("api", "marks"):
@@ -114,14 +114,10 @@ def _operation_columns(database: Database, table: str) -> dict[str, Column]:
     }
 
 
-def _optional(database: Database, table: str, columns: Mapping[str, Column]) -> dict[str, Column]:
-    return {key: column for key, column in columns.items() if database.has(table, column.name)}
-
-
 def _kernel_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
     database.require(table, "name")
     columns = _operation_columns(database, table) | {"name": Column("name", -1, strings.dtype, strings.codes)}
-    return columns | _optional(database, table, {"graph_node": Column("graphNodeId")})
+    return columns | present(database, table, {"graph_node": Column("graphNodeId")})
 
 
 def _copy_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
@@ -135,12 +131,12 @@ def _copy_columns(database: Database, strings: Strings, table: str) -> dict[str,
         "dst_device": Column("dstDeviceId", -1, "int32"),
         "graph_node": Column("graphNodeId"),
     }
-    return _operation_columns(database, table) | _optional(database, table, columns)
+    return _operation_columns(database, table) | present(database, table, columns)
 
 
 def _memset_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
     columns = {"bytes": Column("bytes"), "graph_node": Column("graphNodeId")}
-    return _operation_columns(database, table) | _optional(database, table, columns)
+    return _operation_columns(database, table) | present(database, table, columns)
 
 
 def _call_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:

@@ -73,7 +73,7 @@ def timeline(path: Path, form: str, processes: Sequence[Told]) -> Timeline:
         {**frames, "devices": _devices(processes, operations)},
         known=frozenset({"kernels", "memsets", "devices", *frames}),
         from_first=OPERATIONS,
-        left_out={reason: count for reason, count in left_out.items() if count},
+        left_out=left_out,
     )
     return require_gpu_work(whole, path, RECORD)
 

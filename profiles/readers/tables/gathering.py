@@ -74,6 +74,20 @@ def require_gpu_work(timeline: Timeline, path: Path, remedy: str, holds: str = "
     raise UnreadableRecording(path, problem, remedy)
 
 
+def gpus(listed: Mapping[int, tuple[str, str, str]], tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The table `devices` of a Timeline: those listed (uuid, bus id, name), and those used but not listed."""
+    used = {number for name in OPERATIONS if name in tables for number in pd.unique(tables[name]["device"]).tolist()}
+    rows = [(number, *listed.get(number, ("", "", ""))) for number in sorted(used | set(listed))]
+    return pd.DataFrame(rows, columns=["device", "uuid", "bus_id", "name"])
+
+
+def joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """One frame; categories of the parts are united, in order."""
+    texts = [column for column in frames[0] if isinstance(frames[0][column].dtype, pd.CategoricalDtype)]
+    whole = {column: pd.api.types.union_categoricals([frame[column] for frame in frames]) for column in texts}
+    return pd.concat([frame.drop(columns=texts) for frame in frames], ignore_index=True).assign(**whole)
+
+
 def constant(value: int, count: int, dtype: str = "int64") -> NDArray[Any]:
     """The same value in every row, for no memory."""
     return np.broadcast_to(np.array(value, dtype=dtype), count)

@@ -23,6 +23,11 @@ TIME_NS: Mapping[str, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 # nvprof's kilobytes are binary: 5 000 000 floats print as 19.073486 MB.
 SIZE_BYTES: Mapping[str, int] = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 EXACT_BELOW = 2.0**51
+_MEMORY_KINDS: Mapping[str, str] = {
+    **{kind: kind for kind in ("pageable", "pinned", "device", "array", "managed")},
+    "device static": "device",
+    "managed static": "managed",
+}
 
 _NUMBER = r"^\s*(?P<number>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>[A-Za-z]*)(?:/s)?\s*$"
 _WINDOW = 1 << 20
@@ -128,6 +133,26 @@ class Rows:
             return np.full(len(self), -1, dtype=np.int32), []
         return coded(self.table[column])
 
+    def integers(self, column: str, kind: type[np.int32] | type[np.int64]) -> Array:
+        """Numbers of a column; -1 where there is none."""
+        values = self.numbers(column)[0]
+        return np.where(np.abs(values) < min(2.0**53, np.iinfo(kind).max), values, -1).astype(kind)
+
+    def devices(self, column: str) -> tuple[Array, dict[int, str]]:
+        """Device numbers, and the device's name by number.
+
+        Devices are printed as `NVIDIA H200 (0)`; nvprof leaves the number out of its text where it saw only one.
+        """
+        codes, texts = self.texts(column)
+        found = [re.fullmatch(r"(.*) \((\d{1,9})\)", text) for text in texts]
+        numbers = [int(match[2]) if match else 0 for match in found]
+        names = [match[1] if match else text for match, text in zip(found, texts, strict=True)]
+        return np.array([*numbers, -1], dtype=np.int32)[codes], dict(zip(numbers, names, strict=True))
+
+    def memory_kinds(self, column: str) -> pd.Categorical:
+        codes, texts = self.texts(column)
+        return categorical(codes, [_MEMORY_KINDS.get(text.lower(), "unknown") for text in texts], "unknown")
+
 
 def read_rows(
     lines: Lines, start: int, stop: int, header: Sequence[str], *, numbers: Collection[str], texts: Collection[str]
@@ -218,11 +243,11 @@ def scaled(values: Array, scale: Array | float) -> tuple[Array, Array]:
     return np.rint(np.where(good, product, 0)).astype(np.int64), good
 
 
-def categorical(codes: Array, texts: Sequence[str]) -> pd.Categorical:
-    """Texts by code; a missing one (-1) is the empty text."""
-    order = list(dict.fromkeys([*texts, ""]))
+def categorical(codes: Array, texts: Sequence[str], missing: str = "") -> pd.Categorical:
+    """Texts by code; the code of a missing one is -1."""
+    order = list(dict.fromkeys([*texts, missing]))
     place = {text: index for index, text in enumerate(order)}
-    mapped = np.array([place[text] for text in texts] + [place[""]], dtype=np.int32)
+    mapped = np.array([place[text] for text in [*texts, missing]], dtype=np.int32)
     return pd.Categorical.from_codes(mapped[codes], categories=pd.Index(order, dtype="str"))
 
 

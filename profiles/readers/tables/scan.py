@@ -47,6 +47,11 @@ class Column:
     usual: str | None = None
 
 
+def present(database: Database, table: str, columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Columns that the table has, of these; older schemas lack some."""
+    return {key: column for key, column in columns.items() if database.has(table, column.name)}
+
+
 @dataclass(slots=True)
 class Rows:
     """Rows of a table: columns by the key they were asked under; rows left out because they held no ints."""
