@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console
 
-from profiles.explaining import explained
+from profiles.explaining import explained, pairs
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import Cell, Run, SweepRecord, read_runs
 from profiles.scaling.measure import Scaling
@@ -101,13 +101,13 @@ def planned(scaling: Scaling, how: sweep.How) -> tuple[list[sweep.Task], dict[Ce
     times = Times(how.gpus, scaling.launches)
     tasks: list[sweep.Task] = []
     usual_s: dict[Cell, float] = {}
-    for pair in explained.pairs(scaling):
+    for pair in pairs.pairs(scaling):
         if how.profiler:
             for cell in (pair.one, pair.many):
-                recorded = explained.short(cell, RECORDED_STEPS)
+                recorded = pairs.short(cell, RECORDED_STEPS)
                 tasks.append((recorded, 0))
                 usual_s[recorded] = RECORDING_TAKES * times.next_s(cell)
-        elif pair.many.strategy != "independent" and (alone := explained.exchanging_nothing(pair.many)) is not None:
+        elif pair.many.strategy != "independent" and (alone := pairs.exchanging_nothing(pair.many)) is not None:
             tasks += [(alone, number) for number in range(UNEXCHANGED)]
             usual_s[alone] = times.next_s(pair.many)
     return sorted(tasks, key=lambda task: task[1]), usual_s

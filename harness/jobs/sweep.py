@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import Cell, RunRecord
-from profiles.scaling.rows import same_but_ranks
+from profiles.scaling.alike import same_but_ranks
 
 from .. import launch
 from ..launch import mpirun, ssh

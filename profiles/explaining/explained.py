@@ -23,36 +23,22 @@ from ..model import measures_json
 from ..model.findings import Finding
 from ..model.measures import Measures
 from ..model.timeline import Doubt
-from ..runs.cell import Cell, setting
+from ..runs.cell import Cell
 from ..runs.records import Run, read_runs, read_sweep
-from ..runs.strategies import OWN_SETTINGS, of
+from ..scaling.alike import same_but_ranks
 from ..scaling.look import ranks as of_ranks
 from ..scaling.measure import Scaling
-from ..scaling.rows import same_but_ranks
 from ..verdicts import more_ranks
 from ..verdicts.case import OTHER_LADDER
 from . import without_exchange
+from .pairs import Pair, exchanging_nothing, pairs
 
 FOLDER = "explain"  # of a run directory
 _RESUME = "ringscope bench --resume"
 RECORDINGS, WITHOUT_EXCHANGE = "recordings", "without-exchange"  # methods
-BOUNDS = (("feed", "resident"), ("strategy", "independent"))  # they leave out the feed, or the exchange
 WORTH = OTHER_LADDER[1]  # of the step: no smaller loss is worth a word
 # A recorded step longer or shorter than the timed ones by this share is another step.
 UNLIKE = 0.10
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The cells of one model between which its time is lost: on one rank, and on the most."""
-
-    one: Cell
-    many: Cell
-
-    @property
-    def scale(self) -> Fraction:
-        """The share of one rank's step that a step of many has to do: 1; with strong scaling, the share of a rank."""
-        return Fraction(self.many.per_rank_batch, self.one.per_rank_batch)
 
 
 @dataclass(slots=True)
@@ -131,42 +117,6 @@ def _resumed_by_name(scaling: Scaling, directory: Path) -> Scaling:
 def to_json(scaling: Scaling, found: Sequence[Explained]) -> dict[str, Any]:
     """The content of `ringscope report --json`: the explanation leads."""
     return {"schema": "ringscope.scaling/1", "explained": [one.to_json() for one in found], **scaling.to_json()}
-
-
-def pairs(scaling: Scaling) -> list[Pair]:
-    """The fastest settings on the most ranks of each model that ran on one rank and on more, horovod before other
-    strategies.
-
-    Upper bounds (BOUNDS) are no settings to train with: one is taken where nothing else was measured.
-    """
-    speed = {row.cell: row.samples_per_s_global or 0.0 for row in scaling.cells if row.samples_per_s_global}
-    best: dict[str, Pair] = {}
-    for many in speed:
-        one = next((cell for cell in speed if cell.ranks == 1 and same_but_ranks(many, cell)), None)
-        if one is None or many.ranks == 1:
-            continue
-        before = best.get(many.model)
-        if before is None or _rank_of(many, speed) > _rank_of(before.many, speed):
-            best[many.model] = Pair(one, many)
-    return list(best.values())
-
-
-def _rank_of(cell: Cell, speed: dict[Cell, float]) -> tuple[int, bool, bool, float]:
-    bound = any(getattr(cell, name) == value for name, value in BOUNDS)
-    return cell.ranks, not bound, cell.strategy == "horovod", speed[cell]
-
-
-def short(cell: Cell, steps: int) -> Cell:
-    """The cell as it is recorded."""
-    return replace(cell, steps=min(cell.steps, steps), until="")
-
-
-def exchanging_nothing(cell: Cell) -> Cell | None:
-    """The same ranks beside each other without the exchange; None where it cannot be left out."""
-    if cell.strategy not in ("horovod", "independent"):
-        return None
-    unheeded = {name: setting(name).default for name in OWN_SETTINGS if name not in of("independent").heeds}
-    return replace(cell, strategy="independent", until="", **unheeded)
 
 
 def explained(pair: Pair, timed: Sequence[Run], beside: Sequence[Run], directory: Path) -> Explained:

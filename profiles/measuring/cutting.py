@@ -13,7 +13,7 @@ from ..model import marks
 from ..model.names import rows_of, wholly
 from ..model.timeline import Timeline
 from ..readers import read
-from ..readers.cut import Span
+from ..readers.span import Span
 from .analysis import analyse
 
 _STEPS = re.compile(r"\s*(\d*)\s*:\s*(\d*)\s*")

@@ -14,8 +14,6 @@ import sqlite3
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +24,8 @@ from .nsys import marks as nsys_marks
 from .nsys import sqlite as nsys_sqlite
 from .nvprof import marks
 from .nvprof import sqlite as nvprof_sqlite
+from .span import Span
 from .tables import sqlite
-
-_UNITS: Final = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000}
-_TIME: Final = re.compile(r"\s*(-?[0-9.]+)\s*(ns|us|µs|ms|s|)\s*")
 
 _NSYS_OPERATIONS: Final = (nsys_sqlite.KERNEL, nsys_sqlite.GRAPH, nsys_sqlite.MEMCPY, nsys_sqlite.MEMSET)
 _NVPROF_OPERATIONS: Final = (*nvprof_sqlite.KERNELS, nvprof_sqlite.MEMCPY, nvprof_sqlite.PEER, nvprof_sqlite.MEMSET)
@@ -53,35 +49,6 @@ _TOUCHES: Final = '(start < :high AND (COALESCE("end", start) > :low OR start >=
 # Marks kept wherever they lie: they say whose recording it is.
 _LASTING: Final = f"GLOB '{RANK_PREFIX}[0-9]* of [0-9]*'"
 _STEP: Final = f"GLOB '{STEP_PREFIX}[0-9]*'"
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """[start_ns, end_ns) in the times of the Timeline; None: open."""
-
-    start_ns: int | None
-    end_ns: int | None
-
-
-def span(text: str) -> Span:
-    """`12.5s:14s`, `100ms:`, `:2s`; units ns, us, ms, s (seconds where there is none). Raises RingscopeError."""
-    parts = text.split(":")
-    if len(parts) != 2:
-        raise RingscopeError(f"{text}: not a span of time; write it as 12.5s:14s, 300ms: or :2s")
-    found = Span(*(_nanoseconds(part, text) if part.strip() else None for part in parts))
-    if found.start_ns is not None and found.end_ns is not None and found.start_ns >= found.end_ns:
-        raise RingscopeError(f"{text}: the span ends before it starts")
-    return found
-
-
-def _nanoseconds(text: str, given: str) -> int:
-    match = _TIME.fullmatch(text)
-    try:
-        if match is None:
-            raise InvalidOperation
-        return int((Decimal(match[1]) * _UNITS[match[2]]).to_integral_value())
-    except InvalidOperation:
-        raise RingscopeError(f"{given}: '{text}' is not a time; write it as 12.5s, 300ms, 40us or 7ns") from None
 
 
 def write(

@@ -13,9 +13,10 @@ from ..model.timeline import Doubt
 from ..runs.cell import AXES, SETTINGS, Cell
 from ..runs.records import Run, SweepRecord
 from . import batches, beside
+from .alike import same_but_ranks
 from .batches import most_ranks
 from .look import WORTH_A_LOOK, Look, ranks
-from .rows import CellRow, same_but_ranks, window_ns
+from .rows import CellRow, window_ns
 
 # XProf's words for waiting for input, as shares of the step time.
 INPUT_MODERATE, INPUT_HIGH = 0.05, 0.20

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ..ground.stats import Spread, ratio
 from ..runs.cell import Cell
+from .alike import same_work
 from .look import WORTH_A_LOOK, Look
-from .rows import same_work
 
 
 def looks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from ..runs.cell import Cell
-from .rows import CellRow, same_work
+from .alike import same_work
+from .rows import CellRow
 
 WORTH_A_WORD = 0.05  # of a step: less is no limit
 COMPUTE = "compute"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
-from ..ground.stats import Ratio, Spread, nearest_rank, ratio, spread
+from ..ground.stats import Spread, nearest_rank, spread
 from ..runs.cell import SETTINGS, TELLING, Cell
 from ..runs.records import RankRecord, Run, SweepRecord
-from ..runs.strategies import OWN_SETTINGS
+from .alike import efficiency_of, of_horovod, same_but_ranks
 
 
 @dataclass(slots=True)
@@ -107,8 +107,6 @@ TOLD = (
 )
 # The same of a training until an accuracy; the last two are of launches that reached it.
 LEARNED = ("epochs", "accuracy", "validation_accuracy", "seconds_to_accuracy", "samples_to_accuracy")
-# Settings of how something is trained; the others are of what is.
-HOW = ("strategy", "feed", "step", *OWN_SETTINGS)
 # Numbers of a row that stand behind all settings; the others stand between the first settings and the last ones.
 _BEHIND = (
     *("launcher", "profiled", "started_utc_ns", "seconds", "host", *TOLD, "of_horovod", "limited_by", "limited_share"),
@@ -278,41 +276,3 @@ def speedups_to_accuracy(rows: Sequence[CellRow]) -> None:
         one = next((other for other in reached if other.cell.ranks == 1 and same_but_ranks(row.cell, other.cell)), None)
         if one and one.seconds_to_accuracy and row.seconds_to_accuracy:
             row.speedup_to_accuracy = one.seconds_to_accuracy / row.seconds_to_accuracy
-
-
-def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> Ratio | None:
-    """X(N) / (N X(1)) against the same cell on one rank: None without it or its numbers; exactly 1 for that cell."""
-    if cell.id not in spreads:
-        return None
-    one = next((other for other in cells if other.ranks == 1 and same_but_ranks(cell, other)), None)
-    if one is None or one.id not in spreads:
-        return None
-    if cell.id == one.id:
-        return Ratio(1.0, 0.0, 1.0, 1.0, 1.0)
-    return ratio(spreads[cell.id], spreads[one.id], scale=1 / cell.ranks)
-
-
-def of_horovod(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> float | None:
-    """X(cell) / X(horovod), of the same batches on as many GPUs: of horovod's cells that with the same step and feed,
-    else the fastest. Null without one."""
-    beside = [
-        other for other in cells if other.strategy == "horovod" and other.id in spreads and same_work(cell, other)
-    ]
-    alike = [other for other in beside if (other.step, other.feed) == (cell.step, cell.feed)]
-    if cell.id not in spreads or not beside:
-        return None
-    if cell.strategy == "horovod":
-        return 1.0
-    return spreads[cell.id].median / max(spreads[other.id].median for other in alike or beside)
-
-
-def same_work(cell: Cell, other: Cell) -> bool:
-    """True if two cells train the same model on the same batches and as many GPUs."""
-    how = {one.name: getattr(cell, one.name) for one in SETTINGS if one.name in HOW}
-    return replace(other, **how) == cell
-
-
-def same_but_ranks(cell: Cell, other: Cell) -> bool:
-    """True if two cells differ in nothing but their ranks (and with a batch held over all ranks, each rank's share)."""
-    batch = other.per_rank_batch if cell.global_batch is not None else cell.per_rank_batch
-    return replace(cell, ranks=other.ranks, per_rank_batch=batch) == other

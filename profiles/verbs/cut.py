@@ -63,12 +63,12 @@ def write(given: Options) -> None:
     if given.steps is None and given.time is None and not (given.shrink or given.strip_private):
         raise RingscopeError("nothing to leave out: give --steps, --time, --shrink or --strip-private")
     from ..measuring.cutting import of_steps
-    from ..readers import cut
+    from ..readers import cut, span
     from ..views.terminal import info as recordings
     from ..views.terminal import waiting
 
     reading: dict[str, Any] = {"max_bytes": given.max_size, "cache": not given.no_cache}
-    within = cut.span(given.time) if given.time is not None else None
+    within = span.parsed(given.time) if given.time is not None else None
     if given.steps is not None:
         within = of_steps(given.path, given.steps, **reading)
     with waiting.progress("writing") as progress:

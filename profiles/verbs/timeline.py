@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -178,26 +178,10 @@ def command(context: click.Context, /, **options: Any) -> None:
 
 def _rules(given: Options) -> list[Rule]:
     """Rules for options that would have no effect."""
-    shown = (
-        "json_to",
-        "json_summary",
-        "ranks",
-        "per_rank",
-        "full",
-        "table",
-        "window",
-        "per_step",
-        "html",
-        "perfetto",
-        "markdown",
-        "charts",
-        "parquet",
-        "from_step",
-        "processes",
-        "partial",
-    )
+    cutting = {"within", "shrink", "strip_private", "output"}
+    shown = {one.name for one in fields(Options)} - cutting - {"paths", "info", "max_size", "no_cache", "strict"}
     return [
-        (given.cuts, (*shown, "info", "strict"), f"has no effect with {_CUTTING}; leave it out"),
+        (given.cuts, {*shown, "info", "strict"}, f"has no effect with {_CUTTING}; leave it out"),
         (not given.cuts, ("output",), f"names the file that {_CUTTING} writes; give one of them"),
         (given.info, shown, "has no effect with --info, which measures nothing; leave one of them out"),
         (given.per_rank, ("ranks",), "has no effect with --per-rank, which shows all; leave one of them out"),

@@ -13,6 +13,7 @@ from ..model.measures import GpuMeasures
 from ..model.steps import StepRow
 from ..runs.records import Cell
 from . import whatif
+from .host_waits import lost_by
 
 # A loss below this share of the window is not worth a sentence.
 REPORT_SHARE = 0.01
@@ -25,14 +26,6 @@ PLAIN = ("cuda", "hip")  # frameworks of programs that know no batches
 # A few dense layers, compiled, take some 40 kernels a step with backward pass and update. Fewer are an example or one
 # operator, which says nothing about batch size or device; nor do fewer steps than a period needs.
 LEAST_KERNELS, LEAST_STEPS = 20, 5
-# PyTorch's operators that wait for the GPU, as a script writes them.
-OPERATORS = {
-    "aten::item": ".item()",
-    "aten::_local_scalar_dense": ".item()",
-    "aten::is_nonzero": "an if on a tensor",
-    "aten::nonzero": "nonzero() or boolean indexing",
-    "aten::to": ".to() or .cpu()",
-}
 CONVOLUTIONS = re.compile(r"(?i)conv(?!er(?:sion|t))|[wd]grad|fprop|winograd")
 
 
@@ -207,37 +200,6 @@ class Case:
         return bench if self.cell is not None else script
 
     @property
-    def compile(self) -> str:
-        """Words for how to compile the step."""
-        how = 'ring.distribute(model, step="compiled")' + self.told(bench=", --step compiled", script="")
-        # XLA has no kernels for cuDNN's cells; ring trains the layers as loops that it compiles.
-        loops = ": GRU and LSTM as loops, without cuDNN"
-        return how + (loops if self.recurrent else "; without Horovod model.compile(jit_compile=True)")
-
-    @property
-    def larger_batch(self) -> str:
-        return "a larger batch" + self.told(bench=" (--per-rank-batch)", script="")
-
-    @property
-    def half_the_bytes(self) -> str:
-        """Words for 16-bit gradients in place of float32."""
-        how = self.told(bench="--compression fp16", script="ring.distribute(model, compression='fp16')")
-        return f"gradients of half the bytes ({how})"
-
-    def less_often(self, steps: int) -> str:
-        """Words for an exchange in one of `steps` steps; "" if the cell's strategy cannot do that."""
-        if self.cell is not None and "aggregate" not in self.cell.spread.heeds:
-            return ""
-        return self.told(bench=f"--aggregate {steps}", script=f"ring.distribute(model, aggregate={steps})")
-
-    @property
-    def longer_kernels(self) -> str:
-        """Words for how to get fewer or longer kernels."""
-        if self.compiled:
-            return f"{self.larger_batch}; the step is compiled already"
-        return f"compile the step ({self.compile}); {self.larger_batch}"
-
-    @property
     def held_launch_ns(self) -> int:
         """ns of launch idle in batch gaps that a small copy before the step's first launch explains; 0 unless at least
         3 gaps, and 9 of 10, have one."""
@@ -327,18 +289,6 @@ class Case:
 
         worst = max(self.gpu.steps.rows, key=saved)
         return {"worst_step": worst.step, "worst_step_start_ns": worst.start_ns} if saved(worst) else {}
-
-
-def lost_by(waits: Sequence[Mapping[str, Any]]) -> int:
-    """ns of idle time after these waits, without idle time in which work is launched already."""
-    return sum(one["ns"] - one.get("held_ns", 0) + one.get("launch_ns", 0) for one in waits)
-
-
-def called(wait: Mapping[str, Any]) -> str:
-    """One of `host_waits` in words: the call, the framework's operator around it, the direction of its copy."""
-    moves = {"h2d": " to the GPU", "d2h": " to the host"}.get(wait["moves"], "") if "Memcpy" in wait["call"] else ""
-    within = OPERATORS.get(wait["within"], wait["within"])
-    return f"{wait['call']}{moves}" + (f" in {within}" if within else "")
 
 
 def degree(share: float, ladder: tuple[float, float]) -> str:

@@ -9,6 +9,7 @@ from ..ground.numbers import share as percent
 from ..model.findings import Finding
 from ..model.measures import GpuMeasures
 from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
+from .changes import half_the_bytes, less_often
 
 MANY = 10  # collectives a step; a fused one needs one or two
 SMALL_STEP_NS = 5_000_000
@@ -131,8 +132,8 @@ def _less_exposed(case: Case) -> str:
     if not case.horovod:
         return "; ".join([*parts, "gradients of half the bytes; fewer all-reduces per sample: a larger batch"])
     if _in_float32(case):
-        parts.append(case.half_the_bytes)
-    parts.append(", or ".join(filter(None, ["fewer all-reduces per sample: a larger batch", case.less_often(2)])))
+        parts.append(half_the_bytes(case))
+    parts.append(", or ".join(filter(None, ["fewer all-reduces per sample: a larger batch", less_often(case, 2)])))
     if not case.compiled:
         parts.append("gradients that leave while others are computed (step `fit`: ring.distribute(model, groups=4))")
     elif case.ns("collective") > WORTH_HIDING_NS * case.steps and (case.gpu.collectives.overlap or 0.0) < HIDDEN:
@@ -231,7 +232,7 @@ def too_small_for_so_many(case: Case) -> Finding | None:
         f"{percent(apart / case.gpu.span_ns)} is exposed all-reduce{size}: the exchange is too large for so little "
         "compute, the model too small for this many GPUs at this batch"
         + (f"; waiting for launches, {percent(launching / case.gpu.span_ns)}, shrinks with it" if launching else ""),
-        change=", ".join(filter(None, ["a larger batch", case.less_often(4), "or fewer GPUs"])),
+        change=", ".join(filter(None, ["a larger batch", less_often(case, 4), "or fewer GPUs"])),
         evidence={"period_p50_ns": period.p50, "exposed_ns": apart, "bytes_per_step": moved},
         refuted_by="four times the batch with the same share of all-reduce",
     )

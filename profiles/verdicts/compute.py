@@ -9,6 +9,7 @@ from ..ground.numbers import share as percent
 from ..metrics.kernels import UNFUSED
 from ..model.findings import Finding
 from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
+from .changes import compiling, longer_kernels
 
 # Beyond this many kernels a step nobody compiled them: a compiled ResNet-50 step has some 700, an eager one 3 800.
 STORM_KERNELS = 1_000
@@ -46,7 +47,7 @@ def not_compiled(case: Case) -> Finding | None:
         text=f"{numbers.count(kernels.per_step)} kernels {case.each}, none of them compiled: element-wise work, "
         f"reductions and normalisation take {percent(unfused_ns / case.gpu.span_ns)} of the time{_beside(case)}"
         + (f", launching {percent(case.share(*launching))}" if case.gpu.ledger_ns["idle_launch"] is not None else ""),
-        change=case.compile,
+        change=compiling(case),
         evidence={
             "kernels_per_step": kernels.per_step,
             "unfused_kernels": count,
@@ -82,8 +83,8 @@ def unfused_batch_norm(case: Case) -> Finding | None:
         busy_saved_ns={"compute": reduction_ns},
         text=f"normalisation runs as separate reductions ({_function(named[0].name)}): "
         f"{percent(reduction_ns / case.gpu.span_ns)} of the time",
-        change=f"compile the step ({case.compile}), or normalise with tf.nn.fused_batch_norm in a layer of your own: "
-        "Keras 3's BatchNormalization does not use cuDNN's",
+        change=f"compile the step ({compiling(case)}), or normalise with tf.nn.fused_batch_norm in a layer of your own"
+        ": Keras 3's BatchNormalization does not use cuDNN's",
         evidence={"reduction_ns": reduction_ns, "kernels": {k.name: k.count for k in named}},
         refuted_by="a recording in which batch_norm kernels take the place of the reductions, in the same time",
     )
@@ -122,7 +123,7 @@ def launch_bound(case: Case) -> Finding | None:
         "launch-bound",
         {"idle_launch": waiting},
         text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch",
-        change=f"fewer, larger launches: {case.longer_kernels}; steps_per_execution in model.compile"
+        change=f"fewer, larger launches: {longer_kernels(case)}; steps_per_execution in model.compile"
         + (ASYNC_COMPLETION if case.gpu.collectives.count and case.horovod and case.cell is None else ""),
         evidence={"idle_launch_ns": waiting, "launch_latency_ns": latency},
         refuted_by="a larger batch with the same share of idle_launch",
@@ -157,7 +158,7 @@ def short_kernels(case: Case) -> Finding | None:
         "short-kernels",
         {"idle_turnaround": case.ns("idle_turnaround")},
         text=f"{percent(share)} of the time goes into handing over from one short kernel to the next",
-        change=case.longer_kernels,
+        change=longer_kernels(case),
         evidence={
             "idle_turnaround_ns": case.ns("idle_turnaround"),
             "median_ns": case.gpu.kernels.median_ns,

@@ -6,6 +6,7 @@ from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..model.findings import Finding
 from .case import INPUT_LADDER, OTHER_LADDER, PLAIN, REPORT_SHARE, Case, degree
+from .changes import compiling
 
 # Copies that are hidden for less than this were asked for by the step that needs them.
 LATE_OVERLAP = 0.5
@@ -181,7 +182,7 @@ def copies_on_gpu(case: Case) -> Finding | None:
         f"{numbers.size((d2d.bytes or 0) // case.steps)} {case.each} from one place of its memory to another, and "
         "computes nothing",
         change="tensors that stay where they are: no copies of whole tensors (tf.identity, concatenation, transposed "
-        f"layouts) in the step{'' if case.compiled else f'; compile it ({case.compile})'}",
+        f"layouts) in the step{'' if case.compiled else f'; compile it ({compiling(case)})'}",
         evidence={"exposed_ns": case.ns("d2d"), "bytes": d2d.bytes, "gb_per_s": d2d.gb_per_s, "overlap": d2d.overlap},
         refuted_by="as long a step without these copies",
     )

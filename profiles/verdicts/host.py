@@ -11,7 +11,8 @@ from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..model.findings import Finding
 from . import native
-from .case import OTHER_LADDER, PLAIN, Case, called, degree, lost_by
+from .case import OTHER_LADDER, PLAIN, Case, degree
+from .host_waits import called, lost_by
 
 
 def loss_fetched(case: Case) -> Finding | None:

@@ -11,7 +11,8 @@ from ..metrics.doubts import LOST, STARTUP_SHARE, shows_training
 from ..model.findings import Finding
 from ..model.measures import OWNERS, GpuMeasures, Measures
 from ..model.timeline import Doubt
-from .case import REPORT_SHARE, Case, called
+from .case import REPORT_SHARE, Case
+from .host_waits import called
 
 CALLED = {
     "collective": "collectives not hidden by compute",

@@ -9,6 +9,7 @@ from ..ground.numbers import share as percent
 from ..model.findings import Finding
 from ..model.measures import Measures
 from .case import OTHER_LADDER, Case, degree
+from .changes import less_often
 from .collectives import GRADIENTS, exposed_kind
 
 ARRIVES_LAST = 0.5
@@ -95,7 +96,7 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     elif len(known) < len(cases) or len(cases) == 1:
         change = "record all ranks and see which of them waits least: the others wait for it"
     else:
-        less = waiting.less_often(2)
+        less = less_often(waiting, 2)
         change = (
             f"all wait alike: fewer all-reduces a sample ({', '.join(filter(None, ['a larger batch', less]))}); "
             "HOROVOD_CYCLE_TIME=0.1 where Horovod is not built by ringscope, whose looks for groups of gradients as "

@@ -16,7 +16,7 @@ from profiles import measure, readers
 from profiles.ground.errors import RingscopeError, UnreadableRecording
 from profiles.model.timeline import Timeline
 from profiles.readers import cut
-from profiles.readers.cut import Span, span
+from profiles.readers.span import Span, parsed
 
 from ..recordings import OURS, SHARED, fingerprint, needs_shared, rows, tables
 
@@ -77,8 +77,8 @@ def test_a_slice_holds_what_touches_the_span_and_what_was_launched_in_it(path: P
 def test_the_recordings_in_tests_are_slices_of_the_whole_ones(tmp_path: Path) -> None:
     """Real: what is committed is what `--slice --shrink --strip-private` makes of the shared ones."""
     spans = {
-        "resnet50-2gpu-device": span("640ms:1765ms"),
-        "resnet50-2gpu-prefetch": span("640ms:1825ms"),
+        "resnet50-2gpu-device": parsed("640ms:1765ms"),
+        "resnet50-2gpu-prefetch": parsed("640ms:1825ms"),
     }
     shared = [path for path in OURS if path.name.split(".")[0] in spans]
     assert len(shared) == 4
@@ -246,11 +246,11 @@ def test_an_index_of_values_that_are_longer_than_the_file_is_not_computed(tmp_pa
 
 
 def test_spans_are_exact_and_bad_ones_are_refused() -> None:
-    assert span("12.5s:14s") == Span(12_500_000_000, 14_000_000_000)
-    assert span("300ms:") == Span(300_000_000, None) and span(":40us") == Span(None, 40_000)
-    assert span("0.000000001:7ns") == Span(1, 7)
-    assert span("1700000000.123456789s:") == Span(1_700_000_000_123_456_789, None)
-    assert span("-5ms:5ms") == Span(-5_000_000, 5_000_000)
+    assert parsed("12.5s:14s") == Span(12_500_000_000, 14_000_000_000)
+    assert parsed("300ms:") == Span(300_000_000, None) and parsed(":40us") == Span(None, 40_000)
+    assert parsed("0.000000001:7ns") == Span(1, 7)
+    assert parsed("1700000000.123456789s:") == Span(1_700_000_000_123_456_789, None)
+    assert parsed("-5ms:5ms") == Span(-5_000_000, 5_000_000)
     for bad, said in {
         "5": "not a span of time",
         "1:2:3": "not a span of time",
@@ -261,4 +261,4 @@ def test_spans_are_exact_and_bad_ones_are_refused() -> None:
         "1s:1s": "the span ends before it starts",
     }.items():
         with pytest.raises(RingscopeError, match=said):
-            span(bad)
+            parsed(bad)

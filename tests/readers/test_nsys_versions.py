@@ -12,7 +12,7 @@ import pytest
 
 from profiles import read
 from profiles.model.timeline import TABLES, Timeline
-from profiles.readers import cut
+from profiles.readers import cut, span
 from tests.recordings import DATA
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -58,7 +58,7 @@ def test_a_cut_of_the_second_version_is_that_of_the_first(stripped: bool, tmp_pa
         whole = unpacked(name, tmp_path)
         start = int(read(whole).kernels["start_ns"].quantile(0.5))
         target = tmp_path / f"{name}.cut.sqlite"
-        cut.write(whole, target, within=cut.Span(start, None), shrink=True, strip_private=stripped)
+        cut.write(whole, target, within=span.Span(start, None), shrink=True, strip_private=stripped)
         cuts.append(read(target))
     first, second = cuts
     assert 0 < len(first.kernels) < 320 and len(first.marks) > 3

@@ -16,7 +16,7 @@ from benchmarks.write import WRITERS
 from profiles import readers
 from profiles.measuring.analysis import measure
 from profiles.model import measures_json
-from profiles.readers import cut
+from profiles.readers import cut, span
 
 from ..recordings import DATA
 
@@ -135,7 +135,7 @@ def test_no_planted_text_survives_and_the_measures_do(place: int, tmp_path: Path
 def test_what_is_stripped_can_be_cut_shrunk_and_stripped_again(shrink: bool, tmp_path: Path) -> None:
     for kind, source in list(sources(tmp_path))[:2]:
         once, twice = tmp_path / f"{kind}1", tmp_path / f"{kind}2"
-        cut.write(source, once, strip_private=True, shrink=shrink, within=cut.span("1ms:"))
+        cut.write(source, once, strip_private=True, shrink=shrink, within=span.parsed("1ms:"))
         cut.write(once, twice, strip_private=True, shrink=shrink)
         assert readers.read(twice).kernels.equals(readers.read(once).kernels) and len(readers.read(once).kernels)
 

@@ -11,8 +11,9 @@ from rich.text import Text
 from ...ground import numbers
 from ...runs.cell import TELLING
 from ...runs.setting import Setting
+from ...scaling.alike import HOW
 from ...scaling.limits import COMPUTE
-from ...scaling.rows import HOW, CellRow
+from ...scaling.rows import CellRow
 from ..tables.report import TOLD
 from .fitted import Column, Fitted, Prose
 

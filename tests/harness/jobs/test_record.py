@@ -12,7 +12,7 @@ import pytest
 
 from harness import launch
 from harness.jobs.measuring import collect
-from harness.launch import recorded
+from harness.launch import recorder
 from harness.launch.profilers import Profiler, Span, choose
 from harness.machine import describe, nvml, sample
 from harness.verbs import record
@@ -238,7 +238,7 @@ def test_steps_of_a_keras_script_are_recorded_once_they_are_steady(tmp_path: Pat
     assert result.returncode == 0, result.stdout + result.stderr
     assert "trained to its end 250" in result.stdout
     begun = re.search(r"recording from step (\d+) on", result.stderr)
-    assert begun and 20 <= int(begun[1]) <= recorded.LAST_LOOK and int(begun[1]) % recorded.LOOK_EVERY == 0
+    assert begun and 20 <= int(begun[1]) <= recorder.LAST_LOOK and int(begun[1]) % recorder.LOOK_EVERY == 0
     assert "recorded 5 steps" in result.stderr
     assert [path.name for path in (tmp_path / "out").rglob("*.pb")] == ["rank0.xplane.pb"]
 

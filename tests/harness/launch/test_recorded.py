@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.launch.recorded import LAST_LOOK, Recorder, say_loaders, watch
+from harness.launch.recorded import say_loaders, watch
+from harness.launch.recorder import LAST_LOOK, Recorder
 from profiles.ground.after_import import AfterImport
 
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from profiles.explaining import explained
+from profiles.explaining import pairs
 from profiles.explaining.explained import Explained, told
 from profiles.measuring.subject import load
 from profiles.model import measures_json
@@ -193,7 +193,7 @@ def test_training_until_an_accuracy_is_explained_by_plain_steps(tmp_path: Path) 
     folder = write(tmp_path / "run", {one: [(1000, 0)], two: [(1500, 0)]})
     without = replace(two, strategy="independent", until="")
     write(folder / "explain", {without: [(1200, 0)]})
-    assert explained.exchanging_nothing(two) == without and explained.short(two, 12).until == ""
+    assert pairs.exchanging_nothing(two) == without and pairs.short(two, 12).until == ""
     (found,) = read(folder)[1]
     assert {loss.cause: loss.ns for loss in found.losses} == {"exchange": 300 * US, "compute": 200 * US}
 
@@ -205,16 +205,16 @@ def test_the_fastest_settings_on_the_most_ranks_are_explained_and_resident_only_
     cells = times("host", 100, 300) | times("prefetch", 100, 200) | times("resident", 90, 100)
     cells |= {replace(ONE, ranks=4, feed="host"): [(500, 0)]}
     folder = write(tmp_path / "run", cells)
-    (pair,) = explained.pairs(run_directory.read(folder))
+    (pair,) = pairs.pairs(run_directory.read(folder))
     assert (pair.many.ranks, pair.many.feed) == (4, "host")
     del cells[replace(ONE, ranks=4, feed="host")]
-    (pair,) = explained.pairs(run_directory.read(write(tmp_path / "two", cells)))
+    (pair,) = pairs.pairs(run_directory.read(write(tmp_path / "two", cells)))
     assert (pair.one.feed, pair.many.feed) == ("prefetch", "prefetch")
     cells[replace(ONE, strategy="independent")], cells[replace(TWO, strategy="independent")] = [(90, 0)], [(90, 0)]
-    (pair,) = explained.pairs(run_directory.read(write(tmp_path / "none", cells)))
+    (pair,) = pairs.pairs(run_directory.read(write(tmp_path / "none", cells)))
     assert (pair.many.feed, pair.many.strategy) == ("prefetch", "horovod")
     only = times("resident", 90, 100)
-    assert explained.pairs(run_directory.read(write(tmp_path / "three", only)))[0].many.feed == "resident"
+    assert pairs.pairs(run_directory.read(write(tmp_path / "three", only)))[0].many.feed == "resident"
 
 
 def test_with_a_batch_over_all_ranks_a_rank_has_its_share_of_the_step_to_do(tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""The recorder of a training: it opens a profiler's range once steps are steady, and closes it some steps later."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+
+from profiles.ground import numbers
+
+LOOK_EVERY = 10  # steps: the ranks of a job look at the same ones, so that they record the same
+FIRST_LOOK = 20  # steps
+ALIKE = 0.2  # medians of the last steps and of as many before them differ by less: steady
+WINDOWS = 5, 10  # so many steps: a checkpoint every ten has the host ahead of the GPU, and behind, by turns
+LAST_LOOK = 200  # steps; what is not steady by then is recorded as it is
+
+
+class Recorder:
+    """Opens the profiler's range once steps are steady, and closes it `steps` steps later.
+
+    steps: 0 where the time says when. begins, ends: open and close it. clock: in seconds.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        begins: Callable[[], object],
+        ends: Callable[[], object],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.steps, self._begins, self._ends, self._clock = steps, begins, ends, clock
+        self._lock = threading.Lock()  # the time that is waited for steps ends on another thread
+        self._took: list[float] = []
+        self._began_s: float | None = None
+        self.number = 0  # of the step that runs
+        self.expects_steps = False  # a loop has begun
+        self.opened_at: int | None = None
+        self.closed = False
+
+    def step(self) -> None:
+        """A step begins, and so the one before it has ended."""
+        now_s = self._clock()
+        if self._began_s is not None:
+            self._took.append(now_s - self._began_s)
+            self._ended()
+        self._began_s = now_s
+
+    def pause(self) -> None:
+        """The step that runs is the last before something else: the end of an epoch, an evaluation."""
+        if self._began_s is not None:
+            self._began_s = None
+            self._ended()
+
+    def finish(self) -> None:
+        """The script is at its end."""
+        with self._lock:
+            if self.opened_at is not None:
+                self._close()
+
+    @property
+    def holds_nothing(self) -> bool:
+        """It was never opened, or with the last step of all. (By time it is opened before any step is seen.)"""
+        return self.opened_at is None or 0 < self.number == self.opened_at
+
+    def unopened(self, *, failed: bool = False) -> str:
+        """The reason that nothing was recorded, and what to do."""
+        if failed:
+            return "nothing of the script was recorded: it failed before; first make it run by itself"
+        if self.number:
+            why = (
+                f"it ended after {self.number} steps, before their times were steady (looked for up to step "
+                f"{LAST_LOOK})"
+            )
+        else:
+            why = "it ended, and no step of Keras was seen in it"
+        return f"nothing of the script was recorded: {why}; have it train longer, or say when: --delay S --duration S"
+
+    def waits_for(self) -> str:
+        """Tell what is waited for, and about how long; "" where the recording is over, or waits for a time."""
+        if self.closed or not self.steps:
+            return ""
+        if self.opened_at is not None:
+            done, of, what = self.number - self.opened_at, self.steps, "recorded"
+        else:
+            look = max(FIRST_LOOK, (self.number // LOOK_EVERY + 1) * LOOK_EVERY)
+            done, of = self.number, look + self.steps
+            what = f"{look} until their times may be steady, then {self.steps} are recorded"
+        each = statistics.median(self._took[-5:]) if self._took else None
+        left = f"; about {numbers.minutes((of - done) * each)} to go" if each else "; the first one is under way"
+        return f"step {done} of {of} ({what}){left}"
+
+    def open(self) -> bool:
+        """Open the range now; False where it has been open already."""
+        with self._lock:
+            if self.opened_at is not None or self.closed:
+                return False
+            self.opened_at = self.number
+            self._begins()
+            return True
+
+    def _ended(self) -> None:
+        self.number += 1
+        if self.opened_at is not None and self.number >= self.opened_at + self.steps:
+            self.finish()
+        elif self.opened_at is None and self.number % LOOK_EVERY == 0 and self._is_steady():
+            self.open()
+
+    def _close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._ends()
+
+    def _is_steady(self) -> bool:
+        if self.number >= LAST_LOOK:
+            return True
+        return self.number >= FIRST_LOOK and any(map(self._is_alike, WINDOWS))
+
+    def _is_alike(self, steps: int) -> bool:
+        """Did as many steps take as long as as many before them?"""
+        if len(self._took) < 2 * steps:
+            return False
+        earlier, later = (statistics.median(part) for part in (self._took[-2 * steps : -steps], self._took[-steps:]))
+        return abs(later - earlier) <= ALIKE * max(earlier, later)

@@ -1,0 +1,51 @@
+"""Cells that are alike but for one thing, and how they compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..ground.stats import Ratio, Spread, ratio
+from ..runs.cell import SETTINGS, Cell
+from ..runs.strategies import OWN_SETTINGS
+
+# Settings of how something is trained; the others are of what is.
+HOW = ("strategy", "feed", "step", *OWN_SETTINGS)
+
+
+def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> Ratio | None:
+    """X(N) / (N X(1)) against the same cell on one rank: None without it or its numbers; exactly 1 for that cell."""
+    if cell.id not in spreads:
+        return None
+    one = next((other for other in cells if other.ranks == 1 and same_but_ranks(cell, other)), None)
+    if one is None or one.id not in spreads:
+        return None
+    if cell.id == one.id:
+        return Ratio(1.0, 0.0, 1.0, 1.0, 1.0)
+    return ratio(spreads[cell.id], spreads[one.id], scale=1 / cell.ranks)
+
+
+def of_horovod(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> float | None:
+    """X(cell) / X(horovod), of the same batches on as many GPUs: of horovod's cells that with the same step and feed,
+    else the fastest. Null without one."""
+    beside = [
+        other for other in cells if other.strategy == "horovod" and other.id in spreads and same_work(cell, other)
+    ]
+    alike = [other for other in beside if (other.step, other.feed) == (cell.step, cell.feed)]
+    if cell.id not in spreads or not beside:
+        return None
+    if cell.strategy == "horovod":
+        return 1.0
+    return spreads[cell.id].median / max(spreads[other.id].median for other in alike or beside)
+
+
+def same_work(cell: Cell, other: Cell) -> bool:
+    """True if two cells train the same model on the same batches and as many GPUs."""
+    how = {one.name: getattr(cell, one.name) for one in SETTINGS if one.name in HOW}
+    return replace(other, **how) == cell
+
+
+def same_but_ranks(cell: Cell, other: Cell) -> bool:
+    """True if two cells differ in nothing but their ranks (and with a batch held over all ranks, each rank's share)."""
+    batch = other.per_rank_batch if cell.global_batch is not None else cell.per_rank_batch
+    return replace(cell, ranks=other.ranks, per_rank_batch=batch) == other
