@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import H2D, Gpu, Operations, distinct
 from ..model.marks import BATCH, BATCH_PREFIX, DOMAIN
-from ..model.names import rows_of, wholly
+from ..model.names import rows_named
 from ..model.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -52,11 +52,6 @@ def numbers(
 def _ranges(timeline: Timeline, pid: int) -> pd.DataFrame | None:
     """The ranges of a process in order of start; None: it has none."""
     marks = timeline.marks
-    fits = wholly(marks["name"].cat.categories, BATCH)
-    if not fits.any():
-        return None
-    named = rows_of(marks["name"].cat.codes.to_numpy(), fits)
-    chosen = named & (marks["domain"] == DOMAIN).to_numpy() & (marks["pid"] == pid).to_numpy()
-    if not chosen.any():
-        return None
-    return marks[chosen].sort_values("start_ns", kind="stable")
+    chosen = marks.iloc[rows_named(marks, BATCH, pid, whole=True)]
+    chosen = chosen[(chosen["domain"] == DOMAIN).to_numpy()]
+    return chosen.sort_values("start_ns", kind="stable") if len(chosen) else None

@@ -20,7 +20,7 @@ from ..ground.intervals import Intervals
 from ..model.launching import SYNCHRONISING
 from ..model.marks import WAIT_INPUT
 from ..model.measures import CAUSES, CLASSES
-from ..model.names import fitting, rows_of
+from ..model.names import rows_named
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
 from .input_copies import InputCopies
@@ -70,11 +70,8 @@ def has_iterator_ranges(timeline: Timeline, pid: int) -> bool:
 
 
 def _named(table: pd.DataFrame, pattern: str, pid: int, shift_ns: int = 0, *more: str) -> tuple[NDArray[np.int64], ...]:
-    """Start, end and more columns of the process's rows whose name matches. Each name is looked at once."""
-    names = table["name"].cat
-    fits = fitting(names.categories, pattern)
-    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fits)) if fits.any() else np.empty(0, np.int64)
-    rows = rows[table["pid"].to_numpy()[rows] == pid]
+    """Start, end and more columns of the process's rows whose name matches."""
+    rows = rows_named(table, pattern, pid)
     times = [table[column].to_numpy()[rows] + shift_ns for column in ("start_ns", "end_ns")]
     return (*times, *(table[column].to_numpy()[rows] for column in more))
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import Gpu, Operations, distinct
-from ..model.names import fitting, rows_of
+from ..model.names import rows_named
 from ..model.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -72,13 +72,7 @@ def _of_library(timeline: Timeline, pid: int, library: str) -> pd.DataFrame:
 
 
 def _of_xla(timeline: Timeline, pid: int) -> pd.DataFrame:
-    marks = timeline.marks
-    names = marks["name"].cat
-    fits = fitting(names.categories, _OF_XLA)
-    if not fits.any():
-        return marks[:0]
-    told = marks[rows_of(names.codes.to_numpy(), fits) & (marks["pid"] == pid).to_numpy()]
-    return told.sort_values("start_ns", kind="stable")
+    return timeline.marks.iloc[rows_named(timeline.marks, _OF_XLA, pid)].sort_values("start_ns", kind="stable")
 
 
 def _begun(told: pd.DataFrame, called: Int64s) -> Int64s:

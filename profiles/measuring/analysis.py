@@ -85,7 +85,7 @@ def analyse(
 
 
 def _is_earlier(path: Path, partial_to: Path) -> bool:
-    """Is it the partial file that an earlier call wrote there?"""
+    """True if it is the partial file that an earlier call wrote there."""
     try:
         return path.samefile(partial_to) and partial_file.detects(path)
     except OSError:

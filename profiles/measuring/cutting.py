@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
 from ..ground.errors import RingscopeError
 from ..model import marks
-from ..model.names import rows_of, wholly
+from ..model.names import rows_named
 from ..model.timeline import Timeline
 from ..readers import read
 from ..readers.span import Span
@@ -45,8 +43,7 @@ def of_steps(path: Path, text: str, *, max_bytes: int | None = None, cache: bool
 
 def _marked(timeline: Timeline) -> dict[int, int]:
     """Starts of the marks `step N`; the first of each number."""
-    names = timeline.marks["name"].cat
-    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), wholly(names.categories, marks.STEP)))
+    rows = rows_named(timeline.marks, marks.STEP, whole=True)
     numbers = (int(name.removeprefix(marks.STEP_PREFIX)) for name in timeline.marks["name"].iloc[rows])
     return _earliest(zip(numbers, timeline.marks["start_ns"].to_numpy()[rows].tolist(), strict=True))
 

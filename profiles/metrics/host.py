@@ -20,7 +20,7 @@ from ..ledger.window import Window
 from ..model import launching, marks
 from ..model.analysed import Ownership
 from ..model.measures import CAUSES, CLASSES
-from ..model.names import fitting, rows_of
+from ..model.names import rows_named
 from ..model.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -173,10 +173,8 @@ def _named(
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:
         found = getattr(timelines[index], table)
-        names = found["name"].cat
-        fits = fitting(names.categories, pattern)
-        if fits.any():
-            rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fits) & (found["pid"] == pid).to_numpy())
+        rows = rows_named(found, pattern, pid)
+        if len(rows):
             shift = shift_ns[index] - origin
             yield found["start_ns"].to_numpy()[rows] + shift, found["end_ns"].to_numpy()[rows] + shift
 

@@ -16,7 +16,7 @@ from ..ledger.causes import FEED, LAUNCH, WAITING_FOR_INPUT
 from ..ledger.window import Window
 from ..model import marks
 from ..model.measures import CLASSES, OWNERS
-from ..model.names import fitting, rows_of, wholly
+from ..model.names import rows_named
 from ..model.places import Places
 from ..model.timeline import Timeline
 from . import places
@@ -35,12 +35,10 @@ class HostPlaces:
 def measure(timeline: Timeline) -> HostPlaces | None:
     """None where the recording is not of one process, or tells of no place."""
     pids = np.unique(timeline.marks["pid"].to_numpy()).tolist()
-    names = timeline.marks["name"].cat
-    codes = names.codes.to_numpy()
     start, end = (timeline.marks[name].to_numpy() for name in ("start_ns", "end_ns"))
     if len(pids) != 1:
         return None
-    steps = np.flatnonzero(rows_of(codes, wholly(names.categories, marks.STEP)))
+    steps = rows_named(timeline.marks, marks.STEP, whole=True)
     seen = [samples_of(timeline, pids[0], 0)]
     if len(steps):
         window = Window(int(start[steps].min()), int(end[steps].max()))
@@ -48,7 +46,7 @@ def measure(timeline: Timeline) -> HostPlaces | None:
         window = Window(int(seen[0]["start_ns"].min()), int(seen[0]["end_ns"].max()))
     else:
         return None
-    waits = np.flatnonzero(rows_of(codes, fitting(names.categories, WAITING_FOR_INPUT)))
+    waits = rows_named(timeline.marks, WAITING_FOR_INPUT)
     whole = intervals.span(window.start_ns, window.end_ns)
     fed = intervals.intersect(whole, intervals.union(start[waits], end[waits]))
     numbers = Numbers()

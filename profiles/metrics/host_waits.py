@@ -16,7 +16,7 @@ from ..ledger.causes import SYNC
 from ..model.analysed import Ownership
 from ..model.launching import SYNCHRONISING
 from ..model.measures import CLASSES
-from ..model.names import fitting, rows_of
+from ..model.names import fitting, rows_named, rows_of
 from ..model.timeline import Timeline
 from .catching_up import Waits, catching_up
 from .host import OutsideCalls
@@ -96,10 +96,7 @@ def host_waits(
 
 def _calls(api: pd.DataFrame, pid: int, shift: int) -> Waits:
     """The process's synchronising calls, by end."""
-    names = api["name"].cat
-    fits = fitting(names.categories, SYNCHRONISING)
-    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fits)) if fits.any() else np.empty(0, np.int64)
-    rows = rows[api["pid"].to_numpy()[rows] == pid]
+    rows = rows_named(api, SYNCHRONISING, pid)
     start, end = (api[column].to_numpy()[rows] + shift for column in ("start_ns", "end_ns"))
     order = np.argsort(end, kind="stable")
     return Waits(rows[order], api["tid"].to_numpy()[rows[order]], start[order], end[order])

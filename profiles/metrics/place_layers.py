@@ -15,7 +15,7 @@ from ..ground.intervals import Intervals
 from ..ledger.causes import FEED, LAUNCH, PAUSE, PEERS, SYNC, TURNAROUND, WAIT, WAITING_FOR_INPUT
 from ..model import marks
 from ..model.measures import CAUSES
-from ..model.names import fitting, rows_of, wholly
+from ..model.names import rows_named
 from ..model.timeline import Timeline
 
 Int64s = NDArray[np.int64]
@@ -102,20 +102,23 @@ def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> li
 
 def _waiting(timeline: Timeline, pid: int, shift: int) -> Intervals:
     """Time in which any thread of the process waits for its input."""
-    names = timeline.marks["name"].cat
-    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fitting(names.categories, WAITING_FOR_INPUT)))
-    rows = rows[timeline.marks["pid"].to_numpy()[rows] == pid]
+    rows = rows_named(timeline.marks, WAITING_FOR_INPUT, pid)
     start, end = (timeline.marks[name].to_numpy()[rows] + shift for name in ("start_ns", "end_ns"))
     return intervals.union(start, end)
 
 
-def _clipped(layer: Layer, to: Intervals, causes: tuple[int, ...]) -> Layer:
-    """The part of a layer that lies in these times, as evidence for other causes."""
-    first, last = intervals.touching(to, Intervals(layer.start_ns, layer.end_ns))
+def pieces(layer: Layer, within: Intervals) -> tuple[Int64s, Int64s, Int64s]:
+    """The parts of a layer's spans that lie in these times: which span, start, end."""
+    first, last = intervals.touching(within, Intervals(layer.start_ns, layer.end_ns))
     piece, place = intervals.one_after_another(last - first)
     span = first[piece] + place
-    start = np.maximum(to.start[piece], layer.start_ns[span])
-    end = np.minimum(to.end[piece], layer.end_ns[span])
+    start = np.maximum(within.start[piece], layer.start_ns[span])
+    return span, start, np.minimum(within.end[piece], layer.end_ns[span])
+
+
+def _clipped(layer: Layer, to: Intervals, causes: tuple[int, ...]) -> Layer:
+    """The part of a layer that lies in these times, as evidence for other causes."""
+    span, start, end = pieces(layer, to)
     return Layer(start, end, layer.place[span], layer.kind[span], causes)
 
 
@@ -141,8 +144,7 @@ def _defined(seen: dict[str, Any], ranges: dict[str, Any]) -> NDArray[np.bool_]:
 def _ranges(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> dict[str, Any]:
     """Start, end, tid, place and kind of the process's ranges of places."""
     names = timeline.marks["name"].cat
-    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), wholly(names.categories, marks.PLACE)))
-    rows = rows[timeline.marks["pid"].to_numpy()[rows] == pid]
+    rows = rows_named(timeline.marks, marks.PLACE, pid, whole=True)
     codes = names.codes.to_numpy()[rows]
     told = {}
     for code in np.unique(codes).tolist():
@@ -163,9 +165,7 @@ def _ranges(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> dict[
 
 def _stepping(timeline: Timeline, pid: int) -> set[int] | None:
     """The threads that steps are marked on, else the process's first; None where no thread is known by that."""
-    names = timeline.marks["name"].cat
-    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), wholly(names.categories, marks.STEP)))
-    rows = rows[timeline.marks["pid"].to_numpy()[rows] == pid]
+    rows = rows_named(timeline.marks, marks.STEP, pid, whole=True)
     marked = set(timeline.marks["tid"].to_numpy()[rows].tolist())
     of_process = timeline.marks["tid"].to_numpy()[timeline.marks["pid"].to_numpy() == pid]
     return marked or ({pid} if pid in of_process else None)

@@ -28,7 +28,7 @@ from ..model.measures import CLASSES, OWNERS
 from ..model.places import Line, Place, Places
 from ..model.steps import Break
 from ..model.timeline import Timeline
-from .place_layers import DIVIDED, MAKES_BATCHES, WAITS, Key, Layer, Numbers, of_process, samples_of
+from .place_layers import DIVIDED, MAKES_BATCHES, WAITS, Key, Layer, Numbers, of_process, pieces, samples_of
 
 Int64s = NDArray[np.int64]
 _LINES: Final = 3
@@ -89,11 +89,7 @@ def divide(idle: Mapping[int, Intervals], layers: Sequence[Layer]) -> tuple[list
             claimed.append(_claim(cause, layer, span[begun], left.start[begun], left.end[begun]))
             left = Intervals(left.start[~begun], left.end[~begun])
         for layer in mine:
-            first, last = intervals.touching(left, Intervals(layer.start_ns, layer.end_ns))
-            piece, place = intervals.one_after_another(last - first)
-            span = first[piece] + place
-            start = np.maximum(left.start[piece], layer.start_ns[span])
-            end = np.minimum(left.end[piece], layer.end_ns[span])
+            span, start, end = pieces(layer, left)
             claimed.append(_claim(cause, layer, span, start, end))
             left = intervals.subtract(left, intervals.union(start, end))
         rest[cause] = left

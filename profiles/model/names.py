@@ -42,6 +42,14 @@ def rows_of(codes: NDArray[np.signedinteger], fits: NDArray[np.bool_]) -> NDArra
     return found
 
 
+def rows_named(table: pd.DataFrame, pattern: str, pid: int | None = None, *, whole: bool = False) -> NDArray[np.int64]:
+    """Places of the rows whose name fits (`whole`: as a whole); of one process, or of all."""
+    names = table["name"].cat
+    fits = _fits(names.categories, pattern, whole)
+    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fits)) if fits.any() else np.empty(0, np.int64)
+    return rows if pid is None else rows[table["pid"].to_numpy()[rows] == pid]
+
+
 def _fits(names: pd.Index, pattern: str, whole: bool) -> NDArray[np.bool_]:
     if len(names) <= _FEW and names.nbytes <= _SHORT:
         return np.fromiter((_one_fits(pattern, whole, name) for name in names.tolist()), bool, len(names))

@@ -17,7 +17,7 @@ from ..doubts.recordings import samples_not_aligned, samples_unreadable
 from ..ground import typed
 from ..ground.files import bytes_of
 from ..model import marks
-from ..model.names import rows_of, wholly
+from ..model.names import rows_named
 from ..model.timeline import LONGEST_NAME, Timeline, with_samples
 from .tables import printed
 
@@ -152,8 +152,7 @@ def _frame(found: _Samples, pid: int, offset_ns: int, columns: Columns) -> pd.Da
 
 def _offset(timeline: Timeline, found: _Samples) -> tuple[int | None, str]:
     """The time that is added to the samples', None where nothing tells; and what is to be doubted, "" for nothing."""
-    names = timeline.marks["name"].cat
-    rows = np.flatnonzero(rows_of(names.codes.to_numpy(), wholly(names.categories, marks.CLOCK)))
+    rows = rows_named(timeline.marks, marks.CLOCK, whole=True)
     clocks = timeline.marks["name"].iloc[rows].astype(str).tolist()
     told = np.array([int(name.rpartition(" ")[2]) for name in clocks], np.int64)
     if len(told):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..gpus.operations import H2D, Gpu
-from ..model.names import fitting, rows_of, wholly
+from ..model.names import fitting, rows_named
 from ..model.timeline import Timeline
 from .cycles import Flags, Int64s, KernelSequence
 from .marks import Marks, owners
@@ -110,8 +110,7 @@ def _evidence(
 def _ranges(sequence: KernelSequence, timeline: Timeline, process: int, pid: int, shift_ns: int) -> Iterator[Int64s]:
     """Launches within ranges of one whole name: a name with a layer's number comes once in all the layers."""
     names = timeline.marks["name"].cat
-    fits = rows_of(names.codes.to_numpy(), wholly(names.categories, CONTENT_RANGE))
-    rows = np.flatnonzero(fits & (timeline.marks["pid"] == pid).to_numpy())
+    rows = rows_named(timeline.marks, CONTENT_RANGE, pid, whole=True)
     mine = np.flatnonzero(sequence.launched & (sequence.process == process))
     if not len(rows) or not len(mine):
         return

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import Gpu
 from ..model.marks import STEP_PREFIX
-from ..model.names import rows_of, wholly
+from ..model.names import rows_named
 from ..model.timeline import Timeline
 from .cycles import Int64s, KernelSequence
 
@@ -93,10 +93,7 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], patte
         if process in gpu.off_clock:
             continue
         marks = timelines[recording].marks
-        fits = wholly(marks["name"].cat.categories, pattern)
-        if not fits.any():
-            continue
-        rows = np.flatnonzero(rows_of(marks["name"].cat.codes.to_numpy(), fits) & (marks["pid"].to_numpy() == pid))
+        rows = rows_named(marks, pattern, pid, whole=True)
         if not len(rows):
             continue
         found = _one_kind(marks, rows, process, shift_ns[recording] - shift_ns[gpu.places[0][0]], pattern)

@@ -11,7 +11,7 @@ from ..gpus.operations import Gpu
 from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..model.marks import DOMAIN, PAUSED
-from ..model.names import rows_of, wholly
+from ..model.names import rows_named
 from ..model.steps import Pause
 from ..model.timeline import Timeline
 
@@ -23,13 +23,9 @@ def pauses(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> 
     found = []
     for process, (recording, pid) in enumerate(gpu.processes):
         marks = timelines[recording].marks
-        names = marks["name"].cat
-        fits = wholly(names.categories, PAUSED)
-        if process in gpu.off_clock or not fits.any():
-            continue
-        rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fits) & (marks["pid"].to_numpy() == pid))
+        rows = rows_named(marks, PAUSED, pid, whole=True) if process not in gpu.off_clock else ()
         shift = shift_ns[recording] - shift_ns[gpu.places[0][0]]
-        for row in rows.tolist():
+        for row in rows:
             if marks["domain"].iat[row] != DOMAIN:
                 continue
             told = _PAUSED.fullmatch(str(marks["name"].iat[row]))
