@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +13,9 @@ from profiles.ground.errors import RingscopeError
 
 from .. import launch
 from ..launch.environment import allowed
-from .lifeline import Lifeline
+from .lifeline import Lifeline, let_go
 from .outcome import last_words
 
-LETTING_GO_S = 15
 LOOK_S = 0.1
 
 
@@ -72,9 +69,4 @@ class Helpers:
     ) -> None:
         self._lifeline.close()
         for process, _ in self._running:
-            try:
-                process.wait(LETTING_GO_S)
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            let_go(process)

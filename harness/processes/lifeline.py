@@ -12,7 +12,9 @@ import os
 import resource
 import secrets
 import selectors
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -25,6 +27,7 @@ from ..launch.hosts import Host, is_local
 TOKEN_S = 10.0
 SPARE_FILES = 64  # what the sweep itself opens: logs, records, libraries
 RETRY_S = 0.2
+LETTING_GO_S = 15  # from the lifeline's end to the keeper's
 
 
 class Lifeline:
@@ -112,6 +115,16 @@ class Lifeline:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def let_go(keeper: subprocess.Popen[bytes]) -> None:
+    """Wait for a keeper, which ends by itself now that its lifeline has; else end it and its session."""
+    try:
+        keeper.wait(LETTING_GO_S)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(keeper.pid, signal.SIGKILL)
+        keeper.wait()
 
 
 def _make_room(lines: int) -> None:

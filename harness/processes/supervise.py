@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -17,15 +15,13 @@ from profiles.ground.errors import RingscopeError
 from .. import launch
 from ..launch.hosts import Host
 from . import remote_files
-from .lifeline import Lifeline
+from .lifeline import Lifeline, let_go
 from .outcome import Outcome, judge
 
 # Often enough for a reader and for a limit; seldom enough to take no time from ranks on the same cores.
 POLL_S = 0.5
 # From one rank's failure to the end of the others. A launcher that works ends them by itself.
 AFTER_FAILURE_S = 20
-# From the lifeline's end to the keeper's.
-LETTING_GO_S = 15
 PHASES = ("start", "import", "connect", "build", "autotune", "warm-up", "train", "judge", "finish", "done")
 
 
@@ -79,7 +75,7 @@ def supervise(
             stopped = _watch(keeper, directory, limits, on_progress)
         finally:
             lifeline.close()
-            _let_go(keeper)
+            let_go(keeper)
     code, remote = keeper.returncode, bool(hosts)
     return judge(directory, processes=processes, exit_code=code, stopped=stopped, remote=remote, lost=lost)
 
@@ -157,13 +153,3 @@ def _stopped_below(pid: int) -> str:
             if rank and process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
                 stopped.add(int(rank))
     return f"; rank {', '.join(map(str, sorted(stopped)))} is stopped (SIGSTOP or a debugger)" if stopped else ""
-
-
-def _let_go(keeper: subprocess.Popen[bytes]) -> None:
-    """Wait for the keeper, which ends by itself now that its lifeline has; else end it and its session."""
-    try:
-        keeper.wait(LETTING_GO_S)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(keeper.pid, signal.SIGKILL)
-        keeper.wait()

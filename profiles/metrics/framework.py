@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -47,13 +47,8 @@ def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
     """`pytorch`, `jax`, `tensorflow`, `onnxruntime`, `cuda` or `hip` (none of these), or None: it cannot be told."""
     if any(timelines[index].recording.format == "kineto" for index, _ in gpu.places):
         return "pytorch"
-    ranges = list(_ranges(timelines, gpu))
-    for name, pattern in _RANGES.items():
-        if any(fitting(one, pattern).any() for one in ranges):
-            return name
-    for name, pattern in _KERNELS.items():
-        if fitting(gpu.names, pattern).any():
-            return name
+    if named := _first(_RANGES, _ranges(timelines, gpu)) or _first(_KERNELS, [gpu.names]):
+        return named
     if any((timelines[index].marks["domain"] == marks.DOMAIN).any() for index, _ in gpu.processes):
         return "tensorflow"  # the harness's own training
     if any(timelines[index].recording.format == "xplane" for index, _ in gpu.places):
@@ -66,21 +61,20 @@ def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
 
 def exchange(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
     """`horovod`, `fsdp`, `ddp` or `tf.distribute`, by their ranges; None where there are none of them."""
-    ranges = list(_ranges(timelines, gpu))
-    for name, pattern in _EXCHANGES.items():
-        if any(fitting(one, pattern).any() for one in ranges):
-            return name
-    return None
+    return _first(_EXCHANGES, _ranges(timelines, gpu))
 
 
 def loader(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
     """The maker of its batches: `tf.data`, `PyDataset`, `generator` (or a PyDataset), `arrays`, `DataLoader`,
     `DataLoader in the training's process`, `Grain`; None: nothing tells."""
-    ranges = list(_ranges(timelines, gpu))
-    for name, pattern in _LOADERS.items():
-        if any(fitting(one, pattern).any() for one in ranges):
-            return name.strip()
-    return None
+    named = _first(_LOADERS, _ranges(timelines, gpu))
+    return named and named.strip()
+
+
+def _first(patterns: Mapping[str, str], names: Iterable[pd.Index]) -> str | None:
+    """The first key whose pattern fits one of the names."""
+    every = list(names)
+    return next((key for key, pattern in patterns.items() if any(fitting(one, pattern).any() for one in every)), None)
 
 
 def _ranges(timelines: Sequence[Timeline], gpu: Gpu) -> Iterator[pd.Index]:
