@@ -27,7 +27,7 @@ from ..model.measures import CLASSES
 from ..steps.found import FoundSteps
 from . import matching
 from .collective_sizes import by_size, with_transfers
-from .kernels import per_step
+from .kernels import median_per_step
 from .matching import NEVER
 from .message_sizes import UNKNOWN, Moved
 
@@ -194,7 +194,7 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collec
     exposed, covered = books.ledger_ns[CLASSES[COLLECTIVE]], books.busy_ns[CLASSES[COLLECTIVE]]
     return Collectives(
         count=len(books.window.starting(operations)),
-        per_step=nearest_rank(per_step(operations, np.arange(len(operations)), steps), 50) if steps.count else None,
+        per_step=median_per_step(operations, np.arange(len(operations)), steps),
         busy_ns=covered or 0,
         exposed_ns=exposed or 0,
         overlap=1 - exposed / covered if covered and exposed is not None else None,

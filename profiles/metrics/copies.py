@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import D2D, D2H, DIRECTIONS, H2D, P2P, TABLES, Gpu, Operations
-from ..ground.stats import nearest_rank
 from ..ledger import ownership as ledger
 from ..ledger.account import Account
 from ..ledger.causes import UNKNOWN
@@ -41,6 +40,7 @@ def measure(
     before_pages = _idle_before_pages(timelines, gpu, books)
     inside = books.window.starting(gpu.operations)
     inside = inside.chosen(inside.table == TABLES.index("copies"))
+    every = np.flatnonzero(gpu.operations.table == TABLES.index("copies"))
     found = {}
     for kind in DIRECTIONS:
         chosen = inside.chosen(inside.kind == kind)
@@ -63,18 +63,10 @@ def measure(
             synchronous=_synchronous(timelines, gpu, chosen),
             managed_share=_share_of("managed", timelines, gpu, chosen, kind),
             managed_idle_ns=before_pages.get(kind, 0),
-            per_step=_per_step(gpu.operations, kind, steps),
+            per_step=kernels.median_per_step(gpu.operations, every[gpu.operations.kind[every] == kind], steps),
             called_idle_ns=_idle_since_call(timelines, gpu, books, kind),
         )
     return found
-
-
-def _per_step(operations: Operations, kind: int, steps: FoundSteps) -> int | None:
-    """Median over the measured steps; None without any."""
-    if not steps.count:
-        return None
-    rows = np.flatnonzero((operations.kind == kind) & (operations.table == TABLES.index("copies")))
-    return nearest_rank(kernels.per_step(operations, rows, steps), 50)
 
 
 def impossible(operations: Operations) -> dict[str, tuple[int, int]]:

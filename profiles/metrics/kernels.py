@@ -72,7 +72,9 @@ def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -
         count=len(rows),
         graph_launches=int((inside.table == GRAPHS).sum()),
         graph_nodes=inside.graph_nodes(),
-        per_step=_per_step(gpu.operations, steps),
+        per_step=median_per_step(
+            gpu.operations, np.flatnonzero(gpu.operations.table == KERNELS).astype(np.int32), steps
+        ),
         distinct=int((count > 0).sum()),
         median_ns=nearest_rank(lasted, 50) if len(rows) else None,
         share_under_5us=float((lasted < SHORT_NS).mean()) if len(rows) else None,
@@ -134,11 +136,9 @@ def of_group(names: pd.Index, group: str) -> NDArray[np.bool_]:
     return found
 
 
-def _per_step(operations: Operations, steps: FoundSteps) -> int | None:
-    """Median count over the measured steps."""
-    if not steps.count:
-        return None
-    return nearest_rank(per_step(operations, np.flatnonzero(operations.table == KERNELS).astype(np.int32), steps), 50)
+def median_per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> int | None:
+    """Median of `per_step` over the measured steps; None where there are none."""
+    return nearest_rank(per_step(operations, rows, steps), 50) if steps.count else None
 
 
 def per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> NDArray[np.int64]:
