@@ -522,10 +522,10 @@ def rows_that_share_pages(folder: Path, table: str, columns: str) -> Path:
     size = 1 << 16
     path = database(folder, f"PRAGMA page_size = {size};", KERNELS, ROWS)
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DELETE FROM StringIds")
         connection.execute("CREATE TABLE IF NOT EXISTS TARGET_INFO_GPU (id INT, name TEXT, busLocation TEXT)")
         connection.execute("CREATE TABLE IF NOT EXISTS META_DATA_EXPORT (name TEXT, value TEXT)")
         connection.execute("CREATE TABLE IF NOT EXISTS DIAGNOSTIC_EVENT (timestamp INT, text TEXT)")
+        connection.execute(f"DELETE FROM {table}")
         for number, text in enumerate(["x" * (8 * MIB)] * 2 + ["y" * (size // 40)] * 200, 1):
             connection.execute(f"INSERT INTO {table} {columns} VALUES (?, ?)", (number, text))
         ((root,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [table]).fetchall()
@@ -548,6 +548,7 @@ for _table, _columns in (
     ("TARGET_INFO_GPU", "(id, name)"),
     ("META_DATA_EXPORT", "(name, value)"),
     ("DIAGNOSTIC_EVENT", "(timestamp, text)"),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "(start, streamId)"),
 ):
     SMALL[f"rows of {_table} that share pages"] = partial(rows_that_share_pages, table=_table, columns=_columns)
 

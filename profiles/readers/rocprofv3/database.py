@@ -53,7 +53,7 @@ _SQL: Final = {
     " JOIN {rocpd_event} e ON e.id = o.event_id JOIN {rocpd_string} c ON c.id = e.category_id"
     " LEFT JOIN {rocpd_track} t ON t.id = o.track_id WHERE c.string LIKE 'MARKER%'",
     "agents": "SELECT id, type, type_index, product_name, name, extdata FROM {rocpd_info_agent}",
-    "hosts": "SELECT DISTINCT hostname FROM {rocpd_info_node}",
+    "hosts": "SELECT hostname FROM {rocpd_info_node}",
 }
 
 
@@ -84,8 +84,8 @@ class _Told:
 
     def __init__(self, database: Database, end: str) -> None:
         self._database, self._end = database, end
-        hosts = [host for (host,) in self._query("hosts") if isinstance(host, str)]
-        self.host = hosts[0] if len(hosts) == 1 else None
+        hosts = {host for (host,) in self._query("hosts") if isinstance(host, str)}
+        self.host = hosts.pop() if len(hosts) == 1 else None
         self.agents = {row[0]: _agent(*row[1:]) for row in self._query("agents")}
         self._strings = self._texts("rocpd_string", "string")
         self._kernels = self._texts("rocpd_info_kernel_symbol", "display_name")

@@ -121,7 +121,7 @@ def _fill(database: Database, file: Pages, name: str, table: _Table, piece: int)
         return
     except Odd:
         pass
-    sql = f"SELECT {', '.join(map(quoted, table.names))} FROM {quoted(database.stored(name))}{table.where(piece)}"
+    sql = f"SELECT {', '.join(map(_integer, table.names))} FROM {quoted(database.stored(name))}{table.where(piece)}"
     try:
         for batch in _batches(database.path, sql, table.nulls):
             table.put(piece, batch)
@@ -142,6 +142,12 @@ def _fill(database: Database, file: Pages, name: str, table: _Table, piece: int)
         table.put(piece, list(columns))
     except OSError as error:
         raise database.damaged(error) from None
+
+
+def _integer(column: str) -> str:
+    """The column as SQL; 0.5, which is no integer either, for a text: thousands of rows may share one of megabytes."""
+    name = quoted(column)
+    return f"CASE WHEN typeof({name}) IN ('integer', 'null') THEN {name} ELSE 0.5 END"
 
 
 @dataclass(frozen=True, slots=True)
