@@ -219,3 +219,10 @@ def test_a_trace_of_pythons_calls_says_that_they_slow_the_host_down(tmp_path: Pa
         found = [doubt for doubt in readers.read(path).doubts if doubt.code == "python-traced"]
         assert bool(found) is doubted
         assert not found or "2 calls of Python" in found[0].text and "with_stack=False" in found[0].next
+
+
+def test_an_event_of_more_than_a_name_may_have_is_left_out_and_counted(tmp_path: Path) -> None:
+    """Twenty of them with a letter beyond Latin took 6 GB, as Python holds four bytes a letter then."""
+    long = event("kernel", "\N{GRINNING FACE}" + "k" * (1 << 20), "1", "2", device=0, stream=7)
+    found = read(tmp_path, trace(KERNEL, long))
+    assert len(found.kernels) == 1 and found.left_out["not an event"] == 1

@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...ground.errors import UnreadableRecording
+from ...model.timeline import LONGEST_NAME
 from ..opening import whole
 from ..tables import printed
 
 Array = np.ndarray
 
 _PIECE: Final = 1 << 16
-_LONGEST: Final = 16 << 20  # of an event: what is longer holds no name
+_LONGEST: Final = LONGEST_NAME  # of an event: what is longer holds no name
 # What may be a number that JSON does not have; a set of letters to begin with is what is searched for fast.
 _NO_NUMBER: Final = re.compile(rb"[-nNiI][nNiI]?(?:[aA][nN]|[nN][fF](?:[iI][nN][iI][tT][yY])?)(?=[\s,\]}])")
 _INFINITE: Final = (b"inf", b"-inf", b"infinity", b"-infinity")
