@@ -46,7 +46,8 @@ def host_waits(
     neither is known, "within": the framework's operator around the call, "moves": the direction of the copy that the
     call made, or that ended when the GPU ran dry, "ns", "count": idle spans, "held_ns": of it when the next kernel had
     been launched and did not start, "own_ns": of it when the host was in no call of CUDA's (`outside`) and had not
-    begun the next launch, "launch_ns": launch idle after the waits, as `catching_up` tells}.
+    begun the next launch, "waited_ns": how long the waits were, as far as the recording tells, else as the idle time,
+    "launch_ns": launch idle after the waits, as `catching_up` tells}.
     """
     operations = gpu.operations.lasting()
     origin = shift_ns[gpu.places[0][0]]
@@ -57,15 +58,20 @@ def host_waits(
     if not len(spans) and not len(later.ns):
         return []
     ender = np.minimum(np.searchsorted(operations.start_ns, spans.start, side="right"), len(operations) - 1)
-    ended_by = _ended_by(operations, spans.start, ender)
+    left_dry = _left_dry(operations, spans.start, ender)
+    ended_by = _directions(operations, left_dry)
     called = np.full(len(spans), -1, np.int64)  # the row of `api`
     process = np.zeros(len(spans), np.int64)
     moves = np.full(len(spans), -1, np.int64)
     launched, call_start, call_end = operations.calls(ender)
+    waited_ns = spans.end - spans.start
     for number, of in enumerate(calls):
         place = _under_way(of.start_ns, of.end_ns, spans.start, np.maximum(call_start, spans.start))
         mine = np.flatnonzero((place >= 0) & (called < 0))
-        called[mine], process[mine] = of.row[place[mine]], number
+        call = place[mine]
+        called[mine], process[mine] = of.row[call], number
+        begun = np.minimum(of.start_ns[call], _launched_ns(operations, left_dry[mine], number))
+        waited_ns[mine] = of.end_ns[call] - begun
     waited = np.flatnonzero(called >= 0)
     moves[waited] = _moved(operations, called[waited], process[waited])
     moves[waited] = np.where(moves[waited] < 0, ended_by[waited], moves[waited])
@@ -78,12 +84,13 @@ def host_waits(
     held = np.where(launched & operations.is_kernel[ender], spans.end - np.maximum(call_end, spans.start), 0)
     held[held <= _ARRIVES_NS] = 0
     moved = _moved(operations, later.row, later.process)
-    ended_by = _ended_by(operations, later.dry_ns, np.searchsorted(operations.start_ns, later.dry_ns, side="right"))
+    before = np.searchsorted(operations.start_ns, later.dry_ns, side="right")
+    ended_by = _directions(operations, _left_dry(operations, later.dry_ns, before))
     some, none = np.ones_like(called), np.zeros_like(later.ns)
     columns = {"ns": (spans.end - spans.start, none), "count": (some, none), "held_ns": (held, none)}
     until = np.where(launched, np.clip(call_start, spans.start, spans.end), spans.end)
     own = np.zeros_like(called) if outside is None else intervals.total_in(outside.sync, spans.start, until)
-    columns |= {"own_ns": (own, none), "launch_ns": (np.zeros_like(called), later.ns)}
+    columns |= {"own_ns": (own, none), "waited_ns": (waited_ns, none), "launch_ns": (np.zeros_like(called), later.ns)}
     return _summed(
         timelines,
         gpu,
@@ -115,15 +122,30 @@ def _under_way(start: Int64s, end: Int64s, dry: Int64s, until: Int64s) -> Int64s
     return found
 
 
-def _ended_by(operations: Operations, dry: Int64s, ender: Int64s) -> Int64s:
-    """Per idle span the direction of the copy whose end left the GPU dry; -1: it was no copy."""
+def _left_dry(operations: Operations, dry: Int64s, ender: Int64s) -> Int64s:
+    """Per idle span the operation whose end left the GPU dry; -1: none of the last ones."""
     found = np.full(len(dry), -1, np.int64)
     for back in range(_BEFORE, 0, -1):
         before = np.maximum(ender - back, 0)
-        kind = operations.kind[before]
         last = (operations.end_ns[before] == dry) & (ender >= back)
-        found[last] = np.where(np.isin(kind[last], _MOVES), kind[last], -1)
+        found[last] = before[last]
     return found
+
+
+def _directions(operations: Operations, rows: Int64s) -> Int64s:
+    """The direction of each copy; -1: it is none."""
+    kind = operations.kind[rows]
+    return np.where((rows >= 0) & np.isin(kind, _MOVES), kind, -1)
+
+
+def _launched_ns(operations: Operations, rows: Int64s, process: int) -> Int64s:
+    """Starts of these operations' launch calls; for ever after where they are not known or another process's.
+
+    The host could have gone on from there, and may wait in the call itself: a copy from pageable memory returns late.
+    """
+    known, begun, _ = operations.calls(rows)
+    mine = (rows >= 0) & known & (operations.process[rows] == process)
+    return np.where(mine, begun, np.iinfo(np.int64).max)
 
 
 def _moved(operations: Operations, called: Int64s, process: Int64s) -> Int64s:

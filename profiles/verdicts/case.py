@@ -131,20 +131,32 @@ class Case:
 
     @property
     def own_after_wait_ns(self) -> int:
-        """ns of sync idle that stays when the host does not wait any more: after its waits it is in no call of CUDA's
-        for longer than the GPU has work that could run beside."""
+        """ns of sync idle that stays when the host does not wait any more."""
+        return sum(self._own_after_waits)
+
+    @property
+    def _own_after_waits(self) -> list[int]:
+        """Its part in each of `gpu.host_waits`: after these the host is in no call of CUDA's for longer than they took,
+        by which it would be ahead without them, or for longer than the GPU has work that could run beside."""
+        own = [0 if self.copies_seldom(one) else one.get("own_ns", 0) for one in self.gpu.host_waits]
+        each = zip(own, self.gpu.host_waits, strict=True)
+        longer = [max(0, ns - one.get("waited_ns", ns)) for ns, one in each]
         idle_ns = sum(ns or 0 for owner, ns in self.gpu.ledger_ns.items() if owner.startswith("idle_"))
-        own_ns: int = sum(one.get("own_ns", 0) for one in self.gpu.host_waits)
-        return max(0, own_ns - (self.gpu.span_ns - idle_ns))
+        beyond = sum(own) - (self.gpu.span_ns - idle_ns)
+        return longer if sum(longer) >= beyond else [ns * beyond // sum(own) for ns in own]
+
+    def copies_seldom(self, wait: Mapping[str, Any]) -> bool:
+        """True for a wait for copies back that are not of every step (a checkpoint, get_weights in a callback): done
+        less often, what the host makes of them is gone with the wait."""
+        in_steps = self.gpu.window == "steps" and not self.infers
+        return in_steps and wait["moves"] == "d2h" and not self.fetches
 
     @property
     def _waits(self) -> list[dict[str, Any]]:
         """Waits of the host, without the time that stays when it does not wait."""
-        if stays := self.own_after_wait_ns:
-            total = sum(one.get("own_ns", 0) for one in self.gpu.host_waits)
-            return [one | {"ns": one["ns"] - one.get("own_ns", 0) * stays // total} for one in self.gpu.host_waits]
         if self.gpu.host_waits:
-            return self.gpu.host_waits
+            each = zip(self.gpu.host_waits, self._own_after_waits, strict=True)
+            return [one | {"ns": one["ns"] - own} for one, own in each]
         # Measured by a version that did not tell them apart.
         moves = "h2d" if self.copies_wait else "d2h" if self.fetches else None
         return [{"call": None, "within": None, "moves": moves, "ns": self.ns("idle_sync"), "count": 0}]

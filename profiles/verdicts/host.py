@@ -41,8 +41,7 @@ def host_synchronises(case: Case) -> Finding | None:
     share = lost_by(waits) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
         return None
-    # Copies back that are not of every step: a checkpoint, get_weights in a callback.
-    seldom = waits[0]["moves"] == "d2h" and case.gpu.window == "steps" and not case.infers
+    seldom = case.copies_seldom(waits[0])
     return case.finding(
         "host-synchronises",
         case.waited(waits),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..model.measures import GpuMeasures
+
 # PyTorch's operators that wait for the GPU, as a script writes them.
 OPERATORS = {
     "aten::item": ".item()",
@@ -18,6 +20,12 @@ OPERATORS = {
 def lost_by(waits: Sequence[Mapping[str, Any]]) -> int:
     """ns of idle time after these waits, without idle time in which work is launched already."""
     return sum(one["ns"] - one.get("held_ns", 0) + one.get("launch_ns", 0) for one in waits)
+
+
+def mostly_after_waits(gpu: GpuMeasures) -> bool:
+    """True if the host is late mostly by what it does between a wait and its next launch, and not by launching."""
+    own_ns: int = sum(one.get("own_ns", 0) for one in gpu.host_waits)
+    return own_ns > (gpu.outside_calls_ns or 0)
 
 
 def called(wait: Mapping[str, Any]) -> str:

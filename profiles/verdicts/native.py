@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..model.measures import GpuMeasures
+from .host_waits import mostly_after_waits
 from .pytorch import SIZES, Words, in_float32, in_graphs, pageable
 
 
@@ -32,8 +33,8 @@ class Api:
             "off-tensor-cores": lambda gpu: self.tensor_float if in_float32(gpu) else SIZES,
             "launch-bound": lambda gpu: f"launch ahead of the GPU; fewer, larger kernels; {self._graph(gpu)}",
             "python-in-the-loop": lambda gpu: (
-                "move what the host computes between launches to another thread, or launch ahead of it; "
-                f"{self._graph(gpu)}"
+                "move what the host computes between launches to another thread, or launch ahead of it"
+                + ("" if mostly_after_waits(gpu) else f"; {self._graph(gpu)}")
             ),
             "graphs-updated-every-step": "buffers that stay where they are, or a graph per set of buffers",
             "short-kernels": lambda gpu: "; ".join(filter(None, ("fuse kernels", self._graph(gpu), self.early_launch))),

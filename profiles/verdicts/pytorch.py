@@ -15,6 +15,7 @@ from ..model.measures import GpuMeasures
 from .case import CONVOLUTIONS
 from .collectives import is_sharded, summed_as
 from .compute import misaligned
+from .host_waits import mostly_after_waits
 
 TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")
 Words = str | Callable[[GpuMeasures], str]
@@ -71,8 +72,7 @@ def _launches(gpu: GpuMeasures) -> str:
 
 def _after_waits(gpu: GpuMeasures) -> str:
     """Words for a host that is late mostly by what it does after it waited for the GPU; else none."""
-    own = sum(one.get("own_ns", 0) for one in gpu.host_waits)
-    late = own > (gpu.outside_calls_ns or 0)
+    late = mostly_after_waits(gpu)
     return "what the host does after a wait in a thread of its own, or once the next step is launched; " if late else ""
 
 

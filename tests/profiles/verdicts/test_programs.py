@@ -123,12 +123,13 @@ def built(program: Program, fault: str | None) -> Measures:
             start, end = (at, at + 3 * MS) if fault == "exchange" else (at - 200 * US, at - 10 * US)
             made.kernel(start, end, name, stream=20, call=(start - 300 * US, start - 298 * US), **launch)
             at = max(at, end)
-        made.kernel(at, at + 400 * US, program.kernels[-1], call=(at - 200 * US, at - 198 * US), **launch)
+        called = called if fault == "sync" else at - 200 * US
+        made.kernel(at, at + 400 * US, program.kernels[-1], call=(called, called + 2 * US), **launch)
         at += 400 * US
-        if fault == "sync":
+        if fault == "sync":  # the host waits for all that it has launched
             fetched = {"api": "hipMemcpyWithStream" if program.calls == "hip" else "cudaMemcpy"}
-            made.copy("d2h", at, at + 3 * US, 4, call=(at - 100 * US, at + 5 * US), **fetched)
-            made.api(f"{program.calls}StreamSynchronize", at - 90 * US, at + 6 * US)
+            made.copy("d2h", at, at + 3 * US, 4, call=(called + 3 * US, at + 5 * US), **fetched)
+            made.api(f"{program.calls}StreamSynchronize", called + 4 * US, at + 6 * US)
             at += 2 * MS
         if program.mark:
             made.mark(program.mark.format(number + 1), began if late_ns else began - 290 * US, at - 300 * US, domain="")
