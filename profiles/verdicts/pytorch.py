@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from ..gpus.collective_kernels import names_collective
 from ..metrics.kernels import TORCH_COMPILED
 from ..model.measures import GpuMeasures
 from .case import CONVOLUTIONS
@@ -293,6 +294,14 @@ def _served_python(gpu: GpuMeasures) -> str:
     return f"nothing, while no request was there; else {rest}"
 
 
+def _served_all_reduce(gpu: GpuMeasures) -> str:
+    """A server's own all-reduce is no remedy where it runs already."""
+    summed = [one.name for one in gpu.kernels.top if names_collective(one.name)]
+    own = any(not re.search("(?i)[nr]ccl", name) for name in summed)
+    by_server = "" if own else "the server's own all-reduce; "
+    return f"fewer GPUs per replica (tensor parallel); {by_server}larger batches"
+
+
 # For a server, whose marks the recording holds.
 SERVER: Mapping[str, Words] = MappingProxyType(
     {
@@ -305,7 +314,7 @@ SERVER: Mapping[str, Words] = MappingProxyType(
         "copies-to-host-exposed": "tokens or scores copied back, not logits; while the next batch computes",
         "tiny-batch": "more requests per batch",
         "not-compiled": "torch.compile or the server's CUDA graphs",
-        "all-reduce-exposed": "fewer GPUs per replica (tensor parallel); the server's own all-reduce; larger batches",
+        "all-reduce-exposed": _served_all_reduce,
         "collectives-exposed": "fewer GPUs per replica; results gathered less often, or while the next batch computes",
     }
 )

@@ -204,6 +204,20 @@ def test_a_servers_words_are_said_to_servers_alone(served: bool, given: dict[str
 
 
 @pytest.mark.parametrize(
+    ("kernel", "own"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", False),
+        ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>", True),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>", True),
+    ],
+)
+def test_a_servers_own_all_reduce_is_no_remedy_where_it_runs(kernel: str, own: bool) -> None:
+    one = gpu(**COLLECTIVE, top=[(ATEN, 100, MS), (kernel, 100, MS)])
+    one.framework, one.steps.unit, one.steps.served = "pytorch", "batch", True
+    assert ("own all-reduce" in _changes(one)["all-reduce-exposed"]) is not own
+
+
+@pytest.mark.parametrize(
     ("mark", "served"), [("ProfilerStep#{}", False), ("execute_context_{}(9)_generation_0(0)", True)]
 )
 def test_a_server_is_known_by_its_marks(mark: str, served: bool) -> None:
