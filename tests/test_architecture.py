@@ -48,7 +48,7 @@ VIEWS = (
 )
 MODEL = (
     ("profiles.model.analysed", "profiles.model.measures_json"),
-    ("profiles.model.measures", "profiles.model.marks"),
+    ("profiles.model.measures", "profiles.model.marks", "profiles.model.columns"),
     (
         *("profiles.model.timeline", "profiles.model.launching"),
         *("profiles.model.collectives", "profiles.model.findings", "profiles.model.operations"),

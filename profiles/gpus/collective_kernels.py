@@ -141,6 +141,20 @@ def sounds_like_one(names: pd.Index) -> NDArray[np.bool_]:
 
 def kind_of(names: pd.Index) -> NDArray[np.int8]:
     """The place in KINDS of each name, a kernel's or a range's."""
+    return _kinds_of_few(tuple(names.tolist())) if len(names) <= _FEW else _kinds(names)
+
+
+@lru_cache(maxsize=8)
+def _kinds_of_few(names: tuple[str, ...]) -> NDArray[np.int8]:
+    """The kinds for names that ranks share."""
+    import pandas as pd
+
+    found = _kinds(pd.Index(names, dtype="str"))
+    found.setflags(write=False)
+    return found
+
+
+def _kinds(names: pd.Index) -> NDArray[np.int8]:
     kinds = list(KINDS)
     plain = names.str.lower().str.replace("_", "", regex=False)
     found = np.full(len(names), -1, np.int8)

@@ -97,7 +97,9 @@ def _used(timeline: Timeline) -> list[int]:
     used: set[int] = set()
     for table in TABLES:
         rows = getattr(timeline, table)
-        lasts = (rows["end_ns"] > rows["start_ns"]).to_numpy()
+        if not len(rows):
+            continue
+        lasts = rows["end_ns"].to_numpy() > rows["start_ns"].to_numpy()
         if table == "copies":
             lasts = lasts & (rows["kind"] != "h2h").to_numpy()
         device = rows["device"].to_numpy()

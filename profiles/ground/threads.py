@@ -27,15 +27,23 @@ def each(function: Callable[[Item], Result], items: Iterable[Item], rows: int = 
         yield from pool.map(function, items)
 
 
+def spread(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
+    """As `each`, on up to `most` threads; on an error, or Ctrl-C, the rest is not waited for."""
+    if _alone:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(most) as pool:
+        try:
+            for one in [pool.submit(function, item) for item in items]:
+                yield one.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
 def alone() -> None:
     """Use one thread from now on: other processes use the other cores."""
     global _alone
     _alone = True
-
-
-def at_once(most: int) -> int:
-    """The number of threads that there may be, of `most`."""
-    return 1 if _alone else most
 
 
 def usable_cpus() -> int:

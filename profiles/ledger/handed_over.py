@@ -67,6 +67,8 @@ def handed_over(
 
 def _of_library(timeline: Timeline, pid: int, library: str) -> pd.DataFrame:
     told = timeline.exchanges
+    if not len(told):
+        return told
     told = told[(told["pid"] == pid).to_numpy() & (told["library"] == library).to_numpy()]
     return told.sort_values("start_ns", kind="stable")
 

@@ -29,6 +29,7 @@ from ..metrics.gpu import measure as measure_gpu
 from ..metrics.message_sizes import Moved
 from ..model import marks
 from ..model.analysed import GpuAnalysis
+from ..model.columns import made_once
 from ..model.measures import GpuMeasures
 from ..model.timeline import Doubt, Recording, Timeline
 from ..runs import records
@@ -120,11 +121,11 @@ class Unit:
 
 def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns: Sequence[int], asked: Asked) -> Unit:
     """A unit of recordings, before it is measured."""
-    timelines = [told_apart(_with_host(timeline)) for timeline in timelines]
+    timelines = [made_once(told_apart(_with_host(timeline))) for timeline in timelines]
     recordings = tuple(map(_recorded, timelines))
     rows = sum(len(one.kernels) + len(one.api) for one in timelines)
     taken = gather.take(timelines)
-    own = [gather.without_kernels(one) for one in timelines]
+    own = [made_once(gather.without_kernels(one)) for one in timelines]
     del timelines
     release_unused(rows)
     gpus = gather.made_of(taken, own, shift_ns)

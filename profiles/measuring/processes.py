@@ -43,6 +43,8 @@ _TIMES_FILE: Final = 6
 _FOLDED, _UNFOLDS = (".xz", ".gz", ".zst", ".nsys-rep"), 12
 # That this process needs, and each that it starts.
 _DESCRIPTORS, _DESCRIPTORS_EACH = 40, 4
+# Of which one more is looked at for rubbish: a small recording makes some ten thousand, and nearly none is rubbish.
+_OBJECTS = 20_000
 # Starting processes takes as long as measuring some small recordings.
 _WORTH_FILES, _WORTH_BYTES = 8, 4 << 20
 
@@ -241,6 +243,7 @@ def _begin(until: Connection) -> None:
     included, or wants no more: workers hold the ends of each other's pipes, so that nothing else would tell them."""
     threads.alone()
     gc.freeze()  # what was imported stays: not to be looked through again and again
+    gc.set_threshold(_OBJECTS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(until,), daemon=True).start()
 

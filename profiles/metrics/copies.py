@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,10 @@ from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
 from . import kernels
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+Waits: TypeAlias = "Sequence[Callable[[NDArray[np.int32]], NDArray[np.bool_]]]"  # by process number, see `_waits`
 SMALL_BYTES = 64 * 1024
 # GB/s that no link (NVLink 5 gives 900 one way) and no memory (8,000 of a B200, read or written) has reached yet.
 _IMPOSSIBLE = {H2D: 1_000, D2H: 1_000, P2P: 1_000, D2D: 10_000}
@@ -38,6 +43,7 @@ def measure(
     by bytes of copies whose host end is pageable.
     """
     before_pages = _idle_before_pages(timelines, gpu, books)
+    waits = [_waits(timelines[index].api) for index, _ in gpu.processes]
     inside = books.window.starting(gpu.operations)
     inside = inside.chosen(inside.table == TABLES.index("copies"))
     every = np.flatnonzero(gpu.operations.table == TABLES.index("copies"))
@@ -60,11 +66,11 @@ def measure(
             gb_per_s=moved / lasted if moved and lasted else None,
             pageable_share=_share_of("pageable", timelines, gpu, chosen, kind),
             under_64kib=int((chosen.bytes < SMALL_BYTES).sum()) if told else None,
-            synchronous=_synchronous(timelines, gpu, chosen),
+            synchronous=_synchronous(waits, chosen),
             managed_share=_share_of("managed", timelines, gpu, chosen, kind),
             managed_idle_ns=before_pages.get(kind, 0),
             per_step=kernels.median_per_step(gpu.operations, every[gpu.operations.kind[every] == kind], steps),
-            called_idle_ns=_idle_since_call(timelines, gpu, books, kind),
+            called_idle_ns=_idle_since_call(waits, books, kind),
         )
     return found
 
@@ -122,30 +128,35 @@ def _idle_before_pages(timelines: Sequence[Timeline], gpu: Gpu, books: Account) 
     return found
 
 
-def _synchronous(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations) -> int | None:
+def _waits(api: pd.DataFrame) -> Callable[[NDArray[np.int32]], NDArray[np.bool_]]:
+    """A function that tells which calls of a process, by their rows, wait for the copy that they make."""
+    names = api["name"].cat
+    codes, fits = names.codes.to_numpy(), fitting(names.categories, _BLOCKING)
+    return lambda rows: rows_of(codes[rows], fits)
+
+
+def _synchronous(waits: Waits, chosen: Operations) -> int | None:
     """Copies made by a call that waits for them; None where no copy's call is known."""
     if not len(chosen):
         return 0
-    return int(_called_to_wait(timelines, gpu, chosen).sum()) if chosen.launched.any() else None
+    return int(_called_to_wait(waits, chosen).sum()) if chosen.launched.any() else None
 
 
-def _called_to_wait(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations) -> NDArray[np.bool_]:
+def _called_to_wait(waits: Waits, chosen: Operations) -> NDArray[np.bool_]:
     """Copies that were made by a call that waits for them."""
     found = np.zeros(len(chosen), bool)
-    for number, (index, _) in enumerate(gpu.processes):
+    for number, waiting in enumerate(waits):
         mine = np.flatnonzero((chosen.process == number) & chosen.launched)
-        names = timelines[index].api["name"].cat
-        codes = names.codes.to_numpy()[chosen.call_row[mine]]
-        found[mine] = rows_of(codes, fitting(names.categories, _BLOCKING))
+        found[mine] = waiting(chosen.call_row[mine])
     return found
 
 
-def _idle_since_call(timelines: Sequence[Timeline], gpu: Gpu, books: Account, kind: int) -> dict[str, int]:
+def _idle_since_call(waits: Waits, books: Account, kind: int) -> dict[str, int]:
     """Launch and wait idle, from the call of a copy that it waits for to the copy's start."""
     operations, owned = books.operations, books.ownership
     before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, operations.end_ns))[:-1]
     rows = np.flatnonzero((operations.kind == kind) & (before < operations.start_ns))
-    rows = rows[_called_to_wait(timelines, gpu, operations.at(rows))]
+    rows = rows[_called_to_wait(waits, operations.at(rows))]
     _, called, _ = operations.calls(rows)
     start, (first, last) = operations.start_ns[rows], (owned.start_ns[0], owned.end_ns[-1])
     since = np.clip(np.maximum(called, before[rows]), first, last)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from ..model.steps import IdleGap
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
 from .host import under_way
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LONGEST = 10
 _NAMED = 3  # calls and ranges of each
@@ -37,6 +40,7 @@ def longest(
     operations = gpu.operations.lasting()
     ender = np.searchsorted(operations.start_ns, some.end)
     host = _host(timelines, shift_ns, gpu, some)
+    names = [timelines[index].api["name"] for index, _ in gpu.processes]
     found = []
     for place, (start, end) in enumerate(zip(some.start.tolist(), some.end.tolist(), strict=True)):
         causes = _causes(ownership, start, end)
@@ -49,7 +53,7 @@ def longest(
                 step=int(steps.step_number[step]) if within else None,
                 causes_ns=causes,
                 host=host[place],
-                **_ended(timelines, gpu, operations, int(ender[place])),
+                **_ended(names, gpu, operations, int(ender[place])),
             )
         )
     return sorted(found, key=lambda gap: -gap.ns)
@@ -65,19 +69,20 @@ def _causes(ownership: Ownership, start: int, end: int) -> dict[str, int]:
     return dict(sorted(ns.items(), key=lambda one: -one[1]))
 
 
-def _ended(timelines: Sequence[Timeline], gpu: Gpu, operations: Operations, at: int) -> dict[str, Any]:
-    """The operation that ended a gap: its class, its name or size, its launch call; nothing where the window did."""
+def _ended(names: Sequence[pd.Series], gpu: Gpu, operations: Operations, at: int) -> dict[str, Any]:
+    """The operation that ended a gap: its class, its name or size, its launch call; nothing where the window did.
+
+    names: of the calls of each process."""
     if at >= len(operations):
         return {"ended_by": None, "name": None, "bytes": None, "call": None}
     one = operations.at(slice(at, at + 1))
     call = int(one.call_row[0])
-    index, _ = gpu.processes[int(one.process[0])]
     kernel = one.table[0] == _KERNELS
     return {
         "ended_by": CLASSES[one.kind[0]],
         "name": str(gpu.names[one.name[0]]) if kernel else None,
         "bytes": None if one.is_kernel[0] else int(one.bytes[0]),
-        "call": str(timelines[index].api["name"].iat[call]) if call >= 0 else None,
+        "call": str(names[int(one.process[0])].iat[call]) if call >= 0 else None,
     }
 
 

@@ -15,7 +15,7 @@ from ..ground.intervals import Intervals
 from ..ledger.causes import FEED, LAUNCH, PAUSE, PEERS, SYNC, TURNAROUND, WAIT, WAITING_FOR_INPUT
 from ..model import marks
 from ..model.measures import CAUSES
-from ..model.names import rows_named
+from ..model.names import rows_named, wholly
 from ..model.timeline import Timeline
 
 Int64s = NDArray[np.int64]
@@ -63,6 +63,11 @@ class Numbers:
             self._of[key] = len(self.keys)
             self.keys.append(key)
         return self._of[key]
+
+
+def tells(timeline: Timeline) -> bool:
+    """True if the recording may tell of any place."""
+    return len(timeline.samples) > 0 or bool(wholly(timeline.marks["name"].cat.categories, marks.PLACE).any())
 
 
 def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> list[Layer]:

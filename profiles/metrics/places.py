@@ -28,7 +28,7 @@ from ..model.measures import CLASSES, OWNERS
 from ..model.places import Line, Place, Places
 from ..model.steps import Break
 from ..model.timeline import Timeline
-from .place_layers import DIVIDED, MAKES_BATCHES, WAITS, Key, Layer, Numbers, of_process, pieces, samples_of
+from .place_layers import DIVIDED, MAKES_BATCHES, WAITS, Key, Layer, Numbers, of_process, pieces, samples_of, tells
 
 Int64s = NDArray[np.int64]
 _LINES: Final = 3
@@ -53,6 +53,8 @@ def measure(
 
     Writes into the breaks what of their idle time is a place's. None where the recordings tell of no place.
     """
+    if not any(tells(timelines[index]) for index, _ in gpu.processes):
+        return None, {}
     numbers, layers, samples = Numbers(), [], []
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:

@@ -78,7 +78,8 @@ def ranks(timeline: Timeline) -> dict[int, Rank]:
     """The rank of each process id that marks tell. A process marked as several ranks is none of them, unless its
     training paused and went on with other numbers: then it is what it was first."""
     names = timeline.marks["name"].cat
-    by_code = {code: match for code, name in enumerate(names.categories) if (match := _RANK.fullmatch(str(name)))}
+    fits = np.flatnonzero(wholly(names.categories, _RANK.pattern)).tolist()
+    by_code = {code: match for code in fits if (match := _RANK.fullmatch(str(names.categories[code])))}
     if not by_code:
         return {}
     codes = names.codes.to_numpy()

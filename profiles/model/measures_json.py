@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from .measures import CLASSES, OWNERS, SCHEMA, GpuMeasures, Measures
 
 # Nanoseconds of an epoch exceed 2**53, which many JSON readers take for the largest integer: written as text.
 _AS_TEXT = ("origin_ns", "origin_utc_ns")
+_PLAIN: Final = frozenset({int, float, str, bool, type(None)})
 
 
 def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
@@ -197,16 +199,23 @@ def load(path: Path) -> Measures:
 
 def plain(value: Any) -> Any:
     """Dataclasses as objects, with all in them that JSON has no type for."""
-    if is_dataclass(value) and not isinstance(value, type):
+    if type(value) in _PLAIN:  # as most are
+        return value
+    if names := _names(type(value)):  # type: ignore[arg-type]
         return {
-            one.name: _text(getattr(value, one.name)) if one.name in _AS_TEXT else plain(getattr(value, one.name))
-            for one in fields(value)
+            name: _text(getattr(value, name)) if name in _AS_TEXT else plain(getattr(value, name)) for name in names
         }
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     return value
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass."""
+    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _text(value: int | None) -> str | None:

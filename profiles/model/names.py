@@ -8,6 +8,7 @@ says beforehand that the rest will fit (tests/readers/test_long_names.py).
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # templates, which nobody else has.
 _FEW: Final = 4_096
 _SHORT: Final = 1 << 18
+# By the id of an index, which is asked for its names again and again: pandas makes them anew each time.
+_texts: Final[dict[int, tuple[weakref.ref[pd.Index] | None, tuple[str, ...] | None]]] = {}
 _LOOKS_AROUND: Final = re.compile(r"\(\?<?[=!]")
 _BRACKETS: Final = re.compile(r"\\.|[()]", re.DOTALL)
 
@@ -51,8 +54,8 @@ def rows_named(table: pd.DataFrame, pattern: str, pid: int | None = None, *, who
 
 
 def _fits(names: pd.Index, pattern: str, whole: bool) -> NDArray[np.bool_]:
-    if len(names) <= _FEW and names.nbytes <= _SHORT:
-        return np.fromiter((_one_fits(pattern, whole, name) for name in names.tolist()), bool, len(names))
+    if (few := _few(names)) is not None:
+        return _few_fit(pattern, whole, few)
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -76,6 +79,24 @@ def _without_looks(pattern: str) -> str:
             end = bracket.end()
         pattern = pattern[: look.start()] + pattern[end:]
     return re.sub(r"(?<!\\)\$", r"\\n?\\z", pattern)
+
+
+def _few(names: pd.Index) -> tuple[str, ...] | None:
+    """The texts of an index, which cannot change; None where they are many, or long."""
+    key = id(names)
+    whose, texts = _texts.get(key, (None, None))
+    if whose is None or whose() is not names:
+        texts = tuple(names.tolist()) if len(names) <= _FEW and names.nbytes <= _SHORT else None
+        _texts[key] = weakref.ref(names, lambda _: _texts.pop(key, None)), texts
+    return texts
+
+
+@lru_cache(maxsize=1 << 8)
+def _few_fit(pattern: str, whole: bool, names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """A recording is asked again and again for the names of a table."""
+    found = np.fromiter((_one_fits(pattern, whole, name) for name in names), bool, len(names))
+    found.setflags(write=False)
+    return found
 
 
 @lru_cache(maxsize=1 << 17)

@@ -102,9 +102,9 @@ def _leave_out(tables: dict[str, pd.DataFrame], name: str, bad: Mapping[str, Boo
 
 
 def _reach(tables: Mapping[str, pd.DataFrame], names: list[str]) -> int:
-    starts = [tables[name]["start_ns"] for name in names]
+    starts = [tables[name]["start_ns"].to_numpy() for name in names]
     lasts = [start.max() for start in starts]
-    lasts += [tables[name]["end_ns"].max() for name in names if name in OPERATIONS]
+    lasts += [tables[name]["end_ns"].to_numpy().max() for name in names if name in OPERATIONS]
     return int(max(lasts)) - int(min(start.min() for start in starts))
 
 

@@ -247,6 +247,7 @@ def _refuse_long(path: str, tables: Mapping[str, pd.DataFrame]) -> None:
     distinct = {
         id(texts): texts
         for name, table in tables.items()
+        if len(table)
         for column, kind in COLUMNS[name].items()
         if kind == TEXT
         for texts in [table[column].cat.categories]

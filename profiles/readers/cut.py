@@ -128,7 +128,7 @@ class _Cut:
         # Less is written than there was, in a file of half empty pages at most.
         ((pages,),) = self._database.query("PRAGMA page_count")
         run(f"PRAGMA max_page_count = {2 * int(pages) + _FEW_PAGES}")
-        sqlite.end_circles(connection, self._database.path)
+        sqlite.end_circles(connection, self._database.size)
         run("ATTACH ? AS source", (sqlite.uri(self._database.path),))
         run("CREATE TEMP TABLE launched (pid, correlation, PRIMARY KEY (pid, correlation)) WITHOUT ROWID")
         run("CREATE TEMP TABLE called (pid, correlation, PRIMARY KEY (pid, correlation)) WITHOUT ROWID")

@@ -7,6 +7,7 @@ from the start of the session; ids of threads are packed as hardware:8 vm:8 pid:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,7 +51,11 @@ def detects(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    database = Database(path)
+    with closing(Database(path)) as database:
+        return _timeline(database)
+
+
+def _timeline(database: Database) -> Timeline:
     strings = _strings(database)
     wanted = {
         table: columns
@@ -77,7 +82,7 @@ def read(path: Path) -> Timeline:
     gathered.tables["devices"] = gpus(devices.listed(), gathered.tables)
     gathered.doubts += dropped.doubts(database, gathered.tables)
     holds = next((what for table, what in _IN_PLACE if database.has(table)), "")
-    return require_gpu_work(gathered.timeline(_recording(database), _known(found)), path, _RECORD, holds)
+    return require_gpu_work(gathered.timeline(_recording(database), _known(found)), database.path, _RECORD, holds)
 
 
 def _known(found: Mapping[str, Columns]) -> frozenset[str]:

@@ -7,6 +7,7 @@ ns since the Unix epoch, beyond what a float can hold, so the first GPU operatio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,7 +60,11 @@ def detects(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    database = Database(path)
+    with closing(Database(path)) as database:
+        return _timeline(database)
+
+
+def _timeline(database: Database) -> Timeline:
     database.require("StringTable", "_id_", "value")
     strings = Strings(*sqlite.texts(database, "StringTable", "_id_", "value"))
     scanned = scan(
@@ -89,7 +94,7 @@ def read(path: Path) -> Timeline:
             gathered.meet("clocks-apart", table, 0 if dropped is None else len(dropped))
         gathered.doubts.append(apart)
         known -= {"api", "marks"}
-    return require_gpu_work(gathered.timeline(_recording(database), known, OPERATIONS), path, _RECORD)
+    return require_gpu_work(gathered.timeline(_recording(database), known, OPERATIONS), database.path, _RECORD)
 
 
 def _known(found: Mapping[str, Columns]) -> frozenset[str]:

@@ -8,6 +8,7 @@ the correlation of the call that launched it as `stack_id`; an agent's `extdata`
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,14 +68,18 @@ def detects(head: bytes, path: Path) -> bool:
 
 def read(path: Path) -> Timeline:
     """Raises UnreadableRecording for other schemas, and for recordings without GPU work."""
-    database = Database(path)
+    with closing(Database(path)) as database:
+        return _timeline(database)
+
+
+def _timeline(database: Database) -> Timeline:
     ends = sorted(name.removeprefix(_KERNELS) for name in database.tables if name.startswith(_KERNELS))
     for end in ends:
         for table, columns in _READ.items():
             if not database.has(table + end, *columns):
                 problem = f"a database of rocprofv3 (rocpd) of a schema that this version does not know ({table})"
-                raise UnreadableRecording(path, problem, RECORD)
-    return timeline(path, "rocpd", [_Told(database, end) for end in ends])
+                raise UnreadableRecording(database.path, problem, RECORD)
+    return timeline(database.path, "rocpd", [_Told(database, end) for end in ends])
 
 
 class _Told:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...model.timeline import COPY_KINDS, MEMORY_KINDS
 from .gathering import constant
+from .strings import categorical
 
 # 0 unknown, 1 HtoD, 2 DtoH, 3 HtoA, 4 AtoH, 5 AtoA, 6 AtoD, 7 DtoA, 8 DtoD, 9 HtoH, 10 PtoP;
 # nsys: 11 unified HtoD, 12 unified DtoH, 13 unified DtoD (a page that moves from one GPU to another)
@@ -44,7 +45,7 @@ def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any
     kind[(columns["kind"] == 8) & (source >= 0) & (target >= 0) & (source != target)] = COPY_KINDS.index("p2p")
     return {
         **columns,
-        "kind": pd.Categorical.from_codes(kind, categories=pd.Index(COPY_KINDS, dtype="str")),
+        "kind": categorical(kind, COPY_KINDS),
         **memory_of,
         "src_device": source,
         "dst_device": target,
@@ -53,7 +54,7 @@ def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any
 
 def _memory(kinds: Ints, meaning: tuple[str, ...]) -> pd.Categorical:
     codes = _coded(kinds, meaning, MEMORY_KINDS, "unknown")
-    return pd.Categorical.from_codes(codes, categories=pd.Index(MEMORY_KINDS, dtype="str"))
+    return categorical(codes, MEMORY_KINDS)
 
 
 def _managed(kinds: pd.Categorical, rows: NDArray[np.bool_]) -> pd.Categorical:
@@ -65,7 +66,7 @@ def _managed(kinds: pd.Categorical, rows: NDArray[np.bool_]) -> pd.Categorical:
 def sync_names(types: Ints) -> pd.Categorical:
     names = ["unknown", *SYNCS.values()]
     codes = np.where((types >= 1) & (types <= len(SYNCS)), types, 0).astype(np.int8)
-    return pd.Categorical.from_codes(codes, categories=pd.Index(names, dtype="str"))
+    return categorical(codes, names)
 
 
 _RUNTIME_VERSION = re.compile(r"(?<=\w)_v\d{4,}$")

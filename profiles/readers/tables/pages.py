@@ -125,20 +125,21 @@ class Pages:
         last = max(places, default=-1)
         if len(header) and not (last + 2 <= header.min() and header.max() < _ONE_BYTE):
             raise Odd
-        kinds, value = at + 1, at + header
+        kinds = np.lib.stride_tricks.sliding_window_view(text, last + 2)[at].T[1:].copy()  # by column
+        lowest, highest = kinds.min(axis=1, initial=0xFF).tolist(), kinds.max(axis=1, initial=0).tolist()
+        if max(highest, default=0) >= _ONE_BYTE:
+            raise Odd
+        value, ahead = at + header, 0  # where the values end: by row, and by as much more in all rows
         found = {}
-        for index in range(last + 1):
-            kind = text.take(kinds)
-            kinds += 1
-            low, high = int(kind.min(initial=0xFF)), int(kind.max(initial=0))
-            if high >= _ONE_BYTE:
-                raise Odd
-            same = low >= high  # as most columns are
-            size = _SIZE[high] if same else _SIZE.take(kind)
-            value += size
+        for index, (low, high) in enumerate(zip(lowest, highest, strict=True)):
+            kind, width = (high, int(_SIZE[high])) if low >= high else (kinds[index], _SIZE.take(kinds[index]))
+            if isinstance(width, int):  # as in most columns
+                ahead += width
+            else:
+                value += width
             if index in places:
-                found[index] = _values(text, value, high if same else kind, size, places[index])
-        if (value > end).any():
+                found[index] = _values(text, value + ahead, kind, width, places[index])
+        if (value + ahead > end).any():
             raise Odd
         return rowid, found
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ground.errors import UnreadableRecording
-from ...ground.threads import at_once
+from ...ground.threads import spread
 from ..progress import tell
 from . import pages
 from .pages import Odd, Pages
@@ -71,13 +71,9 @@ def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict
     file = Pages(database)
     tables = {table: _Table(columns, *_pieces(database, file, table, columns)) for table, columns in wanted.items()}
     pieces = [(name, table, piece) for name, table in tables.items() for piece in range(table.pieces)]
-    with ThreadPoolExecutor(max_workers=at_once(max(2, min(8, os.cpu_count() or 2)))) as pool:
-        try:
-            for done, filled in enumerate([pool.submit(_fill, database, file, *piece) for piece in pieces], 1):
-                filled.result()
-                tell(done / len(pieces))
-        finally:  # on an error, or Ctrl-C, the rest is not waited for
-            pool.shutdown(wait=False, cancel_futures=True)
+    fill = partial(_fill, database, file)
+    for done, _ in enumerate(spread(fill, pieces, max(2, min(8, os.cpu_count() or 2))), 1):
+        tell(done / len(pieces))
     return {name: table.rows() for name, table in tables.items()}
 
 
@@ -115,7 +111,8 @@ def _pieces(
     return bounds, [_Plain(places, leaves.page[at : at + first[1]] if len(first) > 1 else leaves.page) for at in first]
 
 
-def _fill(database: Database, file: Pages, name: str, table: _Table, piece: int) -> None:
+def _fill(database: Database, file: Pages, of: tuple[str, _Table, int]) -> None:
+    name, table, piece = of
     try:
         table.put(piece, table.plain(file, piece))
         return

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -41,6 +40,8 @@ _LENGTH: Final = 0  # SQLITE_LIMIT_LENGTH
 _LONGEST_MESSAGE: Final = 300  # SQLite repeats what it cannot parse
 _LONGEST_TEXT: Final = 16 << 20
 
+# For so few rows a connection of Arrow's takes longer than all of them by Python's sqlite3.
+_FEW_TEXTS: Final = 1_000
 # Numbered strings take their size twice while they are read. The most of real recordings are some 100 MB.
 _MOST_TEXT: Final = 768 << 20
 
@@ -55,20 +56,34 @@ _FEW_BYTES: Final = 1 << 20
 _LONGEST: Final = 1_000_000_000  # SQLite's own limit
 _CIRCLES: Final = "its pages or rows form a loop: they hold more than a file of this size can"
 
+_VERSION: Final = r"_V(\d{1,3})$"
+
 # Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
 # A damaged length may be one of terabytes.
 _ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError, MemoryError)
 
 
-@dataclass(slots=True)
 class Database:
-    """An SQLite file opened for reading only. `tables`: the names of its columns by table."""
+    """An SQLite file opened for reading only. `tables`: the names of its columns by table; `size`: its bytes.
 
-    path: Path
-    tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    The thread that opens it has one connection for all its queries: to open one takes longer than to read some rows.
+    Close it; a later query opens it anew.
+    """
 
-    def __post_init__(self) -> None:
-        check(self.path)
+    def __init__(self, path: Path) -> None:
+        self._connection: sqlite3.Connection | None = None
+        self._thread = threading.get_ident()
+        check(path)
+        self.path, self.size = path, path.stat().st_size
+        self.tables: dict[str, tuple[str, ...]] = {}
+        try:
+            self._look()
+        except UnreadableRecording:
+            self.close()  # who holds the error holds this
+            raise
+        self._stored = {plain(table): table for table in sorted(self.tables, key=_version)}
+
+    def _look(self) -> None:
         with self._connected() as query:
             names = query("SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')")
             for name, kind, sql in names:
@@ -78,6 +93,14 @@ class Database:
                         continue
                     columns = query(f"PRAGMA table_info({quoted(name)})")
                     self.tables[name] = tuple(str(row[1]) for row in columns)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def __del__(self) -> None:
+        self.close()
 
     def _refuse_code(self, name: str) -> None:
         """Refuse views under names that are read: a view is a query that somebody wrote, and may run for ever."""
@@ -97,23 +120,33 @@ class Database:
     def _connected(self) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
         """A function that runs a query, all of one connection."""
         try:
-            with closing(sqlite3.connect(uri(self.path), uri=True)) as connection:
-                connection.text_factory = _text
-                end_circles(connection, self.path)
-                yield lambda *query: self._all(connection.execute(*query))
+            if self._thread != threading.get_ident():
+                with closing(self._opened()) as connection:
+                    yield self._asking(connection)
+                return
+            if self._connection is None:
+                self._connection = self._opened()
+            yield self._asking(self._connection)
         except _ERRORS as error:
             raise self.damaged(error) from None
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(uri(self.path), uri=True, check_same_thread=False)  # whoever is last closes it
+        connection.text_factory = _text
+        return connection
+
+    def _asking(self, connection: sqlite3.Connection) -> Callable[..., list[tuple[Any, ...]]]:
+        end_circles(connection, self.size)
+        return lambda *query: self._all(connection.execute(*query))
 
     def stored(self, table: str) -> str:
         """The name that the table has in the file: nsys writes new forms of some as NAME_V2, NAME_V3, and may write the
         older one beside it."""
-        versions = [(int(match[1] or 0), name) for name in self.tables if (match := _version_of(table).fullmatch(name))]
-        return max(versions)[1] if versions else table
+        return self._stored.get(table, table)
 
     def _all(self, answer: sqlite3.Cursor) -> list[tuple[Any, ...]]:
         """The rows of an answer. Raises UnreadableRecording where they are more than the file can hold."""
-        size = self.path.stat().st_size
-        most_rows, most_bytes = _FEW_ROWS + size * _ROWS_PER_BYTE, _FEW_BYTES + size
+        most_rows, most_bytes = _FEW_ROWS + self.size * _ROWS_PER_BYTE, _FEW_BYTES + self.size
         found: list[tuple[Any, ...]] = []
         told = 0
         for row in answer:  # one at a time: a text of a row may be as long as the file
@@ -159,12 +192,12 @@ class Database:
 
 def plain(table: str) -> str:
     """The name of a table without its version (`Database.stored`)."""
-    return re.sub(r"_V\d{1,3}$", "", table)
+    return re.sub(_VERSION, "", table)
 
 
-@cache
-def _version_of(table: str) -> re.Pattern[str]:
-    return re.compile(re.escape(table) + r"(?:_V(\d{1,3}))?")
+def _version(table: str) -> tuple[int, str]:
+    found = re.search(_VERSION, table)
+    return int(found[1]) if found else 0, table
 
 
 def is_device(value: object) -> bool:
@@ -194,16 +227,22 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
     import adbc_driver_manager.dbapi
     import pyarrow as pa
 
-    _refuse_long(database, table, value)
-    if database.query("PRAGMA encoding") != [("UTF-8",)]:  # no profiler's: somebody's tool wrote the file anew
-        rows = database.query(f"SELECT {key}, {value} FROM {quoted(database.stored(table))}")
-        told = [(number, text) for number, text in rows if type(number) is int and text is not None]
-        raw = [text if isinstance(text, bytes) else str(text).encode("utf-8", "replace") for _, text in told]
-        return np.array([number for number, _ in told], dtype=np.int64), pa.array(raw, pa.large_binary())
+    utf_8 = database.query("PRAGMA encoding") == [("UTF-8",)]
     sql = (
         f"SELECT {key}, CAST({value} AS BLOB) FROM {quoted(database.stored(table))}"
         f" WHERE typeof({key}) = 'integer' AND {value} IS NOT NULL"
     )
+    if utf_8 and database.size < _LONGEST_TEXT:  # no text can be too long
+        few = database.query(f"{sql} LIMIT {_FEW_TEXTS + 1}")
+        if len(few) <= _FEW_TEXTS:
+            numbers = np.array([number for number, _ in few], dtype=np.int64)
+            return numbers, pa.array([text for _, text in few], pa.large_binary())
+    _refuse_long(database, table, value)
+    if not utf_8:  # no profiler's: somebody's tool wrote the file anew
+        rows = database.query(f"SELECT {key}, {value} FROM {quoted(database.stored(table))}")
+        told = [(number, text) for number, text in rows if type(number) is int and text is not None]
+        raw = [text if isinstance(text, bytes) else str(text).encode("utf-8", "replace") for _, text in told]
+        return np.array([number for number, _ in told], dtype=np.int64), pa.array(raw, pa.large_binary())
     try:
         with connected(database.path) as connection, connection.cursor() as cursor:
             cursor.execute(sql)
@@ -218,11 +257,11 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
 def _refuse_long(database: Database, table: str, value: str) -> None:
     """Raises UnreadableRecording where a text is longer than any name: SQLite is told to stop there. And where they are
     together more than the file, or than anybody's names."""
-    size = database.path.stat().st_size
+    size = database.size
     most = min(size, _MOST_TEXT)
     with closing(sqlite3.connect(uri(database.path), uri=True)) as connection:
         connection.text_factory = bytes
-        end_circles(connection, database.path)
+        end_circles(connection, database.size)
         if hasattr(connection, "setlimit"):  # Python 3.10 has none
             connection.setlimit(_LENGTH, _LONGEST_TEXT)
         try:
@@ -245,10 +284,9 @@ def _refuse_long(database: Database, table: str, value: str) -> None:
         raise UnreadableRecording(database.path, problem, "record again, with shorter names of ranges, or fewer")
 
 
-def end_circles(connection: sqlite3.Connection, path: Path) -> None:
-    """Queries that take more steps than the file has rows for, or longer than that, end in sqlite3.OperationalError;
-    values that are computed to be longer than the file, in sqlite3.DataError."""
-    size = path.stat().st_size
+def end_circles(connection: sqlite3.Connection, size: int) -> None:
+    """From here on queries that take more steps than a file of so many bytes has rows for, or longer than that, end in
+    sqlite3.OperationalError; values that are computed to be longer than the file, in sqlite3.DataError."""
     if hasattr(connection, "setlimit"):  # Python 3.10 has none
         connection.setlimit(_LENGTH, min(_FEW_BYTES + size, _LONGEST))
     left = (_FEW_STEPS + _STEPS_PER_BYTE * size) // _STEPS_AT_ONCE

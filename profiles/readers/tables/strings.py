@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 UNKNOWN = "(unknown)"
+_FEW = 1_000
 
 Codes = NDArray[np.signedinteger[Any]]
 
@@ -63,7 +65,18 @@ def categorical(codes: NDArray[Any], texts: Sequence[str]) -> pd.Categorical:
     if len(order) < len(texts):
         place = {text: index for index, text in enumerate(order)}
         codes = np.array([place[text] for text in texts], dtype=np.int32)[codes]
-    return pd.Categorical.from_codes(codes, categories=pd.Index(order, dtype="str"))
+    dtype = _of_few(tuple(order)) if len(order) <= _FEW else _of(order)
+    return pd.Categorical.from_codes(codes, dtype=dtype)
+
+
+@lru_cache(maxsize=1 << 7)
+def _of_few(texts: tuple[str, ...]) -> pd.CategoricalDtype:
+    """The names of ranks are the same, and to make pandas's texts of them takes longer than a small table's codes."""
+    return _of(texts)
+
+
+def _of(texts: Sequence[str]) -> pd.CategoricalDtype:
+    return pd.CategoricalDtype(pd.Index(texts, dtype="str"))
 
 
 def either(first: pd.Categorical, second: pd.Categorical, use_first: NDArray[np.bool_]) -> pd.Categorical:
