@@ -24,7 +24,7 @@ def test_a_trace_of_a_rank_beyond_all_goes_through_every_view(digits: int, tmp_p
     path.write_text(json.dumps(told))
     (out := tmp_path / "out").mkdir()
     said = verbs.put_through(path, out)
-    assert not said["timeline"] and not said["a partial file"]
+    assert not said["timeline"] and not said["partial"]
 
 
 def test_marks_with_more_digits_than_a_number_may_have_are_passed_over() -> None:
