@@ -140,7 +140,8 @@ def of_ranks(ranks: int, folder: Path, repeat: int) -> tuple[Path, dict[str, Run
     }
     for several in ("1", "2"):
         runs = (whole_command(path, "--processes", several) for _ in range(repeat))
-        found[f"{TIMELINE} --processes {several}"] = min(runs, key=_wall)
+        of_first = "" if several == "1" else " (CPU and peak: of the first process)"
+        found[f"{TIMELINE} --processes {several}{of_first}"] = min(runs, key=_wall)
     return path, found
 
 
