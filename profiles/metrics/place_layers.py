@@ -70,6 +70,9 @@ def tells(timeline: Timeline) -> bool:
     return len(timeline.samples) > 0 or bool(wholly(timeline.marks["name"].cat.categories, marks.PLACE).any())
 
 
+RANGES: Final = 1  # of the layers of a process: on the thread that runs the steps
+
+
 def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> list[Layer]:
     """The layers of a process, those that come first first."""
     every = DIVIDED

@@ -28,7 +28,19 @@ from ..model.measures import CLASSES, OWNERS
 from ..model.places import Line, Place, Places
 from ..model.steps import Break
 from ..model.timeline import Timeline
-from .place_layers import DIVIDED, MAKES_BATCHES, WAITS, Key, Layer, Numbers, of_process, pieces, samples_of, tells
+from .place_layers import (
+    DIVIDED,
+    MAKES_BATCHES,
+    RANGES,
+    WAITS,
+    Key,
+    Layer,
+    Numbers,
+    of_process,
+    pieces,
+    samples_of,
+    tells,
+)
 
 Int64s = NDArray[np.int64]
 _LINES: Final = 3
@@ -51,7 +63,7 @@ def measure(
 ) -> tuple[Places | None, dict[str, Intervals]]:
     """The places of a GPU, and by `moved_name` those of their spans that may turn out to be waiting for other ranks.
 
-    Writes into the breaks what of their idle time is a place's. None where the recordings tell of no place.
+    Writes into the breaks what of their time is a place's. None where the recordings tell of no place.
     """
     if not any(tells(timelines[index]) for index, _ in gpu.processes):
         return None, {}
@@ -76,7 +88,7 @@ def measure(
     )
     _check(found_places, books)
     for one in breaks:
-        one.places = _in_break(one, claimed, order)
+        one.places = _in_break(one, claimed, [found[RANGES] for found in layers], order)
     return found_places, _movable(claimed, rest, books, order)
 
 
@@ -178,14 +190,25 @@ def _check(found: Places, books: Account) -> None:
             raise AssertionError(f"the places of {owner} do not sum to its {told} ns")
 
 
-def _in_break(one: Break, claimed: Sequence[Claimed], order: dict[int, int]) -> list[dict[str, int]]:
-    ns: dict[int, int] = {}
-    for part in claimed:
-        shared = np.minimum(part.end_ns, one.end_ns) - np.maximum(part.start_ns, one.start_ns)
-        for at in np.flatnonzero(shared > 0).tolist():
-            row = order[int(part.place[at])]
-            ns[row] = ns.get(row, 0) + int(shared[at])
-    ranked = sorted(ns.items(), key=lambda each: (-each[1], each[0]))[:_LINES]
+def _in_break(
+    one: Break, claimed: Sequence[Claimed], ranges: Sequence[Layer], order: dict[int, int]
+) -> list[dict[str, int]]:
+    """The idle time of each place, or if that is more the time of its ranges: an evaluation keeps the GPU busy.
+
+    The range of an eager step tells nothing of a break: it is around each step.
+    """
+    idle, spent = dict[int, int](), dict[int, int]()
+    for parts, ns in ((claimed, idle), (ranges, spent)):
+        for part in parts:
+            shared = np.minimum(part.end_ns, one.end_ns) - np.maximum(part.start_ns, one.start_ns)
+            if parts is ranges:
+                shared[part.kind == "eager"] = 0
+            for at in np.flatnonzero(shared > 0).tolist():
+                row = order.get(int(part.place[at]))
+                if row is not None:
+                    ns[row] = ns.get(row, 0) + int(shared[at])
+    most = {row: max(idle.get(row, 0), spent.get(row, 0)) for row in idle | spent}
+    ranked = sorted(most.items(), key=lambda each: (-each[1], each[0]))[:_LINES]
     return [{"place": row, "ns": value} for row, value in ranked]
 
 

@@ -61,7 +61,7 @@ class Break:
     negotiation_ns: int = 0  # as that of Collectives, within it
     # as GpuMeasures.host_while_idle, of its idle time; empty but for the longest breaks
     host: list[dict[str, Any]] = field(default_factory=list)
-    # place (an index into the rows of Places), ns: its idle time, the longest first
+    # place (an index into the rows of Places), ns: its time, the longest first
     places: list[dict[str, int]] = field(default_factory=list)
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ..ground import numbers
 from ..model.findings import Consequence, Finding
 from ..model.measures import GpuMeasures, Measures
+from ..model.places import Place
 from ..model.steps import Break, ToldBreak
 from . import places
 from .case import Case
@@ -24,6 +25,7 @@ _MORE_KERNELS: Final = 1.5
 # A cause explains a break if it takes this share of its extra time over a step.
 _EXPLAINS: Final = 0.5
 _NAMED: Final = 3  # GPUs
+_WORTH: Final = 0.01  # of the time, a part of the user's code that is told
 _OF_XLA: Final = re.compile("XlaModule|Thunk")  # around all that a compiled program does
 WORDS: Final = {
     "checkpoint": "the host copied {fetched} tensors ({bytes}) from the GPU, as it does to save a checkpoint",
@@ -61,29 +63,73 @@ def told(measures: Measures) -> list[ToldBreak]:
 
 def checkpoints(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     """Findings on checkpoints that stop the training, priced as if they went on to come as often."""
-    return [_checkpoint(measures, one) for one in measures.breaks if one.cause == "checkpoint"]
+    return [_checkpoint(measures, one, _place(measures, one)) for one in measures.breaks if _saves(measures, one)]
 
 
-def _checkpoint(measures: Measures, one: ToldBreak) -> Finding:
-    gpu = measures.gpus[one.gpu]
-    steps = gpu.steps.count + len(gpu.breaks)
-    share = one.share_if_as_often
-    place = None if one.place is None or gpu.places is None else gpu.places.rows[one.place]
+def places_that_stop(cases: Sequence[Case], measures: Measures) -> list[Finding]:
+    """Findings on other parts of the user's code that stop the training now and then, with the same price."""
+    found = [(one, _place(measures, one)) for one in measures.breaks if not _saves(measures, one)]
+    return [_stop(measures, one, place) for one, place in found if place is not None and _comes_again(one, place)]
+
+
+def _place(measures: Measures, one: ToldBreak) -> Place | None:
+    rows = measures.gpus[one.gpu].places
+    return None if one.place is None or rows is None else rows.rows[one.place]
+
+
+def _saves(measures: Measures, one: ToldBreak) -> bool:
+    """True if tensors are copied for a checkpoint, as far as the part of the user's code tells, where it is known."""
+    place = _place(measures, one)
+    return one.cause == "checkpoint" and (place is None or places.does(place) == "save")
+
+
+def _comes_again(one: ToldBreak, place: Place) -> bool:
+    """True unless it may be an epoch's end that happened to be recorded, or calls of a framework, as a step is."""
+    often = (one.count > 1 or "_batch_" in place.name) and place.kind in places.CODES and place.kind != "call"
+    return often and one.cause not in ("compiling", "peers") and one.share_if_as_often >= _WORTH
+
+
+def _stop(measures: Measures, one: ToldBreak, place: Place) -> Finding:
+    length = numbers.duration(one.length_ns - one.usual_ns)
+    return Finding(
+        places.code_of(place),
+        one.gpu,
+        *_price(measures, one),
+        text=f"{places.what(place)} stops the training for {length} at step {one.step}: "
+        f"{numbers.share(one.share_if_as_often)} of the time if it does as often as here{places.mostly(place)}",
+        change=places.remedy(place),
+        evidence=evidence(one, place),
+        refuted_by="breaks as long without it",
+        consequences=list(_waiting(measures, one)),
+    )
+
+
+def _checkpoint(measures: Measures, one: ToldBreak, place: Place | None) -> Finding:
     return Finding(
         "checkpoint-in-the-loop",
         one.gpu,
-        round(share * _all_ns(gpu)) // steps,
-        1 / (1 - share) - 1,
+        *_price(measures, one),
         text=f"training stands still while a checkpoint is saved: {numbers.duration(one.length_ns - one.usual_ns)} "
-        f"at step {one.step}, {numbers.share(share)} of the time if it is saved as often as here"
+        f"at step {one.step}, {numbers.share(one.share_if_as_often)} of the time if it is saved as often as here"
         + (f", in {places.told(place)}" if place else ""),
         change="save less often (save_freq of ModelCheckpoint, in epochs or thousands of batches), weights alone "
         "(save_weights_only=True), to a local disk; or copy the weights and write them from another thread",
-        evidence={"breaks": one.count, "longest_break_ns": one.length_ns, "waits": one.waits}
-        | ({"place": place.name, "file": place.file, "line": place.line} if place else {}),
+        evidence=evidence(one, place),
         refuted_by="breaks as long without saving",
         consequences=list(_waiting(measures, one)),
     )
+
+
+def _price(measures: Measures, one: ToldBreak) -> tuple[int, float]:
+    """Its ns per step, and the gain without it."""
+    gpu, share = measures.gpus[one.gpu], one.share_if_as_often
+    steps = gpu.steps.count + len(gpu.breaks)
+    return round(share * _all_ns(gpu)) // steps, 1 / (1 - share) - 1
+
+
+def evidence(one: ToldBreak, place: Place | None) -> dict[str, Any]:
+    of_place = {} if place is None else places.evidence(place)
+    return {"breaks": one.count, "longest_break_ns": one.length_ns, "waits": one.waits, **of_place}
 
 
 def _waiting(measures: Measures, saved: ToldBreak) -> Iterator[Consequence]:
@@ -210,4 +256,4 @@ def _who(measures: Measures, others: Sequence[int], did: str) -> str:
     return f"; {names}{more} {did}"
 
 
-RULES = (checkpoints,)
+RULES = (checkpoints, places_that_stop)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ..ground import numbers
 from ..ground.numbers import share as percent
@@ -157,28 +157,33 @@ def _finding(case: Case, place: Place) -> Finding | None:
     ns = saved(place)
     total = sum(ns.values())
     code = code_of(place)
-    line = place.lines[0] if place.lines else None
     return case.finding(
         code,
         ns,
-        text=f"{_what(place)} keeps the GPU waiting for {numbers.duration(total // case.steps)} {case.each}: "
+        text=f"{what(place)} keeps the GPU waiting for {numbers.duration(total // case.steps)} {case.each}: "
         f"{percent(total / case.gpu.span_ns)} of the time{mostly(place)}",
         change=remedy(place),
-        evidence={
-            "place": place.name,
-            "kind": place.kind,
-            "file": place.file,
-            "line": place.line,
-            "seen_at_file": line.file if line else None,
-            "seen_at_line": line.line if line else None,
-            "longest_start_ns": place.longest_start_ns,
-            "longest_ns": place.longest_ns,
-        },
+        evidence=evidence(place),
         refuted_by="as much idle time without it",
     )
 
 
-def _what(place: Place) -> str:
+def evidence(place: Place) -> dict[str, Any]:
+    line = place.lines[0] if place.lines else None
+    return {
+        "place": place.name,
+        "kind": place.kind,
+        "file": place.file,
+        "line": place.line,
+        "seen_at_file": line.file if line else None,
+        "seen_at_line": line.line if line else None,
+        "longest_start_ns": place.longest_start_ns,
+        "longest_ns": place.longest_ns,
+    }
+
+
+def what(place: Place) -> str:
+    """Its name, file and line, after the words for its kind."""
     words = {
         "callback": "the callback ",
         "eager": "the model trains eagerly, line by line in Python: ",

@@ -172,7 +172,8 @@ def constants_of_calls(folder: str, names: set[str]) -> set[str]:
 
 
 # Where the code is a variable: a finding's own methods.
-VARIABLE = {("case.py", "code"), ("collectives.py", "code"), ("slow.py", "code"), ("places.py", "code")}
+VARIABLE = {(f"{name}.py", "code") for name in ("case", "collectives", "slow", "places")}
+VARIABLE.add(("breaks.py", "places.code_of(place)"))
 
 
 def _name(function: ast.expr) -> str:
@@ -316,7 +317,7 @@ def test_every_key_of_the_evidence_is_named_and_the_page_knows_no_other() -> Non
 
 
 def evidence_of_the_sources() -> set[str]:
-    """The keys of the dictionaries that verdicts give as evidence."""
+    """The keys of the dictionaries that verdicts give as evidence, or that their functions of this name return."""
     found: set[str] = set()
     for path in (ROOT / "profiles" / "verdicts").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -325,6 +326,8 @@ def evidence_of_the_sources() -> set[str]:
                     continue  # what these make of a call's own arguments
                 (given,) = (keyword.value for keyword in node.keywords if keyword.arg == "evidence")
                 found |= set(_keys(given))
+            elif isinstance(node, ast.FunctionDef) and node.name == "evidence":
+                found |= {key for one in ast.walk(node) if isinstance(one, ast.Return) for key in _keys(one.value)}
     return found
 
 

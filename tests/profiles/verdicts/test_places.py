@@ -140,6 +140,56 @@ def test_what_makes_batches_elsewhere_is_told_by_its_line(kind: str, line: int) 
     assert ("num_workers" in one.change) == kind.startswith("loader")
 
 
+def stopped(
+    every: int, *, kernels: int = 0, idle_ns: int = 0, kind: str = "validation", name: str, steps: int = 30
+) -> Build:
+    """Steps of 2.4 ms; in each `every`th a part of the script runs more kernels of 100 us, and waits for `idle_ns`."""
+    made, now = Build(), 10 * MS
+    for number in range(steps):
+        began = now
+        for _ in range(24):
+            made.kernel(now, now + 100 * US, "sm90_xmma_fprop", call=(now - 10 * US, now - 9 * US))
+            now += 100 * US
+        if number % every == every - 1:
+            start, now = now, now + idle_ns
+            for _ in range(kernels):
+                made.kernel(now, now + 100 * US, "sm90_xmma_fprop", call=(now - 10 * US, now - 9 * US))
+                now += 100 * US
+            made.mark(marks.place(kind, name, "my_train.py", 9), start - 20 * US, now)
+        made.mark(f"step {number}", began, now)
+    return made
+
+
+@pytest.mark.parametrize(("kernels", "idle_ns"), [(100, MS), (0, 11 * MS), (30, 8 * MS)])
+def test_a_part_that_stops_the_training_every_tenth_batch_comes_first_by_its_line(kernels: int, idle_ns: int) -> None:
+    name = "Validate.on_train_batch_end"
+    found = findings(stopped(10, kernels=kernels, idle_ns=idle_ns, name=name))
+    one = next(iter(found.values()))
+    assert (one.code, one.evidence["file"], one.evidence["line"]) == ("slow-callback", "my_train.py", 9)
+    assert one.evidence["breaks"] == 3
+    step, stop = 24 * 100 * US, kernels * 100 * US + idle_ns
+    lost, whole = 3 * stop, 30 * step + 3 * stop
+    assert one.at_most_gain == pytest.approx(whole / (whole - lost) - 1, rel=0.05)
+    assert "my_train.py:9" in one.text and "validate less often" in one.change
+
+
+def test_one_end_of_an_epoch_in_a_recording_is_no_finding() -> None:
+    once = dict(kernels=100, idle_ns=MS, steps=30)
+    assert "slow-callback" not in findings(stopped(17, name="Model.evaluate", **once))
+    assert "slow-callback" in findings(stopped(17, name="Validate.on_train_batch_end", **once))
+
+
+def test_weights_that_a_callback_reads_now_and_then_are_no_checkpoint() -> None:
+    made = stopped(10, idle_ns=20 * MS, kind="callback", name="Norms.on_train_batch_end")
+    for row in [one for one in made.rows["marks"] if "Norms" in one["name"]]:
+        for at in range(40):
+            start = row["start_ns"] + at * 100 * US + 30 * US
+            made.copy("d2h", start, start + 20 * US, 1 << 20, call=(start - US, start + 21 * US))
+        made.sample(row["start_ns"], row["end_ns"], "norms", 4, source="w = self.model.get_weights()")
+    one = next(iter(findings(made).values()))
+    assert (one.code, one.evidence["line"]) == ("slow-callback", 9) and one.evidence["seen_at_line"] == 4
+
+
 def test_a_checkpoint_that_breaks_the_training_is_told_by_its_line() -> None:
     made, now = Build(), 10 * MS
     for number in range(30):
