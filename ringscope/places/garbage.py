@@ -23,7 +23,7 @@ def _told(phase: str, about: dict[str, Any]) -> None:
     if about["generation"] != _FULL:
         return
     if phase == "start":
-        place = Place("gc", "garbage collection", caller())
+        place = Place("gc", "garbage collection", caller(of_loops=True))
         place.__enter__()
         _running.append(place)
     elif _running:

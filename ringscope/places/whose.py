@@ -140,14 +140,15 @@ def about(code: CodeType) -> About:
     return known[0]
 
 
-def caller() -> Where | None:
-    """The innermost line of the user's that leads here; None where a framework's loop lies between, or none does."""
+def caller(*, of_loops: bool = False) -> Where | None:
+    """The innermost line of the user's that leads here; None where there is none. of_loops: the call of a framework's
+    loop, too, under which all steps run."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         told = about(frame.f_code)
         if told.owner == USER:
             return Where(shown(frame.f_code.co_filename), frame.f_lineno, qualified(frame))
-        if told.drives:
+        if told.drives and not of_loops:
             return None
         frame = frame.f_back
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import queue
@@ -11,12 +12,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from profiles.model import marks
 from profiles.readers import sampled
-from ringscope.places import ranges, sampler, whose
+from ringscope.places import garbage, ranges, sampler, whose
 from ringscope.places.whose import Where
 from tests.made.build import Build
 from tests.recordings import ROOT
@@ -220,6 +223,25 @@ class _Kept:
 
     def end(self, begun: object) -> None:
         self.names.append("end")
+
+
+def test_garbage_that_a_frameworks_loop_collects_is_told_by_the_call_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "site-packages" / "keras" / "trainer.py"
+    library.parent.mkdir(parents=True)
+    library.write_text("import gc\ndef fit():\n    gc.collect()\n")
+    keras: dict[str, Any] = {}
+    exec(compile(library.read_text(), str(library), "exec"), keras)
+    told: list[str] = []
+    monkeypatch.setattr(ranges, "writer", lambda: SimpleNamespace(begin=told.append, end=lambda begun: None))
+    garbage.watch()
+    try:
+        keras["fit"]()
+    finally:
+        gc.callbacks.remove(garbage._told)
+    line = test_garbage_that_a_frameworks_loop_collects_is_told_by_the_call_of_the_loop.__code__.co_firstlineno + 12
+    assert told == [marks.place("gc", "garbage collection", HERE, line)]
 
 
 def test_a_place_in_another_one_has_its_name_and_its_own_kind(monkeypatch: pytest.MonkeyPatch) -> None:
