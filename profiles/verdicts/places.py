@@ -39,6 +39,8 @@ GENERAL: Final = frozenset(
         "launch-bound",
         "loss-fetched-every-step",
         "host-synchronises",
+        "tiny-batch",
+        "short-kernels",
         "input-pipeline-slow",
         "no-prefetch",
         "prefetch-on-host-only",

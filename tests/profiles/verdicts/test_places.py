@@ -14,15 +14,15 @@ from tests.made.build import Build
 from tests.profiles.verdicts.test_people import MS, US, findings
 
 
-def training(gap_ns: int, *, kernels: int = 24, steps: int = 12) -> Build:
+def training(gap_ns: int, *, kernels: int = 24, steps: int = 12, lasts: int = 100 * US) -> Build:
     """Steps of Keras on one thread, launched so much after the step before; a place is open meanwhile."""
     made, now = Build(), 10 * MS
     for number in range(steps):
-        made.mark(f"step {number}", now, now + gap_ns + kernels * 100 * US)
+        made.mark(f"step {number}", now, now + gap_ns + kernels * lasts)
         now += gap_ns
         for _ in range(kernels):
-            made.kernel(now, now + 100 * US, "sm90_xmma_fprop", call=(now - 10 * US, now - 9 * US))
-            now += 100 * US
+            made.kernel(now, now + lasts, "sm90_xmma_fprop", call=(now - 10 * US, now - 9 * US))
+            now += lasts
     return made
 
 
@@ -43,6 +43,13 @@ def test_a_callback_is_told_by_its_line_in_the_place_of_python_in_the_loop() -> 
     assert set(one.evidence["in_place_of"]) <= places.GENERAL
     assert next(iter(found)) == "slow-callback"
     assert one.saved_ns == {"idle_launch": 11 * 980 * US}
+
+
+def test_a_callback_that_keeps_a_small_model_waiting_stands_in_the_place_of_its_small_batch() -> None:
+    small = training(3 * MS, kernels=200, lasts=2 * US)
+    assert "tiny-batch" in findings(small)
+    found = findings(under(small, "callback", "Norms.on_train_batch_end", 41))
+    assert next(iter(found)) == "slow-callback" and "tiny-batch" not in found
 
 
 def test_a_general_finding_stays_where_places_explain_less_than_half_of_it() -> None:
