@@ -28,6 +28,7 @@ _OF_SAMPLES: Final = {
 }
 _PLACE: Final = re.compile(marks.PLACE)
 _WAITED_IN: Final = re.compile(r"(?:threading|queue|selectors|socketserver|multiprocessing|concurrent)\.")
+_DISPATCHED_NS: Final = 4_000_000  # Keras takes some 2.5 ms
 WAITS: Final = "-wait"  # ends the kind of a range in which a thread only waits for the place that it names
 MAKES_BATCHES: Final = ("dataset", "loader", "generator", "py_function", "gc")
 
@@ -109,10 +110,18 @@ def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> li
 
 
 def _waiting(timeline: Timeline, pid: int, shift: int) -> Intervals:
-    """Time in which any thread of the process waits for its input."""
+    """Time in which any thread of the process waits for its input.
+
+    Where no range says so, as in Keras's own `fit`: time without a call of CUDA, longer than a step's dispatch.
+    """
     rows = rows_named(timeline.marks, WAITING_FOR_INPUT, pid)
     start, end = (timeline.marks[name].to_numpy()[rows] + shift for name in ("start_ns", "end_ns"))
-    return intervals.union(start, end)
+    if len(rows):
+        return intervals.union(start, end)
+    mine = timeline.api["pid"].to_numpy() == pid
+    calls = intervals.union(*(timeline.api[name].to_numpy()[mine] + shift for name in ("start_ns", "end_ns")))
+    long = np.flatnonzero(calls.start[1:] - calls.end[:-1] >= _DISPATCHED_NS)
+    return Intervals(calls.end[:-1][long], calls.start[1:][long])
 
 
 def pieces(layer: Layer, within: Intervals) -> tuple[Int64s, Int64s, Int64s]:

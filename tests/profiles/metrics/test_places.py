@@ -296,6 +296,24 @@ def test_a_stage_of_the_pipeline_has_what_nothing_else_of_waiting_explains() -> 
     }
 
 
+@pytest.mark.parametrize(
+    ("gap_us", "called", "marked", "claimed_us"),
+    [(6000, False, False, 59_900), (3000, False, False, 0), (6000, True, False, 0), (6000, False, True, 0)],
+)
+def test_without_ranges_of_waiting_long_times_without_calls_are_those_of_what_makes_batches(
+    gap_us: int, called: bool, marked: bool, claimed_us: int
+) -> None:
+    made = loop(gap_us=gap_us)
+    for row in [one for one in made.rows["marks"] if one["name"].startswith("step ")]:
+        made.mark(place("dataset", "Data.__getitem__", 3), row["start_ns"], row["end_ns"], tid=2)
+        for at in (2, 4) if called else ():
+            made.api("cudaEventQuery", row["start_ns"] + at * MS, row["start_ns"] + at * MS + US)
+    if marked:
+        made.mark("wait input", MS, MS + US)
+    found = told(made)
+    assert sum(row.ns.get("idle_launch", 0) for row in found.rows) == pytest.approx(claimed_us * US, rel=0.12, abs=US)
+
+
 def test_a_range_of_the_whole_recording_tells_nothing_of_what_the_host_did() -> None:
     made = loop()
     last = max(one["end_ns"] for one in made.rows["marks"])
