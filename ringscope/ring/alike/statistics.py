@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..global_batch.moving_statistics import average_statistics, is_stateful
+from ..internals.frameworks import hvd
 from ..models import began_alike, kept, optimizers_of
 from .weights import weights_digest
 
@@ -24,7 +25,7 @@ def alike_now(model: Any) -> None:
 def digest(model: Any) -> list[int] | None:
     """Of this rank's, to be compared; None where they need not be alike: a step was taken."""
     variables = kept_by(model)
-    if not variables or not _are_to_be_alike(model):
+    if not variables or hvd.size() == 1 or not _are_to_be_alike(model):
         return None
     own: list[int] = weights_digest(variables).numpy().tolist()
     return own

@@ -1,0 +1,37 @@
+"""What one rank alone need not compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.running import prepared, run_python
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("horovod.tensorflow")
+
+SCRIPT = """
+import keras, numpy as np
+from ringscope import ring
+from ringscope.ring.alike import weights
+ring.init()
+asked = []
+own, weights._all_bits = weights._all_bits, lambda variables: asked.append(len(variables)) or own(variables)
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.BatchNormalization()])
+model.compile("sgd", "mse")
+ring.distribute(model)
+x = np.ones((8, 3), "float32")
+model.fit(x, x[:, :2], batch_size=2, epochs=2, verbose=0)
+model.evaluate(x, x[:, :2], verbose=0)
+weights.weights_digest(model.trainable_weights)
+print("asked for", asked)
+"""
+
+
+def test_its_weights_are_not_hashed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = run_python(str(script), prefix=prepared())
+    assert done.returncode == 0, done.stderr
+    assert "asked for [4]" in done.stdout  # by the script itself
