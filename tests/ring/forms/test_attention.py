@@ -238,3 +238,23 @@ def test_on_a_gpu_it_is_kerass_attention_up_to_rounding(mask: str, causal: bool,
     for mine, theirs in zip(compiled(given), exact, strict=True):
         distance = np.linalg.norm(tf.cast(mine, tf.float32) - theirs) / np.linalg.norm(theirs)
         assert distance < 1e-2
+
+
+@on_gpu
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys", "sizes", "mask"), [*ODD, (127, 63, (36, 36), (2, 1, 1, 63))])
+def test_on_a_gpu_sizes_that_the_kernel_does_not_have_are_filled_up(
+    queries: int, keys: int, sizes: tuple[int, int], mask: Any, causal: bool
+) -> None:
+    given, lets = _qkv(shared=2, queries=queries, keys=keys, sizes=sizes), None
+    if mask:
+        lets = _mask(mask).numpy()
+        lets[-1, :, -1] = False
+
+    @tf.function(jit_compile=True)  # type: ignore[untyped-decorator]
+    def compiled(operands: list[Any]) -> list[Any]:
+        return _both(operands, lets, causal, fused=True)
+
+    for mine, theirs in zip(compiled(given), _both(_wide(given), lets, causal, fused=False), strict=True):
+        assert mine.shape == theirs.shape
+        assert np.linalg.norm(tf.cast(mine, tf.float32) - theirs) < 2e-2 * np.linalg.norm(theirs) + 1e-3
