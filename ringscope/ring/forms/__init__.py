@@ -11,6 +11,7 @@ from ..internals.frameworks import has_gpu
 from . import (
     attention,
     augmented,
+    bare,
     depthwise,
     dilated,
     draws,
@@ -31,6 +32,7 @@ from .choice import wanted
 
 # By the names of their modules, which RINGSCOPE_WITHOUT_FORMS takes; the later are laid over the earlier.
 OF_FUNCTIONS = {
+    "bare": bare.of_one_stack,
     "products": products.flat,
     "padded_products": padded_products.multiples,
     "gelu": gelu.light,

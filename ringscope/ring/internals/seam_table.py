@@ -144,6 +144,8 @@ form: attention_dropout
         GroupedQueryAttention._dropout_layer
 form: attention
     keras.src.backend nn.dot_product_attention
+form: bare
+    tensorflow.python.util.tf_stack extract_stack
 form: written
     tensorflow.python.ops.gen_math_ops batch_mat_mul_v2
 form: products
