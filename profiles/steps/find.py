@@ -251,7 +251,8 @@ def _measured(source: str, steps: _Steps) -> FoundSteps:
         return FoundSteps(source=source, all_start_ns=steps.start_ns, partial=len(lasted))
     median = float(np.median(lasted[steps.whole]))
     mad = float(np.median(np.abs(lasted[steps.whole] - median)))
-    slow = lasted > median + max(_WARM_UP_MADS * mad, _WARM_UP_SHARE * median)
+    # Where steps differ much, one may be as long as a break and not slow beside them: at the head it is no break.
+    slow = lasted > min(median + max(_WARM_UP_MADS * mad, _WARM_UP_SHARE * median), BREAK_MEDIANS * median)
     head = steps.whole & np.logical_and.accumulate(slow | ~steps.whole)
     breaks = steps.whole & ~head & (lasted > BREAK_MEDIANS * median)
     kept = steps.whole & ~head & ~breaks

@@ -518,3 +518,13 @@ def test_a_step_that_lacks_a_kernel_is_still_one_step(missing):
             del names[missing]
         training.step(names)
     assert agrees(training.found(), training, 0, 18)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_break_lies_before_the_first_measured_step(seed: int) -> None:
+    """Where steps differ much, the first may be longer than three medians and not slow beside the others."""
+    lasted = np.random.default_rng(seed).lognormal(0, 1.5, 12) * 10**6
+    edges = np.append(0, np.cumsum(lasted)).astype(np.int64)
+    start, end, whole = edges[:-1], edges[1:], np.ones(len(lasted), np.bool_)
+    found = find._measured("marks", find._Steps(start, end, end, np.full(12, -1), np.arange(12), whole, True))
+    assert found.long.start_ns.min(initial=found.end_ns[-1]) >= found.start_ns[0]
