@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,31 @@ def test_each_operation_has_the_call_that_launched_it(tmp_path: Path) -> None:
     calls = timeline.api.set_index("correlation")
     for frame, ahead in ((timeline.copies, 20_000), (timeline.kernels[::2], 119_003), (timeline.kernels[1::2], 45_007)):
         assert (frame["start_ns"].to_numpy() - calls.loc[frame["correlation"], "start_ns"].to_numpy() == ahead).all()
+
+
+def older(*events: str) -> list[str]:
+    """As rocprof wrote them before: section and lane for process and thread, streams of no operation."""
+    found = []
+    for text in events:
+        head, _, inner = text.partition('"args":')
+        section, lane = re.search(r'"pid":"(\d+)","tid":"(\d+)"', head).groups()
+        if '"dev-id"' in inner:
+            inner = re.sub(r'"stream-id":"\d+"', '"proc-id":"2385"', inner)
+            inner = re.sub(r'"tid":"\d+"', f'"tid":"{lane}"', inner)
+        found.append(head + '"args":' + re.sub(r'"pid":"\d+"', f'"pid":"{section}"', inner))
+    return found
+
+
+def test_older_files_tell_processes_and_launches_by_other_names(tmp_path: Path) -> None:
+    newer, old = (
+        analyse([read(results(tmp_path / name, *events))], window="capture").measures
+        for name, events in (("new.json", steps()), ("old.json", older(*steps())))
+    )
+    assert not {"no-api-rows", "several-processes-on-gpu"} & {doubt.code for doubt in old.doubts}
+    assert old.gpus[0].ledger_ns == newer.gpus[0].ledger_ns
+    timeline = read(tmp_path / "old.json")
+    for table in (timeline.kernels, timeline.copies, timeline.api, timeline.marks):
+        assert set(table["pid"]) == {2385}
 
 
 def test_the_late_launch_is_the_cause_of_the_idle_time(tmp_path: Path) -> None:

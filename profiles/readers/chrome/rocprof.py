@@ -47,6 +47,7 @@ class _Args(msgspec.Struct, gc=False):
     queue: Any = msgspec.field(name="queue-id", default=None)
     pid: Any = None
     tid: Any = None
+    process: Any = msgspec.field(name="proc-id", default=None)
     name: Any = None  # of a section
     args: Any = None
 
@@ -71,7 +72,8 @@ def detects(head: bytes, path: Path) -> bool:
 def read(path: Path) -> Timeline:
     """Raises UnreadableRecording for broken JSON, and for traces without GPU events."""
     found, left_out = _events(path)
-    frames = {table: _frame(table, rows, left_out) for table, rows in found.items()}
+    older = _of_processes(found)
+    frames = {table: _frame(table, rows, left_out, older) for table, rows in found.items()}
     frames = {table: frame for table, frame in frames.items() if len(frame)}
     operations = [frames[table] for table in ("kernels", "copies", "memsets") if table in frames]
     if not operations:
@@ -116,7 +118,21 @@ def _events(path: Path) -> tuple[dict[str, list[_Event]], Counter[str]]:
     return found, left_out
 
 
-def _frame(table: str, events: list[_Event], left_out: Counter[str]) -> pd.DataFrame:
+def _of_processes(found: dict[str, list[_Event]]) -> bool:
+    """True for older files, whose events bear the numbers of their section and its lane in the place of process and
+    thread. The process is written in: the one that an operation names beside (`proc-id`), and for calls and ranges the
+    one that all operations name."""
+    each = [(event.pid, event.args) for rows in found.values() for event in rows if event.args is not None]
+    told = {args.process for _, args in each if args.process is not None}
+    if not told:
+        return False
+    for section, args in each:
+        if args.pid == section:
+            args.pid = args.process or (next(iter(told)) if len(told) == 1 else None)
+    return True
+
+
+def _frame(table: str, events: list[_Event], left_out: Counter[str], older: bool) -> pd.DataFrame:
     """`key`: what a call and what it launched have in common; "" for calls that launch nothing."""
     args = [event.args or _Args() for event in events]
     start, end = (chrome.integers([getattr(a, one) for a in args]) for one in ("begin", "end"))
@@ -134,7 +150,7 @@ def _frame(table: str, events: list[_Event], left_out: Counter[str]) -> pd.DataF
         told = [str(a.args or "") for a in args]
         columns["correlation"] = np.arange(len(args))
         columns["bytes"] = [int(one[1]) if (one := _BYTES.search(text)) else 0 for text in told]
-        columns["key"] = [_called(a, name, text) for a, name, text in zip(args, names, told, strict=True)]
+        columns["key"] = [_called(a, name, text, older) for a, name, text in zip(args, names, told, strict=True)]
     elif table != "marks":
         columns |= {
             "device": chrome.integers([a.gpu if a.device is None else a.device for a in args], bits=32),
@@ -142,7 +158,10 @@ def _frame(table: str, events: list[_Event], left_out: Counter[str]) -> pd.DataF
             "stream": chrome.integers([a.queue if a.stream is None else a.stream for a in args], bits=32),
             "correlation": np.full(len(args), -1),
             "graph_node": np.zeros(len(args), np.int64),
-            "key": [_key(a, a.stream, name if table == "kernels" else "") for a, name in zip(args, names, strict=True)],
+            "key": [
+                _key(a, a.stream, name if table == "kernels" else "", older)
+                for a, name in zip(args, names, strict=True)
+            ],
         }
     if table == "kernels":
         columns["name"] = chrome.texts(names)
@@ -155,16 +174,16 @@ def _frame(table: str, events: list[_Event], left_out: Counter[str]) -> pd.DataF
     return pd.DataFrame(columns)
 
 
-def _key(args: _Args, stream: Any, kernel: str) -> str:
-    return f"{args.pid}/{args.tid}/{stream}/{kernel}"
+def _key(args: _Args, stream: Any, kernel: str, older: bool) -> str:
+    return f"{args.pid}/{kernel}" if older else f"{args.pid}/{args.tid}/{stream}/{kernel}"
 
 
-def _called(args: _Args, name: str, told: str) -> str:
+def _called(args: _Args, name: str, told: str, older: bool) -> str:
     kernel = _KERNEL.search(told)
     if not kernel and not _MOVES.match(name):
         return ""
     stream = _STREAM.search(told)
-    return _key(args, stream[1] if stream else 0, kernel[1] if kernel else "")
+    return _key(args, stream[1] if stream else 0, kernel[1] if kernel else "", older)
 
 
 def _launched(frames: dict[str, pd.DataFrame]) -> None:
