@@ -106,6 +106,7 @@ def _exposed_as(code: str, case: Case, what: str, change: str) -> Finding | None
     return case.finding(
         code,
         {"collective": exposed},
+        busy_saved_ns={"collective": for_others or 0},  # the link rests while ranks wait for each other
         text=f"{degree(share, OTHER_LADDER)} communication-bound: {percent(share)} of the time is {what} not hidden by "
         f"compute{waiting}",
         change=change,

@@ -234,6 +234,15 @@ def test_a_gpu_that_computes_the_same_kernels_more_slowly_is_named() -> None:
     assert _find("slow-gpu", *usual) is None
 
 
+@pytest.mark.parametrize(("waiting", "gain"), [(7 * MS, 10 / 2 - 1), (3 * MS, 10 / 5 - 1), (None, 10 / 8 - 1)])
+def test_ranks_that_wait_inside_collectives_keep_no_link_busy(waiting: int | None, gain: float) -> None:
+    """Of 8 ms a step in collectives, and 2 ms of compute: the step can be no shorter than the link or the GPU works."""
+    one = gpu(ledger={"compute": 2 * MS, "collective": 8 * MS}, waiting=waiting)
+    one.collectives.exposed_waiting_ns = one.collectives.waiting_ns
+    found = _find("all-reduce-exposed", one)
+    assert found is not None and found.at_most_gain == pytest.approx(gain)
+
+
 @pytest.mark.parametrize("code", ["all-reduce-exposed", "collectives-exposed"])
 @pytest.mark.parametrize(("waiting", "first"), [(9, True), (5, False)])
 def test_a_slow_gpu_comes_before_collectives_that_mostly_wait_for_it(code: str, waiting: int, first: bool) -> None:
