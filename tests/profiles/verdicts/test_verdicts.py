@@ -423,6 +423,13 @@ def test_a_feed_that_prefetches_and_starves_is_not_told_to_prefetch(feed: str | 
     assert _find("input-pipeline-slow", starving, cell=cell) is not None
 
 
+@pytest.mark.parametrize(("launch_ns", "first"), [(4 * MS, True), (7 * MS, False)])
+def test_input_comes_first_unless_the_gpu_waits_twice_as_long_for_launches(launch_ns: int, first: bool) -> None:
+    one = gpu(ledger={"idle_feed": 5 * MS // 2, "idle_launch": launch_ns})
+    found = [finding.code for finding in find(measures([one]))]
+    assert "input-pipeline-slow" in found and (found[0] == "input-pipeline-slow") == first
+
+
 @pytest.mark.parametrize(
     ("call_ns", "held_up_ns"),
     [(None, 0), (20 * MS, 0), (25 * MS, 5 * MS), (90 * MS, 10 * MS)],
