@@ -36,6 +36,17 @@ _SIGNS: Final = tuple(
             ("one of the tables of rocprofv3, which tells of kernels, copies or calls alone", _ROCPROF),
         ),
         (
+            rb"(?:\A|\n)\"Name\",\"Calls\",\"TotalDurationNs\",",
+            ("sums that rocprof makes by name, which tell nothing of when anything ran", _ROCPROF),
+        ),
+        (
+            rb"\A\n(?:.{0,3}\xef\xbf\xbd).{0,60}/(?:device:[A-Z]{3}:|host:CPU)",
+            (
+                "an .xplane.pb (TensorFlow's or JAX's profile) that was copied as text, which destroyed its bytes",
+                "copy the file again as binary, or record again",
+            ),
+        ),
+        (
             rb"(?:\A|\n)==PROF== |(?:\A|\n)\"ID\",\"Process ID\",",
             (
                 "metrics of Nsight Compute, for which kernels run one by one: no timeline",
@@ -124,8 +135,14 @@ def _database(path: Path) -> tuple[str, str] | None:
     tables = sqlite.table_names(path)
     if not tables:
         return "an SQLite file whose list of tables cannot be read or is empty", "copy or export it again"
-    if any("dlprof" in name.lower() for name in tables):
+    of_dlprof = {"kernel_iteration_stats", "read_only_op_instances"}
+    if of_dlprof & tables or any("dlprof" in name.lower() for name in tables):
         return "a DLProf database, which holds summaries and no timeline", "give the nsys recording DLProf made it from"
+    if {"rocpd_op", "rocpd_api"} <= tables:
+        return (
+            "a database of rocmProfileData's (.rpd), which is not read",
+            f"{_ROCPROF}; rpd2tracing.py makes a picture of this one for Perfetto",
+        )
     if any(name.startswith("rocpd_") for name in tables):
         return "a database of rocprofv3 (rocpd) without kernels", _ROCPROF
     if {"HIP", "COPY"} <= tables or {"KERN", "COPY"} <= tables:

@@ -166,6 +166,21 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "results.otf2": (lambda: b"\x0aOTF2" + bytes(60), "OTF2"),
     "results.db": (lambda: _database("rocpd_string_00_ab", "rocpd_kernel_dispatch_00_ab"), "rocpd"),
     "rocprof.db": (lambda: _database("A", "HIP", "COPY", "KERN"), "results.json beside it"),
+    "hip_stats.csv": (
+        lambda: b'"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"hipMemcpy",3,1342822760,447607586,62.3\n',
+        "sums that rocprof makes",
+    ),
+    "trace.rpd": (lambda: _database("rocpd_op", "rocpd_api", "rocpd_string"), "rocmProfileData's"),
+    "dlprof_dldb.sqlite": (
+        lambda: _database("db_version", "kernel_iteration_stats", "read_only_op_instances"),
+        "DLProf",
+    ),
+    "tpu.xplane.pb": (
+        # "\n\xd0\xf1\x06\x08\x02\x12\n/device:TPU:0", whose bytes above 127 a tool took for broken text.
+        lambda: "\n\ufffd\ufffd\x06\x08\x02\x12\n/device:TPU:0\x1a\ufffd4".encode(),
+        "copied as text",
+    ),
+    "metrics.nvvp": (lambda: _nvprof("CUPTI_ACTIVITY_KIND_METRIC"), "kernels one by one"),
     "sales.db": (lambda: _database("customers"), "known format"),
 }
 
@@ -176,6 +191,16 @@ def _database(*tables: str) -> bytes:
             for table in tables:
                 connection.execute(f"CREATE TABLE {table} (id INTEGER, start BIGINT, end BIGINT)")
             connection.commit()
+        return Path(file.name).read_bytes()
+
+
+def _nvprof(filled: str) -> bytes:
+    """An nvprof database with a row in that table."""
+    with tempfile.NamedTemporaryFile() as file:
+        with closing(sqlite3.connect(file.name)) as connection, connection:
+            for table in ("StringTable", "Version", "CUPTI_ACTIVITY_KIND_KERNEL", filled):
+                connection.execute(f"CREATE TABLE {table} (_id_ INTEGER, value, version, start INTEGER, end INTEGER)")
+            connection.execute(f"INSERT INTO {filled} (_id_) VALUES (1)")
         return Path(file.name).read_bytes()
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...doubts.recordings import clocks_apart
+from ...ground.errors import UnreadableRecording
 from ...model.possible import OPERATIONS
 from ...model.timeline import Doubt, Recording, Timeline
 from ..tables import cupti, sqlite
@@ -30,6 +31,7 @@ _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
 KERNELS: Final = (_CUPTI + "CONCURRENT_KERNEL", _CUPTI + "KERNEL")
 MEMCPY, PEER, MEMSET = _CUPTI + "MEMCPY", _CUPTI + "MEMCPY2", _CUPTI + "MEMSET"
 RUNTIME, DRIVER = _CUPTI + "RUNTIME", _CUPTI + "DRIVER"
+_METRICS: Final = tuple(_CUPTI + name for name in ("METRIC", "EVENT", "METRIC_INSTANCE", "EVENT_INSTANCE"))
 SYNC, OVERHEAD = _CUPTI + "SYNCHRONIZATION", _CUPTI + "OVERHEAD"
 _COPIES: Final = (MEMCPY, PEER)
 
@@ -61,6 +63,13 @@ def detects(head: bytes, path: Path) -> bool:
 
 def read(path: Path) -> Timeline:
     with closing(Database(path)) as database:
+        if any(table in database.tables and database.query(f"SELECT 1 FROM {table} LIMIT 1") for table in _METRICS):
+            problem = (
+                "a profile with metrics or events, for which nvprof runs kernels one by one, and again: no timeline"
+            )
+            raise UnreadableRecording(
+                path, problem, "record again with `nvprof -o FILE`, without --metrics and --events"
+            )
         return _timeline(database)
 
 
