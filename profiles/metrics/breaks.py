@@ -16,6 +16,7 @@ from ..model.analysed import Ownership
 from ..model.steps import Break
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
+from .copies import are_pages
 from .host import host_while_idle, launch_idle_by_host
 
 # Of more breaks than these nobody reads what the host did, and each is looked for among all of its ranges.
@@ -33,7 +34,7 @@ def measure(
     found = []
     for place, (start, end) in enumerate(zip(*(edge.tolist() for edge in edges), strict=True)):
         inside = operations.at(slice(int(first[place]), int(after[place])))
-        fetched = inside.chosen(inside.kind == D2H)
+        fetched = inside.chosen((inside.kind == D2H) & ~are_pages(timelines, gpu, inside, D2H))
         found.append(
             Break(
                 step=int(steps.long.step_number[place]),

@@ -118,14 +118,19 @@ def _idle_before_pages(timelines: Sequence[Timeline], gpu: Gpu, books: Account) 
     ended = operations.at(ender[known])
     lasted = (spans.end - spans.start)[known] * (ended.start_ns == spans.end[known])
     found = {}
-    for kind, column in _HOST_END.items():
-        pages = (ended.kind == kind) & ~ended.launched
-        for place, (index, _) in enumerate(gpu.places):
-            mine = np.flatnonzero(pages & (ended.place == place))
-            moved = timelines[index].copies[column].cat
-            pages[mine] = rows_of(moved.codes.to_numpy()[ended.row[mine]], fitting(moved.categories, "^managed$"))
-        found[kind] = int(lasted[pages].sum())
+    for kind in _HOST_END:
+        found[kind] = int(lasted[are_pages(timelines, gpu, ended, kind)].sum())
     return found
+
+
+def are_pages(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind: int) -> NDArray[np.bool_]:
+    """True for each operation that moved a page of managed memory in this direction, and that no call asked for."""
+    pages: NDArray[np.bool_] = (chosen.kind == kind) & ~chosen.launched
+    for place, (index, _) in enumerate(gpu.places):
+        mine = np.flatnonzero(pages & (chosen.place == place))
+        moved = timelines[index].copies[_HOST_END[kind]].cat
+        pages[mine] = rows_of(moved.codes.to_numpy()[chosen.row[mine]], fitting(moved.categories, "^managed$"))
+    return pages
 
 
 def _waits(api: pd.DataFrame) -> Callable[[NDArray[np.int32]], NDArray[np.bool_]]:

@@ -122,6 +122,11 @@ class Copies:
     # launch and wait idle, by owner, from the calls of copies that these wait for to the copies' start
     called_idle_ns: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def pages(self) -> bool:
+        """True if most of it is pages of managed memory, which the driver moved when they were touched."""
+        return (self.managed_share or 0.0) >= 0.5
+
 
 @dataclass(slots=True)
 class Launches:

@@ -78,10 +78,10 @@ class Case:
 
     @property
     def fetches(self) -> int:
-        """Copies to the host in every step of a training; 0 where there are no steps, where most steps have none, and
-        where they are gradients, which a server adds up."""
+        """Copies to the host in every step of a training; 0 where there are no steps, where most steps have none, where
+        they are gradients, which a server adds up, and where they are pages of managed memory."""
         d2h = self.gpu.copies.get("d2h")
-        if self.exchange == "parameter server" or self.infers or not d2h or self.gpu.window != "steps":
+        if self.exchange == "parameter server" or self.infers or not d2h or d2h.pages or self.gpu.window != "steps":
             return 0
         return (d2h.count or 0) // self.steps if d2h.per_step is None else d2h.per_step
 
@@ -149,7 +149,7 @@ class Case:
         """True for a wait for copies back that are not of every step (a checkpoint, get_weights in a callback): done
         less often, what the host makes of them is gone with the wait."""
         in_steps = self.gpu.window == "steps" and not self.infers
-        return in_steps and wait["moves"] == "d2h" and not self.fetches
+        return in_steps and wait["moves"] == "d2h" and not self.fetches and "d2h" not in self.managed
 
     @property
     def _waits(self) -> list[dict[str, Any]]:
@@ -200,7 +200,7 @@ class Case:
     @property
     def managed(self) -> list[str]:
         """Directions in which most copies are the driver's own, of managed memory that was touched elsewhere."""
-        return [name for name in ("h2d", "d2h") if (self.gpu.copies[name].managed_share or 0.0) >= 0.5]
+        return [name for name in ("h2d", "d2h") if self.gpu.copies[name].pages]
 
     @property
     def recurrent(self) -> bool:

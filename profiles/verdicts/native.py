@@ -52,6 +52,8 @@ class Api:
             "memory-allocated-in-the-loop": f"{self.calls}MallocAsync and {self.calls}FreeAsync, or buffers that are "
             "kept",
             "loss-fetched-every-step": "copy results back less often, and asynchronously",
+            "checkpoint-in-the-loop": "save less often; copy what is saved into pinned memory, and write it from "
+            "another thread",
             "host-synchronises": self._waits,
             "all-reduce-exposed": "the collective on a stream of its own while other kernels run",
             "copies-between-gpus": "compute first what others need (the edges of a domain), and copy it on a stream of "

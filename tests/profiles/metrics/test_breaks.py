@@ -31,6 +31,14 @@ def checkpoint(made: Build, at: int) -> int:
     return 100 * MS
 
 
+def pages(made: Build, at: int) -> int:
+    """The host reads 30 pages of managed memory, which the driver moves one by one."""
+    for one in range(30):
+        begun = at + one * 3 * MS
+        made.copy("d2h", begun + MS, begun + 2 * MS, 4 << 10, dst_kind="managed")
+    return 100 * MS
+
+
 def evaluation(made: Build, at: int) -> int:
     """Forward passes alone, and what they give is fetched."""
     for one in range(40):
@@ -75,7 +83,14 @@ def trained(by_rank: dict[int, Callable[[Build, int], int]], steps: int = STEPS)
 
 
 @pytest.mark.parametrize(
-    "done, cause", [(hiccup, "host"), (checkpoint, "checkpoint"), (evaluation, "more-work"), (reading, "input")]
+    "done, cause",
+    [
+        (hiccup, "host"),
+        (checkpoint, "checkpoint"),
+        (pages, "host"),
+        (evaluation, "more-work"),
+        (reading, "input"),
+    ],
 )
 def test_a_break_is_told_by_what_the_host_did_and_by_who_waited(done: Callable[[Build, int], int], cause: str) -> None:
     measures = trained({1: done})

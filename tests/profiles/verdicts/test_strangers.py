@@ -85,6 +85,16 @@ def test_managed_memory_that_moves_is_no_copy_of_the_programs_own() -> None:
     assert "cudaMemPrefetchAsync" in found.change
 
 
+def test_pages_of_managed_memory_are_no_loss_that_is_fetched() -> None:
+    arguments, _ = ONE_GPU["loss-fetched-every-step"]
+    one = gpu(**arguments)
+    assert _find("loss-fetched-every-step", one) is not None
+    one.copies["d2h"].managed_share = 1.0
+    assert _find("loss-fetched-every-step", one) is None
+    waits = _find("host-synchronises", one)
+    assert waits is not None and "not in every step" not in waits.text
+
+
 def _moved(**copy: object) -> Build:
     made = Build()
     made.kernel(0, 100, call=(-50, -40))
