@@ -194,7 +194,7 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
     counts = " and ".join(str(len(each)) for each in taken)
     data = {"samples": [len(each) for each in taken], "in_common": len(common)}
     if any(len(kind) < DISTINCT * len(each) for kind, each in zip(kinds, taken, strict=True)):
-        return Check("data", UNKNOWN, f"{counts} samples, many of them alike: not compared", None, data), not common
+        return Check("data", UNKNOWN, f"{counts} samples, too many of them equal to compare", None, data), not common
     if not common:
         return Check("data", OK, f"{counts} samples in {last} steps, none of them in common", None, data), True
     share = "the same samples on all ranks" if all(kind == common for kind in kinds) else f"{len(common)} in common"

@@ -99,7 +99,10 @@ def judge_allreduce(found: dict[str, Any], launcher: str, machine: dict[str, Any
         f"{found['bytes'] >> 20} MiB in {found['time_ns'] / 1e6:.1f} ms, {launcher}"
     )
     if not found["right"]:
-        remedy = "the sum over ranks is wrong: rebuild Horovod (scripts/build_horovod.py), then the driver and NCCL"
+        remedy = (
+            "the sum over ranks is wrong: rebuild Horovod (scripts/build_horovod.py); if it stays wrong, check the "
+            "driver and NCCL"
+        )
         return Check("all-reduce", FAILURE, text, remedy, found)
     if found["device"] == "cpu" and machine["gpus"]:
         remedy = "the sum was made in host memory: build Horovod with NCCL (scripts/build_horovod.py, nvcc on the PATH)"

@@ -90,7 +90,7 @@ BY_HAND = {
     "loss-not-judged": "what the recording does not tell is no setting",
     "copies-to-host-exposed": "a cell copies nothing back in a step",
     "copies-on-gpu-exposed": "they are the step's own",
-    "small-copy-before-step": "every cell has int64 labels; one that was recorded with others: record it again",
+    "small-copy-before-step": "cells now have int64 labels; if yours was recorded with another type, record it again",
     "collectives-not-fused": "every cell reduces its gradients in as few groups as --step allows",
     "cores-shared": "it lies in the machine, not in the cell",
     "threads-oversubscribed": "every cell divides the host's cores by its ranks",
@@ -107,7 +107,7 @@ BY_HAND = {
     "copies-between-gpus": "they are the strategy's own: compare with --strategy horovod",
     "memory-allocated-in-the-loop": "a cell keeps TensorFlow's pool of memory",
     "managed-memory-moves": "no cell has managed memory",
-    "training-paused": "a cell is measured while no rank comes or goes",
+    "training-paused": "ranks neither join nor leave while a cell is measured",
 }
 
 

@@ -186,7 +186,7 @@ def _steps_per_execution(keras: ModuleType, call: dict[str, Any]) -> Change | st
         given = given.callbacks
     for callback in given if isinstance(given, (list, tuple)) else [given]:
         if hook := _batch_hook(keras, callback):
-            return f"{type(callback).__name__}.{hook} would be called once for all of them"
+            return f"{type(callback).__name__}.{hook} would be called once for several batches"
 
     def change(number: int) -> None:
         model.steps_per_execution = number

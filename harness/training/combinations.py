@@ -39,11 +39,11 @@ def _check_learning(cell: Cell) -> None:
     try:
         wanted = cell.accuracy_wanted
     except ValueError as error:
-        raise Unsupported(f"until {error}") from None
+        raise Unsupported(f"--until {error}") from None
     if wanted is not None and (cell.data != "generated" or cell.feed == "resident"):
-        raise Unsupported("until needs --data generated, and a feed with more than one batch")
+        raise Unsupported("--until needs --data generated, and a feed with more than one batch")
     if wanted is not None and cell.strategy not in LEARNING:
-        raise Unsupported(f"until does not work with the strategy {cell.strategy}; use {', '.join(LEARNING)}")
+        raise Unsupported(f"--until does not work with the strategy {cell.strategy}; use {', '.join(LEARNING)}")
     if cell.rate_rule == "warm-up" and cell.strategy not in ("horovod", "independent"):
         raise Unsupported(f"only ring warms the learning rate up, and {cell.strategy} does not use ring; take linear")
     if cell.rate_rule != "constant" and cell.spread.splits:

@@ -165,11 +165,11 @@ def _is_noise(loss: Loss) -> bool:
 def _why_not(cell: Cell | None, beside: Sequence[Run]) -> str:
     """The reason that there is no launch without the exchange."""
     if cell is None:
-        return "only Horovod's exchange can be left out of a launch"
+        return "there is no run without the exchange to compare with: only runs under Horovod can leave it out"
     failed = next((run.record for run in beside if run.record.cell == cell), None)
     if failed is None:
-        return "the launch without the exchange has not run: it was left out for its time, or the sweep was stopped"
-    return f"the launch without the exchange is {failed.status}: {failed.reason}"
+        return "the run without the exchange is missing: it was left out for its time, or the sweep was stopped"
+    return f"the run without the exchange is {failed.status}: {failed.reason}"
 
 
 def _by_recordings(

@@ -167,7 +167,7 @@ def work_waits(case: Case) -> Finding | None:
         "launched-work-waits",
         {"idle_wait": waiting, "idle_sync": held},
         text=f"{percent(share)} of the time the GPU idles although work was launched: it waits for "
-        + ("what a CUDA graph does before the first operation that is recorded of it" if graphs else _FOR)
+        + ("work at the start of a CUDA graph that the profiler did not record" if graphs else _FOR)
         + (", or for the profiler" if case.recorded.startswith("nvprof") else ""),
         change=(_OF_GRAPHS if graphs else _SEE)
         + (". nvprof makes such waits itself: compare with nsys" if case.recorded.startswith("nvprof") else ""),

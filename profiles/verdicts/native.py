@@ -61,7 +61,7 @@ class Api:
             "collectives-exposed": "compute first what others need, and exchange it on a stream of its own while the "
             "rest is computed",
             # RCCL has NCCL's names.
-            "collectives-not-fused": "ncclGroupStart and ncclGroupEnd around them, or one over a larger buffer",
+            "collectives-not-fused": "ncclGroupStart and ncclGroupEnd around them, or one call over a larger buffer",
         }
 
     def _graph(self, gpu: GpuMeasures) -> str:

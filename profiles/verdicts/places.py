@@ -95,9 +95,9 @@ _OF_KIND: Final = {
     "the PyDataset; less work in its __getitem__",
     "loader": "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4); less work a "
     "sample",
-    "map": "num_parallel_calls=tf.data.AUTOTUNE for this stage, which takes one element after another (interleave in "
-    "the place of flat_map), and dataset.prefetch(tf.data.AUTOTUNE) at the end; .cache() after what is the same in "
-    "each epoch",
+    "map": "num_parallel_calls=tf.data.AUTOTUNE for this stage, which takes one element after another (use interleave "
+    "instead of flat_map), and dataset.prefetch(tf.data.AUTOTUNE) at the end; .cache() after what is the same in each "
+    "epoch",
     "parallel-map": "less work in the pipeline: .cache() after what is the same in each epoch, .batch before .map "
     "where it vectorises, more cores a rank; dataset.prefetch(tf.data.AUTOTUNE) at the end",
     "generator": "a generator makes one batch at a time: a keras.utils.PyDataset, or PyTorch's DataLoader, with as "

@@ -291,7 +291,7 @@ def _served_python(gpu: GpuMeasures) -> str:
         return _served_launches(gpu)
     ahead = "the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's async scheduling)"
     rest = f"CUDA graphs for decoding, and {ahead}; larger batches" if gpu.steps.decodes else f"{ahead}; more prompts"
-    return f"nothing, while no request was there; else {rest}"
+    return f"nothing, if the GPU idled because no request came; otherwise {rest}"
 
 
 def _served_all_reduce(gpu: GpuMeasures) -> str:

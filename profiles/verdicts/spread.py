@@ -113,7 +113,7 @@ def copies_between_gpus(case: Case) -> Finding | None:
         "hidden by compute",
         change=ELSEWHERE.get(case.cell.strategy if case.cell else "", "keep on each GPU what it needs in every step"),
         evidence={"exposed_ns": exposed, "bytes_per_step": (case.gpu.copies["p2p"].bytes or 0) // case.steps},
-        refuted_by="as long a step with everything on one GPU",
+        refuted_by="a step that takes just as long with the whole model on one GPU",
     )
 
 

@@ -57,12 +57,12 @@ def told_by(one: Json, directory: str = "DIR") -> str:
         return f"Recorded by {one['profiler']}; to see it: {see}"
     if one["method"] == "without-exchange":
         counts, ranks = one["launches"], one["ranks"]
-        text = f"Launches: {counts['one']} on one rank, {counts['many']} on {ranks}, "
+        text = f"Runs: {counts['one']} on one rank, {counts['many']} on {ranks}, "
         text += (
             f"{counts['without_exchange']} on {ranks} without the exchange; of several the one with the median step."
         )
         intervals = any(loss["low_ns"] is not None for loss in one["losses"])
-        return text + (" Intervals: each launch against each other one." if intervals else "")
+        return text + (" Intervals: each run compared with each other one." if intervals else "")
     return "Why is not told."
 
 

@@ -93,7 +93,7 @@ def ledger(document: Document) -> Table:
         "ledger",
         "Ledger",
         "Every nanosecond of the window has one owner, so a column adds up to the window. "
-        "Collectives and copies own only the time that nothing before them in this list hides.",
+        "A collective or a copy counts only while nothing higher in this list runs.",
         ("owner", *columns),
         tuple(rows),
     )

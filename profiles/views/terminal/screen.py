@@ -132,7 +132,9 @@ def _of_what(gpus: Sequence[GpuMeasures]) -> str:
     spans = [terminal.lead(gpu)[1] for gpu in gpus]
     windows = dict.fromkeys("recording" if gpu.leads_with_capture else gpu.window for gpu in gpus)
     part = [gpu.span_ns / spans[place] for place, gpu in enumerate(gpus) if gpu.leads_with_capture]
-    small = f"; the steps are {_between(part, numbers.share)} of it, findings are of the steps" if part else ""
+    small = (
+        f"; the steps cover {_between(part, numbers.share)} of it, and findings are of the steps only" if part else ""
+    )
     return f"{count}: {steps}; {_between(spans, numbers.duration)} of {' and '.join(windows)}{small}"
 
 

@@ -95,7 +95,7 @@ def _read(found: Taken, learnt: Sequence[bool], joins: Sequence[str]) -> Apart:
     cuts: dict[tuple[str, int], Rows | None] = {}
     for name in flow.cuts:
         if name not in by_name:
-            raise NotApart("a number that all ranks must share comes from no sum of TensorFlow's")
+            raise NotApart("a value that must be equal on all ranks is computed by no sum or mean over the batch")
         cut = by_name[name]
         rows = flow.values[cut.total.op.inputs[0].name] if cut.kind == "Mean" else None
         cuts[cut.kind, cut.turn] = rows if isinstance(rows, Rows) else None

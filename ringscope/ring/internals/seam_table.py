@@ -102,7 +102,7 @@ nicety: lines about what is left over from Horovod
     horovod._keras.callbacks BroadcastGlobalVariablesCallbackImpl
     horovod.keras.callbacks BestModelCheckpoint
     horovod.tensorflow.keras.callbacks BestModelCheckpoint
-nicety: programs of deterministic trainings kept apart
+nicety: a cache of its own for deterministic training
     tensorflow.python.framework.config is_op_determinism_enabled
 nicety: steps called by their graphs
     tensorflow.python.eager.polymorphic_function.concrete_function ConcreteFunction._call_flat

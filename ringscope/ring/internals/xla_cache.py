@@ -61,7 +61,7 @@ def may_lack_determinism() -> bool:
 
 
 def _is_deterministic() -> bool:
-    if not seams.has("programs of deterministic trainings kept apart"):
+    if not seams.has("a cache of its own for deterministic training"):
         return False
     from tensorflow.python.framework.config import is_op_determinism_enabled
 

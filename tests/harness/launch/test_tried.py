@@ -127,7 +127,7 @@ def test_a_callback_of_each_batch_ends_the_turn_with_the_reason_and_not_the_trai
 ) -> None:
     seen = tried(tmp_path, {"steps_per_execution": 8}, callbacks=[Reads()])
     assert seen["steps"] == 0
-    assert seen["refused"]["steps_per_execution"] == "Reads.on_train_batch_end would be called once for all of them"
+    assert seen["refused"]["steps_per_execution"] == "Reads.on_train_batch_end would be called once for several batches"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ LEARNS = Cell("mlp", ranks=1, per_rank_batch=32, warmup=3, data="generated", epo
 UNSUPPORTED = [
     (Cell("no_such", ranks=1, per_rank_batch=8), "model 'no_such' is not one of mlp,"),
     (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", step="compiled"), "mirrored works with --step fit"),
-    (replace(LEARNS, data="synthetic"), "until needs --data generated"),
+    (replace(LEARNS, data="synthetic"), "--until needs --data generated"),
     (replace(LEARNS, feed="resident"), "a feed with more than one batch"),
     (Cell("mlp", ranks=1, per_rank_batch=8, strategy="mirrored", rate_rule="warm-up"), "only ring warms"),
     (Cell("mlp", ranks=3, per_rank_batch=8), "the cell needs 3 processes, and the launcher started 1"),
