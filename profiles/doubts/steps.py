@@ -70,16 +70,27 @@ def steps_refused(steps: Steps, where: str, recorded: str) -> Doubt:
     )
 
 
+_FILLS = 0.3  # of a gap a call or a range fills so much that it is worth its name
+
+
 def where_kernels_lie(measured: GpuMeasures) -> str:
-    """Words for the distribution of kernels: the tenths of the window that have any, or the longest gap."""
-    tenths = measured.kernels.in_tenths
-    if measured.rest is not None:
-        gap = measured.idle_gaps[0]
-        meanwhile = f" ({gap.host[0]['name']} under way)" if gap.host else ""
-        also = "".join(f" and one of {numbers.duration(ns)}" for ns in measured.rest.gaps_ns[1:] if 3 * ns > gap.ns)
-        return f"most of the idle time is one gap of {numbers.duration(gap.ns)}{meanwhile}{also}"
+    """Words for the distribution of kernels: the tenths of the window that have any, or what comes once in it."""
+    rest, tenths = measured.rest, measured.kernels.in_tenths
+    if rest is not None:
+        before = rest.before_kernels_ns
+        told = [f"{numbers.duration(before)} lie before the first kernel"] if before else []
+        if rest.gaps_ns and 3 * rest.gaps_ns[0] > before:
+            gap = next(one for one in measured.idle_gaps if one.ns == rest.gaps_ns[0])
+            filled = [one["name"] for one in gap.host if one["ns"] >= _FILLS * gap.ns]
+            meanwhile = f" ({filled[0]} under way)" if filled else ""
+            also = "".join(f" and one of {numbers.duration(ns)}" for ns in rest.gaps_ns[1:] if 3 * ns > gap.ns)
+            told.append(f"most of the idle time is one gap of {numbers.duration(gap.ns)}{meanwhile}{also}")
+        return ", and ".join(told)
+    parts = sum(1 for one in tenths if one)
+    if parts == 1:
+        return "all kernels start in one tenth of the recording"
     most = ", most of them in one" if 2 * max(tenths, default=0) >= max(sum(tenths), 1) else ""
-    return f"kernels start in {sum(1 for one in tenths if one)} tenths of the recording{most}"
+    return f"kernels start in {parts} tenths of the recording{most}"
 
 
 def mostly_no_training(measured: GpuMeasures, recorded: str, where: str) -> Doubt:

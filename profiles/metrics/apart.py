@@ -1,4 +1,4 @@
-"""A window without steps beside the gaps that come once in it (docs/reference/measures.md, "Gaps that come once").
+"""A window without steps beside what comes once in it (docs/reference/measures.md, "Gaps that come once").
 
 A start, a pause or what comes before the end is no loop's: what does come again and again is judged without it, as
 steps are without breaks.
@@ -15,7 +15,7 @@ from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..ledger import ownership as ledger
 from ..ledger.account import Account
-from ..model.measures import Rest
+from ..model.measures import CLASSES, Rest
 from ..model.timeline import Timeline
 from .host import capturing, host_while_idle, launch_idle_by_host, launch_idle_waiting
 from .host_waits import host_waits
@@ -25,42 +25,74 @@ MOST = 2  # a start and an end
 _TIMES = 3  # as long as the next one: it does not come again
 _LEAST = 0.01  # of the window: less is not worth a finding
 _HALF, _TENTH = 2, 10
+_MODELS = ("pytorch", "jax", "tensorflow", "onnxruntime")  # frameworks that make a model first
 
 
 def measure(
-    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, books: Account, starting_ns: int
+    timelines: Sequence[Timeline],
+    shift_ns: Sequence[int],
+    gpu: Gpu,
+    books: Account,
+    starting_ns: int,
+    framework: str | None,
 ) -> Rest | None:
-    """The window without its gaps that come once; None where there are none, or where a graph is captured in them.
+    """The window without what comes once; None where nothing does, or where a graph is captured in its gaps.
 
-    starting_ns: of all its launch idle that in which the process starts up.
+    starting_ns: of all its launch idle that in which the process starts up. What lies before the first kernel of a
+    framework's comes once, too: it makes a model there, and copies its weights.
     """
-    gaps = _alone(books, starting_ns)
+    before = _before_kernels(gpu, books) if framework in _MODELS else intervals.EMPTY
+    gaps = _alone(books, starting_ns, before)
     captured = intervals.intersect(gaps, capturing(timelines, shift_ns, gpu)).total
-    if not len(gaps) or _HALF * captured > gaps.total:  # what comes before and after a capture comes once, too
+    if _HALF * captured > gaps.total:  # what comes before and after a capture comes once, too
         return None
-    found = ledger.without(books.ownership, gaps)
+    once = intervals.merge(before, gaps)
+    if not len(once):
+        return None
+    found = ledger.without(books.ownership, once)
     host, outside = host_while_idle(timelines, shift_ns, gpu, found)
-    starting, allocating = launch_idle_by_host(timelines, shift_ns, gpu, found)
+    starting, allocating = launch_idle_by_host(timelines, shift_ns, gpu, found, steps=False)
     totals = ledger.totals(found)
     return Rest(
         gaps_ns=sorted((gaps.end - gaps.start).tolist(), reverse=True),
-        span_ns=books.window.span_ns - gaps.total,
+        span_ns=books.window.span_ns - once.total,
         ledger_ns={owner: None if known is None else totals[owner] for owner, known in books.ledger_ns.items()},
-        in_tenths=in_tenths(books.window.starting(gpu.operations), books.window, gaps),
+        in_tenths=in_tenths(books.window.starting(gpu.operations), books.window, once),
         host_while_idle=host,
         host_waits=host_waits(timelines, shift_ns, gpu, found, outside),
         startup_ns=starting.total,
         allocating_ns=allocating.total,
         waited_ns=launch_idle_waiting(timelines, shift_ns, gpu, found).total,
         outside_calls_ns=None if outside is None else outside.launch.total,
+        busy_ns=_busy(gpu, books, before),
+        before_kernels_ns=before.total,
     )
 
 
-def _alone(books: Account, starting_ns: int) -> Intervals:
-    """The longest gap, or the two longest, if each is three times as long as the next; or the longest, if it is half of
-    the idle time beside a process that starts, and a tenth of the window."""
+def _before_kernels(gpu: Gpu, books: Account) -> Intervals:
+    """The time before the first kernel; nothing where it is less than a hundredth of the window."""
+    first = gpu.operations.start_ns[gpu.operations.is_kernel]
+    start = books.window.start_ns
+    lasts = int(first[0]) - start if len(first) else 0
+    return intervals.span(start, start + lasts) if lasts >= _LEAST * books.window.span_ns else intervals.EMPTY
+
+
+def _busy(gpu: Gpu, books: Account, without: Intervals) -> dict[str, int | None]:
+    """ns by class, as `busy_ns`, without the operations of that time."""
+    left = {}
+    for number, name in enumerate(CLASSES):
+        known, mine = books.busy_ns[name], gpu.operations.kind == number
+        gone = intervals.union(gpu.operations.start_ns[mine], gpu.operations.end_ns[mine]) if len(without) else without
+        left[name] = None if known is None else known - intervals.intersect(gone, without).total
+    return left
+
+
+def _alone(books: Account, starting_ns: int, before: Intervals) -> Intervals:
+    """The longest gap after what lies `before` all kernels, or the two longest, if each is three times as long as the
+    next; or the longest, if it is half of the idle time beside a process that starts, and a tenth of the window."""
     idle = ledger.is_idle(books.ownership.owner)
     gaps = intervals.union(books.ownership.start_ns[idle], books.ownership.end_ns[idle])
+    gaps = intervals.subtract(gaps, before)
     lasted = gaps.end - gaps.start
     order = np.argsort(-lasted, kind="stable")[: MOST + 1]
     ns = [*lasted[order].tolist(), *[0] * (MOST + 1)]

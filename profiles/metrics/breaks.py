@@ -56,7 +56,7 @@ def measure(
 def _looked_into(one: Break, timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, books: Account) -> Break:
     alone = _alone(books.owned, one.start_ns, one.end_ns)
     host, _ = host_while_idle(timelines, shift_ns, gpu, alone)
-    compiling, _ = launch_idle_by_host(timelines, shift_ns, gpu, alone)
+    compiling, _ = launch_idle_by_host(timelines, shift_ns, gpu, alone, steps=True)
     return replace(one, host=host[:_NAMED], compiling_ns=compiling.total)
 
 

@@ -53,7 +53,7 @@ def measure(
     for kernel in counted.top:
         kernel.operator = paths.get(kernel.name)
     host_idle, outside = host_while_idle(timelines, shift_ns, gpu, books.ownership)
-    starting, allocating = launch_idle_by_host(timelines, shift_ns, gpu, books.ownership)
+    starting, allocating = launch_idle_by_host(timelines, shift_ns, gpu, books.ownership, steps=window == "steps")
     waited = launch_idle_waiting(timelines, shift_ns, gpu, books.ownership)
     named = {"startup_ns": starting, "allocating_ns": allocating, "waited_ns": waited}
     if outside is not None:
@@ -105,8 +105,9 @@ def measure(
         places=of_lines,
         pauses=list(steps.pauses),
         capture=_capture(books) if window == "steps" else None,
-        rest=None if window == "steps" else apart.measure(timelines, shift_ns, gpu, books, starting.total),
     )
+    if window != "steps":
+        found.rest = apart.measure(timelines, shift_ns, gpu, books, starting.total, found.framework)
     spans = books.waits.spans
     return found, {**{name: intervals.intersect(times, spans) for name, times in named.items()}, **movable}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import Gpu, distinct
+from ..gpus.operations import TABLES, Gpu, Operations, distinct
 from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..ground.stats import all_along
@@ -38,6 +38,7 @@ _ALLOCATES = (
 # Not `Torch-Compiled Region`, which runs what was compiled.
 _COMPILES = r"(?i)compil(?:e(?!d)|ing|ation)|autotun|nvrtc|Build(?:Engine|Program)"
 _LONG_NS = 1_000_000
+_AGAIN = 3  # runs of a kernel that is no part of the start alone
 _FILLS = 4  # a span is of what fills this part of it
 _PARTS = 10
 _CHANGES_GRAPHS = r"^(?:cu(?:da)?|hip)GraphExec(?:\w*SetParams|Update)"
@@ -93,14 +94,14 @@ def host_while_idle(
 
 
 def launch_idle_by_host(
-    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
+    timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership, *, steps: bool
 ) -> tuple[Intervals, Intervals]:
     """Launch idle in which the host starts up, and in which it allocates memory all along.
 
     Starting is loading modules, compiling and tuning kernels (from 1 ms on), capturing graphs, and allocating and
     freeing (from 1 ms on) where that is done in one stretch: the first call makes the context. Where it goes on all
-    along, it is no start. An idle span that these, but for allocating, fill for a quarter is all of the start:
-    libraries read files in between.
+    along, it is no start. So is, without measured `steps`, the first run of a kernel in the recording (`_first_runs`).
+    An idle span that these but for allocating fill for a quarter is all of the start: libraries read files in between.
     """
     launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
 
@@ -113,6 +114,8 @@ def launch_idle_by_host(
         return intervals.intersect(launch, intervals.merge(*found))
 
     begun = under(("api", _STARTS, 0), ("marks", _COMPILES, _LONG_NS))
+    if not steps:
+        begun = intervals.merge(begun, _first_runs(gpu.operations, launch))
     captures = intervals.intersect(launch, capturing(timelines, shift_ns, gpu))
     starting = _whole(launch, intervals.merge(begun, captures))
     allocating = intervals.subtract(under(("api", _ALLOCATES, _LONG_NS)), starting)
@@ -129,6 +132,21 @@ def capturing(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) 
         shift = shift_ns[index] - shift_ns[gpu.places[0][0]]
         found.append(intervals.union(start + shift, end + shift))
     return intervals.merge(*found)
+
+
+def _first_runs(operations: Operations, launch: Intervals) -> Intervals:
+    """Launch idle under long calls that launch a kernel for the first time, and long spans of it that end with the
+    first run of a kernel that runs again and again: its library is loaded, or what comes before a loop is done."""
+    kernels = np.flatnonzero((operations.table == TABLES.index("kernels")) & operations.launched)
+    _, first, runs = np.unique(operations.name[kernels], return_index=True, return_counts=True)
+    _, start, end = operations.calls(kernels[first])  # in the order in which they started
+    calls = end - start >= _LONG_NS
+    begins = operations.start_ns[kernels[first[runs >= _AGAIN]]]
+    spans = (launch.end - launch.start >= _LONG_NS) & np.isin(launch.end, begins)
+    return intervals.merge(
+        intervals.intersect(launch, intervals.union(start[calls], end[calls])),
+        Intervals(launch.start[spans], launch.end[spans]),
+    )
 
 
 def _whole(spans: Intervals, inside: Intervals) -> Intervals:

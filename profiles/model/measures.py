@@ -41,7 +41,7 @@ def gpu_titles(gpus: Iterable[tuple[int | None, int]]) -> list[str]:
 
 @dataclass(slots=True)
 class Rest:
-    """A window without steps beside the gaps that come once in it: its numbers without them."""
+    """A window without steps beside what comes once in it: its numbers without that."""
 
     gaps_ns: list[int]  # the longest first
     span_ns: int
@@ -53,6 +53,13 @@ class Rest:
     allocating_ns: int
     waited_ns: int
     outside_calls_ns: int | None
+    # None: measured by a version that counted all of the window
+    busy_ns: dict[str, int | None] | None = None
+    before_kernels_ns: int = 0  # left out, too: what lies before the first kernel of a framework's
+
+    @property
+    def once_ns(self) -> int:
+        return sum(self.gaps_ns) + self.before_kernels_ns
 
 
 @dataclass(slots=True)
@@ -142,13 +149,15 @@ class GpuMeasures:
 
     @property
     def steadily(self) -> GpuMeasures:
-        """The same without gaps that come once."""
+        """The same without what comes once."""
         if self.rest is None:
             return self
         numbers = {one.name: getattr(self.rest, one.name) for one in fields(Rest)}
-        many, tenths = len(numbers.pop("gaps_ns")), numbers.pop("in_tenths")
+        many, tenths, before = (numbers.pop(name) for name in ("gaps_ns", "in_tenths", "before_kernels_ns"))
+        numbers["busy_ns"] = numbers["busy_ns"] or self.busy_ns
         kernels = replace(self.kernels, in_tenths=tenths)
-        return replace(self, **numbers, kernels=kernels, idle_gaps=self.idle_gaps[many:], rest=None)
+        gaps = [gap for gap in self.idle_gaps if gap.start_ns >= self.window_ns[0] + before]
+        return replace(self, **numbers, kernels=kernels, idle_gaps=gaps[len(many) :], rest=None)
 
     @property
     def holds_steps_alone(self) -> bool:

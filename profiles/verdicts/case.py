@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..ground import numbers
 from ..metrics.doubts import shows_training
 from ..model.findings import Finding
 from ..model.measures import GpuMeasures
@@ -280,12 +281,20 @@ class Case:
             gpu=self.index,
             cost_ns_per_step=saved // self.steps if self.gpu.window == "steps" else None,
             at_most_gain=self.gpu.span_ns / span - 1,
-            text=text,
+            text=text + self._beside,
             change=change,
             evidence={**evidence, **self.where(saved_ns)},
             refuted_by=refuted_by,
             saved_ns={owner: ns for owner, ns in saved_ns.items() if ns},
         )
+
+    @property
+    def _beside(self) -> str:
+        """Said where shares are of notably less than the window."""
+        once_ns = self.whole.span_ns - self.gpu.span_ns if self.whole else 0
+        if self.whole is None or once_ns < INPUT_LADDER[1] * self.whole.span_ns:
+            return ""
+        return f"; shares are of the time without {numbers.duration(once_ns)} that come once"
 
     def unpriced(self, code: str, *, text: str, change: str, evidence: Mapping[str, Any], refuted_by: str) -> Finding:
         """Make a finding whose gain is unknown."""

@@ -45,7 +45,7 @@ def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> F
     if lost < LOST * gpu.span_ns:
         return None
     why, remedy = _reason(case, gpu, left, measures)
-    share, once = lost / gpu.span_ns, min(lost, sum(gpu.rest.gaps_ns) if gpu.rest else 0) / gpu.span_ns
+    share, once = lost / gpu.span_ns, min(lost, gpu.rest.once_ns if gpu.rest else 0) / gpu.span_ns
     largest = sorted((owner for owner in left if left[owner]), key=lambda owner: -left[owner])
     told = [owner for owner in largest if left[owner] >= REPORT_SHARE * gpu.span_ns][:_PARTS] or largest[:1]
     parts = ", ".join(_part(gpu, owner, left[owner], alone=len(told) == 1) for owner in told)

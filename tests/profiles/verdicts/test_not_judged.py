@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,55 @@ def test_a_loop_that_goes_on_for_long_after_a_capture_is_judged_without_it() -> 
     found = findings(capturing(9_000))
     share = found["python-in-the-loop"].saved_ns["idle_launch"] / (9_040 * 50 * US)
     assert 0.9 < share <= 1
+
+
+def loaded(kernels: int, *, weights_ms: int, first_ms: int, framework: str = ATEN) -> Build:
+    """Weights that are copied one by one, and a loop of three kernels without a gap after its first runs, each of which
+    the GPU waits for."""
+    made, now = Build(), MS
+    for _ in range(weights_ms):
+        made.copy("h2d", now, now + 900 * US, 8 << 20, call=(now - US, now + 950 * US), api="cudaMemcpy")
+        now += MS
+    for number in range(kernels):
+        late = first_ms * MS if number < 3 else 0
+        made.kernel(now + late, now + late + MS, f"{framework} {number % 3}", call=(now - US, now + late - US))
+        now += late + MS
+    return made
+
+
+def test_weights_that_are_copied_before_the_first_kernel_are_no_batches() -> None:
+    """300 of 600 ms, 270 of them copies from pageable memory; the rest computes all the time."""
+    found = findings(loaded(300, weights_ms=300, first_ms=0))
+    told = found.pop("loss-not-judged")
+    assert not found and "before the first kernel" in told.text
+    assert told.evidence["lost_ns_by_owner"]["h2d"] == 270 * MS
+    # A program of CUDA's own copies its input so: that is its work.
+    assert {"copies-pageable", "copies-synchronous"} & set(
+        findings(loaded(300, weights_ms=300, first_ms=0, framework="add"))
+    )
+
+
+@pytest.mark.parametrize("first_ms", [2, 40])
+def test_the_first_run_of_a_kernel_is_a_start_and_no_loop(first_ms: int) -> None:
+    """CUDA loads a kernel in the call that launches it first; all others are launched ahead."""
+    made = loaded(300, weights_ms=0, first_ms=first_ms, framework="add")
+    (one,) = analyse([made.timeline()]).measures.gpus
+    assert one.startup_ns == one.ledger_ns["idle_launch"] == 2 * first_ms * MS  # the window begins with the first
+    found = findings(made)
+    assert not {"launch-bound", "python-in-the-loop"} & set(found)
+    assert ("loss-not-judged" in found) is (first_ms == 40)
+
+
+def test_a_call_that_fills_no_gap_is_not_under_way_in_it() -> None:
+    made = work_after_a_gap(100)
+    told = findings(made)["loss-not-judged"].text
+    assert "one gap of" in told and "under way" not in told
+    made.api("cudaStreamCreate", 10 * MS, 60 * MS)
+    assert "cudaStreamCreate under way" in findings(made)["loss-not-judged"].text
+
+
+def test_shares_of_what_is_left_say_so() -> None:
+    """A loop that waits for half of its time, beside a gap that is half of all."""
+    found = findings(looping(first_ms=100, gap_us=50, each_us=50))["python-in-the-loop"]
+    assert re.search(r"without 100(\.\d+)? ms that come once", found.text)
+    assert "come once" not in findings(looping(gap_us=50, each_us=50))["python-in-the-loop"].text
