@@ -68,7 +68,8 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     found = places.instead(_without_twins(found + across), of_places, every_place)
     silent = [case for case in every if not case.gpu.told]
     lost = [one for case in (*cases, *silent) if (one := not_judged(case, single + across, measures)) is not None]
-    found += _together(lost, len(every))
+    for remedy in dict.fromkeys(one.change for one in lost):  # a GPU without a kernel says nothing of the others
+        found += _together([one for one in lost if one.change == remedy], len(every))
     worth = order.lines_first(found, order.beside_ranks(found) if measures.many else order.beside_slow(found))
     # Among many GPUs a slow host's findings have their own order (verdicts.order).
     late = (

@@ -283,10 +283,14 @@ class Case:
             at_most_gain=self.gpu.span_ns / span - 1,
             text=text + self._beside,
             change=change,
-            evidence={**evidence, **self.where(saved_ns)},
+            evidence={**evidence, **self.where(saved_ns)} | self._of_whole(saved),
             refuted_by=refuted_by,
             saved_ns={owner: ns for owner, ns in saved_ns.items() if ns},
         )
+
+    def _of_whole(self, saved_ns: int) -> dict[str, float]:
+        """Evidence that orders a finding on a part of the window: the gain of the whole."""
+        return {"gain_of_whole": self.whole.span_ns / (self.whole.span_ns - saved_ns) - 1} if self.whole else {}
 
     @property
     def _beside(self) -> str:

@@ -74,7 +74,8 @@ def _by_host(gpu: GpuMeasures, owner: str) -> str:
     """The host's call during this owner's time, in brackets; "" if the recording does not show one."""
     if owner == "idle_sync":
         waits = [one for one in gpu.host_waits if one["call"]]
-        return f" ({called(waits[0])})" if waits else ""
+        own = 2 * sum(one.get("own_ns", 0) for one in waits) > (gpu.ledger_ns[owner] or 0)
+        return f" ({called(waits[0])}{', then in no CUDA call' if own else ''})" if waits else ""
     doing = [str(one["name"]) for one in gpu.host_while_idle if one["kind"] == "api" and one["share"] >= _FILLS]
     return f" ({doing[0]} under way)" if doing and owner in ("idle_launch", "idle_feed") else ""
 

@@ -57,12 +57,13 @@ def told_once(found: Sequence[Finding]) -> list[Finding]:
 
 
 def worth(finding: Finding) -> float:
-    """The finding's gain, for ordering; -1 without a price. Lost time that is not judged counts as half of its size,
-    and a loss that comes once as a tenth of the window at most."""
+    """The finding's gain of the whole window, for ordering; -1 without a price. Lost time that is not judged counts as
+    half of its size, and a loss that comes once as a twentieth of the window at most."""
     if finding.at_most_gain is not None:
-        return finding.at_most_gain
+        gain: float = finding.evidence.get("gain_of_whole", finding.at_most_gain)
+        return gain
     lost, once = (finding.evidence.get(name, 0.0) for name in ("lost_share", "lost_once_share"))
-    half: float = min(lost / 2, max((lost - once) / 2, LOST)) if once else lost / 2
+    half: float = min(lost / 2, max((lost - once) / 2, LOST / 2)) if once else lost / 2
     return half / (1 - half) if half else -1.0
 
 

@@ -287,3 +287,28 @@ def test_shares_of_what_is_left_say_so() -> None:
     found = findings(looping(first_ms=100, gap_us=50, each_us=50))["python-in-the-loop"]
     assert re.search(r"without 100(\.\d+)? ms that come once", found.text)
     assert "come once" not in findings(looping(gap_us=50, each_us=50))["python-in-the-loop"].text
+
+
+def test_a_loop_in_a_small_part_of_a_recording_is_not_what_it_shows_first() -> None:
+    """Of 2.1 s a loop takes the last 0.1, and waits for half of that."""
+    codes = list(findings(looping(first_ms=2_000, gap_us=50, each_us=50)))
+    assert codes[:2] == ["loss-not-judged", "python-in-the-loop"]
+
+
+def test_a_gpu_without_a_kernel_is_told_apart_from_one_that_starts() -> None:
+    made = work_after_a_gap(100)
+    for number in range(3):
+        made.copy("h2d", number * MS, number * MS + US, call=(number * MS - 2, number * MS - 1), device=1)
+    found = [one for one in analyse([made.timeline()]).measures.findings if one.code == "loss-not-judged"]
+    assert sorted((one.gpu, "no kernel" in one.text) for one in found) == [(0, False), (1, True)]
+
+
+def test_what_the_host_did_after_a_wait_is_told_of_a_loss() -> None:
+    """Half a second in no call after a copy was waited for, before work that never waits: as a model is compiled."""
+    made = Build()
+    made.copy("d2h", 0, US, 4, call=(-US, 2 * US), api="cudaMemcpy")
+    for number in range(101):
+        start = 500 * MS + number * MS
+        made.kernel(start, start + MS, f"kernel {number}", call=(start - 3 * US, start - 2 * US))
+    text = findings(made)["loss-not-judged"].text
+    assert "cudaMemcpy to the host, then in no CUDA call" in text
