@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from keras import StatelessScope
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.compile_utils import CompileMetrics
 from tensorflow.python import pywrap_tfe
@@ -56,7 +57,8 @@ def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bo
     if shapes not in known:
         joins = ("sum", "mean") if uneven else ("sum",)
         found = known[shapes] = OfStep()
-        with normalization.alone(model), added_losses_kept(model._flatten_layers()):
+        with normalization.alone(model), added_losses_kept(model._flatten_layers()), StatelessScope():
+            # What the step assigns is kept apart: the step that is traced has a scope of its own.
             found.apart = look(lambda data: _learnt_of(model, train_step, data, found), [data], [False], joins=joins)
     return known[shapes]
 

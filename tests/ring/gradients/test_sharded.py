@@ -88,7 +88,7 @@ def test_what_cannot_be_right_is_refused(found: list[dict[str, Any]], step: str)
     first, second = (rank[f"refusals, {step}"] for rank in found[1:])
     lamb, ema, sums, op, alone, narrow = first["refused"]
     assert "Lamb would train something else" in lamb and "use_ema" in ema and "aggregate=k" in sums
-    assert "not with op=sum" in op and "not with reduce=False" in alone and "not as bf16" in narrow
+    assert "not with op=sum" in op and "not with reduce=False" in alone and "not with compression=bf16" in narrow
     assert found[0][f"refusals, {step}"]["refused"] == first["refused"]
     for rank in (first, second):
         assert "ring.gather(model) on all ranks" in rank["saved by this rank after a step more"]
