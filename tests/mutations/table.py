@@ -308,8 +308,8 @@ ALL = (
     ),
     Mutation(
         "shares-a-group-that-is-not-whole",
-        SHARING,
-        "drop_remainder=True).flat_map(own)",
+        "ringscope/ring/data/upstream.py",
+        "drop_remainder=whole).flat_map(own)",
         "drop_remainder=False).flat_map(own)",
         OF_SHARES,
     ),
