@@ -70,7 +70,7 @@ def test_what_is_compiled_or_in_graphs_is_not_told_to_be(
 @pytest.mark.parametrize("each_ns", [200 * US, 10 * US])
 def test_a_server_that_hardly_computes_may_have_no_requests(each_ns: int) -> None:
     found = findings(looped(*[ATEN] * 4, mark="execute_model_{}", each_ns=each_ns))
-    assert found["python-in-the-loop"].change.startswith("nothing, while no request was there")
+    assert found["python-in-the-loop"].change.startswith("nothing, if the GPU idled because no request came")
     assert "tiny-batch" not in found
 
 
@@ -79,11 +79,11 @@ def test_a_server_that_hardly_computes_may_have_no_requests(each_ns: int) -> Non
     [
         ("execute_context_1(888)_generation_0(0)", True, "prompt", "decod|request"),
         ("execute_context_1(888_888)_generation_0(0)", True, "prompt", "decod|request"),
-        ("execute_context_1(888)_generation_0(0)", False, "no request was there.*prompts", "decod"),
+        ("execute_context_1(888)_generation_0(0)", False, "no request came.*prompts", "decod"),
         ("step[EXTEND bs=2 toks=888]", True, "prompt", "decod|request"),
         ("[Executor] _forward_step {}: 1 ctx reqs, 0 gen reqs", True, "prompt", "decod|request"),
         ("execute_context_1(888)_generation_4(4)", True, "graphs for decoding", "request"),
-        ("execute_context_0(0)_generation_{}(16)", False, "no request was there.*graphs for decoding", "prompt"),
+        ("execute_context_0(0)_generation_{}(16)", False, "no request came.*graphs for decoding", "prompt"),
         ("step[DECODE bs=32]", True, "graphs for decoding", "request"),
     ],
 )

@@ -29,6 +29,8 @@ print("asked for", asked)
 """
 
 
+@pytest.mark.train
+@pytest.mark.beside
 def test_its_weights_are_not_hashed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
