@@ -72,7 +72,7 @@ def of_the_host(recordings: Sequence[Path]) -> list[str]:
         whole = "the steps' time" if found.of_steps else "the recorded time"
         for place in found.places.rows:
             share = place.total_ns / found.span_ns
-            if place.kind in places.CODES and place.kind != "call" and share >= _TOLD:
+            if places.is_the_users(place) and share >= _TOLD:
                 where = f"{places.told(place)}{places.mostly(place)}"
                 text = f"{path.name}: {places.code_of(place)}: {percent(share)} of {whole} in {where}"
                 told.append((share, f"{text}\n  → {places.remedy(place)}"))

@@ -85,7 +85,7 @@ def _saves(measures: Measures, one: ToldBreak) -> bool:
 
 def _comes_again(one: ToldBreak, place: Place) -> bool:
     """True unless it may be an epoch's end that happened to be recorded, or calls of a framework, as a step is."""
-    often = (one.count > 1 or "_batch_" in place.name) and place.kind in places.CODES and place.kind != "call"
+    often = (one.count > 1 or "_batch_" in place.name) and places.is_the_users(place)
     return often and one.cause not in ("compiling", "peers") and one.share_if_as_often >= _WORTH
 
 

@@ -70,14 +70,12 @@ def worth(finding: Finding) -> float:
 def lines_first(found: Sequence[Finding], price: Callable[[Finding], float]) -> Callable[[Finding], float]:
     """`price`, but a finding on launches in general comes after a line of the user's own that costs a fifth of the time
     and half as much: Python that makes a batch or waits in a callback holds up launches, too, and it is named."""
-    lines = [_lost_share(price(one)) for one in found if one.evidence.get("file")]
+    largest = max((price(one) for one in found if one.evidence.get("file")), default=0.0)
 
     def ranked(finding: Finding) -> float:
         own = price(finding)
-        near = [share for share in lines if share >= max(INPUT_LADDER[0], _lost_share(own) / 2)]
-        if finding.code not in _PAID_BY["launches"] or not near:
-            return own
-        return min(own, max(near) / (1 - max(near)) * (1 - 1e-9))
+        is_near = _lost_share(largest) >= max(INPUT_LADDER[0], _lost_share(own) / 2)
+        return min(own, largest * (1 - 1e-9)) if finding.code in _PAID_BY["launches"] and is_near else own
 
     return ranked
 

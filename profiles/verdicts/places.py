@@ -135,6 +135,11 @@ def does(place: Place) -> str:
     return next(fits, "python")
 
 
+def is_the_users(place: Place) -> bool:
+    """True for a part of the user's own code; calls of a framework are a step's, too."""
+    return place.kind in CODES and place.kind != "call"
+
+
 def remedy(place: Place) -> str:
     if place.kind == "python" and code_of(place) == BATCHES:
         return _OF_KIND["generator"]

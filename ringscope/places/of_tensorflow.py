@@ -123,7 +123,7 @@ def _stages(dataset: Any) -> Iterator[Place]:
         yield from _stages(one)
 
 
-# What is laid over which module, once that is imported.
+# Module -> the function that lays ranges over it, once it is imported.
 PARTS: Final[Mapping[str, Callable[[ModuleType], None]]] = {
     "tensorflow.python.ops.script_ops": _python_functions,
     "tensorflow.python.data.ops.dataset_ops": _datasets,

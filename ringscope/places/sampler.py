@@ -199,7 +199,7 @@ def _seen(at: FrameType, below: FrameType | None, framework: bool) -> Seen:
     return Seen(whose.shown(at.f_code.co_filename), at.f_lineno, whose.qualified(at), via, framework)
 
 
-# What a line takes that may be held by another thread: `with NAME:`, `with NAME,`, `NAME.acquire(`.
+# A lock that a line takes, which another thread may hold: `with NAME:`, `with NAME,`, `NAME.acquire(`.
 _TAKES: Final = re.compile(r"\bwith\s+([A-Za-z_][\w.]*)\s*[:,]|([A-Za-z_][\w.]*)\.acquire\(")
 _LOCKS: Final = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Semaphore)
 

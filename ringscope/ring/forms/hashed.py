@@ -34,7 +34,7 @@ class Dropped(NamedTuple):
 
 
 def dropped_of(tensor: Any) -> Dropped | None:
-    """What a tensor was made of, where this dropout made it."""
+    """The inputs, rate and seed of a tensor that this dropout made."""
     found: Dropped | None = getattr(tensor, MADE, None)
     return found
 

@@ -97,7 +97,7 @@ def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
 
 
 def _softmax(shares: Any) -> Softmax | None:
-    """What the shares are made of, where they are a softmax over the last axis."""
+    """The softmax over the last axis that the shares come from; None where they do not."""
     dropped, masks = None, set()
     while True:
         op = shares.op

@@ -1,4 +1,4 @@
-"""What a train step does to its gradients before an optimizer takes them.
+"""Changes that a train step makes to its gradients before an optimizer takes them.
 
 Averages of what each rank has scaled or added up are the joined batch's. Averages of what each has clipped by its own
 norm, or projected, are not.
@@ -53,7 +53,7 @@ class Gradients:
 
 def _made_by(kind: str, given: Sequence[bool | None]) -> bool | None:
     of_gradients = [each for each in given if each is not None]
-    # What Horovod gives is everybody's: any use of it is that of the joined batch.
+    # Horovod's outputs are of all ranks: any use of them is that of the joined batch.
     if not of_gradients or kind in NO_NUMBERS or kind.startswith("Horovod"):
         return None
     if not all(of_gradients):

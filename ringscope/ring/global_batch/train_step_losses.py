@@ -58,7 +58,7 @@ def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bo
         joins = ("sum", "mean") if uneven else ("sum",)
         found = known[shapes] = OfStep()
         with normalization.alone(model), added_losses_kept(model._flatten_layers()), StatelessScope():
-            # What the step assigns is kept apart: the step that is traced has a scope of its own.
+            # It keeps assignments apart: the step that is traced has a scope of its own.
             found.apart = look(lambda data: _learnt_of(model, train_step, data, found), [data], [False], joins=joins)
     return known[shapes]
 
