@@ -53,6 +53,8 @@ class View:
         tensor = _Tensor(address, _Device(*device), len(shape), kind, self._shape, None, 0)
         # No deleter: the memory is not the tensor's to free.
         self._managed = _ManagedTensor(tensor, None, None)
+        # TensorFlow looks there for a deleter when it lets the last tensor go, so it stays to the end of the process.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._managed))
 
     def tensor(self) -> Any:
         """A new tensor over the memory as it is now."""

@@ -22,7 +22,7 @@ TURN_BYTES_PER_S = 40e9  # somewhat less than one GPU's copies reach alone (PCIe
 
 
 class Views:
-    """Tensors over memory. A view must outlive every tensor made of it, so each is kept."""
+    """Tensors over memory. Each view is kept, for what is made for one stays to the end of the process."""
 
     def __init__(self, device: tuple[int, int]) -> None:
         self._device = device

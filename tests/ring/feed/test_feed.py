@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -13,6 +15,7 @@ import pytest
 
 from ringscope.ring.feed import dlpack
 from ringscope.ring.feed.pinned import SLOTS, WRITERS, Staged, write
+from tests.harness.running import environment
 
 
 def _batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -134,6 +137,23 @@ def test_a_tensor_over_memory_is_the_memory(dtype: str) -> None:
     assert tensor.shape == (2, 3, 4)
     assert tensor.dtype == dtype
     np.testing.assert_array_equal(tensor.numpy(), memory)
+
+
+def test_a_tensor_may_outlive_the_view_it_was_made_of() -> None:
+    """TensorFlow read a freed deleter and called it: now and then a process died of it."""
+    pytest.importorskip("tensorflow")
+    code = """if True:
+        import numpy as np
+        from ringscope.ring.feed import dlpack
+        memory = np.zeros(24, np.uint8)
+        views = [dlpack.View(memory.ctypes.data, (24,), memory.dtype, (dlpack.CPU, 0)) for _ in range(400)]
+        tensors = [view.tensor() for view in views]
+        del views
+        del tensors
+    """
+    overwritten = environment() | {"PYTHONMALLOC": "debug"}  # what is freed is
+    done = subprocess.run([sys.executable, "-c", code], env=overwritten, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_on_a_gpu_the_feed_delivers_what_the_source_made() -> None:
