@@ -79,6 +79,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             found = kind(config.rootpath / file)
             return found if found in CHAINS else file
 
+        def remove_node(self, node: Any) -> str | None:
+            """A worker has crashed: what it had done is not given out again, for who has nothing to do never asks."""
+            units = self.assigned_work[node]
+            for done in [scope for scope, unit in units.items() if all(unit.values())]:
+                del units[done]
+            return super().remove_node(node)
+
         def _assign_work_unit(self, node: Any) -> None:
             if node is not self.nodes[0]:
                 self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
