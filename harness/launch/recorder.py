@@ -69,8 +69,8 @@ class Recorder:
             return "nothing of the script was recorded: it failed before; first make it run by itself"
         if self.number:
             why = (
-                f"it ended after {self.number} steps, before their times were steady (looked for up to step "
-                f"{LAST_LOOK})"
+                f"it ended after {self.number} steps, before their times were steady (ringscope waits for that up to "
+                f"step {LAST_LOOK})"
             )
         else:
             why = "it ended, and no step of Keras was seen in it"

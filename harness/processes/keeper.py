@@ -48,7 +48,12 @@ def main() -> int:
     parser.add_argument("--rank", action="store_true", help="this command is a rank's")
     parser.add_argument("--record-ranks", default=sample.ALL, help="which ranks the profiler is for")
     parser.add_argument("--memory-limit-mb", type=int, default=0, help="end the command when it holds more; 0: never")
-    parser.add_argument("--profiler-words", type=int, default=0, help="how many words of the command are its")
+    parser.add_argument(
+        "--profiler-words",
+        type=int,
+        default=0,
+        help="how many words at the beginning of the command call the profiler",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     argv = options.command[1:] if options.command[:1] == ["--"] else options.command

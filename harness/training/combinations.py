@@ -45,7 +45,9 @@ def _check_learning(cell: Cell) -> None:
     if wanted is not None and cell.strategy not in LEARNING:
         raise Unsupported(f"--until does not work with the strategy {cell.strategy}; use {', '.join(LEARNING)}")
     if cell.rate_rule == "warm-up" and cell.strategy not in ("horovod", "independent"):
-        raise Unsupported(f"only ring warms the learning rate up, and {cell.strategy} does not use ring; take linear")
+        raise Unsupported(
+            f"only ring warms the learning rate up, and {cell.strategy} does not use ring; use --rate-rule linear"
+        )
     if cell.rate_rule != "constant" and cell.spread.splits:
         raise Unsupported(f"{cell.strategy} has one batch over several GPUs; leave the rule of the learning rate out")
     if cell.optimizer == "lamb" and cell.strategy == "sharded":

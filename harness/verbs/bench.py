@@ -87,7 +87,7 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
         (not resume, ("retry_failed",), "goes with --resume; add that, or leave it out"),
         (chosen["launches"] is not None, ("minutes",), "has no effect with --launches; leave one of them out"),
         (not apply, ("of",), "goes with --apply FINDING; add that, or leave it out"),
-        (not of, ("apply",), "goes with --of LAUNCH, where the finding was found; add that"),
+        (not of, ("apply",), "needs --of LAUNCH, the launch whose report has the finding; add that"),
         (
             bool(apply),
             (options.OF_A_GRID - {"steps", "warmup"}) | {"resume", "explain", "minutes"},

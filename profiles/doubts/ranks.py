@@ -38,8 +38,8 @@ def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
     """`those`: which recordings there are. `shared`: the GPUs whose collectives were matched with another's."""
     return Doubt(
         "ranks-missing",
-        f"{those}: collectives also waited for ranks that were not recorded: the waiting given is a minimum, the "
-        "transfer a maximum, the bus bandwidth a minimum, and an unrecorded rank may be the last",
+        f"{those}, and collectives also waited for ranks that were not recorded. The wait may be longer than given, "
+        "the transfer shorter and the bus bandwidth higher, and the rank that came last may be one of them",
         _ALL_RANKS,
         tuple(f"/gpus/{gpu}/collectives" for gpu in shared),
     )

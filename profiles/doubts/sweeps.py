@@ -103,6 +103,7 @@ def not_monotone(failing: int, fitting: int) -> Doubt:
 def fits_by_failure(batch: int, why: str) -> Doubt:
     return Doubt(
         "fits-by-failure",
-        f"{batch:,} samples per rank failed twice, without naming memory, and count as not fitting: {why}",
+        f"{batch:,} samples per rank failed twice, and count as not fitting though the error does not name memory: "
+        f"{why}",
         "if the cause is not memory, remove it and search again; else stay some percent below the answer",
     )

@@ -110,7 +110,7 @@ def _unfolded(path: Path, most: int) -> bytes:
         found = content.read(most + 1)
     if len(found) > most:
         problem = f"a partial file that unpacks to more than {most:,} bytes"
-        raise UnreadableRecording(path, problem, "give --max-size BYTES if it is one")
+        raise UnreadableRecording(path, problem, "if the file is what you expect, raise the limit by --max-size BYTES")
     return found
 
 

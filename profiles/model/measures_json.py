@@ -143,7 +143,7 @@ def check(gpu: GpuMeasures, recordings: int) -> None:
         if length_ns <= 0 or min(known, default=0) < 0 or sum(known) != length_ns:
             raise ValueError(f"a ledger adds up to {sum(known)} ns, where its span has {length_ns} ns")
     if gpu.steps.rows and gpu.steps.count != len(gpu.steps.rows):
-        raise ValueError(f"it has {len(gpu.steps.rows)} rows of steps, but counts {gpu.steps.count} steps")
+        raise ValueError(f"it lists {len(gpu.steps.rows)} steps, but says that there are {gpu.steps.count}")
     if not gpu.recordings or not all(0 <= one < recordings for one in gpu.recordings):
         raise ValueError(f"a GPU refers to the recordings {str(gpu.recordings)[:60]}, but there are only {recordings}")
 

@@ -37,7 +37,7 @@ _MARKS: Final = {b'"': "a quotation mark", b"\n": "the end of a line"}
 _SQLITE: Final = b"SQLite format 3\0"
 
 _TAR, _TAR_AT = b"ustar", 257
-_LARGER: Final = "give --max-size BYTES if it is one"
+_LARGER: Final = "if the file is what you expect, raise the limit by --max-size BYTES"
 _MOST_MEMBERS: Final = 10_000
 _LONGEST_NAME: Final = 200
 _HEADERS: Final = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *tarfile.GNU_TYPES)

@@ -113,7 +113,10 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
             "give the file `nvprof -o FILE` wrote (in the Visual Profiler: File, Import, kept apart)",
         )
     if head.startswith(b"\n") and path.suffix in (".pftrace", ".perfetto-trace"):
-        return "a Perfetto trace (rocprofv3 and others write them), whose tracks hold no launches", _ROCPROF
+        return (
+            "a Perfetto trace (rocprofv3 and others write them): it does not tell which call launched which kernel",
+            _ROCPROF,
+        )
     if path.suffix == ".otf2" or b"OTF2" in head[:32]:
         return "an OTF2 archive (rocprofv3 and Score-P write such)", _ROCPROF
     if head.startswith(b"QDSTRM") or path.suffix == ".qdstrm":

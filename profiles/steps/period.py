@@ -55,7 +55,7 @@ class Period:
     def refused(self) -> str | None:
         """The reason that this is no period; None: it is one."""
         if self.two_levels:
-            return "the kernels repeat on two levels, and the larger one fewer than 5 times"
+            return "the kernels show a short and a long repeating pattern, and the long one comes fewer than 5 times"
         if self.explained < LEAST_EXPLAINED:
             return f"cycles of equal kernels explain only {self.explained:.0%} of the kernels between them"
         if self.covered < LEAST_COVERED:

@@ -126,7 +126,7 @@ def launch_bound(case: Case) -> Finding | None:
         change=f"fewer, larger launches: {longer_kernels(case)}; steps_per_execution in model.compile"
         + (ASYNC_COMPLETION if case.gpu.collectives.count and case.horovod and case.cell is None else ""),
         evidence={"idle_launch_ns": waiting, "launch_latency_ns": latency},
-        refuted_by="a larger batch with the same share of idle_launch",
+        refuted_by="a larger batch, and the GPU waits for launches as large a share of the time",
     )
 
 
@@ -183,7 +183,7 @@ def tiny_batch(case: Case) -> Finding | None:
         busy_saved_ns={"compute": short_ns},
         text=f"{percent(short)} of the kernels take less than 5 µs: the batch{batch} does not fill the GPU",
         change=case.told(bench="raise --per-rank-batch", script="a larger batch")
-        + " until samples/s stop growing, and the learning rate with it "
+        + " until samples/s stop growing; raise the learning rate with the batch "
         "(ring.distribute(..., scale_learning_rate=True))",
         evidence={"share_under_5us": short, "under_5us_ns": short_ns, "median_ns": case.gpu.kernels.median_ns},
         refuted_by="twice the batch takes twice the time per step",

@@ -32,7 +32,9 @@ OWNERS: Final = {
     "idle_peers": Look("idle: peers", "#994c92", "It waits for other ranks to hand over their part of an exchange."),
     "idle_sync": Look("idle: sync", "#ee8f98", "The host waited for the GPU before it gave it more to do."),
     "idle_launch": Look("idle: launch", "#7a2420", "The host had not yet launched the next operation."),
-    "idle_turnaround": Look("idle: turnaround", "#e6d68a", "The GPU hands over from one kernel to the next."),
+    "idle_turnaround": Look(
+        "idle: turnaround", "#e6d68a", "Idle between the end of a kernel and the start of the next one that is ready."
+    ),
     "idle_wait": Look("idle: wait", "#451970", "Launched, but waiting for an event, a stream or a peer."),
     "idle_unknown": Look("idle: unknown", "#c3ccd4", "Idle, and the recording does not tell why."),
 }

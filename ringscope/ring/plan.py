@@ -34,7 +34,7 @@ class Plan:
     used: Sequence[Any]
     """The optimizers that the model's own train step updates by."""
     optimizers: Sequence[Any]
-    """All that are to average from now on: the model's, and of its parts those that do not average yet."""
+    """The optimizers that average gradients from now on: the model's, and its parts' that do not yet."""
     together: bool
     """True if ranks exchange gradients."""
     in_the_middle: bool

@@ -29,7 +29,7 @@ COMMAND = ["--", "python", "x.py"]
 IGNORED: list[tuple[click.Command, list[str], str]] = [
     (verb_bench.command, ["--retry-failed"], "--retry-failed goes with --resume"),
     (verb_bench.command, ["--of", "x"], "--of goes with --apply FINDING"),
-    (verb_bench.command, ["--apply", "no-prefetch"], "--apply goes with --of LAUNCH"),
+    (verb_bench.command, ["--apply", "no-prefetch"], "--apply needs --of LAUNCH"),
     *(
         (verb_bench.command, ["--apply", "no-prefetch", "--of", "x", *words], f"{words[0]} has no effect with --apply")
         for words in (

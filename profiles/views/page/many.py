@@ -31,7 +31,7 @@ def lead(document: Document) -> str:
     steps = f", {summary['count']} {summary['per']}s measured." if summary["per"] == "step" else "."
     names = [f"host {one['name']}" if one["what"] == "host" else one["name"] for one in summary["outliers"]]
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    differ = f" Far from the others: {', '.join(names[:3])}{more}." if names else " No GPU is far from the others."
+    differ = f" Far from the others: {', '.join(names[:3])}{more}." if names else " No GPU stands out from the others."
     return f"{len(summary['titles'])} GPUs{hosts}{steps}{differ}"
 
 

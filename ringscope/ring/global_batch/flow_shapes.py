@@ -81,7 +81,7 @@ def sliced(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
             if axis == rows.axis:
                 whole = masks["begin"] & bit and masks["end"] & bit and strides[i] in (1, -1)
                 if masks["shrink_axis"] & bit or not whole:
-                    raise NotApart("some rows of the batch")
+                    raise NotApart("only some samples of the batch")
                 return rows_of(flow, op, given, at)
             axis, at = axis + 1, at + (0 if masks["shrink_axis"] & bit else 1)
     return rows_of(flow, op, given, at + rows.axis - axis)
@@ -92,12 +92,12 @@ def packed(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         found = only_rows(op, given)
         axis = op.get_attr("axis") % rank_of(op.outputs[0])
         if len({value.axis for _, value in found}) > 1 or len(found) < len(given):
-            raise NotApart("rows beside what is none")
+            raise NotApart("samples beside values that belong to no sample")
         own = found[0][1].axis
         return rows_of(flow, op, given, own + (axis <= own))
     if op.outputs[0].dtype.is_integer and rank_of(op.outputs[0]) == 1:
         if any(isinstance(value, Joint) for value in given):
-            raise NotApart("a shape of all ranks")
+            raise NotApart("a shape that counts the samples of all ranks")
         return Sizes(tuple((v.degree, v.power) if isinstance(v, Own) else None for v in given))
     return of_numbers(flow, op, given) if all(isinstance(v, (Fixed, Own, Joint)) for v in given) else _refused(op)
 
@@ -117,7 +117,7 @@ def joined_shapes(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     found = only_rows(op, parts + [Fixed()])
     axis = int(static(op.inputs[-1])) % rank_of(op.outputs[0])
     if len({value.axis for _, value in found}) > 1 or len(found) < len(parts):
-        raise NotApart("rows beside what is none")
+        raise NotApart("samples beside values that belong to no sample")
     rows = rows_of(flow, op, given[:-1], found[0][1].axis)
     return rows._replace(each=0) if axis == rows.axis else rows  # two or more for each, which do not lie together
 
@@ -144,9 +144,9 @@ def reshaped(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         first = all(size == 1 for size in before[: value.axis])
         return rows_of(flow, op, given, 0, each=each if first else 0)
     if value.each == 0:
-        raise NotApart("rows that do not lie together")
+        raise NotApart("values of a sample that are not next to each other")
     if any(size != 1 for size in before[: value.axis]) or not after[lead:]:
-        raise NotApart("rows in the midst of what is laid otherwise")
+        raise NotApart("an axis of samples that is not the first")
     inner, outer = before[value.axis + 1 :], after[lead + 1 :]
     if inner == outer:
         return rows_of(flow, op, given, lead)
@@ -162,7 +162,7 @@ def reshaped(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         raise NotApart("open dimensions")
     each = value.each * per_row
     if size == 0 or each % size:
-        raise NotApart("several rows become one")
+        raise NotApart("several samples become one")
     return rows_of(flow, op, given, lead, each=each // size)
 
 
@@ -230,7 +230,7 @@ def gathered(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     axis %= op.inputs[0].shape.rank or 1  # a variable's handle has none
     if isinstance(of, Rows) and isinstance(at, Places) and axis == of.axis:
         if (rank_of(op.inputs[1])) != 1:
-            raise NotApart("rows at places of several dimensions")
+            raise NotApart("samples picked by an index of several dimensions")
         return rows_of(flow, op, [of], of.axis, whole=False, each=1)
     if isinstance(of, Fixed) and isinstance(at, Rows) and not batch:
         return rows_of(flow, op, given[:2], axis + at.axis)
@@ -238,7 +238,7 @@ def gathered(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         return rows_of(flow, op, given[:2], of.axis + (rank_of(op.inputs[1]) - 1 if axis < of.axis else 0))
     if isinstance(of, Rows) and isinstance(at, Rows) and batch > of.axis == at.axis:
         return rows_of(flow, op, given[:2], of.axis)
-    raise NotApart("each sample is taken from another place of the batch")
+    raise NotApart("samples picked by an index that is computed")
 
 
 def gathered_by_several(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
@@ -248,7 +248,7 @@ def gathered_by_several(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         return rows_of(flow, op, [of], 0, whole=False, each=1)
     if isinstance(of, Fixed) and isinstance(at, Rows) and at.axis < rank_of(op.inputs[1]) - 1:
         return rows_of(flow, op, given, at.axis)
-    raise NotApart("each sample is taken from another place of the batch")
+    raise NotApart("samples picked by an index that is computed")
 
 
 def where(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
@@ -259,14 +259,14 @@ def where(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 def tiled(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     ((_, rows),) = only_rows(op, given)
     if static(op.inputs[1])[rows.axis] != 1:
-        raise NotApart("rows that come again")
+        raise NotApart("samples that are repeated")
     return rows_of(flow, op, given, rows.axis)
 
 
 def padded(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     ((_, rows),) = only_rows(op, given)
     if static(op.inputs[1])[rows.axis].any() or rows.power:
-        raise NotApart("rows that are added")
+        raise NotApart("samples that padding adds")
     return rows_of(flow, op, given, rows.axis)
 
 
@@ -277,7 +277,7 @@ def split(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     else:
         axis = int(static(op.inputs[0] if op.type == "Split" else op.inputs[2])) % rank_of(tensor)
     if axis == rows.axis:
-        raise NotApart("some rows of the batch")
+        raise NotApart("only some samples of the batch")
     return rows_of(flow, op, given, rows.axis - (op.type == "Unpack" and axis < rows.axis))
 
 
@@ -291,7 +291,7 @@ def made(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         raise NotApart(op.type)
     rows = [value for value in given if isinstance(value, Rows)]
     if op.type == "BroadcastTo" and rows and rank_of(op.outputs[0]) - axes[0] != rank_of(op.inputs[0]) - rows[0].axis:
-        raise NotApart("rows along unlike axes: pairs of a batch")
+        raise NotApart("samples along two axes: pairs of samples")
     return rows_of(
         flow, op, [v for v in given if isinstance(v, (Rows, Fixed))], axes[0], whole=sizes.of[axes[0]] == COUNT
     )

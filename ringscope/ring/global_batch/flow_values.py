@@ -72,14 +72,14 @@ def _of_rows(flow: Flow, op: Any, given: Sequence[Value]) -> Rows:
     found = [(tensor, value) for tensor, value in zip(op.inputs, given, strict=True) if isinstance(value, Rows)]
     places = {rank_of(tensor) - value.axis for tensor, value in found}  # from the right, as they are broadcast
     if len(places) > 1:
-        raise NotApart("each sample meets every other sample of the batch")
+        raise NotApart("each sample is combined with every other sample of the batch")
     (place,) = places
     scaled = 0
     for i, (tensor, value) in enumerate(zip(op.inputs, given, strict=True)):
         if isinstance(value, Rows):
             continue
         if rank_of(tensor) >= place and tensor.shape[-place] != 1:
-            raise NotApart("a constant as long as the batch")
+            raise NotApart("a constant with one value for each sample")
         if isinstance(value, Own) and value.degree == 0 and (op.type == "Mul" or (op.type in QUOTIENTS and i == 1)):
             scaled += value.power if op.type == "Mul" else -value.power
         elif isinstance(value, (Own, Joint)) and flow.joint(value).learnt:
@@ -174,7 +174,7 @@ def argument(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 def sums_of_segments(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     ((_, data), (_, ids)) = only_rows(op, given)
     if data.axis or ids.axis:
-        raise NotApart("segments along another axis")
+        raise NotApart("segments along another axis than the samples")
     return flow.own(op.outputs[0], (1, data.power), data)
 
 
@@ -193,18 +193,18 @@ def product(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     if len(found) == 2 and axes == contracted:
         return flow.own(op.outputs[0], SUM, rows_of(flow, op, given, 0))
     if any(axis == contracted[i] for i, axis in enumerate(axes)):
-        raise NotApart("a product over the batch with a constant")
+        raise NotApart("a matrix product that sums constants over the batch")
     rank = rank_of(op.outputs[0])
     results = set()
     for i, axis in enumerate(axes):
         if axis is None:
             if max(ranks) > 2 and ranks[i] > 2 and any(size != 1 for size in op.inputs[i].shape[:-2]):
-                raise NotApart("constant matrices for each row")
+                raise NotApart("a constant matrix for each sample")
             continue
         free = ranks[i] - (1 if i else 2) if not turned[i] else ranks[i] - (2 if i else 1)
         results.add((rank - 2 if i == 0 else rank - 1) if axis == free else axis + rank - ranks[i])
     if len(results) > 1:
-        raise NotApart("products of all rows with each other: pairs of a batch")
+        raise NotApart("products of each sample with every other: pairs of samples")
     return rows_of(flow, op, given, results.pop())
 
 
@@ -212,16 +212,16 @@ def einsum(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     found = only_rows(op, given)
     equation = op.get_attr("equation").decode()
     if "." in equation:
-        raise NotApart("Einsum of any dimensions")
+        raise NotApart("an einsum with an ellipsis")
     terms, result = equation.split("->")
     letters = {term[value.axis] for term, value in zip(terms.split(","), given, strict=True) if isinstance(value, Rows)}
     if len(letters) > 1 or any(
         letters & set(term) for term, value in zip(terms.split(","), given, strict=True) if not isinstance(value, Rows)
     ):
-        raise NotApart("products of all rows with each other: pairs of a batch")
+        raise NotApart("products of each sample with every other: pairs of samples")
     (letter,) = letters
     if len([value for _, value in found if value.power]) > 0:
-        raise NotApart("products of rows that are scaled by their number")
+        raise NotApart("products of values that are already divided by the batch size")
     if letter in result:
         return rows_of(flow, op, given, result.index(letter))
     return flow.own(op.outputs[0], SUM, rows_of(flow, op, given, 0))

@@ -64,11 +64,11 @@ def look(
                 raise
             return Apart(("joined",) * len(found.outputs), {}, {})  # the caller of `ring.sum` knows what it is
         if not is_traced and any(kind == "Size" for kind, _ in apart.cuts):
-            raise NotApart("a size that no operation gives while functions run")
+            raise NotApart("a batch size that no operation of the graph computes")
         if apart.cuts:
             again = taken(function, given, open_batch=False)
             if _likes(again.sums, apart.cuts) != apart.likes:
-                raise NotApart("it takes other sums of a batch of this shape")
+                raise NotApart("a function that sums other values when the batch has this shape")
         return apart
     except Exception:  # NotApart, or a user's function, which may raise anything
         return None
@@ -76,7 +76,7 @@ def look(
 
 def _read(found: Taken, learnt: Sequence[bool], joins: Sequence[str]) -> Apart:
     if any(not isinstance(outer, tf.__internal__.EagerTensor) for outer, _ in found.graph.captures):
-        raise NotApart("a tensor of another graph")
+        raise NotApart("a tensor from another graph")
     sources: dict[str, Value] = {inner.name: Fixed() for _, inner in found.graph.captures}
     sources |= {tensor.name: Rows(0, learnt=tensor.dtype.is_floating) for tensor in found.of_layers}
     for part, is_learnt in zip(found.inputs, learnt, strict=True):
@@ -95,7 +95,7 @@ def _read(found: Taken, learnt: Sequence[bool], joins: Sequence[str]) -> Apart:
     cuts: dict[tuple[str, int], Rows | None] = {}
     for name in flow.cuts:
         if name not in by_name:
-            raise NotApart("a value that must be equal on all ranks is computed by no sum or mean over the batch")
+            raise NotApart("a value that must be equal on all ranks comes from no sum or mean over the batch")
         cut = by_name[name]
         rows = flow.values[cut.total.op.inputs[0].name] if cut.kind == "Mean" else None
         cuts[cut.kind, cut.turn] = rows if isinstance(rows, Rows) else None

@@ -79,7 +79,7 @@ def taken(function: Callable[..., Any], given: Sequence[Any], *, open_batch: boo
         if not isinstance(leaf, tf.Tensor):
             return leaf
         if not leaf.shape.rank:
-            raise NotApart("what has no rows")
+            raise NotApart("a value that belongs to no sample")
         return tf.compat.v1.placeholder(leaf.dtype, [None if open_batch else leaf.shape[0], *leaf.shape[1:]])
 
     sums: list[Sum] = []
@@ -121,7 +121,7 @@ def compared_with(function: Callable[..., Any], given: Sequence[Any]) -> list[fl
 
 
 def _no_variable(*_: Any, **__: Any) -> Any:
-    raise NotApart("it makes variables, which would be lost with this graph")
+    raise NotApart("a function that creates variables, which would be lost with this trial graph")
 
 
 @contextmanager
