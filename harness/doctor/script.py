@@ -22,7 +22,7 @@ from typing import Any
 from profiles.ground.errors import RingscopeError
 
 from .. import launch
-from ..launch.environment import INHERITED, allowed, search_path
+from ..launch.environment import allowed, search_path
 from ..launch.profilers import check_script
 from ..processes.lifeline import Lifeline
 from . import observer
@@ -104,9 +104,6 @@ def _start(
     trial: Trial, seen: Path, folder: Path, environ: Mapping[str, str], lifeline: str
 ) -> subprocess.Popen[bytes]:
     """The launcher, whose ranks' Python is observed and no other: their own command says so, not the environment."""
-    # All ranks are on this host, so nothing of the user's environment shows to anybody else.
-    passed = {name for name in environ if name.isidentifier() and not INHERITED.match(name)}
-    environ = {name: environ[name] for name in passed}
     hook = Path(__file__).with_name("hook")
     variables = {
         observer.FOLDER: str(seen),
@@ -121,7 +118,6 @@ def _start(
         ranks=trial.ranks,
         launcher=trial.launcher,
         environ=environ,
-        variables=passed,
         lifeline=lifeline,
         log_dir=seen,
     )

@@ -165,7 +165,6 @@ def _turn(
             lifeline=lifeline.address,
             log_dir=folder,
             launcher_args=how.launcher_args,
-            variables=(*how.variables, *environment),
         )
         argv = launch.keeper(job.argv, lifeline=lifeline.address)
         process = subprocess.Popen(argv, env=job.env, cwd=place, stdout=output, stderr=output)

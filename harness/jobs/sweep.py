@@ -34,7 +34,6 @@ from .run_directory import RunDirectory
 # TensorFlow and Horovod loaded, and nothing trained yet.
 LEAST_BYTES_A_RANK = 350_000_000
 
-HERE = ("horovodrun", "mpirun", "single")  # launchers whose ranks are on this host, unless others are named
 
 Task = tuple[Cell, int]  # a cell and the number of its launch
 
@@ -186,7 +185,7 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
     if reason := indivisible(cell):
         return Outcome("indivisible", reason)
     try:
-        combinations.check(cell, gpus=how.gpus if how.launcher in HERE and not how.hosts else None)
+        combinations.check(cell, gpus=how.gpus if how.launcher in launch.HERE and not how.hosts else None)
     except Unsupported as error:
         return Outcome("unsupported", str(error))
     if how.launcher == "single" and cell.processes > 1:

@@ -16,11 +16,12 @@ from profiles.ground.errors import RingscopeError
 from ..machine import sample
 from . import container as containers
 from . import horovodrun, mpirun, single, srun
-from .environment import OF_SLURM, allowed
-from .hosts import Host, take
+from .environment import OF_SLURM, allowed, on_this_host
+from .hosts import Host, is_local, take
 
 # For these a script is written; all others start ranks on this machine or on named hosts.
 BATCH = ("slurm", "srun", "pbs", "lsf", "kubeflow")
+HERE = ("horovodrun", "mpirun", "single")  # launchers whose ranks are on this host, unless others are named
 _BUILDERS: dict[str, Callable[..., list[str]]] = {
     "horovodrun": horovodrun.argv,
     "mpirun": mpirun.argv,
@@ -68,7 +69,7 @@ def command(
     log_dir: a rank's output goes to `rank<k>.log` there, and how it ended to `rank<k>.end.json`. None: output passes
         through.
     launcher_args: words for the launcher itself.
-    variables: names of variables that ranks get beside what training needs.
+    variables: names of variables that ranks on other hosts get beside what training needs. On this host they get all.
     container: the image that ranks run in.
     recorded: which ranks the prefix is for (`machine.sample`).
     memory_limit_mb: a rank that holds more of its host's memory is ended; 0: none is.
@@ -77,7 +78,8 @@ def command(
     """
     if launcher not in _BUILDERS:
         raise RingscopeError(f"there is no launcher {launcher!r}; choose from {', '.join(_BUILDERS)}")
-    env = allowed(environ, {*variables, *(OF_SLURM if launcher in ("slurm", "srun") else ())})
+    here = launcher in HERE and all(is_local(host.name) for host in hosts)
+    named = allowed(environ, {*variables, *(OF_SLURM if launcher in ("slurm", "srun") else ())})
     folders, words = [log_dir] if log_dir else [], list(launcher_args)
     if container and launcher != "srun":
         rank_argv = containers.apptainer(container, rank_argv, folders=folders)
@@ -87,8 +89,8 @@ def command(
     kept = keeper([*prefix, *rank_argv], lifeline=lifeline, log_dir=log_dir, rank=True, more=more)
     if container and launcher == "srun":
         kept, words = containers.of_the_image(kept), [*containers.pyxis(container, folders=folders), *words]
-    argv = _BUILDERS[launcher](kept, ranks=ranks, hosts=take(hosts, ranks), env=env, launcher_args=words)
-    return Job(argv, env)
+    argv = _BUILDERS[launcher](kept, ranks=ranks, hosts=take(hosts, ranks), env=named, launcher_args=words)
+    return Job(argv, on_this_host(environ, variables) if here else named)
 
 
 def keeper(

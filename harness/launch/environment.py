@@ -1,7 +1,7 @@
-"""The environment variables that a rank gets: only names that training needs.
+"""The environment variables that a rank gets: all on this host, only names that training needs on another one.
 
 horovodrun puts its whole environment on ssh's command line, where everybody on both hosts can read it. So no other
-variable is passed on.
+variable goes to another host. On this host ranks inherit the environment from their launcher.
 """
 
 from __future__ import annotations
@@ -44,9 +44,23 @@ SECRET = re.compile(
 )
 # Set by a launcher that this process runs under: a launch inside it would take itself for part of the outer one.
 INHERITED = re.compile(
-    r"(OMPI_COMM_WORLD_|OMPI_UNIVERSE|PMIX_(RANK|NAMESPACE|SERVER)|RINGSCOPE_(RANK|SIZE)$|"
-    r"HOROVOD_(RANK|SIZE|LOCAL_|CROSS_|GLOO_(IFACE|RENDEZVOUS)))"
+    r"OMPI_(COMM_WORLD_|WORLD_|UNIVERSE|APP_CTX_|NUM_APP_CTX|FIRST_RANKS|FILE_LOCATION|ARGV$|COMMAND$)|"
+    r"OMPI_MCA_(ess$|pmix$|orte_ess_|orte_hnp_uri|orte_local_daemon_uri|num_procs$)|PMI_|MPI_LOCAL(RANKID|NRANKS)$|"
+    r"PMIX_(RANK|NAMESPACE|SERVER|SECURITY_MODE|GDS_MODULE|BFROP_BUFFER_TYPE|VERSION|HOSTNAME)|PRTE_LAUNCHED|"
+    r"TORCHELASTIC_|RINGSCOPE_(RANK|SIZE|RECORDED)$|"
+    r"HOROVOD_(RANK|SIZE|LOCAL_|CROSS_|GLOO_(IFACE|RENDEZVOUS))|"
+    # By these mpirun knows an allocation and its nodes, and a rank its number. The rest only names the job.
+    r"SLURM_(?!JOB_(ID|NAME|USER|ACCOUNT|PARTITION|QOS)$|ARRAY_|SUBMIT_|TMPDIR$|CLUSTER_NAME$)"
 )
+
+
+def on_this_host(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
+    """All variables of `environ` but those of a launcher that this process runs under, with what `allowed` adds.
+
+    more: names of variables that are passed in any case.
+    """
+    mine = {name: value for name, value in environ.items() if not INHERITED.match(name)}
+    return mine | allowed(environ, more)
 
 
 def allowed(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:

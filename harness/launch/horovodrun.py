@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from profiles.ground.errors import RingscopeError
 
-from .hosts import Host
+from .hosts import Host, is_local
 
 # How long horovodrun waits for the service of every host. A host that is away must not use up the cell's whole limit.
 START_TIMEOUT_S = 45
@@ -18,15 +18,16 @@ START_TIMEOUT_S = 45
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """The command line. Ranks inherit `env` from horovodrun, so it is not named again.
+    """The command line. Ranks inherit the environment from horovodrun, so it is not named again.
 
     Raises RingscopeError where it could not hold its ranks.
     """
     _need_semaphores()
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
-    here = importlib.util.find_spec("horovod")  # else the PATH's own, of another Python
+    installed = importlib.util.find_spec("horovod")  # else the PATH's own, of another Python
+    here = ["--here"] if all(is_local(host.name) for host in hosts) else []
     return [
-        *([sys.executable, "-m", "harness.launch.gloo"] if here else ["horovodrun"]),
+        *([sys.executable, "-m", "harness.launch.gloo", *here] if installed else ["horovodrun"]),
         "--gloo",
         "-np",
         str(ranks),

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing import synchronize
 from pathlib import Path
@@ -62,7 +63,7 @@ def test_horovodrun_of_another_python_is_the_paths(
     installed: bool, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: installed or None)
-    argv = launch.command(RANK, ranks=2, launcher="horovodrun", environ={}).argv
+    argv = launch.command(RANK, ranks=2, launcher="horovodrun", environ={}, hosts=[Host("elsewhere", 2)]).argv
     assert argv[: argv.index("--gloo")] == words
 
 
@@ -231,6 +232,36 @@ def test_no_secret_and_no_stranger_reaches_a_rank() -> None:
     assert passed <= env.keys()
     assert "x" not in env.values()
     assert allowed(environ, ["SOMETHING_ELSE"])["SOMETHING_ELSE"] == "x"
+
+
+@pytest.mark.parametrize(("where", "here"), [((), True), (("localhost",), True), (("localhost", "elsewhere"), False)])
+def test_ranks_on_this_host_get_all_variables_but_those_of_a_launcher_around(where: Sequence[str], here: bool) -> None:
+    mine = {"DATA": "/x", "WANDB_API_KEY": "k", "SLURM_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1", "RANK_OF_LORA": "8"}
+    around = {
+        *("SLURM_PROCID", "SLURM_JOBID", "SLURM_NODELIST", "SLURM_TASKS_PER_NODE", "SLURM_JOB_NODELIST"),
+        *("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMIX_SERVER_URI41", "OMPI_COMM_WORLD_RANK", "OMPI_UNIVERSE_SIZE"),
+        *("HOROVOD_RANK", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "RINGSCOPE_RANK", "TORCHELASTIC_RUN_ID"),
+    }
+    environ = mine | dict.fromkeys(around, "1")
+    named = [Host(name, 2) for name in where]
+    for launcher in ("horovodrun", "mpirun"):
+        env = launch.command(RANK, ranks=2 * max(1, len(where)), launcher=launcher, environ=environ, hosts=named).env
+        assert mine.keys() & env.keys() == (mine.keys() if here else set())
+        assert not env.keys() & around
+
+
+@pytest.mark.parametrize("launcher", ["single", "mpirun", "horovodrun"])
+def test_a_scripts_own_variable_reaches_the_rank_and_no_command_line(launcher: str) -> None:
+    if launcher == "mpirun" and describe.which("mpirun") is None:
+        pytest.skip("no mpirun: pip install '.[train-cpu]'")
+    if launcher == "horovodrun":
+        pytest.importorskip("horovod")
+    shown = "any('ses' + 'ame' in str(one.info) for one in psutil.process_iter(['cmdline']))"
+    rank = [sys.executable, "-c", f"import os, psutil; print(':', len(os.environ['MY_DATA']), {shown})"]
+    environ = {**os.environ, "MY_DATA": "open " + "sesame" * 20_000}  # no single word of a command may be as long
+    job = launch.command(rank, ranks=1, launcher=launcher, environ=environ)
+    done = subprocess.run(job.argv, env=job.env, capture_output=True, text=True, timeout=900)
+    assert done.stdout.split()[-2:] == ["120005", "False"], done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("path", [None, "", ":/bin", "/bin::/usr/bin:"])
