@@ -8,6 +8,7 @@ stream); a process is `pid`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
@@ -119,6 +120,7 @@ LONGEST_NAME = 1 << 20
 # Letters that are kept of what a recording tells of its tool, its host and its GPUs: they are shown in one line.
 _LONGEST_FACT = 200
 _FACTS, _OF_DEVICES = ("tool_version", "schema_version", "host"), ("uuid", "bus_id", "name")
+_POINTER = re.compile(r"(?:/gpus/\d{1,9})?(?:/(?!gpus/)[^/\x00-\x1f]*)*")
 UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave out: empty texts
 
 
@@ -130,6 +132,11 @@ class Doubt:
     text: str
     next: str
     where: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for pointer in self.where:
+            if not _POINTER.fullmatch(pointer):  # in a file that another program wrote
+                raise ValueError(f"a doubt about {pointer[:60]!r}, which is no place in measures")
 
 
 @dataclass(frozen=True, slots=True)

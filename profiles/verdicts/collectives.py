@@ -77,7 +77,7 @@ def collectives_exposed(case: Case) -> Finding | None:
     if sums(case):
         return None
     kind = exposed_kind(case)
-    if kind == "other":
+    if kind not in OTHER_KINDS:
         what, change = UNTOLD[0], SHARDED[1] if is_sharded(case.gpu) else UNTOLD[1]
     else:
         what, change = GATHERED if kind == "all_gather" and not is_sharded(case.gpu) else OTHER_KINDS[kind]

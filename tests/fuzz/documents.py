@@ -37,7 +37,7 @@ def changed(document: Any, dice: random.Random) -> Any:
         elif how == 3:
             holder[last] = copy.deepcopy(holder[dice.choice(list(holder))] if isinstance(holder, dict) else holder[0])
         else:
-            holder[last] = dice.choice(ODD)
+            holder[last] = copy.deepcopy(dice.choice(ODD))  # which is changed in its turn
     return made
 
 
@@ -47,7 +47,7 @@ def written(document: Any, dice: random.Random) -> bytes:
     how = dice.randrange(20)
     if how == 0:
         text = text[: dice.randrange(len(text))]
-    elif how == 1:
+    elif how == 1 and len(text) > 3:
         at = text.rfind(": ", 0, dice.randrange(3, len(text))) + 2
         text = text[:at] + "[" * 100_000 + text[at:]
     return text.encode()

@@ -86,7 +86,7 @@ def put(document: Any, value: Any, *path: Any) -> Any:
         (2**50, ("ledger_ns", "compute"), "a ledger"),
         (2**50, ("capture", "ledger_ns", "compute"), "a ledger"),
         (-1, ("steps", "rows", 3, "ledger_ns", "h2d"), "a ledger"),
-        (0, ("steps", "count"), "counts 0 steps"),
+        (0, ("steps", "count"), "there are 0"),
         ({"bytes": 1, "busy_ns": 1, "overlap": 0.5}, ("input_copies",), "has no exposed_ns"),
         ([{"call": "cudaMemcpy"}], ("host_waits",), "missing"),
         ("5", ("capture", "ledger_ns", "compute"), "got `str`"),
@@ -100,6 +100,23 @@ def test_measures_that_contradict_themselves_are_refused(
 ) -> None:
     with pytest.raises(RingscopeError, match=why):
         measures_json.from_json(put(written["measures"], value, "gpus", 0, *path))
+
+
+def test_a_doubt_about_no_place_in_measures_is_refused(written: dict[str, Any], tmp_path: Path) -> None:
+    doubt = {"code": "x", "text": "x", "next": "x", "where": ["/gpus/0\x1b[31m\n"]}
+    with pytest.raises(RingscopeError, match="no place in measures"):
+        measures_json.from_json(put(written["measures"], [doubt], "doubts"))
+    text = json.dumps(put(written["partial"], [doubt], "units", 0, "gpus", 0, "doubts")).encode()
+    assert all("no place in measures" in one for one in tried("partial", text, written, tmp_path).values())
+
+
+def test_a_kind_of_collective_that_is_not_known_is_told_as_an_exchange(written: dict[str, Any], tmp_path: Path) -> None:
+    ledger = written["partial"]["units"][0]["gpus"][0]["measures"]["ledger_ns"]
+    ledger = {**ledger, "collective": ledger["collective"] + ledger["compute"], "compute": 0}
+    own = {"": {"count": 5, "busy_ns": ledger["collective"], "exposed_ns": ledger["collective"]}}
+    text = put(written["partial"], own, "units", 0, "gpus", 0, "measures", "collectives", "kinds")
+    text = put(text, ledger, "units", 0, "gpus", 0, "measures", "ledger_ns")
+    assert not any(tried("partial", json.dumps(text).encode(), written, tmp_path).values())
 
 
 def test_a_partial_file_with_times_of_a_number_that_it_does_not_have_is_refused(
