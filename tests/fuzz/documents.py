@@ -23,8 +23,10 @@ def changed(document: Any, dice: random.Random) -> Any:
     """A copy in which one to three values are others, or gone, or there twice; or deep lists stand in their place."""
     made = copy.deepcopy(document)
     for _ in range(dice.choice((1, 1, 1, 2, 3))):
-        *outer, last = dice.choice(places(made)[1:] or [("schema",)])
-        holder = made
+        found = places(made)[1:]
+        if not found:
+            break
+        (*outer, last), holder = dice.choice(found), made
         for key in outer:
             holder = holder[key]
         how = dice.randrange(8)
