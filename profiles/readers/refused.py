@@ -47,6 +47,10 @@ _SIGNS: Final = tuple(
             ),
         ),
         (
+            rb"\A\s*\[\s*\{\}\s*,\s*\{\"name\": ?\"process_name\".{0,60}\"GPU\d",
+            ("a picture that rocmProfileData's rpd2tracing.py drew of an .rpd", _ROCPROF),
+        ),
+        (
             rb"(?:\A|\n)==PROF== |(?:\A|\n)\"ID\",\"Process ID\",",
             (
                 "metrics of Nsight Compute, for which kernels run one by one: no timeline",

@@ -171,6 +171,10 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
         "sums that rocprof makes",
     ),
     "trace.rpd": (lambda: _database("rocpd_op", "rocpd_api", "rocpd_string"), "rocmProfileData's"),
+    "rpd.json": (
+        lambda: b'[ {}\n,{"name": "process_name", "ph": "M", "pid":"2","args":{"name":"GPU2"}}\n',
+        "rpd2tracing.py drew",
+    ),
     "dlprof_dldb.sqlite": (
         lambda: _database("db_version", "kernel_iteration_stats", "read_only_op_instances"),
         "DLProf",
