@@ -70,7 +70,7 @@ def host_waits(
         mine = np.flatnonzero((place >= 0) & (called < 0))
         call = place[mine]
         called[mine], process[mine] = of.row[call], number
-        begun = np.minimum(of.start_ns[call], _launched_ns(operations, left_dry[mine], number))
+        begun = np.minimum(of.start_ns[call], _waits_from(operations, left_dry[mine], number))
         waited_ns[mine] = of.end_ns[call] - begun
     waited = np.flatnonzero(called >= 0)
     moves[waited] = _moved(operations, called[waited], process[waited])
@@ -138,14 +138,12 @@ def _directions(operations: Operations, rows: Int64s) -> Int64s:
     return np.where((rows >= 0) & np.isin(kind, _MOVES), kind, -1)
 
 
-def _launched_ns(operations: Operations, rows: Int64s, process: int) -> Int64s:
-    """Starts of these operations' launch calls; for ever after where they are not known or another process's.
-
-    The host could have gone on from there, and may wait in the call itself: a copy from pageable memory returns late.
-    """
-    known, begun, _ = operations.calls(rows)
-    mine = (rows >= 0) & known & (operations.process[rows] == process)
-    return np.where(mine, begun, np.iinfo(np.int64).max)
+def _waits_from(operations: Operations, rows: Int64s, process: int) -> Int64s:
+    """Starts of these operations' launch calls where the host waited in them: a copy to pageable memory returns when it
+    is done. For ever after where the call returned before, is not known or is another process's."""
+    known, begun, returned = operations.calls(rows)
+    waits = (rows >= 0) & known & (operations.process[rows] == process) & (returned >= operations.end_ns[rows])
+    return np.where(waits, begun, np.iinfo(np.int64).max)
 
 
 def _moved(operations: Operations, called: Int64s, process: Int64s) -> Int64s:

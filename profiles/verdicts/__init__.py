@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..model.findings import Finding
 from ..model.measures import Measures
@@ -14,7 +13,7 @@ from .not_judged import not_judged
 
 __all__ = ["Context", "find", "judge"]
 
-# From this share of the launch idle on, idle outside of CUDA calls is the finding; below the other one, a remark on it.
+# From this share of what `launch-bound` counts, time outside of CUDA calls is the finding; below the other, a remark.
 _TWIN, _REMARK = 0.8, 0.5
 # Paid for by the wait for a batch and by its copy.
 _COPIED_LATE = ("no-prefetch", "prefetch-on-host-only")
@@ -113,26 +112,21 @@ def _input_first(finding: Finding, cases: Sequence[Case]) -> bool:
 
 
 def _without_twins(found: Sequence[Finding]) -> list[Finding]:
-    """Keep one of `python-in-the-loop` and `launch-bound` per GPU, with the evidence of both: the first if the host is
-    mostly outside of CUDA calls, else the second. Findings on several GPUs are compared by the GPU that loses most."""
-    launches = {finding.worst_gpu: finding for finding in found if finding.code == "launch-bound"}
-    left: list[Finding] = []
-    remarks: dict[int | None, Mapping[str, Any]] = {}
-    for finding in found:
-        twin = launches.get(finding.worst_gpu)
-        if finding.code == "python-in-the-loop" and twin is not None:
-            outside, waiting = finding.evidence["idle_outside_calls_ns"], twin.evidence["idle_launch_ns"]
-            if outside >= _TWIN * waiting:
-                del launches[finding.worst_gpu]
-                finding = replace(finding, evidence={**twin.evidence, **finding.evidence})
-            elif outside < _REMARK * waiting and "own_after_wait_ns" not in finding.evidence:
-                remarks[finding.worst_gpu] = finding.evidence
-                continue
-        left.append(finding)
-    left = [
-        replace(finding, evidence={**remarks.get(finding.worst_gpu, {}), **finding.evidence})
-        if finding.code == "launch-bound"
-        else finding
-        for finding in left
-    ]
-    return [finding for finding in left if finding.code != "launch-bound" or finding.worst_gpu in launches]
+    """Keep one of `python-in-the-loop` and `launch-bound`, with the evidence of both, where they are of the same GPUs:
+    the first if the host is mostly outside of CUDA calls, the second if it is mostly within."""
+    of = {finding.code: finding for finding in found}  # each is told once, of all its GPUs
+    launch, python = of.get("launch-bound"), of.get("python-in-the-loop")
+    if launch is None or python is None or not (launch.worst_gpu == python.worst_gpu or _alike(launch, python)):
+        return list(found)
+    outside, waiting = (sum(one.saved_ns.values()) for one in (python, launch))
+    if _REMARK * waiting <= outside < _TWIN * waiting:
+        return list(found)
+    kept, gone = (python, launch) if outside >= _TWIN * waiting else (launch, python)
+    both = replace(kept, evidence={**gone.evidence, **kept.evidence})
+    return [both if one is kept else one for one in found if one is not gone]
+
+
+def _alike(one: Finding, other: Finding) -> bool:
+    """True if both are of the same GPUs, whichever of these loses most."""
+    mine, theirs = (None if each.gpu is None else each.evidence.get("gpus", [each.gpu]) for each in (one, other))
+    return mine == theirs

@@ -131,20 +131,24 @@ class Case:
         return sum(one.get("held_ns", 0) for one in self.gpu.host_waits)
 
     @property
-    def own_after_wait_ns(self) -> int:
-        """ns of sync idle that stays when the host does not wait any more."""
-        return sum(self._own_after_waits)
-
-    @property
-    def _own_after_waits(self) -> list[int]:
-        """Its part in each of `gpu.host_waits`: after these the host is in no call of CUDA's for longer than they took,
-        by which it would be ahead without them, or for longer than the GPU has work that could run beside."""
-        own = [0 if self.copies_seldom(one) else one.get("own_ns", 0) for one in self.gpu.host_waits]
-        each = zip(own, self.gpu.host_waits, strict=True)
-        longer = [max(0, ns - one.get("waited_ns", ns)) for ns, one in each]
+    def after_waits_ns(self) -> tuple[int, ...]:
+        """ns of sync idle that stay when the host does not wait any more, of each of `gpu.host_waits`: without the wait
+        the host would be ahead by as long as it waited, and by no longer than the GPU has work that could run beside
+        what the host does of its own."""
+        waits = self.gpu.host_waits
+        late = [0 if self.copies_seldom(one) else one["ns"] - one.get("held_ns", 0) for one in waits]
+        longer = tuple(max(0, ns - one.get("waited_ns", ns)) for ns, one in zip(late, waits, strict=True))
+        own = [min(ns, one.get("own_ns", 0)) for ns, one in zip(late, waits, strict=True)]
         idle_ns = sum(ns or 0 for owner, ns in self.gpu.ledger_ns.items() if owner.startswith("idle_"))
         beyond = sum(own) - (self.gpu.span_ns - idle_ns)
-        return longer if sum(longer) >= beyond else [ns * beyond // sum(own) for ns in own]
+        return longer if sum(longer) >= beyond else tuple(ns * beyond // sum(own) for ns in own)
+
+    @property
+    def own_after_waits_ns(self) -> int:
+        """ns of `after_waits_ns` in which the host is in no call of CUDA's: a wait's own end is a call as well, and no
+        part of what stays."""
+        each = zip(self.after_waits_ns, self.gpu.host_waits, strict=True)
+        return sum(min(ns, one.get("own_ns", 0)) for ns, one in each)
 
     def copies_seldom(self, wait: Mapping[str, Any]) -> bool:
         """True for a wait for copies back that are not of every step (a checkpoint, get_weights in a callback): done
@@ -156,8 +160,8 @@ class Case:
     def _waits(self) -> list[dict[str, Any]]:
         """Waits of the host, without the time that stays when it does not wait."""
         if self.gpu.host_waits:
-            each = zip(self.gpu.host_waits, self._own_after_waits, strict=True)
-            return [one | {"ns": one["ns"] - own} for one, own in each]
+            each = zip(self.gpu.host_waits, self.after_waits_ns, strict=True)
+            return [one | {"ns": one["ns"] - stays} for one, stays in each]
         # Measured by a version that did not tell them apart.
         moves = "h2d" if self.copies_wait else "d2h" if self.fetches else None
         return [{"call": None, "within": None, "moves": moves, "ns": self.ns("idle_sync"), "count": 0}]

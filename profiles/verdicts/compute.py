@@ -113,19 +113,21 @@ def generic_rnn_cell(case: Case) -> Finding | None:
 
 
 def launch_bound(case: Case) -> Finding | None:
-    """The GPU waits for the host's next launch."""
-    waiting = case.late_launch_ns
-    share = waiting / case.gpu.span_ns
+    """The GPU waits for the host's next launch; and after a wait, for longer than the wait took."""
+    waiting, after = case.late_launch_ns, sum(case.after_waits_ns)
+    share = (waiting + after) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
         return None
     latency = case.gpu.kernels.launch_latency_ns or {}
     return case.finding(
         "launch-bound",
-        {"idle_launch": waiting},
-        text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch",
+        {"idle_launch": waiting, "idle_sync": after},
+        text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch"
+        + (f", {percent(after / case.gpu.span_ns)} after a wait for the GPU" if after else ""),
         change=f"fewer, larger launches: {longer_kernels(case)}; steps_per_execution in model.compile"
         + (ASYNC_COMPLETION if case.gpu.collectives.count and case.horovod and case.cell is None else ""),
-        evidence={"idle_launch_ns": waiting, "launch_latency_ns": latency},
+        evidence={"idle_launch_ns": waiting, "launch_latency_ns": latency}
+        | ({"after_wait_ns": after} if after else {}),
         refuted_by="a larger batch, and the GPU waits for launches as large a share of the time",
     )
 

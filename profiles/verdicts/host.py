@@ -70,7 +70,7 @@ def python_in_the_loop(case: Case) -> Finding | None:
     # Of what explains launch idle, a start and allocations are calls.
     explained = case.held_launch_ns + case.negotiation_ns + (case.gpu.waited_ns or 0) + case.caught_up_ns
     outside = max(0, min((case.gpu.outside_calls_ns or 0) - explained, case.late_launch_ns))
-    own = case.own_after_wait_ns
+    own = case.own_after_waits_ns
     share = (outside + own) / case.gpu.span_ns
     if share < OTHER_LADDER[1]:
         return None

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from profiles import analyse
 from profiles.ground.errors import RingscopeError
+from profiles.model.findings import Finding
 from profiles.model.measures import GpuMeasures
 from tests.independent import program
 
@@ -76,7 +77,7 @@ def rows(path: Path, judged: str) -> Iterator[dict[str, str]]:
     told = recomputed(path)
     for index, gpu in enumerate(measures.gpus):
         lost = 1 - (gpu.ledger_ns["compute"] or 0) / gpu.span_ns
-        first = next((one for one in measures.findings if one.gpu in (None, index)), None)
+        first = next((one for one in measures.findings if one.gpu is None or index in _gpus(one)), None)
         said = judged or ("missing" if first is None and lost >= LOST else "" if first else "nothing to say")
         yield {
             "file": path.name,
@@ -87,6 +88,11 @@ def rows(path: Path, judged: str) -> Iterator[dict[str, str]]:
             "numbers": "not recomputed" if told is None else agreed(capture.gpus[index], told, len(measures.gpus)),
             "judged": said,
         }
+
+
+def _gpus(finding: Finding) -> list[int | None]:
+    """A finding of some of the GPUs stands on the one that loses most."""
+    return [finding.gpu, *finding.evidence.get("gpus", ())]
 
 
 def recomputed(path: Path) -> program.Recording | None:

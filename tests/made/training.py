@@ -63,7 +63,7 @@ def training(
             call = (dry + 10 * US, now + late_ns) if in_call else (now + late_ns - 2 * US, now + late_ns)
             now += late_ns
         elif synced_ns:
-            made.api("cudaStreamSynchronize", dry - 50 * US, dry + US)
+            made.api("cudaStreamSynchronize", dry - max(synced_ns, 50 * US), dry + US)
             now += synced_ns
             call = (now - 2 * US, now)
         else:

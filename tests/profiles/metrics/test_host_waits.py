@@ -57,7 +57,7 @@ def test_three_copies_take_no_more_than_what_waits_for_them() -> None:
     made = waiting(["cudaMemcpy"] * 3 + ["cudaDeviceSynchronize"] * 60)
     gpu, found = measured(made), findings(made)
     assert found["copies-synchronous"].saved_ns == {"h2d": 30 * US, "idle_sync": 3 * 50 * US}
-    assert found["host-synchronises"].saved_ns == {"idle_sync": 60 * 50 * US}
+    assert found["host-synchronises"].saved_ns == {"idle_sync": 60 * 49 * US}  # as long as the waits
     assert "cudaDeviceSynchronize" in found["host-synchronises"].text
     assert gpu.ledger_ns["idle_sync"] == 63 * 50 * US
 
@@ -69,17 +69,17 @@ def test_a_number_that_is_asked_for_is_named_as_a_script_writes_it() -> None:
 
 @pytest.mark.parametrize("idle_us", [50, 90, 150, 1_000])
 def test_what_the_host_does_of_its_own_after_a_wait_is_no_price_of_the_wait(idle_us: int) -> None:
-    """Kernels of 100 us: without a wait the host would be ahead by as long as it waited, and no more. Each wait returns
-    1 us after the GPU ran dry, and each launch begins 3 us before its kernel."""
+    """Without a wait the host would be ahead by as long as it waited, and no more. Each wait returns
+    1 us after the GPU ran dry, 49 us after its begin, and each launch begins 3 us before its kernel."""
     made = waiting(["cudaDeviceSynchronize"] * 10, idle_us=idle_us)
     found, (wait,) = findings(made), measured(made).host_waits
-    idle, own, waited = 10 * idle_us * US, 10 * (idle_us - 4) * US, 10 * 104 * US
-    assert (wait["ns"], wait["own_ns"]) == (idle, own)
-    stays = max(0, own - waited)
+    idle, own, waited = 10 * idle_us * US, 10 * (idle_us - 4) * US, 10 * 49 * US
+    assert (wait["ns"], wait["own_ns"], wait["waited_ns"]) == (idle, own, waited)
+    stays = max(0, idle - waited)
     assert found["host-synchronises"].saved_ns == {"idle_sync": idle - stays}
-    assert ("python-in-the-loop" in found) is (stays > 0)
-    if stays:
-        assert found["python-in-the-loop"].saved_ns == {"idle_sync": stays}
+    assert ("python-in-the-loop" in found) is (stays > idle / 20)
+    if stays > idle / 20:
+        assert found["python-in-the-loop"].saved_ns == {"idle_sync": min(stays, own)}
         first = next(iter(found))
         assert first == ("python-in-the-loop" if 2 * stays > idle else "host-synchronises")
 

@@ -47,7 +47,7 @@ def measured(made: Build) -> GpuMeasures:
 
 def stays_ns(gpu: GpuMeasures) -> int:
     """The sync idle that no wait is priced by."""
-    return Case.of(0, gpu, Context(), "nsys-sqlite").own_after_wait_ns
+    return sum(Case.of(0, gpu, Context(), "nsys-sqlite").after_waits_ns)
 
 
 @pytest.mark.parametrize("item", [False, True])
@@ -55,15 +55,16 @@ def stays_ns(gpu: GpuMeasures) -> int:
 def test_the_wait_is_priced_by_its_length_and_the_rest_is_the_hosts(wait_us: int, own_us: int, item: bool) -> None:
     made = rounds(wait_us=wait_us, own_us=own_us, item=item)
     gpu, found = measured(made), findings(made)
-    waits = (wait_us if item else wait_us - 1) * US  # from the launch of what left the GPU dry to the call's return
+    waits = (wait_us if item else wait_us - 2) * US  # the call that waits; or of a copy, and from its begin on
     own = (own_us - (5 if item else 4)) * US
-    idle, stays = ROUNDS * own_us * US, ROUNDS * max(0, own - waits)
+    idle, stays = ROUNDS * own_us * US, ROUNDS * max(0, own_us * US - waits)
     (wait,) = gpu.host_waits
     assert (wait["ns"], wait["own_ns"], wait["waited_ns"]) == (idle, ROUNDS * own, ROUNDS * waits)
     assert gpu.ledger_ns["idle_sync"] == idle
     if stays:
         assert found["host-synchronises"].saved_ns["idle_sync"] == idle - stays
-        assert found["python-in-the-loop"].saved_ns == {"idle_sync": stays}
+        assert found["python-in-the-loop"].saved_ns == {"idle_sync": min(stays, ROUNDS * own)}
+        assert "launch-bound" not in found  # nearly all of it is the host's own
     else:
         assert found["host-synchronises"].saved_ns == {"idle_sync": idle} and "python-in-the-loop" not in found
 
@@ -78,10 +79,30 @@ def test_a_host_that_computes_for_longer_than_it_waits_is_not_told_to_wait_less(
     assert first.code == "python-in-the-loop" and "ynchron" not in first.change
 
 
-def test_calls_after_the_wait_are_no_time_of_the_hosts_own() -> None:
+def test_calls_after_the_wait_stay_as_well_and_are_no_time_of_the_hosts_own() -> None:
     """Of 2 ms the host allocates for 1.2."""
-    gpu = measured(rounds(wait_us=100, own_us=2000, allocating_us=1200))
-    assert stays_ns(gpu) == ROUNDS * (2000 - 1200 - 4 - 99) * US
+    found = findings(rounds(wait_us=100, own_us=2000, allocating_us=1200))
+    stays = ROUNDS * (2000 - 98) * US
+    assert found["host-synchronises"].saved_ns == {"idle_sync": ROUNDS * 98 * US}
+    assert found["launch-bound"].saved_ns == {"idle_sync": stays} and next(iter(found)) == "launch-bound"
+    assert "python-in-the-loop" not in found  # 796 of 2000 us: less than half
+
+
+def test_a_call_that_launches_and_returns_is_no_wait() -> None:
+    """Rounds of an OpenACC program: a small copy in a call of 8 us, a wait of 5 us, and 36 us until the next kernel."""
+    made, now = Build(), 10 * MS
+    for _ in range(200):
+        made.kernel(now, now + 2 * US, call=(now - 12 * US, now - US))
+        made.copy(
+            "h2d", now + 12 * US, now + 13 * US, 1024, call=(now + 2 * US, now + 10 * US), api="cuMemcpyHtoDAsync"
+        )
+        made.api("cuStreamSynchronize", now + 11 * US, now + 16 * US)
+        made.api("cuMemAlloc_v2", now + 26 * US, now + 32 * US)
+        now += 49 * US
+    made.kernel(now, now + MS, call=(now - 12 * US, now - US))
+    (wait,), found = measured(made).host_waits, findings(made)
+    assert (wait["ns"], wait["waited_ns"]) == (200 * 36 * US, 200 * 5 * US)
+    assert found["host-synchronises"].saved_ns["idle_sync"] == 200 * 5 * US and next(iter(found)) == "launch-bound"
 
 
 def test_long_waits_before_short_idle_time_pay_for_short_waits_before_long() -> None:
@@ -116,22 +137,22 @@ def by_loops(made: Build) -> int:
     timeline = made.timeline()
     kernels, calls = timeline.kernels.to_dict("records"), timeline.api.to_dict("records")
     books = BruteForce([timeline], [(0, 0)], NO_STEPS, (kernels[0]["start_ns"], kernels[-1]["end_ns"]))
-    waited = own = 0
+    waited = idle = own = 0
     busy = sum(end - start for start, end, owner in books.pieces if owner == "compute")
     for dry, end in idle_spans(books.ops, *books.window):
         if {owner for start, _, owner in books.pieces if dry <= start < end} != {"idle_sync"}:
             continue
-        before = next(op for op in books.ops if op.end == dry)
         until = next(op for op in books.ops if op.start == end).call[0]
         under_way = [row for row in calls if "Sync" in row["name"] and row["start_ns"] <= dry < row["end_ns"] <= until]
         wait = max(under_way, key=lambda row: row["start_ns"])
-        waited += wait["end_ns"] - min(wait["start_ns"], before.call[0])
+        waited += wait["end_ns"] - wait["start_ns"]
+        idle += end - dry
         edges = sorted({wait["end_ns"], until, *(row[edge] for row in calls for edge in ("start_ns", "end_ns"))})
         edges = [edge for edge in edges if wait["end_ns"] <= edge <= until]
         for first, last in zip(edges, edges[1:], strict=False):
             if not any(row["start_ns"] <= first < row["end_ns"] for row in calls):
                 own += last - first
-    return max(0, own - waited, own - busy)
+    return max(0, idle - waited, own - busy)
 
 
 @pytest.mark.parametrize("seed", range(20))

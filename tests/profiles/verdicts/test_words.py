@@ -59,6 +59,19 @@ def test_a_host_that_mostly_is_in_calls_makes_one_finding_too(copying_us: int, c
     assert ("idle_outside_calls_ns" in found["launch-bound"].evidence) is (len(codes) == 1)
 
 
+def test_gpus_of_one_host_that_is_elsewhere_make_one_finding_and_not_two() -> None:
+    """The first waits longest, the second longest while the host is in no call."""
+    first, second = loop(TORCH, marks="step {}", gap_ns=MS), loop(TORCH, marks="step {}", gap_ns=960 * US)
+    for row in [*first.rows["marks"]]:
+        first.api("cudaHostAlloc", row["start_ns"] - 110 * US, row["start_ns"] - 10 * US)
+    made = []
+    for rank, one in enumerate((first, second)):
+        one.recording = replace(one.recording, path=f"rank{rank}.sqlite", rank=rank, rank_source="marks")
+        made.append(one.timeline())
+    found = {one.code: one for one in analyse(made).measures.findings}
+    assert "launch-bound" not in found and found["python-in-the-loop"].evidence["gpu"] == 1
+
+
 @pytest.mark.parametrize(("gap_us", "told"), [(8, False), (20, True)])
 def test_waiting_for_launches_below_three_percent_is_not_worth_a_word(gap_us: int, told: bool) -> None:
     """Of some 310 us a step: nobody compiles an inference for 2 %."""
