@@ -6,11 +6,14 @@ from the JSON: charts scale to ms and percent, they compute nothing.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from ...ground.errors import RingscopeError
 from ...ground.files import written_whole
 
 Spec = dict[str, Any]
@@ -29,6 +32,23 @@ class Theme:
 
 PAPER: Final = Theme("#1c2430", "#d9dee5", "#ffffff", "Liberation Sans, Arial, sans-serif")
 PAGE: Final = Theme("currentColor", "var(--line)", None, "inherit")
+# Of address space; the V8 within vl_convert 1.9 takes 64.2 GiB as it starts, nearly all without memory behind it.
+_ROOM_BYTES: Final = 65 << 30
+
+
+@cache
+def renderer() -> Any:
+    """What draws charts: vl_convert. Raises RingscopeError where it has no room, for it would end the process."""
+    try:
+        mmap.mmap(-1, _ROOM_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
+    except OSError:
+        raise RingscopeError(
+            "charts need 65 GiB of address space (not of memory), and this shell or job has a limit on it; lift the"
+            " limit (ulimit -v unlimited), or leave out --html and --charts"
+        ) from None
+    import vl_convert
+
+    return vl_convert
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +59,19 @@ class Chart:
     spec: Spec
 
     def svg(self, theme: Theme = PAPER, *, legend: bool = True) -> str:
-        import vl_convert
-
         spec = _themed(self.spec, theme)
         spec["config"]["legend"]["disable"] = not legend
-        svg: str = vl_convert.vegalite_to_svg(spec)
+        svg: str = renderer().vegalite_to_svg(spec)
         return svg
 
     def png(self) -> bytes:
-        import vl_convert
-
-        png: bytes = vl_convert.vegalite_to_png(_themed(self.spec, PAPER), scale=2)
+        png: bytes = renderer().vegalite_to_png(_themed(self.spec, PAPER), scale=2)
         return png
 
 
 def write(charts: Sequence[Chart], folder: Path) -> list[Path]:
     """Write each chart to the folder as `<id>.svg` and `<id>.png`."""
+    renderer()  # or nothing is written
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for chart in charts:

@@ -38,12 +38,16 @@ KINDS = tuple(one.name for one in fields(Files))
 def refuse(analysis: Analysis, files: Files, more: Sequence[Path | None]) -> None:
     """Raise RingscopeError where a file to be written, one of `more` too, is one of the recordings read, or a picture
     cannot be drawn."""
+    from ..charts import chart
+
     read = {Path(recording.path).resolve() for recording in analysis.measures.recordings}
     for path in (files.html, files.perfetto, files.markdown, files.parquet, *more):
         if path and path.resolve() in read:
             raise RingscopeError(f"{path}: is a recording just read and is not written over; name another file")
     if files.perfetto and not analysis.gpus:
         raise RingscopeError("--perfetto: a partial file holds no operations to draw; name the recordings")
+    if files.html or files.charts:
+        chart.renderer()
 
 
 def write(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import resource
+import subprocess
+import sys
 import xml.etree.ElementTree as xml
 from pathlib import Path
 from typing import Any
@@ -132,6 +135,21 @@ def test_the_ledger_chart_draws_bars_as_long_as_the_shares(written: Path) -> Non
     assert len(widths) == len(shares)
     for width, share in zip(sorted(widths), sorted(shares), strict=True):
         assert width == pytest.approx(720 * share, abs=0.02)
+
+
+def test_pictures_without_room_for_what_draws_them_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    words = ["--html", "page.html", "--charts", "charts", "--json", "m.json", "--markdown", "m.md"]
+    path = DATA / "made" / "k_plain.json.gz"
+    ended = subprocess.run(
+        [sys.executable, "-m", "profiles", "timeline", str(path), *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30)),
+    )
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1, ended.stderr
+    assert "address space" in ended.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_recording_is_not_written_over(tmp_path: Path) -> None:
