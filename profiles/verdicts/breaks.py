@@ -29,7 +29,8 @@ _WORTH: Final = 0.01  # of the time, a part of the user's code that is told
 _OF_XLA: Final = re.compile("XlaModule|Thunk")  # around all that a compiled program does
 WORDS: Final = {
     "checkpoint": "the host copied {fetched} tensors ({bytes}) from the GPU, as it does to save a checkpoint",
-    "more-work": "{kernels} kernels ran, and a step has {usual}: an evaluation, or another part of the program",
+    "more-work": "{kernels} kernels ran, where a step has {usual}: perhaps an evaluation, or another part of the "
+    "program",
     "compiling": "the host loaded or compiled kernels for {ns}",
     "input": "the GPU waited for a batch for {ns}",
     "peers": "the GPU waited for other ranks for {ns}",
@@ -96,10 +97,10 @@ def _stop(measures: Measures, one: ToldBreak, place: Place) -> Finding:
         one.gpu,
         *_price(measures, one),
         text=f"{places.what(place)} stops the training for {length} at step {one.step}: "
-        f"{numbers.share(one.share_if_as_often)} of the time if it does as often as here{places.mostly(place)}",
+        f"{numbers.share(one.share_if_as_often)} of the time if this happens as often throughout{places.mostly(place)}",
         change=places.remedy(place),
         evidence=evidence(one, place),
-        refuted_by="breaks as long without it",
+        refuted_by="the breaks are as long without it",
         consequences=list(_waiting(measures, one)),
     )
 
@@ -110,12 +111,12 @@ def _checkpoint(measures: Measures, one: ToldBreak, place: Place | None) -> Find
         one.gpu,
         *_price(measures, one),
         text=f"training stands still while a checkpoint is saved: {numbers.duration(one.length_ns - one.usual_ns)} "
-        f"at step {one.step}, {numbers.share(one.share_if_as_often)} of the time if it is saved as often as here"
+        f"at step {one.step}, {numbers.share(one.share_if_as_often)} of the time if it is saved as often throughout"
         + (f", in {places.told(place)}" if place else ""),
         change="save less often (save_freq of ModelCheckpoint, in epochs or thousands of batches), weights alone "
         "(save_weights_only=True), to a local disk; or copy the weights and write them from another thread",
         evidence=evidence(one, place),
-        refuted_by="breaks as long without saving",
+        refuted_by="the breaks are as long without saving",
         consequences=list(_waiting(measures, one)),
     )
 
@@ -140,7 +141,7 @@ def _waiting(measures: Measures, saved: ToldBreak) -> Iterator[Consequence]:
         yield Consequence([gpu], saved.share_if_as_often, None, [], text)
     for one in measures.breaks:
         if one.cause == "peers" and one.gpu != saved.gpu and 2 * (one.length_ns - one.usual_ns) >= cost_ns:
-            text = f"{measures.titles[one.gpu]} waits for other ranks as long: {numbers.duration(one.length_ns)} at "
+            text = f"{measures.titles[one.gpu]} waits for other ranks meanwhile: {numbers.duration(one.length_ns)} at "
             yield Consequence([one.gpu], one.share_if_as_often, None, [], f"{text}step {one.step}")
 
 
@@ -227,8 +228,9 @@ def _told(measures: Measures, clusters: Sequence[Sequence[_One]]) -> ToldBreak:
         cause=longest.cause,
         count=len(leads),
         text=f"{measures.titles[longest.gpu]}: {where} took {numbers.duration(length)}, "
-        f"{numbers.factor(length / gpu.steps.period_ns.p50)} the median{times}: {_did(gpu, longest)}{in_place}{who}. "
-        f"It is left out of all numbers; as often as here ({often}) it costs {numbers.share(share)} of the time",
+        f"{numbers.factor(length / gpu.steps.period_ns.p50)} the median{times}: "
+        f"{_did(gpu, longest)}{in_place}{who}. No other number counts it; if it comes as often throughout "
+        f"({often}), it costs {numbers.share(share)} of the time",
         share_if_as_often=share,
         waits=waits,
         place=None if place is None or gpu.places is None else gpu.places.rows.index(place),
@@ -237,7 +239,11 @@ def _told(measures: Measures, clusters: Sequence[Sequence[_One]]) -> ToldBreak:
 
 def _did(gpu: GpuMeasures, one: _One) -> str:
     named = [entry for entry in one.of.host if entry["ns"] >= _EXPLAINS * one.ns and not _OF_XLA.match(entry["name"])]
-    did = f", which was in {named[0]['name']}" if named else ", which was in no CUDA call and no range for most of it"
+    did = (
+        f", which was in {named[0]['name']}"
+        if named
+        else ", which was in no CUDA call and no named range for most of that time"
+    )
     return WORDS[one.cause].format(
         fetched=numbers.count(one.of.fetched),
         bytes=numbers.size(one.of.fetched_bytes),

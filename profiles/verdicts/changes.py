@@ -9,14 +9,14 @@ def compiling(case: Case) -> str:
     """Words for how to compile the step."""
     how = 'ring.distribute(model, step="compiled")' + case.told(bench=", --step compiled", script="")
     # XLA has no kernels for cuDNN's cells; ring trains the layers as loops that it compiles.
-    loops = ": GRU and LSTM as loops, without cuDNN"
+    loops = "; GRU and LSTM then run as loops, without cuDNN"
     return how + (loops if case.recurrent else "; without Horovod model.compile(jit_compile=True)")
 
 
 def half_the_bytes(case: Case) -> str:
     """Words for 16-bit gradients in place of float32."""
     how = case.told(bench="--compression fp16", script="ring.distribute(model, compression='fp16')")
-    return f"gradients of half the bytes ({how})"
+    return f"send gradients in half the bytes ({how})"
 
 
 def less_often(case: Case, steps: int) -> str:

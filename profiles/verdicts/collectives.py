@@ -22,37 +22,39 @@ GRADIENTS = ("all_reduce", "reduce", "broadcast", "other")
 SHARDED = (
     "all-gather and reduce-scatter of a sharded model",
     "gather the next layer's weights while this one computes (FSDP: backward_prefetch=BACKWARD_PRE, "
-    "forward_prefetch=True; fully_shard: set_modules_to_forward_prefetch); larger units to shard; "
+    "forward_prefetch=True; fully_shard: set_modules_to_forward_prefetch); shard larger units; "
     "reshard_after_forward=False where memory allows; in DeepSpeed overlap_comm and a larger "
     "stage3_prefetch_bucket_size; bfloat16 weights; a larger batch",
 )
 # One kernel of RCCL's runs any of them.
 UNTOLD = (
-    "collectives of a kind that the recording does not tell",
+    "collectives whose kind the recording does not tell",
     "a model in shards (FSDP, ZeRO: it exchanges in the forward pass, too): gather the next layer's weights while this "
     "one computes (forward_prefetch, backward_prefetch, overlap_comm), larger units; a model that each rank has whole "
     "(DDP: in the backward pass alone): tune bucket_cap_mb, accumulate under no_sync(); a larger batch",
 )
-GATHERED = ("all-gather", "gather less often, fewer bytes (16-bit numbers), or while other work computes")
+GATHERED = ("all-gather", "gather less often, in fewer bytes (16-bit numbers), or while other kernels compute")
 OTHER_KINDS = {
     "all_gather": SHARDED,
     "reduce_scatter": SHARDED,
     "all_to_all": (
         "all-to-all between experts or embedding shards",
-        "ranks that exchange most on one host; equal work for each expert or shard; the exchange of one part of the "
-        "batch while another computes; fewer bytes (16-bit activations)",
+        "place the ranks that exchange most on one host; give each expert or shard equal work; exchange one part of "
+        "the batch while another computes; send fewer bytes (16-bit activations)",
     ),
     "send_recv": (
         "send and receive between ranks (all-to-all, or stages of a pipeline)",
-        "pipeline: more micro-batches, an interleaved schedule; all-to-all: ranks that exchange most on one host, and "
-        "the exchange of one part of the batch while another computes",
+        "pipeline: use more micro-batches, an interleaved schedule; all-to-all: place the ranks that exchange most "
+        "on one host, and exchange one part of the batch while another computes",
     ),
 }
 # At the end of what NCCL's kernels are called: AllReduce_Sum_bf16_RING_LL, and AllReduce_RING_LL_Sum_half before 2.19.
 SUMMED = re.compile(
     r"(?i)nccl\w{0,20}?all_?reduce\w{0,40}?_(bf16|\w{0,20}bfloat16|half|float|double|[fiu]\d+)(?![a-z0-9])"
 )
-MOSTLY_WAITING = "most of it is waiting: make the ranks arrive together, with equal work and equally steady hosts"
+MOSTLY_WAITING = (
+    "most of this time is waiting: make the ranks arrive together, with equal work and equally steady hosts"
+)
 
 
 def all_reduce_exposed(case: Case) -> Finding | None:
@@ -116,7 +118,7 @@ def _exposed_as(code: str, case: Case, what: str, change: str) -> Finding | None
             "waiting_ns": found.waiting_ns,
             "exposed_ns_by_kind": {name: one["exposed_ns"] for name, one in found.kinds.items()},
         },
-        refuted_by="no exchange at all with the same step time",
+        refuted_by="a step takes as long without any exchange",
         least_share=REPORT_SHARE if case.trains else OTHER_LADDER[1],
     )
 
@@ -131,14 +133,18 @@ def _less_exposed(case: Case) -> str:
     if _mostly_waiting(case):
         parts.append(MOSTLY_WAITING)
     if not case.horovod:
-        return "; ".join([*parts, "gradients of half the bytes; fewer all-reduces per sample: a larger batch"])
+        return "; ".join(
+            [*parts, "send gradients in half the bytes; take a larger batch, which needs fewer all-reduces per sample"]
+        )
     if _in_float32(case):
         parts.append(half_the_bytes(case))
-    parts.append(", or ".join(filter(None, ["fewer all-reduces per sample: a larger batch", less_often(case, 2)])))
+    parts.append(
+        ", or ".join(filter(None, ["a larger batch, which needs fewer all-reduces per sample", less_often(case, 2)]))
+    )
     if not case.compiled:
-        parts.append("gradients that leave while others are computed (step `fit`: ring.distribute(model, groups=4))")
+        parts.append("send gradients while others are still computed (step `fit`: ring.distribute(model, groups=4))")
     elif case.ns("collective") > WORTH_HIDING_NS * case.steps and (case.gpu.collectives.overlap or 0.0) < HIDDEN:
-        parts.append("gradients that leave while others are computed (ring.distribute(model, overlap=True))")
+        parts.append("send gradients while others are still computed (ring.distribute(model, overlap=True))")
     return "; ".join(parts)
 
 
@@ -170,14 +176,14 @@ def many_small_collectives(case: Case) -> Finding | None:
     return case.finding(
         "collectives-not-fused",
         {"collective": exposed - exposed // per_step},
-        text=f"{numbers.count(per_step)} collectives per step: each pays the ring's latency; "
+        text=f"{numbers.count(per_step)} collectives per step, and each has the latency of a whole exchange; "
         f"{percent(case.share('collective'))} of the time is exposed {_called(case).split(' of ')[0]}",
         change="hvd.grouped_allreduce over all gradients (what ring.distribute does), HOROVOD_FUSION_THRESHOLD above "
         "the gradients' bytes, HOROVOD_CYCLE_TIME not below 1 ms"
         if case.horovod
         else "one all-reduce over many gradients",
         evidence={"collectives_per_step": per_step, "exposed_ns": exposed},
-        refuted_by="one grouped all-reduce with as much exposed time",
+        refuted_by="one grouped all-reduce is exposed for as long",
     )
 
 
@@ -207,7 +213,7 @@ def not_compressed(case: Case) -> Finding | None:
         "time transfers them",
         change="ring.distribute(model, compression='fp16') (--compression fp16)",
         evidence={"transfer_ns": found.transfer_ns, "bytes_per_step": found.bytes_per_step},
-        refuted_by="fp16 with the same transfer time",
+        refuted_by="the transfer takes as long with fp16",
     )
 
 
@@ -232,10 +238,10 @@ def too_small_for_so_many(case: Case) -> Finding | None:
         text=f"a step takes {numbers.duration(period.p50)}, of which {percent(case.share('compute'))} computes and "
         f"{percent(apart / case.gpu.span_ns)} is exposed all-reduce{size}: the exchange is too large for so little "
         "compute, the model too small for this many GPUs at this batch"
-        + (f"; waiting for launches, {percent(launching / case.gpu.span_ns)}, shrinks with it" if launching else ""),
+        + (f"; the wait for launches, {percent(launching / case.gpu.span_ns)}, shrinks with it" if launching else ""),
         change=", ".join(filter(None, ["a larger batch", less_often(case, 4), "or fewer GPUs"])),
         evidence={"period_p50_ns": period.p50, "exposed_ns": apart, "bytes_per_step": moved},
-        refuted_by="four times the batch with the same share of all-reduce",
+        refuted_by="with four times the batch the all-reduce takes as large a share",
     )
 
 

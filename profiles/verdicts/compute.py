@@ -55,16 +55,16 @@ def not_compiled(case: Case) -> Finding | None:
             "fusion_candidate_runs": kernels.short_elementwise_runs.get("runs"),
             "fusion_candidate_kernels": kernels.short_elementwise_runs.get("kernels"),
         },
-        refuted_by="a compiled run of the same cell with as many kernels per step, or no shorter one",
+        refuted_by="a compiled run of the same cell has as many kernels per step, or takes as long",
     )
 
 
 def _beside(case: Case) -> str:
     """Words for other kernels that take time, and that compiling does not remove."""
-    called = {"embedding": "rows of tables", "sort": "sorting", "concatenation": "concatenation"}
+    called = {"embedding": "lookups in embedding tables", "sort": "sorting", "concatenation": "concatenation"}
     shares = {what: case.group(group)[1] / case.gpu.span_ns for group, what in called.items()}
     told = [f"{what} {percent(share)}" for what, share in shares.items() if share >= OTHER_LADDER[1]]
-    return f" (beside them {', '.join(told)}, which stay)" if told else ""
+    return f" (compiling does not remove {', '.join(told)})" if told else ""
 
 
 def unfused_batch_norm(case: Case) -> Finding | None:
@@ -86,7 +86,7 @@ def unfused_batch_norm(case: Case) -> Finding | None:
         change=f"compile the step ({compiling(case)}), or normalise with tf.nn.fused_batch_norm in a layer of your own"
         ": Keras 3's BatchNormalization does not use cuDNN's",
         evidence={"reduction_ns": reduction_ns, "kernels": {k.name: k.count for k in named}},
-        refuted_by="a recording in which batch_norm kernels take the place of the reductions, in the same time",
+        refuted_by="batch_norm kernels replace the reductions, and take as long",
     )
 
 
@@ -108,7 +108,7 @@ def generic_rnn_cell(case: Case) -> Finding | None:
         "dropout, unroll=False, reset_after=True) so that use_cudnn='auto' takes cuDNN's cell",
         evidence={"gate_kernels_per_step": round(gates, 1), "kernels_per_step": case.gpu.kernels.per_step}
         | {"cells_per_step": round(cells, 1)},
-        refuted_by="a recording with cuDNN's cell that has as many kernels per step or is no faster",
+        refuted_by="with cuDNN's cell a step has as many kernels, or is no faster",
     )
 
 
@@ -147,7 +147,7 @@ def graphs_updated(case: Case) -> Finding | None:
         change="keep the buffers where they are from step to step: donated or resident inputs; if they must move, "
         "without command buffers (XLA_FLAGS=--xla_gpu_enable_command_buffer=) and with a larger batch",
         evidence={"calls_per_step": count, "idle_launch_in_them_ns": waiting},
-        refuted_by="as much launch idle without these calls",
+        refuted_by="the GPU waits as long for launches without these calls",
     )
 
 
@@ -159,14 +159,14 @@ def short_kernels(case: Case) -> Finding | None:
     return case.finding(
         "short-kernels",
         {"idle_turnaround": case.ns("idle_turnaround")},
-        text=f"{percent(share)} of the time goes into handing over from one short kernel to the next",
+        text=f"{percent(share)} of the time passes between the end of one short kernel and the start of the next",
         change=longer_kernels(case),
         evidence={
             "idle_turnaround_ns": case.ns("idle_turnaround"),
             "median_ns": case.gpu.kernels.median_ns,
             **{f"hand_over_{kind}_ns": found["p50_ns"] for kind, found in (case.gpu.hand_over_ns or {}).items()},
         },
-        refuted_by="fewer or longer kernels with as much turnaround",
+        refuted_by="as much time passes between fewer or longer kernels",
     )
 
 
@@ -217,7 +217,7 @@ def off_tensor_cores(case: Case) -> Finding | None:
         text=text,
         change="make batch, channels, units and classes multiples of 8 for 16-bit numbers, of 16 for 8-bit ones",
         evidence={"kernels": {k.name: k.total_ns for k in named}},
-        refuted_by="the same time with the dimensions padded",
+        refuted_by="padded dimensions take as long",
     )
 
 

@@ -11,8 +11,8 @@ from .changes import compiling
 # Copies that are hidden for less than this were asked for by the step that needs them.
 LATE_OVERLAP = 0.5
 UINT8_SAVES = 0.75  # of float32's bytes
-FEWER_BYTES = "fewer bytes: images as uint8, other features as float16"
-BY_RING = "model.fit after ring.distribute(model) does it for any data"
+FEWER_BYTES = "send fewer bytes: images as uint8, other features as float16"
+BY_RING = "model.fit does this for any data after ring.distribute(model)"
 EXAMPLE_PINNED = "55 GB/s on an H200"
 
 
@@ -66,7 +66,7 @@ def copies_pageable(case: Case) -> Finding | None:
         {"h2d": exposed, "idle_launch": held_up},
         busy_saved_ns=shorter_copies(case, 1.0),
         text=f"{percent(h2d.pageable_share or 0.0)} of the bytes leave pageable memory, at "
-        f"{numbers.gb_per_s(h2d.gb_per_s)}, where pinned memory gives what the link does ({EXAMPLE_PINNED}); "
+        f"{numbers.gb_per_s(h2d.gb_per_s)}, where pinned memory reaches the link's own speed ({EXAMPLE_PINNED}); "
         f"{percent(exposed / case.gpu.span_ns)} of the time is exposed copy",
         change="stage batches in pinned memory: " + case.told(bench="ringscope bench --feeds pinned", script=BY_RING),
         evidence={
@@ -75,7 +75,7 @@ def copies_pageable(case: Case) -> Finding | None:
             "exposed_input_copy_ns": exposed,
             "idle_launch_held_up_ns": held_up,
         },
-        refuted_by="a recording with src_kind pinned at the same rate",
+        refuted_by="copies from pinned memory run at the same rate",
     )
 
 
@@ -98,7 +98,7 @@ def copies_synchronous(case: Case) -> Finding | None:
         change="cudaMemcpyAsync on a stream of its own; from Keras, a tf.data pipeline with prefetch_to_device instead "
         "of NumPy arrays",
         evidence={"synchronous": h2d.synchronous, "count": h2d.count},
-        refuted_by="asynchronous copies with as much exposed copy",
+        refuted_by="asynchronous copies are exposed for as long",
     )
 
 
@@ -118,10 +118,10 @@ def exposed_although_prefetched(case: Case) -> Finding | None:
         {"h2d": exposed},
         busy_saved_ns=shorter_copies(case, 1.0 if pageable(case) else UINT8_SAVES),
         text=f"batches of later steps are copied ahead, yet {percent(exposed / case.gpu.span_ns)} of the time nothing "
-        f"computes meanwhile: {why}",
+        f"computes while they are copied: {why}",
         change=change,
         evidence={"exposed_later_step_ns": exposed, "overlap": (inputs or {}).get("overlap")},
-        refuted_by="pinned copies that are as exposed",
+        refuted_by="pinned copies are exposed for as long",
     )
 
 
@@ -136,7 +136,7 @@ def copies_exposed(case: Case) -> Finding | None:
     unstepped = case.gpu.window != "steps" and case.gpu.framework not in (*PLAIN, None)
     staged = case.told(bench="ringscope bench --feeds pinned", script=BY_RING)
     ahead = f"copy ahead of the steps, on a stream of its own ({staged})"
-    parts = [FEWER_BYTES, "keep on the GPU what every step needs again"]
+    parts = [FEWER_BYTES, "keep data that every step needs on the GPU"]
     if case.cell is None or case.cell.feed != "pinned":
         parts.insert(0, ahead)
     return case.finding(
@@ -149,7 +149,7 @@ def copies_exposed(case: Case) -> Finding | None:
         + ("; no steps were found, so these may be a model's weights, loaded once" if unstepped else ""),
         change="; ".join(parts),
         evidence={"exposed_ns": case.ns("h2d"), "bytes": h2d.bytes, "gb_per_s": h2d.gb_per_s, "overlap": h2d.overlap},
-        refuted_by="one batch kept on the GPU (feed `resident`) with the same step time",
+        refuted_by="a step takes as long with one batch kept on the GPU (feed `resident`)",
     )
 
 
@@ -163,10 +163,10 @@ def copies_to_host(case: Case) -> Finding | None:
         {"d2h": case.ns("d2h")},
         text=f"{degree(share, OTHER_LADDER)} bound by copies to the host: {percent(share)} of the time goes into them "
         "while nothing computes" + (f", at {numbers.gb_per_s(d2h.gb_per_s)}" if d2h.gb_per_s else ""),
-        change="copy less and less often: sums and metrics made on the GPU and fetched in on_epoch_end; what must be "
-        "fetched into pinned memory, while the next step runs",
+        change="copy fewer bytes, less often: compute sums and metrics on the GPU and fetch them in on_epoch_end; "
+        "fetch the rest into pinned memory, while the next step runs",
         evidence={"exposed_ns": case.ns("d2h"), "bytes": d2h.bytes, "gb_per_s": d2h.gb_per_s, "overlap": d2h.overlap},
-        refuted_by="as long a step without these copies",
+        refuted_by="a step takes as long without these copies",
     )
 
 
@@ -181,10 +181,10 @@ def copies_on_gpu(case: Case) -> Finding | None:
         text=f"{degree(share, OTHER_LADDER)} bound by copies on the GPU: {percent(share)} of the time it moves "
         f"{numbers.size((d2d.bytes or 0) // case.steps)} {case.each} from one place of its memory to another, and "
         "computes nothing",
-        change="tensors that stay where they are: no copies of whole tensors (tf.identity, concatenation, transposed "
+        change="leave tensors where they are: no copies of whole tensors (tf.identity, concatenation, transposed "
         f"layouts) in the step{'' if case.compiled else f'; compile it ({compiling(case)})'}",
         evidence={"exposed_ns": case.ns("d2d"), "bytes": d2d.bytes, "gb_per_s": d2d.gb_per_s, "overlap": d2d.overlap},
-        refuted_by="as long a step without these copies",
+        refuted_by="a step takes as long without these copies",
     )
 
 

@@ -33,7 +33,7 @@ def input_pipeline_slow(case: Case) -> Finding | None:
         + ("an input" if case.gpu.framework in PLAIN else "a batch"),
         change=_faster_batches(case),
         evidence={"idle_feed_ns": feed_ns, "idle_launch_while_waiting_ns": waited_ns},
-        refuted_by="one batch again and again (feed `resident`) with the same step time",
+        refuted_by="a step takes as long with one batch used again and again (feed `resident`)",
     )
 
 
@@ -46,8 +46,8 @@ def _faster_batches(case: Case) -> str:
     """Advice for the loader that makes the batches; if it is not known, for all that Keras's `fit` accepts."""
     images = "smaller images in the files, " if case.convolves else ""
     pipeline = (
-        "dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map where it "
-        f"vectorises, {images}more cores a rank"
+        "dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map if the "
+        f"map takes whole batches, {images}more cores per rank"
     )
     if case.cell is not None or case.gpu.loader == "tf.data":
         return pipeline
@@ -57,8 +57,8 @@ def _faster_batches(case: Case) -> str:
     )
     return {
         "PyDataset": workers,
-        "generator": f"a generator makes one batch at a time: a keras.utils.PyDataset in its place, with {workers}",
-        "arrays": "arrays in memory as one tf.data.Dataset.from_tensor_slices, shuffled by index, with prefetch",
+        "generator": f"a generator makes one batch at a time: use a keras.utils.PyDataset instead, with {workers}",
+        "arrays": "put arrays in memory into one tf.data.Dataset.from_tensor_slices, shuffled by index, with prefetch",
         "DataLoader": "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4)",
         "Grain": "grain's mp_prefetch with the cores of a rank as worker processes",
     }.get(case.gpu.loader or "", f"of tf.data: {pipeline}; of a PyDataset: {workers}")
@@ -79,7 +79,7 @@ def no_prefetch(case: Case) -> Finding | None:
         return None
     if not known and case.gpu.framework == "pytorch":  # a DataLoader's workers prefetch: the pipeline is slow
         return None
-    said = "nothing is prefetched" if known else "batches are asked for when they are due, or made too slowly"
+    said = "nothing is prefetched" if known else "batches are requested only when a step needs them, or made too slowly"
     return case.finding(
         "no-prefetch",
         {"idle_feed": case.ns("idle_feed"), "h2d": exposed_inputs(case)},
@@ -94,7 +94,7 @@ def no_prefetch(case: Case) -> Finding | None:
             script=f"copies ahead of the steps: {BY_RING}",
         ),
         evidence={"feed_gaps": case.gpu.feed_gaps and case.gpu.feed_gaps.p50_ns, "overlap": overlap_of(case)},
-        refuted_by="a prefetched run with the same feed gaps",
+        refuted_by="the feed gaps are as long with prefetching",
     )
 
 
@@ -110,9 +110,9 @@ def prefetch_on_host_only(case: Case) -> Finding | None:
         "prefetch-on-host-only",
         {"idle_feed": case.ns("idle_feed"), "h2d": exposed_inputs(case)},
         busy_saved_ns=shorter_copies(case, 1.0 if pageable(case) else 0.0),
-        text="batches are copied when the step that needs them is due: "
-        f"{percent(overlap or 0.0)} of the copies is hidden, {percent(exposed_inputs(case) / case.gpu.span_ns)} of "
-        f"the time is exposed copy and {percent(case.share('idle_feed'))} waiting to begin it",
+        text=f"batches are copied only when their own step begins: {percent(overlap or 0.0)} of the copies' time is "
+        f"hidden, {percent(exposed_inputs(case) / case.gpu.span_ns)} of the time is exposed copy and "
+        f"{percent(case.share('idle_feed'))} the wait before it",
         change=f"pinned staging buffers: {BY_RING}"
         if _other_loader(case)
         else 'dataset.apply(tf.data.experimental.prefetch_to_device("/GPU:0", 2)) as the last transformation'
@@ -121,7 +121,7 @@ def prefetch_on_host_only(case: Case) -> Finding | None:
             script=f", or pinned staging buffers: {BY_RING}",
         ),
         evidence={"overlap": overlap, "exposed_input_copy_ns": exposed_inputs(case)},
-        refuted_by="prefetch_to_device with the copies still exposed",
+        refuted_by="the copies stay exposed with prefetch_to_device",
     )
 
 
@@ -142,7 +142,7 @@ def float32_input(case: Case) -> Finding | None:
         if images
         else f"features as float16, half the bytes; bytes as {AS_BYTES}",
         evidence={"bytes_per_step": int(inputs["bytes"] or 0) // case.steps, "exposed_input_copy_ns": exposed},
-        refuted_by="uint8 input with as much exposed copy",
+        refuted_by="copies of uint8 input are exposed for as long",
     )
 
 
@@ -159,8 +159,8 @@ def small_copy_before_step(case: Case) -> Finding | None:
     return case.finding(
         "small-copy-before-step",
         {"idle_launch": ns},
-        text=f"each step begins with a copy of {numbers.size(held['bytes'])} that waits for the step before, and its "
-        f"first launch for that copy: {percent(ns / case.gpu.span_ns)} of the time",
+        text=f"each step begins with a copy of {numbers.size(held['bytes'])} that waits for the step before, and the "
+        f"step's first launch waits for that copy: {percent(ns / case.gpu.span_ns)} of the time",
         change="TensorFlow keeps int32 tensors on the host. Labels as int64: dataset.map(lambda x, y: (x, tf.cast(y, "
         "tf.int64))); other small tensors into the batch that is copied ahead",
         evidence={
@@ -169,7 +169,7 @@ def small_copy_before_step(case: Case) -> Finding | None:
             "copy_bytes": held["bytes"],
             "idle_launch_after_it_ns": ns,
         },
-        refuted_by="a recording with int64 labels with the same batch gaps",
+        refuted_by="the batch gaps are as long with int64 labels",
     )
 
 

@@ -27,10 +27,10 @@ def loss_fetched(case: Case) -> Finding | None:
         text=f"{numbers.count(case.fetches)} {copies} to the host every step, and "
         f"{percent(lost_by(waits) / case.gpu.span_ns)} of "
         f"the time the GPU is idle after the host waited for them{_named(waits)}",
-        change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or on_epoch_end; no "
-        ".numpy(), float(loss) or print in the loop; fetch the loss every hundredth step",
+        change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or move them to "
+        "on_epoch_end; no .numpy(), float(loss) or print in the loop; fetch the loss every hundredth step",
         evidence={"d2h_copies_per_step": case.fetches, "idle_sync_ns": case.ns("idle_sync"), "waits": waits[:3]},
-        refuted_by="the same run without callbacks and with as much idle_sync",
+        refuted_by="the GPU is idle after such waits for as long without the callbacks",
     )
 
 
@@ -47,13 +47,13 @@ def host_synchronises(case: Case) -> Finding | None:
         case.waited(waits),
         text=f"{degree(share, OTHER_LADDER)} bound by a host that waits: {percent(share)} of the time the GPU is idle "
         f"after the host waited for it{_named(waits)}" + (", not in every step" if seldom else ""),
-        change="what is copied back in some steps (checkpoints, get_weights in a callback) less often, or from another "
+        change="copy back less often in the steps that do so (checkpoints, get_weights in a callback), or from another "
         "thread while the next step runs"
         if seldom
         else "launch the next step before the last one is done: no sync_devices, .numpy() or blocking wait "
-        "in every step; where a feed waits for free buffers, more of them, or batches made faster",
+        "in every step; if a feed waits for free buffers, give it more buffers or make batches faster",
         evidence={"idle_sync_ns": case.ns("idle_sync"), "waits": waits[:3]},
-        refuted_by="as much idle_sync without the waiting call",
+        refuted_by="the GPU is idle for as long without the waiting call",
     )
 
 
@@ -84,7 +84,7 @@ def python_in_the_loop(case: Case) -> Finding | None:
         change="steps_per_execution=8, tf.function around the whole step, no Python callbacks per batch",
         evidence={"idle_outside_calls_ns": outside, "host_while_idle": case.gpu.host_while_idle[:3]}
         | ({"own_after_wait_ns": own} if own else {}),
-        refuted_by="the same idle with steps_per_execution raised",
+        refuted_by="the GPU is idle for as long with a higher steps_per_execution",
     )
 
 
@@ -101,7 +101,7 @@ def allocates_all_along(case: Case) -> Finding | None:
         f"memory{f' ({calls[0]})' if calls else ''}",
         change="keep and reuse memory: no TF_GPU_ALLOCATOR that returns it to the driver, and buffers allocated once",
         evidence={"idle_in_allocation_ns": waiting, "calls": calls},
-        refuted_by="as much launch idle with a pool of memory",
+        refuted_by="the GPU waits for as long with a pool of memory",
     )
 
 
@@ -121,20 +121,20 @@ def managed_memory_moves(case: Case) -> Finding | None:
         "managed-memory-moves",
         {**exposed, "compute": under_kernels, "idle_unknown": sum(idle.values())},
         busy_saved_ns={"compute": under_kernels},
-        text=f"{numbers.size(sum(one.bytes or 0 for one in copies.values()))} of managed memory move because they are "
-        f"touched: {percent((sum(exposed.values()) + sum(idle.values())) / case.gpu.span_ns)} of the time nothing "
-        "computes meanwhile"
-        + (f", {percent(back / case.gpu.span_ns)} while the host touches what lies on the GPU" if by_host else "")
-        + (f", and {waiting} kernels run that may be waiting for it" if under_kernels else ""),
+        text=f"{numbers.size(sum(one.bytes or 0 for one in copies.values()))} of managed memory move when the host or "
+        f"a kernel touches them: {percent((sum(exposed.values()) + sum(idle.values())) / case.gpu.span_ns)} of the "
+        "time nothing computes meanwhile"
+        + (f", {percent(back / case.gpu.span_ns)} while the host touches pages that are on the GPU" if by_host else "")
+        + (f", and {waiting} kernels run that may be waiting for pages" if under_kernels else ""),
         change=(native.HIP if case.gpu.framework == "hip" else native.CUDA).managed(by_host=by_host),
         evidence={
             "exposed_ns": sum(exposed.values()),
             "under_kernels_ns": under_kernels,
             "managed_idle_ns": sum(idle.values()),
         },
-        refuted_by="kernels that take as long with all they touch prefetched"
+        refuted_by="kernels take as long with all their pages prefetched"
         if not by_host
-        else "as long an end with what the host reads prefetched to it",
+        else "the host waits for as long with its pages prefetched",
     )
 
 
@@ -144,8 +144,8 @@ _SEE = (
     "another process's work"
 )
 _OF_GRAPHS = (
-    "graphs that are made once and uploaded before they are launched (cudaGraphUpload, a warm-up replay), not made or "
-    "changed in every step; if these waits stay, the profiler left nodes out: compare with nsys --cuda-graph-trace=node"
+    "make graphs once and upload them before their launch (cudaGraphUpload, a warm-up replay), and do not change them "
+    "in every step; if these waits stay, the profiler left nodes out: compare with nsys --cuda-graph-trace=node"
 )
 
 
@@ -170,9 +170,9 @@ def work_waits(case: Case) -> Finding | None:
         + ("work at the start of a CUDA graph that the profiler did not record" if graphs else _FOR)
         + (", or for the profiler" if case.recorded.startswith("nvprof") else ""),
         change=(_OF_GRAPHS if graphs else _SEE)
-        + (". nvprof makes such waits itself: compare with nsys" if case.recorded.startswith("nvprof") else ""),
+        + (". nvprof itself causes waits like these: compare with nsys" if case.recorded.startswith("nvprof") else ""),
         evidence={"idle_wait_ns": case.ns("idle_wait"), "launch_latency_ns": case.gpu.kernels.launch_latency_ns or {}},
-        refuted_by="as much idle_wait with one stream",
+        refuted_by="launched work waits for as long with one stream",
     )
     # nvprof makes some of such waits: how much of them is the program's is not known.
     return replace(finding, at_most_gain=None) if finding and case.recorded.startswith("nvprof") else finding
@@ -190,10 +190,10 @@ def training_paused(case: Case) -> Finding | None:
         "training-paused",
         {"idle_pause": case.ns("idle_pause")},
         text=f"{'; '.join(whys)}: the training paused{often} for {numbers.duration(sum(lengths))}",
-        change="find out why: the launcher's last lines on that rank, dmesg (out of memory), the scheduler's log; "
-        "with commit_steps fewer steps are done twice",
+        change="find out why: the launcher's last lines on that rank, dmesg (out of memory), the scheduler's log; with "
+        "a lower commit_steps fewer steps are repeated after a pause",
         evidence={"pauses": len(pauses), "longest_pause_ns": max(lengths), "idle_pause_ns": case.ns("idle_pause")},
-        refuted_by="ring's own line on that rank that says something else",
+        refuted_by="ring's own line on that rank gives another reason",
         least_share=0.0,
     )
 

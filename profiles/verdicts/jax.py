@@ -47,7 +47,7 @@ def _all_reduce(gpu: GpuMeasures) -> str:
     return f"{HIDE}; {half}a larger batch"
 
 
-AHEAD = "jax.device_put of the next batch before this step's result is asked for"
+AHEAD = "call jax.device_put on the next batch before you ask for this step's result"
 TRAINING: Mapping[str, Words] = {
     "checkpoint-in-the-loop": "save less often, to a local disk; orbax's AsyncCheckpointer, which writes from another "
     "thread",
@@ -61,23 +61,23 @@ TRAINING: Mapping[str, Words] = {
     "(XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
     "short-kernels": _short,
     "tiny-batch": "a larger batch until samples/s stop growing",
-    "input-pipeline-slow": "batches made in threads or processes of their own (grain, tf.data), two ahead of the step",
+    "input-pipeline-slow": "make batches in threads or processes of their own (grain, tf.data), two ahead of the step",
     "no-prefetch": AHEAD,
     "prefetch-on-host-only": AHEAD,
-    "copies-pageable": AHEAD + "; NumPy arrays that are reused, aligned to 64 bytes",
+    "copies-pageable": AHEAD + "; reuse NumPy arrays, aligned to 64 bytes",
     "copies-synchronous": AHEAD,
-    "copies-exposed-although-prefetched": "fewer bytes: images as uint8, scaled in the step",
-    "copies-exposed": AHEAD + "; fewer bytes: images as uint8, scaled in the step",
-    "copies-to-host-exposed": "results kept on the device; what must come back by copy_to_host_async, while the next "
+    "copies-exposed-although-prefetched": "send fewer bytes: images as uint8, scaled in the step",
+    "copies-exposed": AHEAD + "; send fewer bytes: images as uint8, scaled in the step",
+    "copies-to-host-exposed": "keep results on the device; copy the rest back by copy_to_host_async, while the next "
     "call runs",
-    "copies-on-gpu-exposed": "donate_argnums, so that state is updated where it is; no transposes or concatenations of "
+    "copies-on-gpu-exposed": "donate_argnums, so that state is updated in place; no transposes or concatenations of "
     "whole arrays between the calls",
-    "small-copy-before-step": "small arrays made in the step, or put on the device with the batch",
-    "memory-allocated-in-the-loop": "XLA's allocator: no XLA_PYTHON_CLIENT_ALLOCATOR=platform",
-    "loss-fetched-every-step": "keep losses on the device, float(loss) every hundredth step; what every call must give "
-    "back with copy_to_host_async, while the next one runs",
+    "small-copy-before-step": "make small arrays in the step, or put them on the device with the batch",
+    "memory-allocated-in-the-loop": "use XLA's own allocator: do not set XLA_PYTHON_CLIENT_ALLOCATOR=platform",
+    "loss-fetched-every-step": "keep losses on the device, float(loss) every hundredth step; copy what each call must "
+    "give back with copy_to_host_async, while the next one runs",
     "host-synchronises": "no block_until_ready, float() or np.asarray() of a result per step",
-    "cpu-may-be-faster": "compare: the same script with JAX_PLATFORMS=cpu; else a larger batch",
+    "cpu-may-be-faster": "run the same script with JAX_PLATFORMS=cpu and compare; else take a larger batch",
     "all-reduce-exposed": _all_reduce,
     "collectives-exposed": f"{HIDE}; a larger batch; other mesh axes",
     "collectives-not-fused": "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=... above the gradients' bytes",

@@ -39,24 +39,24 @@ def finding(code: str, *, text: str, change: str, evidence: Mapping[str, Any], r
 def _exchange(cell: Cell, ns: int) -> Finding:
     changes = [f"exchange less often (--aggregate {2 * cell.aggregate})", "more samples per step (--per-rank-batch)"]
     if cell.sends_float32:
-        changes.append("half of the bytes (--compression fp16) where ranks are on several hosts")
+        changes.append("send half of the bytes (--compression fp16) if ranks are on several hosts")
     return finding(
         "all-reduce-exposed",
         text=f"the exchange of gradients, and waiting for the other ranks in it, adds {numbers.duration(ns)} to a step",
         change="; ".join(changes),
         evidence={},
-        refuted_by="a launch with --strategy independent that is no faster",
+        refuted_by="a launch with --strategy independent is no faster",
     )
 
 
 def _cores(cell: Cell, ns: int) -> Finding:
     return finding(
         "cores-shared",
-        text=f"a rank computes for {numbers.duration(ns)} longer beside {cell.ranks - 1} more, without any exchange: "
-        "the ranks of a host share its cores, caches and memory",
+        text=f"a rank computes for {numbers.duration(ns)} longer while {cell.ranks - 1} more run beside it, even "
+        "without any exchange: the ranks of a host share its cores, caches and memory",
         change="give each rank cores of its own: fewer ranks per host, more hosts, or a GPU each",
         evidence={},
-        refuted_by="as many ranks on hosts of their own that are no faster",
+        refuted_by="as many ranks, each on a host of its own, are no faster",
     )
 
 
@@ -67,7 +67,7 @@ def _input(cell: Cell, ns: int) -> Finding:
         change="make batches with less work (--input-dtype uint8, records that are decoded beforehand), and ahead of "
         "the step (--feeds prefetch)",
         evidence={},
-        refuted_by="--feeds resident, which feeds nothing, that is no faster",
+        refuted_by="--feeds resident, which needs no feed, is no faster",
     )
 
 
@@ -79,7 +79,7 @@ def _host(cell: Cell, ns: int) -> Finding:
         change=f"more samples per step (--per-rank-batch {2 * cell.per_rank_batch}), so that the GPU still computes "
         "meanwhile",
         evidence={},
-        refuted_by="a launch with larger batches whose step grows in proportion to them",
+        refuted_by="with a larger batch the step grows in proportion to the batch",
     )
 
 

@@ -36,13 +36,13 @@ class Api:
                 "move what the host computes between launches to another thread, or launch ahead of it"
                 + ("" if mostly_after_waits(gpu) else f"; {self._graph(gpu)}")
             ),
-            "graphs-updated-every-step": "buffers that stay where they are, or a graph per set of buffers",
+            "graphs-updated-every-step": "keep buffers where they are, or make a graph for each set of buffers",
             "short-kernels": lambda gpu: "; ".join(filter(None, ("fuse kernels", self._graph(gpu), self.early_launch))),
             "input-pipeline-slow": "read and make the next input in another thread while the GPU works",
             "no-prefetch": lambda gpu: f"read and make the next input in another thread; {self._ahead(gpu)}",
             "prefetch-on-host-only": self._ahead,
-            "small-copy-before-step": "small inputs as arguments of the kernel, or copied with the others",
-            "copies-pageable": f"pinned memory: {self.pinned}, or {self.calls}HostRegister of what there is",
+            "small-copy-before-step": "pass small inputs as arguments of the kernel, or copy them with the others",
+            "copies-pageable": f"pinned memory: {self.pinned}, or {self.calls}HostRegister of the memory that you have",
             "copies-synchronous": self._ahead,
             "copies-exposed-although-prefetched": "fewer bytes",
             "copies-exposed": lambda gpu: f"{self._ahead(gpu)}; keep on the GPU what is needed again; fewer bytes",
@@ -55,7 +55,7 @@ class Api:
             "checkpoint-in-the-loop": "save less often; copy what is saved into pinned memory, and write it from "
             "another thread",
             "host-synchronises": self._waits,
-            "all-reduce-exposed": "the collective on a stream of its own while other kernels run",
+            "all-reduce-exposed": "run the collective on a stream of its own while other kernels run",
             "copies-between-gpus": "compute first what others need (the edges of a domain), and copy it on a stream of "
             "its own while the rest is computed; fewer, larger copies",
             "collectives-exposed": "compute first what others need, and exchange it on a stream of its own while the "
@@ -66,8 +66,8 @@ class Api:
 
     def _graph(self, gpu: GpuMeasures) -> str:
         if in_graphs(gpu):
-            return f"what is launched outside of the {self.name} graphs into them"
-        return f"a {self.name} graph of what repeats"
+            return f"put the launches outside of the {self.name} graphs into them"
+        return f"capture the launches that repeat in a {self.name} graph"
 
     def _ahead(self, gpu: GpuMeasures) -> str:
         source = f" from pinned memory ({self.pinned})" if pageable(gpu) else ""
@@ -78,9 +78,9 @@ class Api:
         call = next((str(one["call"]) for one in gpu.host_waits if one["call"]), "")
         if "emcpy" in call:
             return (
-                f"{self.calls}MemcpyAsync with pinned memory, and what comes next launched before its end is waited for"
+                f"{self.calls}MemcpyAsync with pinned memory, and launch the next kernels before you wait for its end"
             )
-        event = f"launch what comes next before waiting; {self.calls}StreamWaitEvent"
+        event = f"launch the next kernels before waiting; {self.calls}StreamWaitEvent"
         if call and "DeviceSynchronize" not in call:
             return f"{event} where it is the GPU that must wait"
         return f"{event} in place of {self.calls}DeviceSynchronize"

@@ -26,8 +26,8 @@ CALLED = {
     "idle_peers": "waiting for other ranks",
     "idle_sync": "idle after the host waited for the GPU",
     "idle_launch": "waiting for a launch",
-    "idle_turnaround": "hand-over from kernel to kernel",
-    "idle_wait": "idle with work launched",
+    "idle_turnaround": "gaps from one kernel to the next",
+    "idle_wait": "idle although work was launched",
     "idle_unknown": "idle for an unknown reason",
 }
 _OF_ALL = frozenset({"gradients-wait-for-ranks", "straggler"})
@@ -51,11 +51,11 @@ def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> F
     parts = ", ".join(_part(gpu, owner, left[owner], alone=len(told) == 1) for owner in told)
     return case.unpriced(
         "loss-not-judged",
-        text=f"{percent(share)} of the time is lost and no other finding names it: {parts}. Not judged: {why}",
+        text=f"{percent(share)} of the time is lost, and no other finding explains it: {parts}. Not judged: {why}",
         change=remedy,
         evidence={"lost_share": share, "lost_ns_by_owner": {owner: left[owner] for owner in largest}}
         | ({"lost_once_share": once} if once else {}),
-        refuted_by="a recording of the steady part in which as much is lost",
+        refuted_by="a recording of the steady part loses as much",
     )
 
 
@@ -88,31 +88,36 @@ def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Mea
         return "no kernel is in the recording", "record while the program computes"
     if case.example:
         ran = numbers.count(gpu.kernels.count)
-        return f"{ran} kernels are an example, of which nothing follows for a model", "record steps of a whole model"
+        return f"{ran} kernels are too few to tell anything about a whole model", "record steps of a whole model"
     if largest == "idle_unknown":
         blind = [doubt for doubt, where in about if where in ("/ledger_ns/idle_unknown", "/ledger_ns")]
         if not blind and all(gap.ended_by is None for gap in gpu.idle_gaps if "idle_unknown" in gap.causes_ns):
-            return "no operation follows it in the recording", "record some steps more"
+            return "no operation follows it in the recording", "record a few more steps"
         return (
             (blind[0].text, blind[0].next) if blind else ("the launch calls are not known", "record CUDA's calls, too")
         )
     starting = gpu.startup_ns or 0
     if largest == "idle_launch" and 2 * starting > left["idle_launch"] and starting >= STARTUP_SHARE * gpu.span_ns:
         why = (
-            f"in {numbers.duration(starting)} of it the process makes its context, loads, compiles or tunes kernels, "
-            "or captures graphs"
+            f"in {numbers.duration(starting)} of this time the process creates its CUDA context, loads, compiles or "
+            "tunes kernels, or captures graphs"
         )
         return why, "record from the steady part of the run on"
     refused = next((doubt for doubt, _ in about if doubt.code == "steps-refused"), None)
     if largest == "collective":
-        why = "nothing computes beside them: a benchmark of collectives, or connections that their first calls set up"
+        why = (
+            "nothing computes beside the collectives: this is a benchmark of them, or their first calls set up "
+            "connections"
+        )
         return why, "record steps of a training"
     if gpu.rest is not None or not shows_training(gpu):
-        why = f"no {gpu.steps.unit} was found, and {where_kernels_lie(gpu)}: it may be a start or a pause"
+        why = (
+            f"no {gpu.steps.unit} was found, and {where_kernels_lie(gpu)}: this may be the program's start, or a pause"
+        )
         steps = refused.next if refused else ""
         return why, steps if steps.startswith("record") else "; ".join(filter(None, ["record the steady part", steps]))
     return (
-        "none of its parts is worth a finding of its own",
+        "none of these parts is large enough for a finding",
         "see where it lies: the longest gaps in the timeline (--html, --perfetto)",
     )
 

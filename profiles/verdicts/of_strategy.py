@@ -15,7 +15,7 @@ ELSEWHERE = (
 COMPILED_BY_HOROVOD = "a larger batch (--per-rank-batch); --strategy horovod, which can compile the step"
 UNCOMPILED = {
     **dict.fromkeys(("not-compiled", "launch-bound", "python-in-the-loop", "short-kernels"), ELSEWHERE),
-    "tiny-batch": "raise --per-rank-batch until images/s stops growing, and the learning rate with it",
+    "tiny-batch": "raise --per-rank-batch until images/s stop growing, and the learning rate with it",
 }
 LATE = ("no-prefetch", "prefetch-on-host-only", "copies-pageable", "copies-synchronous")
 AHEAD = (
@@ -27,14 +27,14 @@ BY_THE_SERVER = (
     "mirrored keep both on the GPUs"
 )
 FROM_THE_HOST = (
-    "fewer bytes (--input-dtype uint8): a worker takes its batches from host memory when they are due; --strategy "
-    "horovod has feeds that copy ahead"
+    "fewer bytes (--input-dtype uint8): a worker copies its batches from host memory only when a step needs them; "
+    "--strategy horovod has feeds that copy ahead"
 )
 # By what carries gradients or activations, but `sharded`; of others the rules' own.
 CHANGES: Mapping[str | None, Mapping[str, str]] = {
     "sharded": {
-        "collectives-exposed": "gradients of half the bytes (--compression fp16); fewer exchanges per sample: a larger "
-        "batch (--per-rank-batch)"
+        "collectives-exposed": "send gradients in half the bytes (--compression fp16); take a larger batch "
+        "(--per-rank-batch), which needs fewer exchanges"
     },
     "tf.distribute": dict.fromkeys(("not-compiled", "launch-bound", "short-kernels"), COMPILED_BY_HOROVOD),
     "copies": UNCOMPILED | dict.fromkeys(LATE, AHEAD),

@@ -51,7 +51,11 @@ def told_once(found: Sequence[Finding]) -> list[Finding]:
             if what and one.code in _PAID_BY[what] and (None in (one.gpu, finding.gpu) or one.gpu == finding.gpu)
         )
         first = next(before, None)
-        text = f"{finding.text}; the same {what} as in {first.code}: gains do not add" if first else finding.text
+        text = (
+            (f"{finding.text}; it counts the same {what} as {first.code}, so the two gains do not add up")
+            if first
+            else finding.text
+        )
         told.append(replace(finding, text=text))
     return told
 

@@ -85,7 +85,7 @@ _REMEDIES: Final = {
     "metric, and read that at the end of an epoch",
     "numpy": "compute it on the GPU in the step (with Keras keras.ops or a Metric), or every hundredth step, or in a "
     "thread",
-    "loop": "no Python loop over samples: operations on the whole batch",
+    "loop": "replace the Python loop over samples by operations on the whole batch",
     "python": "do it every hundredth step, or in a thread",
 }
 _OF_KIND: Final = {
@@ -93,17 +93,17 @@ _OF_KIND: Final = {
     "model.train_step(batch) instead",
     "dataset": "super().__init__(workers=the cores of a rank, use_multiprocessing=True, max_queue_size=2 * workers) in "
     "the PyDataset; less work in its __getitem__",
-    "loader": "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4); less work a "
+    "loader": "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4); less work per "
     "sample",
     "map": "num_parallel_calls=tf.data.AUTOTUNE for this stage, which takes one element after another (use interleave "
     "instead of flat_map), and dataset.prefetch(tf.data.AUTOTUNE) at the end; .cache() after what is the same in each "
     "epoch",
-    "parallel-map": "less work in the pipeline: .cache() after what is the same in each epoch, .batch before .map "
-    "where it vectorises, more cores a rank; dataset.prefetch(tf.data.AUTOTUNE) at the end",
-    "generator": "a generator makes one batch at a time: a keras.utils.PyDataset, or PyTorch's DataLoader, with as "
+    "parallel-map": "less work in the pipeline: .cache() after what is the same in each epoch, .batch before .map if "
+    "the map takes whole batches, more cores per rank; dataset.prefetch(tf.data.AUTOTUNE) at the end",
+    "generator": "a generator makes one batch at a time: use a keras.utils.PyDataset or PyTorch's DataLoader with as "
     "many workers as a rank has cores",
-    "py_function": "TensorFlow's own operations in the place of the function's Python, which runs on one thread and "
-    "which XLA cannot compile; of a pipeline: dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE)",
+    "py_function": "use TensorFlow's operations instead of the function's Python, which runs on one thread and which "
+    "XLA cannot compile; in a pipeline: dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE)",
     "gc": "no gc.collect() in every step; gc.freeze() before the training and gc.disable() in it, with gc.collect() at "
     "the end of an epoch; make fewer objects that hold each other",
     "validation": "validate less often (validation_freq), or on fewer batches (validation_steps)",
@@ -171,7 +171,7 @@ def _finding(case: Case, place: Place) -> Finding | None:
         f"{percent(total / case.gpu.span_ns)} of the time{mostly(place)}",
         change=remedy(place),
         evidence=evidence(place),
-        refuted_by="as much idle time without it",
+        refuted_by="the GPU is idle for as long without it",
     )
 
 

@@ -67,14 +67,18 @@ def pageable(gpu: GpuMeasures) -> bool:
 
 def _launches(gpu: GpuMeasures) -> str:
     if in_graphs(gpu):
-        return f"what is left outside of the CUDA graphs: {LESS_PYTHON}"
+        return f"outside of the CUDA graphs: {LESS_PYTHON}"
     return GRAPHED if recurrent(gpu) else REDUCED if compiled(gpu) else FEWER_LAUNCHES
 
 
 def _after_waits(gpu: GpuMeasures) -> str:
     """Words for a host that is late mostly by what it does after it waited for the GPU; else none."""
     late = mostly_after_waits(gpu)
-    return "what the host does after a wait in a thread of its own, or once the next step is launched; " if late else ""
+    return (
+        ("move the host's work after a wait to a thread of its own, or do it once the next step is launched; ")
+        if late
+        else ""
+    )
 
 
 def _python(gpu: GpuMeasures) -> str:
@@ -106,15 +110,15 @@ def _ahead(gpu: GpuMeasures) -> str:
 
 # FSDP copies the weights that it keeps on the host to the GPU for every layer.
 OFFLOADED = (
-    "weights kept on the GPU and not on the host (FSDP without CPUOffload), where memory allows; else "
-    "forward_prefetch, so that the next layer's are copied while this one computes"
+    "keep weights on the GPU, not on the host (FSDP without CPUOffload), where memory allows; else forward_prefetch, "
+    "so that the next layer's weights are copied while this one computes"
 )
 
 
 def _inputs(gpu: GpuMeasures) -> str:
     if gpu.exchange == "fsdp":
         return OFFLOADED
-    return "the next batch's inputs copied while this one computes; fewer bytes"
+    return "copy the next batch's inputs while this one computes; send fewer bytes"
 
 
 def _fewer_bytes(gpu: GpuMeasures) -> str:
@@ -130,7 +134,7 @@ def _loader(gpu: GpuMeasures) -> str:
         workers += ": it makes batches in the training's own process now (num_workers=0)"
     elif gpu.loader == "DataLoader":
         workers = (
-            "a larger num_workers of the DataLoader, up to the cores of a rank; prefetch_factor=4; less work a sample"
+            "a larger num_workers of the DataLoader, up to the cores of a rank; prefetch_factor=4; less work per sample"
         )
     images = "; smaller images in the files; decode and augment on the GPU" if _of_images(gpu) else ""
     return workers + images
@@ -148,11 +152,12 @@ def _waits(gpu: GpuMeasures) -> str:
             parts[_NO_WAIT[one["within"]]] = None
         elif one["moves"] == "h2d":
             parts[
-                "batches from pinned memory with non_blocking=True, since the host waits for copies from other memory"
+                "copy batches from pinned memory with non_blocking=True, since the host waits for copies from other "
+                "memory"
             ] = None
         elif one["moves"] == "d2h":
             parts[
-                "results copied back less often (.cpu(), .numpy(), print), with non_blocking=True into pinned memory"
+                "copy results back less often (.cpu(), .numpy(), print), with non_blocking=True into pinned memory"
             ] = None
         else:
             parts["no torch.cuda.synchronize() and no other wait for the GPU in every step"] = None
@@ -177,9 +182,9 @@ def _tensor_cores(gpu: GpuMeasures) -> str:
 def _all_reduce(gpu: GpuMeasures) -> str:
     accumulated = "no_sync() while gradients accumulate; a larger batch"
     if gpu.exchange not in (None, "ddp") or is_sharded(gpu):
-        return "gradients of half the bytes; fewer all-reduces per sample: a larger batch"
+        return "send gradients in half the bytes; take a larger batch, which needs fewer all-reduces per sample"
     hooks = "" if summed_as(gpu) == "16 bits" else " with fp16_compress_hook or bf16_compress_hook,"
-    return f"DistributedDataParallel{hooks} gradient_as_bucket_view=True, bucket_cap_mb tried; {accumulated}"
+    return f"DistributedDataParallel{hooks} gradient_as_bucket_view=True, another bucket_cap_mb; {accumulated}"
 
 
 TRAINING: Mapping[str, Words] = MappingProxyType(
@@ -188,8 +193,8 @@ TRAINING: Mapping[str, Words] = MappingProxyType(
         "launch-bound": _launches,
         "python-in-the-loop": _python,
         "short-kernels": _short,
-        "tiny-batch": "a larger batch until samples/s stop growing, and the learning rate with it",
-        "generic-rnn-cell": "torch.nn.LSTM or torch.nn.GRU over whole sequences in place of LSTMCell and GRUCell in a "
+        "tiny-batch": "a larger batch until samples/s stop growing, and a learning rate that grows with it",
+        "generic-rnn-cell": "torch.nn.LSTM or torch.nn.GRU over whole sequences instead of LSTMCell and GRUCell in a "
         "loop",
         "input-pipeline-slow": _loader,
         "no-prefetch": _ahead,
@@ -198,10 +203,11 @@ TRAINING: Mapping[str, Words] = MappingProxyType(
         "copies-synchronous": "batch.to(device, non_blocking=True) from pinned memory (DataLoader(pin_memory=True))",
         "copies-exposed-although-prefetched": _ahead,
         "copies-exposed": _fewer_bytes,
-        "copies-to-host-exposed": "results kept on the GPU and copied less often, in one piece: non_blocking=True into "
-        "pinned memory while the next step runs; activations that are offloaded to the host on a stream of their own",
-        "copies-on-gpu-exposed": "no copies of whole tensors in the step (.contiguous(), .clone(), torch.cat): results "
-        "written where they are used (out=); gradient_as_bucket_view=True of DistributedDataParallel; torch.compile",
+        "copies-to-host-exposed": "keep results on the GPU and copy them less often, in one piece: non_blocking=True "
+        "into pinned memory while the next step runs; activations that are offloaded to the host on a stream of "
+        "their own",
+        "copies-on-gpu-exposed": "no copies of whole tensors in the step (.contiguous(), .clone(), torch.cat): write "
+        "results where they are used (out=); gradient_as_bucket_view=True of DistributedDataParallel; torch.compile",
         "small-copy-before-step": "make small tensors on the device (torch.full(..., device=...)), or copy them with "
         "the batch, from pinned memory and non_blocking",
         "memory-allocated-in-the-loop": "PyTorch's caching allocator: no PYTORCH_NO_CUDA_MEMORY_CACHING (on AMD "
@@ -212,11 +218,11 @@ TRAINING: Mapping[str, Words] = MappingProxyType(
         "host-synchronises": _waits,
         "checkpoint-in-the-loop": "save less often, to a local disk; torch.distributed.checkpoint.async_save, which "
         "copies the weights and writes them from another thread",
-        "cpu-may-be-faster": "compare: the same script with CUDA_VISIBLE_DEVICES= ; else a larger batch",
+        "cpu-may-be-faster": "run the same script with CUDA_VISIBLE_DEVICES= and compare; else take a larger batch",
         "all-reduce-exposed": _all_reduce,
         "collectives-not-fused": "a larger bucket_cap_mb of DistributedDataParallel (25 by default)",
-        "copies-between-gpus": "DistributedDataParallel in place of DataParallel; layers on as few GPUs as hold them "
-        "(device_map)",
+        "copies-between-gpus": "DistributedDataParallel instead of DataParallel; put layers on as few GPUs as can "
+        "hold them (device_map)",
         "model-too-small": "a larger batch, gradients accumulated under no_sync(), or fewer GPUs",
         "threads-oversubscribed": "torch.set_num_threads(cores // local ranks) or OMP_NUM_THREADS; fewer num_workers",
     }
@@ -225,7 +231,7 @@ TRAINING: Mapping[str, Words] = MappingProxyType(
 
 def _infers(gpu: GpuMeasures) -> str:
     if in_graphs(gpu):
-        return "what is left outside of the CUDA graphs: less Python around the model; a larger batch"
+        return "outside of the CUDA graphs: less Python around the model; a larger batch"
     mode = (
         'mode="reduce-overhead" of torch.compile' if compiled(gpu) else 'torch.compile(model, mode="reduce-overhead")'
     )
@@ -237,17 +243,18 @@ INFERENCE: Mapping[str, Words] = MappingProxyType(
     {
         "launch-bound": _infers,
         "python-in-the-loop": lambda gpu: (
-            f"{_after_waits(gpu)}{_infers(gpu)}; what prepares inputs and reads results in threads of their own"
+            f"{_after_waits(gpu)}{_infers(gpu)}; prepare inputs and read results in threads of their own"
         ),
         "host-synchronises": _waits,
         "short-kernels": lambda gpu: "a larger batch" if compiled(gpu) else "torch.compile(model); a larger batch",
         "copies-pageable": PINNED,
         "copies-synchronous": PINNED,
         "copies-exposed": _inputs,
-        "copies-to-host-exposed": "fewer results copied back (classes, not logits); while the next batch computes",
-        "copies-on-gpu-exposed": "inputs and caches written where they are used, in place of copies of whole tensors",
+        "copies-to-host-exposed": "copy fewer results back (classes, not logits), while the next batch computes",
+        "copies-on-gpu-exposed": "write inputs and caches where they are used, instead of copying whole tensors",
         "tiny-batch": "a larger batch",
-        "collectives-exposed": "fewer GPUs for one model; results gathered less often, or while the next one computes",
+        "collectives-exposed": "use fewer GPUs for one model; gather results less often, or while the next batch "
+        "computes",
         "not-compiled": "torch.compile(model)",
         "all-reduce-exposed": "fewer GPUs for one model (tensor parallel); larger batches",
     }
@@ -271,9 +278,7 @@ def _served_launches(gpu: GpuMeasures) -> str:
             'CUDA graphs for decoding (torch.compile(mode="reduce-overhead"); vLLM has them without enforce_eager, '
             "SGLang with --cuda-graph-bs); larger batches"
         )
-    compile_it = (
-        "" if _mostly_compiled(gpu) else "the model compiled (torch.compile; vLLM without enforce_eager), with "
-    )
+    compile_it = "" if _mostly_compiled(gpu) else "compile the model (torch.compile; vLLM without enforce_eager), with "
     return (
         f"{compile_it}CUDA graphs by pieces for as many tokens as a prompt has (vLLM's cudagraph_capture_sizes, "
         "SGLang's --piecewise-cuda-graph-max-tokens); more prompts in a pass (max_num_batched_tokens, "
@@ -289,7 +294,7 @@ def _served_python(gpu: GpuMeasures) -> str:
     """Advice on Python in a server. Between its passes the GPU may have waited because no request came."""
     if not _between_passes(gpu):
         return _served_launches(gpu)
-    ahead = "the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's async scheduling)"
+    ahead = "run the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's async scheduling)"
     rest = f"CUDA graphs for decoding, and {ahead}; larger batches" if gpu.steps.decodes else f"{ahead}; more prompts"
     return f"nothing, if the GPU idled because no request came; otherwise {rest}"
 
@@ -308,13 +313,14 @@ SERVER: Mapping[str, Words] = MappingProxyType(
         **INFERENCE,
         "launch-bound": _served_launches,
         "python-in-the-loop": _served_python,
-        "host-synchronises": "the next batch scheduled before the tokens of the last one are fetched (vLLM's async "
+        "host-synchronises": "schedule the next batch before the tokens of the last one are fetched (vLLM's async "
         "scheduling, SGLang's overlap schedule); no .item() or .cpu() between layers",
         "short-kernels": "CUDA graphs; fused kernels (torch.compile, or the server's own); larger batches",
-        "copies-to-host-exposed": "tokens or scores copied back, not logits; while the next batch computes",
+        "copies-to-host-exposed": "copy back tokens or scores, not logits, while the next batch computes",
         "tiny-batch": "more requests per batch",
         "not-compiled": "torch.compile or the server's CUDA graphs",
         "all-reduce-exposed": _served_all_reduce,
-        "collectives-exposed": "fewer GPUs per replica; results gathered less often, or while the next batch computes",
+        "collectives-exposed": "use fewer GPUs per replica; gather results less often, or while the next batch "
+        "computes",
     }
 )

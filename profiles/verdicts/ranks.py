@@ -49,7 +49,7 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         "host's load; shard the data evenly",
         evidence={"arrived_last_share": share, "waiting_ns": lost, "gpu": last.index}
         | ({"since_ns": told.since_ns, "since_step": _step_at(last, told.since_ns)} if told else {}),
-        refuted_by="the ranks swapped between the GPUs and another one last",
+        refuted_by="another GPU comes last once the ranks have swapped GPUs",
     )
     return _of(last.index, finding)
 
@@ -68,13 +68,13 @@ def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         "ranks-wait-by-turns",
         {"collective": lost},
         busy_saved_ns={"collective": lost},
-        text="no rank is slower than the others, but each waits for others in turn: a step would be shorter by "
-        f"{numbers.duration(turns_ns)}, {percent(lost / case.gpu.span_ns)}, if they met once in it",
+        text="no rank is slower than the others, but each waits for others in turn. A step would be shorter by "
+        f"{numbers.duration(turns_ns)}, {percent(lost / case.gpu.span_ns)}, if the ranks exchanged once per step",
         change="sum all gradients at one place of the step, in one group (hvd.grouped_allreduce after the backward "
         "pass; PyTorch's DDP: a larger bucket_cap_mb), or have what is between two collectives take as long on all "
         "ranks: collectives launched among the same kernels on each, as much work for each rank in each part",
         evidence={"by_turns_ns": turns_ns, "collectives_per_step": case.gpu.collectives.per_step},
-        refuted_by="one collective a step, and a step as long",
+        refuted_by="a step takes as long with one collective per step",
     )
     return _of(None, finding)
 
@@ -92,30 +92,30 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     least = min(known, key=lambda c: _unlaunched_ns(c) or 0)
     latest = least if 2 * (_unlaunched_ns(least) or 0) < lost else None
     if latest:
-        change = f"find what keeps {latest.gpu.title} (its own findings): the others can go no faster"
+        change = f"find what delays {latest.gpu.title} (see its own findings): the others wait for its gradients"
     elif len(known) < len(cases) or len(cases) == 1:
         change = "record all ranks and see which of them waits least: the others wait for it"
     else:
         less = less_often(waiting, 2)
         change = (
-            f"all wait alike: fewer all-reduces a sample ({', '.join(filter(None, ['a larger batch', less]))}); "
-            "HOROVOD_CYCLE_TIME=0.1 where Horovod is not built by ringscope, whose looks for groups of gradients as "
-            "they come"
+            "all ranks wait alike: make fewer all-reduces per sample "
+            f"({', '.join(filter(None, ['a larger batch', less]))}); HOROVOD_CYCLE_TIME=0.1 if "
+            "scripts/build_horovod.py did not build this Horovod (that build does not wait for a cycle)"
         )
     what = "reduce-scatter" if "reduce_scatter" in waiting.gpu.collectives.kinds else "all-reduce"
     finding = waiting.finding(
         "gradients-wait-for-ranks",
         {"idle_peers": for_peers, "idle_launch": lost - for_peers},
         text=f"{degree(share, OTHER_LADDER)} bound by the exchange's start: {percent(share)} of the time the gradients "
-        f"are handed over and their {what} is not launched"
-        + (f", because {latest.gpu.title} has not handed its own over yet" if latest else ""),
+        f"are ready and their {what} is not launched"
+        + (f", because the gradients of {latest.gpu.title} are not ready yet" if latest else ""),
         change=change,
         evidence={
             "negotiation_ns": [c.gpu.collectives.negotiation_ns for c in cases],
             "idle_peers_ns": for_peers,
             **({"late_gpu": latest.index} if latest else {}),
         },
-        refuted_by="as much of it with the ranks' inputs equally fast: the same batch in every step",
+        refuted_by="the wait is as long with the same batch in every step, when all ranks' inputs are equally fast",
     )
     return [finding] if finding else []
 
@@ -161,7 +161,7 @@ def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Fi
         change="divide the cores by the ranks: ring.init() does, else "
         "tf.config.threading.set_inter_op_parallelism_threads(cores // local_size)",
         evidence={"calling_threads": threads, "cores": cores},
-        refuted_by="as much idle_launch with one rank on the host",
+        refuted_by="with one rank on the host the GPU waits for launches as long",
     )
     return _of(None, finding)
 

@@ -21,7 +21,7 @@ WAITS_MORE = 1.5  # a host's GPUs for their host
 _LIKE_ALL, _WORTH_SHARE = 0.5, 0.05
 CLOCK = ", all kinds of kernels alike: its clock"
 UNEVEN = (
-    "equal work for each rank, where lengths of sequences, tokens per expert or samples differ: the same kernels "
+    "give each rank equal work where lengths of sequences, tokens per expert or samples differ: the same kernels "
     "then take longer; else "
 )
 WAITS = {
@@ -54,8 +54,8 @@ def _slow_gpu(slow: Sequence[Slower], cases: Sequence[Case], measures: Measures)
         "with another host's (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE)",
     }.get(
         of.scope,
-        "compare clocks, power caps and temperatures (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE); give the "
-        "other processes on it another GPU",
+        "compare clocks, power caps and temperatures (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE); move other "
+        "processes on this GPU to another one",
     )
     return _priced(
         "slow-gpu",
@@ -66,7 +66,7 @@ def _slow_gpu(slow: Sequence[Slower], cases: Sequence[Case], measures: Measures)
         f"with {alike} kernels{_since(worst)}{kind}",
         change=change,
         evidence={"compute_ns_per_step": int(worst.ns), "others_median_ns_per_step": int(worst.others_ns)},
-        refuted_by="the same rank on another GPU and still slower",
+        refuted_by="the same rank is as slow on another GPU",
     )
 
 
@@ -133,7 +133,7 @@ def _slow_copies(cases: Sequence[Case], measures: Measures) -> Finding | None:
         else "the link of that GPU: generation and width of PCIe (nvidia-smi -q -d PCIE), its slot and switch; the "
         "rank on the cores beside it (nvidia-smi topo -m)",
         evidence={"gb_per_s": rate[worst.case.index], "others_median_gb_per_s": 1 / usual, "link": "host"},
-        refuted_by="the same rate of another process's copies to it alone (ringscope doctor)",
+        refuted_by="copies of another process to this GPU alone are as slow (ringscope doctor)",
     )
 
 
@@ -160,7 +160,7 @@ def _slow_transfers(cases: Sequence[Case], measures: Measures) -> Finding | None
         of,
         {"collective": max(one.lost_ns for one in lost)},
         text=f"{of.name} is in collectives for {numbers.duration(took[least.index])} per step or longer, the other "
-        f"GPUs for {numbers.duration(usual)}: they meet each other over a network of their own, which is slower",
+        f"GPUs for {numbers.duration(usual)}: these GPUs exchange over a network of their own, which is slower",
         change="the network card and the switch of that rail: errors and speed (ibstat, ethtool -S), then swap cables; "
         "which card NCCL takes for that GPU (NCCL_DEBUG=INFO)",
         evidence={
@@ -168,7 +168,7 @@ def _slow_transfers(cases: Sequence[Case], measures: Measures) -> Finding | None
             "others_median_ns_per_step": int(usual),
             "link": "network",
         },
-        refuted_by="the same time with the ranks of another rail in that place",
+        refuted_by="ranks of another rail take as long in its place",
     )
 
 
@@ -195,7 +195,7 @@ def slow_host(cases: Sequence[Case], measures: Measures) -> list[Finding]:
             f"or more, the others for {percent(others)}{_since(least)}",
             change=f"look at the host: {change}",
             evidence={f"{owner}_ns": least.case.ns(owner), "others_median_ns_per_step": int(least.others_ns)},
-            refuted_by="its ranks on another host and waiting as much there",
+            refuted_by="its ranks wait as long on another host",
         )
         found += [finding] if finding else []
     return found

@@ -16,8 +16,8 @@ WAITING = ("idle_launch", "idle_wait", "idle_sync", "idle_unknown")
 UNEQUAL = 1.25  # the largest stage's compute against the smallest's
 ELSEWHERE = {
     "replicas": "weights on every GPU: --strategy horovod or mirrored move each gradient once, and no weights",
-    "split": "cut where fewer bytes cross (fewer stages); half the bytes (--precision mixed_bfloat16)",
-    "hybrid": "cut where fewer bytes cross (fewer stages); half the bytes (--precision mixed_bfloat16)",
+    "split": "cut the model where fewer bytes cross (fewer stages); send half the bytes (--precision mixed_bfloat16)",
+    "hybrid": "cut the model where fewer bytes cross (fewer stages); send half the bytes (--precision mixed_bfloat16)",
 }
 
 
@@ -82,7 +82,7 @@ def _bubble(worst: Case, stages: Sequence[Case]) -> Finding | None:
     changes = [f"more micro-batches (--micro-batches {4 * cell.micro_batches}), as long as each still fills a GPU"]
     if min(computes) and max(computes) >= UNEQUAL * min(computes):
         apart = numbers.factor(max(computes) / min(computes))
-        changes.append(f"stages of equal work: the largest computes {apart} as long as the smallest")
+        changes.append(f"make stages of equal work: the largest computes {apart} as long as the smallest")
     changes.append("if the model fits one GPU, --strategy horovod, which has no stages")
     return worst.finding(
         "pipeline-bubble",
@@ -99,7 +99,7 @@ def _bubble(worst: Case, stages: Sequence[Case]) -> Finding | None:
             "waiting_for_stages_share": [for_others(case, stages) for case in stages],
             "stages_compute_share": computes,
         },
-        refuted_by="as much of it with four times the micro-batches",
+        refuted_by="a stage waits for as long with four times the micro-batches",
     )
 
 

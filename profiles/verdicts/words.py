@@ -28,8 +28,8 @@ ONNXRUNTIME: Mapping[str, Words] = {
     "copies-synchronous": BOUND,
     "copies-exposed": BOUND + "; fewer bytes",
     "copies-to-host-exposed": BOUND + "; fewer bytes",
-    "loss-fetched-every-step": BOUND + "; a loss only every hundredth step",
-    "host-synchronises": BOUND + "; several runs under way, each in a thread",
+    "loss-fetched-every-step": BOUND + "; fetch the loss only every hundredth step",
+    "host-synchronises": BOUND + "; start several runs at once, each in a thread",
 }
 DISTRIBUTED = (
     "strategy.experimental_distribute_dataset with tf.distribute.InputOptions(experimental_fetch_to_device=True), and "
@@ -37,20 +37,20 @@ DISTRIBUTED = (
 )
 # Under a strategy jit_compile=True ends in an error (keras-team/keras#17187).
 COMPILED_ELSEWHERE = (
-    "Horovod in the place of the strategy, under which XLA does not compile the step of model.fit; or Keras on JAX, "
+    "Horovod instead of the strategy, under which XLA does not compile the step of model.fit; or Keras on JAX, "
     "with keras.distribution.DataParallel"
 )
 TENSORFLOW = {
     "not-compiled": COMPILED_ELSEWHERE,
     "launch-bound": f"a larger batch; steps_per_execution in model.compile; {COMPILED_ELSEWHERE}",
     "short-kernels": f"a larger batch; {COMPILED_ELSEWHERE}",
-    "tiny-batch": "a larger batch until samples/s stop growing, and the learning rate with it",
+    "tiny-batch": "a larger batch until samples/s stop growing, and a learning rate that grows with it",
     "no-prefetch": DISTRIBUTED,
     "prefetch-on-host-only": DISTRIBUTED,
     "copies-pageable": DISTRIBUTED,
     "copies-synchronous": DISTRIBUTED,
-    "copies-exposed": DISTRIBUTED + "; fewer bytes: images as uint8",
-    "copies-exposed-although-prefetched": "fewer bytes: images as uint8, other features as float16",
+    "copies-exposed": DISTRIBUTED + "; send fewer bytes: images as uint8",
+    "copies-exposed-although-prefetched": "send fewer bytes: images as uint8, other features as float16",
     "all-reduce-exposed": "mixed precision; a larger batch; tf.distribute.NcclAllReduce",
     "collectives-not-fused": "tf.distribute.experimental.CommunicationOptions(bytes_per_pack=...)",
     "model-too-small": "a larger batch, or fewer GPUs",

@@ -274,7 +274,7 @@ def test_rows_of_tables_sorting_and_concatenation_are_named_apart_from_what_comp
     (one,), found = result.gpus, {finding.code: finding for finding in result.findings}["not-compiled"]
     assert one.kernels.unfused_ns == one.kernels.groups["elementwise"]["total_ns"] == one.kernels.count // 4 * 9 * US
     assert found.evidence["unfused_ns"] == one.kernels.unfused_ns
-    assert all(what in found.text for what in ("rows of tables", "sorting", "concatenation"))
+    assert all(what in found.text for what in ("lookups in embedding tables", "sorting", "concatenation"))
 
 
 def test_a_rotary_embedding_is_no_row_of_a_table() -> None:

@@ -66,7 +66,7 @@ def test_kernels_of_one_kind_that_take_longer_may_have_more_to_do() -> None:
         (busy, Cell(model="resnet50", ranks=2, per_rank_batch=128), False),
     ):
         found = _find("slow-gpu", usual, one, cell=cell)
-        assert found is not None and found.change.startswith("equal work for each rank") is uneven
+        assert found is not None and found.change.startswith("give each rank equal work") is uneven
         assert "clocks" in found.change
 
 
