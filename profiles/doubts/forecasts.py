@@ -18,8 +18,8 @@ def point_out_of_line(gpus: int) -> Doubt:
 def over_100_percent(gpus: Sequence[int], smallest: int) -> Doubt:
     return Doubt(
         "over-100-percent",
-        f"{', '.join(map(str, gpus))} GPUs do more, per GPU, than {smallest} did: something held the smallest "
-        "size back, and predictions from it are too low",
+        f"{', '.join(map(str, gpus))} GPUs do more, per GPU, than {smallest} did: something slowed the smallest size "
+        "down, and predictions from it are too low",
         f"measure {smallest} again: its input, its clocks, what else ran beside it",
     )
 
@@ -35,7 +35,7 @@ def beyond_the_tables(gpus: int, largest: int, times: int) -> Doubt:
 def overlap_assumed() -> Doubt:
     return Doubt(
         "overlap-assumed",
-        "the share of the all-reduce that the backward pass hides is not known: the estimate assumes half of the "
+        "the share of the all-reduce that the backward pass hides is not known: the estimate assumes half of what is "
         "possible",
         "measure on two hosts, and predict from that",
     )

@@ -13,8 +13,8 @@ LATE = 0.1
 def no_gpu() -> Doubt:
     return Doubt(
         "no-gpu",
-        "there is no GPU here: the CPU alone is measured, and no crossover can be told",
-        "run it where a GPU is; see what TensorFlow finds with ringscope doctor",
+        "there is no GPU here: only the CPU is measured, so there is no crossover",
+        "run this on a machine with a GPU; ringscope doctor shows what TensorFlow finds",
     )
 
 
@@ -30,8 +30,8 @@ def replicas_share_cores() -> Doubt:
 def load_late(loads: int, of: int, worst_ns: int) -> Doubt:
     return Doubt(
         "load-late",
-        f"{loads} of {of} loads: sent later than planned, the p99 by up to {worst_ns / 1e6:.1f} ms: latency counts "
-        "from the planned arrival, so a part of it is the load's own",
+        f"{loads} of {of} loads sent requests later than planned, at p99 by up to {worst_ns / 1e6:.1f} ms: latency "
+        "counts from the planned arrival, so it includes this delay",
         "lower --rates, or send the load from another machine (--url)",
     )
 
@@ -39,7 +39,8 @@ def load_late(loads: int, of: int, worst_ns: int) -> Doubt:
 def few_requests(loads: int, of: int, fewest: int) -> Doubt:
     return Doubt(
         "few-requests",
-        f"{loads} of {of} loads: fewer than {FEW_REQUESTS} requests, {fewest} the least: p99 is one of the slowest",
+        f"{loads} of {of} loads had fewer than {FEW_REQUESTS} requests, one only {fewest}, so p99 is one of the "
+        "slowest requests",
         "raise --seconds",
     )
 
@@ -47,6 +48,7 @@ def few_requests(loads: int, of: int, fewest: int) -> Doubt:
 def one_machine() -> Doubt:
     return Doubt(
         "load-beside-server",
-        "the load runs on the machine of its server and takes cores from it",
-        "for the last percents send it from another machine: start the server there, and give its --url here",
+        "the load generator runs on the server's machine and takes cores from the server",
+        "to measure the last few percent, send the load from another machine: start the server there, and give its "
+        "--url here",
     )

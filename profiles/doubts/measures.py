@@ -21,13 +21,13 @@ _RECORD_ALL = {
 _AMD = ("rocprof", "rocprofv3", "rocpd")
 _COLLECTIVE_SIZES = {
     "kineto": "record with a newer PyTorch, which writes the size of each NCCL call",
-    **dict.fromkeys(_AMD, "PyTorch's profiler writes the size of each call of RCCL"),
+    **dict.fromkeys(_AMD, "record with PyTorch's profiler, which writes the size of each RCCL call"),
 }
 # What records the kernels of graphs, by the format of the recording; else nsys.
 _RECORD_GRAPHS = {
     "kineto": "record without graphs (vLLM: enforce_eager, SGLang: --disable-cuda-graph, torch.compile: another mode), "
     "or with nsys --cuda-graph-trace=node, on AMD rocprofv3 --runtime-trace",
-    **dict.fromkeys(_AMD, "record without graphs (HIP's are not traced by all versions), or with a newer ROCm"),
+    **dict.fromkeys(_AMD, "record without graphs (not all versions trace HIP graphs), or with a newer ROCm"),
 }
 
 
@@ -45,10 +45,11 @@ def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
 def collective_bytes_unknown(where: str, recorded: str) -> Doubt:
     return Doubt(
         "collective-bytes-unknown",
-        "the recording does not say how many bytes each collective of the steps moved: no bus bandwidth",
+        "the recording does not say how many bytes each collective of the steps moved, so no bus bandwidth is given",
         _COLLECTIVE_SIZES.get(
             recorded,
-            "Horovod's NVTX ranges say it (nsys --trace=cuda,nvtx), and NCCL's in nsys export --include-blobs=true",
+            "record Horovod's NVTX ranges, which hold the sizes (nsys --trace=cuda,nvtx), or export NCCL's with nsys "
+            "export --include-blobs=true",
         ),
         (f"{where}/collectives/bytes_per_step", f"{where}/collectives/bus_gb_per_s"),
     )
@@ -58,9 +59,9 @@ def operators_in_graphs(hidden: float, where: str) -> Doubt:
     return Doubt(
         "operators-in-graphs",
         f"kernels that XLA's CUDA graphs launch take {numbers.share(hidden)} of the window without a range that tells "
-        "their operator: tables have them under XLA's name of the kernel, or under none",
-        "record with XLA_FLAGS=--xla_gpu_enable_command_buffer= : every operator has its range then, and a step takes "
-        "longer",
+        "their operator: tables show these kernels by XLA's name, or without a name",
+        "record with XLA_FLAGS=--xla_gpu_enable_command_buffer= : then every operator has its range, but a step "
+        "takes longer",
         (f"{where}/operators", f"{where}/layers"),
     )
 
@@ -68,9 +69,10 @@ def operators_in_graphs(hidden: float, where: str) -> Doubt:
 def flops_partly_told(measured: Arithmetic, where: str, recorded: str) -> Doubt:
     return Doubt(
         "flops-partly-told",
-        f"the recording tells the shapes behind {numbers.share(measured.matrix_share)} of the time of convolutions and "
-        "matrix products: FLOP/s and MFU are at least what is given",
-        "XLA_FLAGS=--xla_gpu_enable_command_buffer= keeps the names of what CUDA graphs run; your own kernels have none"
+        f"the recording tells the shapes behind {numbers.share(measured.matrix_share)} of the time of convolutions "
+        "and matrix products: the true FLOP/s and MFU are at least as high as given",
+        "XLA_FLAGS=--xla_gpu_enable_command_buffer= keeps the names of what CUDA graphs run; your own kernels have no "
+        "such names"
         if recorded == "xplane"
         else "record eagerly, without CUDA graphs and torch.compile, with record_shapes=True",
         (f"{where}/arithmetic",),
@@ -80,8 +82,8 @@ def flops_partly_told(measured: Arithmetic, where: str, recorded: str) -> Doubt:
 def no_peak(measured: Arithmetic, where: str) -> Doubt:
     return Doubt(
         "peak-unknown",
-        f"{measured.mfu_unknown}: no MFU, and no limit by computing or memory",
-        "divide flops_per_s by what the GPU's data sheet says for the type",
+        f"{measured.mfu_unknown}, so MFU and the limit by compute or memory are not given",
+        "divide the FLOP/s (flops_per_s) by the figure of the GPU's data sheet for this number type",
         (f"{where}/arithmetic/mfu",),
     )
 
@@ -109,7 +111,8 @@ def graph_level_recording(launches: int, where: str) -> Doubt:
 def class_not_recorded(table: str, where: str, recorded: str) -> Doubt:
     return Doubt(
         "class-not-recorded",
-        f"the recording has no {table}, so their time counts as idle_unknown, and no cause of idle time is known",
+        f"the recording has no {table}, so the time of these operations counts as idle: unknown, and no cause of idle "
+        "time is known",
         _RECORD_ALL.get(recorded, "record with nsys --trace=cuda,nvtx"),
         (f"{where}/ledger_ns/idle_unknown",),
     )
@@ -127,20 +130,20 @@ def no_api_rows(where: str, recorded: str) -> Doubt:
 def off_clock(pid: int, where: str) -> Doubt:
     return Doubt(
         "host-clock",
-        f"the API calls of process {pid} are on another clock than its kernels: they are left out",
+        f"the API calls of process {pid} are on another clock than its kernels, so these calls are left out",
         "record again, with nsys rather than nvprof",
         (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
     )
 
 
-_MAY_HAVE_RUN = "idle time in which they may have run is idle_unknown"
+_MAY_HAVE_RUN = "idle time in which these operations may have run counts as idle: unknown"
 
 
 def launches_lost(launches: Launches, where: str, recorded: str) -> Doubt:
     graphs = (
         f", among them {launches.graphs_lost:,} of {launches.graphs:,} graph launches" if launches.graphs_lost else ""
     )
-    then = f": {_MAY_HAVE_RUN}" if launches.told else ": idle time has no causes, and nothing is concluded from it"
+    then = f": {_MAY_HAVE_RUN}" if launches.told else ": no causes of idle time are given, and no finding rests on them"
     mostly_graphs = 2 * launches.graphs_lost > launches.lost
     return Doubt(
         "launches-lost",
@@ -157,10 +160,10 @@ def launches_lost(launches: Launches, where: str, recorded: str) -> Doubt:
 def thinned(launches: Launches, where: str) -> Doubt:
     return Doubt(
         "events-left-out",
-        f"somebody left {numbers.share(launches.thinned / launches.count)} or more of the events out of this file, as "
-        "the holes in the profiler's numbers of them tell: what seems idle is full of kernels that are not in it, "
-        "idle time has no causes, and nothing is concluded from it",
-        "give the trace as the profiler wrote it, or cut out a span of time with all that it holds",
+        f"somebody removed {numbers.share(launches.thinned / launches.count)} or more of the events from this file, "
+        "as gaps in the profiler's numbering show: kernels that are not in the file ran in what seems idle, so no "
+        "causes of idle time are given, and no finding rests on them",
+        "give the trace as the profiler wrote it, or cut out a span of time with all of its events",
         (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels", f"{where}/launches"),
     )
 
@@ -177,8 +180,8 @@ def untimed(count: int, where: str, recorded: str) -> Doubt:
 def only_captures(launches: Launches, where: str) -> Doubt:
     return Doubt(
         "capture-recording",
-        f"a capture: {launches.captured:,} of {launches.captured + launches.count:,} launches only went into a graph, "
-        "and nothing ran",
+        f"a capture of a CUDA graph: {launches.captured:,} of {launches.captured + launches.count:,} launches were "
+        "only recorded into the graph, and ran nothing",
         CAPTURE_REMEDY,
         (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels", f"{where}/launches"),
     )
@@ -190,7 +193,7 @@ def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
         "exchange-unknown",
         f"kernels named like an exchange count as compute: {count:,}, {numbers.share(share)} of the window, above all "
         f"{name}",
-        "where they move data between GPUs, add this time to the exposed collectives, and tell us the name",
+        "if they move data between GPUs, add this time to the exposed collectives, and report the name in an issue",
         (f"{where}/ledger_ns/compute", f"{where}/ledger_ns/collective", f"{where}/collectives"),
     )
 
@@ -198,11 +201,11 @@ def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
 def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
     """managed: copies of managed memory, which the driver makes by itself."""
     pages = 2 * managed > operations
-    why = f", {managed:,} of them pages of managed memory" if pages else ""
+    why = f", {managed:,} of which move pages of managed memory" if pages else ""
     return Doubt(
         "calls-missing",
-        f"{operations:,} of {of:,} operations have no launch call in the recording{why}: the idle time that they end "
-        "is idle_unknown",
+        f"{operations:,} of {of:,} operations have no launch call in the recording{why}: the idle time before these "
+        "operations counts as idle: unknown",
         "managed memory moves when it is touched, without a call: prefetch to each side what it needs next "
         "(cudaMemPrefetchAsync)"
         if pages

@@ -20,16 +20,16 @@ def clocks_unchecked(where: tuple[str, ...]) -> Doubt:
 
 def clocks_apart(residual_ns: int, where: tuple[str, ...]) -> Doubt:
     text = (
-        f"common ends of collectives are {residual_ns / 1e3:.0f} µs apart: times between ranks are no more exact than "
-        "that"
+        f"by the ranks' clocks a collective ends {residual_ns / 1e3:.0f} µs apart on them: times between ranks are no "
+        "more exact than that"
     )
     return Doubt("clock-residual", text, _ONE_CLOCK, where)
 
 
 def clocks_shifted(residual_ns: int, where: tuple[str, ...]) -> Doubt:
     text = (
-        "the recordings' starts in UTC are not known, or do not fit the ends of their collectives: they were shifted "
-        f"until these met, to {residual_ns / 1e3:.1f} µs"
+        "the recordings' starts in UTC are not known, or do not fit the ends of their collectives: the clocks were "
+        f"shifted until these ends agree to within {residual_ns / 1e3:.1f} µs"
     )
     return Doubt("clock-residual", text, _ONE_CLOCK, where)
 
@@ -57,8 +57,8 @@ def no_other_rank(those: str, alone: Sequence[int]) -> Doubt:
 def peers_or_launch(share: float, where: str) -> Doubt:
     return Doubt(
         "peers-or-launch",
-        f"{numbers.share(share)} of the window the GPU waits for the launch of a collective, and nothing tells whether "
-        "this rank's host was late with it or another rank: it stands under idle_launch",
+        f"{numbers.share(share)} of the window the GPU waits for the launch of a collective, and nothing tells "
+        "whether this rank's host or another rank was late: this time counts as idle: launch",
         "record all ranks and give their recordings together, with NVTX ranges (nsys --trace=cuda,nvtx)",
         (f"{where}/ledger_ns/idle_launch", f"{where}/ledger_ns/idle_peers"),
     )

@@ -12,16 +12,18 @@ from ..model.timeline import Doubt
 LOSES_LESS = {
     "kineto": "let the profiler warm up (torch.profiler.schedule(wait=1, warmup=3, active=5)), and record fewer steps "
     "at once",
-    "nvprof-sqlite": "record again, less at once, and let the program end by itself: nvprof loses what it has not "
-    "flushed",
+    "nvprof-sqlite": "record fewer steps at once, and let the program end by itself: nvprof loses events that it has "
+    "not flushed",
 }
-LOSES_LESS_ELSE = "record again, less at once, and let the program end by itself: else what lies in buffers is lost"
+LOSES_LESS_ELSE = (
+    "record fewer steps at once, and let the program end by itself: otherwise events in its buffers are lost"
+)
 _LONGEST_SAID = 300  # letters of a profiler's own words
 CAPTURE_REMEDY = "give the trace of the graph's replays"
 
 
 def unreadable(error: UnreadableRecording) -> Doubt:
-    return Doubt("unreadable", f"{error.path}: {error.problem}; it is left out", error.remedy)
+    return Doubt("unreadable", f"{error.path}: {error.problem}; this file is left out", error.remedy)
 
 
 def skipped_files(folder: Path, count: int) -> Doubt:
@@ -29,7 +31,7 @@ def skipped_files(folder: Path, count: int) -> Doubt:
     return Doubt(
         "skipped-files",
         f"{files} in {folder} {'is' if count == 1 else 'are'} no recording",
-        "name a file itself to see why it is not read",
+        "give one of these files alone to see why it cannot be read",
     )
 
 
@@ -42,7 +44,9 @@ def dropped_events(said: str) -> Doubt:
 
 
 def capped_trace(events: int, remedy: str) -> Doubt:
-    return Doubt("dropped-events", f"the trace has {events:,} events, all that XLA writes: later ones are lost", remedy)
+    return Doubt(
+        "dropped-events", f"the trace has {events:,} events, the most that XLA writes: later events are lost", remedy
+    )
 
 
 def impossible_rows(left_out: Mapping[tuple[str, str], int]) -> Doubt:
@@ -53,8 +57,8 @@ def impossible_rows(left_out: Mapping[tuple[str, str], int]) -> Doubt:
     kinds = "; ".join(f"{', '.join(counts)} {reason}" for reason, counts in told.items())
     return Doubt(
         "impossible-times",
-        f"{sum(left_out.values()):,} rows have impossible times, and are left out: {kinds}",
-        "if they are many, the profiler was stopped hard: record again and let it finish",
+        f"{sum(left_out.values()):,} events have impossible times, and are left out: {kinds}",
+        "if there are many, the profiler was killed: record again and let it finish",
     )
 
 
@@ -70,7 +74,7 @@ def before_their_calls(count: int, where: str) -> Doubt:
 def mixed_types(count: int, tables: str) -> Doubt:
     return Doubt(
         "mixed-types",
-        f"{count:,} rows hold values that are not integers, and are left out ({tables})",
+        f"{count:,} rows of its tables hold values that are not integers, and are left out ({tables})",
         "export the recording again: something has edited this file",
     )
 
@@ -78,7 +82,7 @@ def mixed_types(count: int, tables: str) -> Doubt:
 def missing_strings(count: int, tables: str) -> Doubt:
     return Doubt(
         "missing-strings",
-        f"{count:,} rows have names that are not in the file, and are called (unknown) ({tables})",
+        f"{count:,} events have names that the file does not hold, and are shown as (unknown) ({tables})",
         "export the recording again: something has edited this file",
     )
 
@@ -132,7 +136,7 @@ def unfinished_recording(phases: int) -> Doubt:
     return Doubt(
         "unfinished-recording",
         f"the timeline has no end: training was killed, and {phases} phases had not ended",
-        "let training end by itself, or measure what there is",
+        "let training end by itself, or use the measures of the part before the end",
     )
 
 
@@ -146,13 +150,15 @@ def no_gpu() -> Doubt:
 
 def profiler_warnings(said: str, more: int) -> Doubt:
     others = f" (and {more} more)" if more else ""
-    return Doubt("profiler-warnings", f"the profiler said: {said}{others}", "fix its cause, and record again")
+    return Doubt(
+        "profiler-warnings", f"the profiler said: {said}{others}", "remove the cause of this warning, and record again"
+    )
 
 
 def samples_unreadable(path: Path, why: str) -> Doubt:
     return Doubt(
         "places-unreadable",
-        f"{path}: cannot be read ({why}); which lines of Python the host was in is not told by samples",
+        f"{path}: cannot be read ({why}), so samples do not tell which lines of Python the host was in",
         "record again with `ringscope record`, and keep the files of a rank together",
     )
 

@@ -22,9 +22,9 @@ _WITH_NVTX = "mark steps with NVTX ranges named `step N`, as ringscope record do
 def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
     return Doubt(
         "start-up-inside-window",
-        f"{numbers.share((measured.startup_ns or 0) / measured.span_ns)} of the window the GPU waits for a process "
-        "that starts: it makes its context, loads, compiles or tunes kernels, or captures graphs. No finding "
-        "counts that time",
+        f"{numbers.share((measured.startup_ns or 0) / measured.span_ns)} of the window the GPU waits while a process "
+        "starts: the process creates its CUDA context, loads, compiles or tunes kernels, or captures graphs. No "
+        "finding counts that time",
         "record from the steady part of the run on",
         (f"{where}/ledger_ns/idle_launch", f"{where}/startup_ns"),
     )
@@ -63,8 +63,8 @@ def steps_cover_little(measured: GpuMeasures, where: str) -> Doubt:
 def steps_refused(steps: Steps, where: str, recorded: str) -> Doubt:
     return Doubt(
         "steps-refused",
-        f"no {_UNITS[steps.unit]}: {steps.refused}; the window is the capture, warm-up included, and input copies are "
-        "not known",
+        f"no {_UNITS[steps.unit]}: {steps.refused}; the window is the whole capture, warm-up included, and input "
+        "copies are not known",
         _mark_steps(steps, recorded),
         (f"{where}/steps", f"{where}/window", f"{where}/ledger_ns/idle_feed"),
     )
@@ -109,7 +109,7 @@ def mostly_no_training(measured: GpuMeasures, recorded: str, where: str) -> Doub
 def warm_up_inside(steps: Steps, where: str) -> Doubt:
     return Doubt(
         "warm-up-inside-window",
-        "the window is the capture, with warm-up and what is cut short at its ends (steps: "
+        "the window is the whole capture, with its warm-up and with steps cut short at its ends (steps: "
         f"{steps.warm_up + steps.partial})",
         "measure with --window steps" if steps.count else f"record more {_UNITS[steps.unit]}",
         (f"{where}/window_ns", f"{where}/ledger_ns"),
@@ -143,8 +143,8 @@ def feed_or_host(where: str, framework: str | None) -> Doubt:
     loader = " (a DataLoader has ranges of its own)" if framework == "pytorch" else ""
     return Doubt(
         "feed-or-host",
-        "without ranges in which the host waits for its input, idle_feed includes the host's own dispatch of the step"
-        f"{'' if ranges else ' (some 2.5 ms in Keras)'}; compare with the idle_launch of the batch gaps of a run "
+        "without ranges in which the host waits for its input, idle: feed includes the host's own dispatch of the step"
+        f"{'' if ranges else ' (some 2.5 ms in Keras)'}; compare with idle: launch in the batch gaps of a run "
         f"{'whose input lies on the GPU from the start' if ranges else 'that is fed on the GPU'}",
         f"record with a range named `wait input` around what fetches the batch, by {ranges}{loader}"
         if ranges
@@ -157,8 +157,8 @@ def feed_or_host(where: str, framework: str | None) -> Doubt:
 def copy_order_unknown(where: str, recorded: str) -> Doubt:
     return Doubt(
         "copy-order-unknown",
-        "it is unknown which step an input copy feeds: idle_feed is null, and its time counts under the next cause "
-        "that applies",
+        "it is unknown which step an input copy feeds: idle: feed is not given, and its time counts under the next "
+        "cause that applies",
         "record from the start of the training"
         + (
             "" if recorded == "kineto" else ", or mark what copies the batch of step N with NVTX ranges named `batch N`"
@@ -170,7 +170,7 @@ def copy_order_unknown(where: str, recorded: str) -> Doubt:
 def sync_upper_bound(where: str) -> Doubt:
     return Doubt(
         "sync-upper-bound",
-        "the part of idle_sync that lies in batch gaps before a device-to-host copy is an upper bound: the host may "
+        "the part of idle: sync that lies in batch gaps before a device-to-host copy is an upper bound: the host may "
         "have been late for another reason than waiting for that copy",
         "fetch losses and metrics less often in the training loop, and compare",
         (f"{where}/ledger_ns/idle_sync",),

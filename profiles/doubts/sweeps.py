@@ -18,7 +18,7 @@ def low_replication(few: int, cells: int, least: int) -> Doubt:
 def over_100_percent(cells: str) -> Doubt:
     return Doubt(
         "over-100-percent",
-        f"{cells}: more than N times one rank; something held the one-rank cell back",
+        f"{cells}: N ranks are more than N times as fast as one; something slowed the one-rank cell down",
         "look at the one-rank cell: its input wait, its clocks, what else ran beside it",
     )
 
@@ -26,8 +26,8 @@ def over_100_percent(cells: str) -> Doubt:
 def clock_offset(launch: str, host: str, offset_ms: float, share: float) -> Doubt:
     return Doubt(
         "clock-offset",
-        f"{launch}: {host}'s clock is {offset_ms:+.3f} ms from rank 0's, {100 * share:.2f} % of the window; it was "
-        "taken off, to the accuracy of a barrier",
+        f"{launch}: {host}'s clock is {offset_ms:+.3f} ms from rank 0's, {100 * share:.2f} % of the window; this "
+        "difference was subtracted, as exactly as a barrier can measure it",
         "keep the hosts' clocks together (chrony), or measure over more --steps",
     )
 
@@ -36,8 +36,8 @@ def windows_apart(launch: str, apart_ms: float, share: float) -> Doubt:
     return Doubt(
         "windows-apart",
         f"{launch}: from the first rank's start to the last one's end it took {apart_ms:.1f} ms longer than any rank "
-        f"did, {100 * share:.0f} % of that: a clock was set meanwhile, or a rank was held up; samples/s come out "
-        "lower by that",
+        f"did, {100 * share:.0f} % of that: a clock was set meanwhile, or a rank was held up; samples/s are too low "
+        "by this share",
         "run that cell again, with the hosts' clocks kept together (chrony)",
     )
 
@@ -55,7 +55,7 @@ def unlike_machines(kinds: int) -> Doubt:
     return Doubt(
         "unlike-machines",
         f"the launches ran on {kinds} different machines or sets of libraries",
-        "compare within one of them: name another --out after a change",
+        "compare only launches of one machine and one set of libraries; name another --out after a change",
     )
 
 
@@ -82,20 +82,20 @@ def recorded_unlike_timed(cell: str, recorded_ns: Fraction, timed_ns: Fraction, 
         return Doubt(
             "recorded-unlike-timed",
             text + "GPU work is from the recording; idle is the rest of the timed step",
-            "read the recording's idle causes by their order: the profiler makes the host slower",
+            "compare only the order of the causes of idle time, not their sizes: the profiler makes the host slower",
         )
     return Doubt(
         "recorded-unlike-timed",
         text + "the losses are of the recorded steps",
-        "read their order and not their size; record more steps by hand: ringscope record --steps 50",
+        "compare only the order of the losses, not their sizes; record more steps by hand: ringscope record --steps 50",
     )
 
 
 def not_monotone(failing: int, fitting: int) -> Doubt:
     return Doubt(
         "fits-not-monotone",
-        f"{failing:,} samples per rank did not fit, and {fitting:,} did, once at least: memory is not the same from "
-        "launch to launch, and the answer lies below both",
+        f"{failing:,} samples per rank failed to fit at least once, though {fitting:,} fitted at least once: memory "
+        "differs from launch to launch, so the answer is a batch below both",
         "stay some percent below it; look for what else takes memory there (nvidia-smi, top)",
     )
 

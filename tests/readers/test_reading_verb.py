@@ -130,7 +130,7 @@ def test_what_may_not_be_read_is_said_wherever_it_lies(recording: Path, tmp_path
         (folder / "closed").chmod(0o700)
     assert "open.sqlite recorded by Nsight Systems" in said
     for name in ("closed", "secret.sqlite"):
-        assert f"{folder / name}: cannot be opened (Permission denied); it is left out" in said
+        assert f"{folder / name}: cannot be opened (Permission denied); this file is left out" in said
 
 
 def test_a_recording_without_gpus_says_what_it_holds_instead() -> None:
