@@ -1,7 +1,12 @@
-"""`python drive.py MODE BENCH-OPTIONS...`: `ringscope bench` whose ranks are stand-ins (stand_in.py)."""
+"""`python drive.py MODE BENCH-OPTIONS...`: `ringscope bench` whose ranks are stand-ins (stand_in.py).
+
+In mode `trained` they train, as forks of a process that has imported TensorFlow: RINGSCOPE_TEST_FORK, as JSON, has what
+is put before their words (prepared.py).
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -19,9 +24,14 @@ def main() -> None:
     def worker(cell_path: Path, out_dir: Path) -> list[str]:
         return [sys.executable, str(stand_in), mode, "--cell", str(cell_path), "--out", str(out_dir)]
 
-    launch.worker = worker
     describe = machine.describe
-    machine.describe = lambda: describe(libraries=False)
+    if mode == "trained":
+        fork, own = json.loads(os.environ["RINGSCOPE_TEST_FORK"]), launch.worker
+        launch.worker = lambda cell_path, out_dir: [*fork, *own(cell_path, out_dir)]
+        machine.PROBE = (*fork, *machine.PROBE)
+    else:
+        launch.worker = worker
+        machine.describe = lambda: describe(libraries=False)
     if nsys := os.environ.get("RINGSCOPE_TEST_NSYS"):
         profilers.choose = lambda wanted=None: profilers.Profiler("nsys", nsys)
     bench.command(options)

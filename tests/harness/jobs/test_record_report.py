@@ -88,7 +88,7 @@ def until(output: IO[str] | None, says: str) -> list[str]:
 @pytest.fixture
 def nsys(tmp_path: Path) -> Path:
     """A folder with the script that stands for nsys."""
-    recorded = DATA / "resnet50-2gpu-device.rank0.sqlite.xz"
+    recorded = DATA / "dense41m-2gpu-pinned.rank0.sqlite.xz"
     (tmp_path / "recording.sqlite").write_bytes(lzma.decompress(recorded.read_bytes()))
     (tmp_path / "nsys").write_text(NSYS)
     (tmp_path / "nsys").chmod(0o755)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 
 from harness.jobs.knobs import apart
 from harness.launch.tried import SEED, WARM_UP, Turn, changes, seeded
-from tests.harness.running import ROOT, environment
+from tests.harness.running import prepared, run_python
 
 pytestmark = pytest.mark.train
 tf = pytest.importorskip("tensorflow")
@@ -79,13 +77,15 @@ def means() -> dict[str, float]:
     return found
 
 
-def test_every_turn_of_ring_begins_with_the_same_numbers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_turn_of_ring_begins_with_the_same_numbers(tmp_path: Path) -> None:
     (tmp_path / "my_train.py").write_text(
         "from ringscope import ring; ring.init(); import numpy; print('drawn', numpy.random.random())"
     )
     words = ["-m", "harness.launch.tried", "--out", str(tmp_path), "--steps", "1", "--seconds", "1", "my_train.py"]
-    subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment() | {"PYTHONPATH": str(ROOT)}, check=True)
-    said = capfd.readouterr().out.split()
+    words[-1] = str(tmp_path / words[-1])
+    done = run_python(*words, prefix=prepared())
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.split()
     assert float(said[said.index("drawn") + 1]) == np.random.RandomState(SEED).random_sample()
 
 

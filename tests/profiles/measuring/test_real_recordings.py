@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -38,6 +39,17 @@ REFUSED = (
 )
 
 
+LARGE_BYTES = 1 << 20  # of which plain loops take seconds
+
+
+def cases() -> list[Any]:
+    """Each seventh in `make test`, where it is not large."""
+    every = [*OURS, *THEIRS]
+    large = [path.stat().st_size > LARGE_BYTES for path in every]
+    found = zip(every, few(every, 7), large, strict=True)
+    return [pytest.param(path, marks=pytest.mark.ci) if is_large else case for path, case, is_large in found]
+
+
 @lru_cache(maxsize=1)
 def loops_of(path: Path):
     """(GPU, its steps, {name of a window: window}, what plain loops make of all windows together) of each GPU."""
@@ -54,7 +66,7 @@ def loops_of(path: Path):
 
 
 @pytest.mark.parametrize("window_of", ["steps", "capture"])
-@pytest.mark.parametrize("path", few([*OURS, *THEIRS], 7), ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", cases(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_ledger_of_a_real_recording_is_that_of_plain_loops(path: Path, window_of: str):
     if any(name in path.name for name in REFUSED):
         with pytest.raises(UnreadableRecording):
@@ -87,7 +99,7 @@ def test_the_ledger_of_a_real_recording_is_that_of_plain_loops(path: Path, windo
             assert tuple(one.total for one in exposed_inputs(books)) == brute.exposed_inputs(window)
 
 
-@pytest.mark.parametrize("ahead, fed", [(0, True), (1, False), (2, False)])
+@pytest.mark.parametrize("ahead, fed", [(0, True), (1, False), pytest.param(2, False, marks=pytest.mark.ci)])
 def test_batches_marked_in_a_real_recording_say_which_copies_the_steps_wait_for(ahead: int, fed: bool):
     """The copies due in each batch gap, marked as the batch of the next step, or of one that comes `ahead` later."""
     timeline = timeline_of(ROOT / "tests" / "data" / "resnet50-2gpu-prefetch.rank0.sqlite.xz")

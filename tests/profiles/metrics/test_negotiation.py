@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from profiles.steps.find import find
 from tests.made.bruteforce import BruteForce
 from tests.made.build import Build
 from tests.recordings import DATA, rows
+from tests.tiers import few
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 MS = 1_000_000
@@ -78,8 +80,10 @@ def test_without_horovods_ranges_it_is_unknown_and_so_in_a_run_without_collectiv
     assert profiles.analyse([alone]).measures.gpus[0].collectives.negotiation_ns is None
 
 
-@pytest.mark.parametrize("name", ["dense41m-2gpu-pinned", "vgg16-2gpu-pinned", "resnet50-2gpu-device"])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    few(product(["dense41m-2gpu-pinned", "resnet50-2gpu-device", "vgg16-2gpu-pinned"], [0, 1])),
+)
 def test_of_real_recordings_it_is_that_of_plain_loops(name: str, rank: int) -> None:
     path = DATA / f"{name}.rank{rank}.sqlite.xz"
     timeline = read(path)

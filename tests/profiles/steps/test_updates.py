@@ -10,6 +10,7 @@ from profiles import readers
 from tests.profiles.steps.test_find import BACKWARD, BATCH_GAP, FORWARD, UPDATE, Training, agrees
 from tests.profiles.steps.test_recordings import steps_of, without_marks
 from tests.recordings import MORE
+from tests.tiers import few
 
 KINETO = MORE / "kineto"
 needs_more = pytest.mark.skipif(not KINETO.is_dir(), reason="no ../shared/recordings/more")
@@ -115,7 +116,7 @@ WITH_MARKS = [
 
 
 @needs_more
-@pytest.mark.parametrize("name", WITH_MARKS)
+@pytest.mark.parametrize("name", few(WITH_MARKS))
 def test_without_their_marks_real_steps_are_as_long(name):
     timeline = readers.read(KINETO / f"{name}.json.gz", cache=False)
     (_, by_marks), (_, by_updates) = steps_of(timeline), steps_of(without_marks(timeline, "^ProfilerStep#"))

@@ -150,7 +150,7 @@ def _seeded(name: str, folder: Path) -> Any:
     return KINDS[name](folder)
 
 
-@pytest.mark.parametrize("name", few(KINDS, 2))
+@pytest.mark.parametrize("name", few(KINDS))
 def test_the_ranks_batches_are_those_of_a_rank_alone(name: str, folder: Path) -> None:
     alone = _epochs(_seeded(name, folder))
     size = 3 if "shuffle" in name else 2

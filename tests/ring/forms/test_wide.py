@@ -15,6 +15,7 @@ import tensorflow as tf
 from ringscope.ring import say
 from ringscope.ring.forms import choice, padded_products, pointwise, resized, wide
 from tests.ring.traced import products, traced
+from tests.tiers import few
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def _x() -> np.ndarray:
     return np.random.default_rng(0).normal(size=(64, 9, 24)).astype(np.float32)
 
 
-@pytest.mark.parametrize("words", [42, 48, 7])
+@pytest.mark.parametrize("words", few([42, 48, 7]))
 def test_logits_and_gradients_are_nearer_to_float32s_than_those_of_a_head_of_bfloat16(words: int) -> None:
     model, narrow, x = _model(words), _model(words, head="mixed_bfloat16"), _x()
     narrow.set_weights(model.get_weights())
@@ -73,7 +74,7 @@ def test_a_models_loss_is_nearer_to_float32s_than_with_logits_of_bfloat16() -> N
     assert mine < 0.8 * theirs
 
 
-@pytest.mark.parametrize("filters", [21, 24])
+@pytest.mark.parametrize("filters", few([21, 24]))
 def test_a_convolution_of_one_pixel_is_such_a_head(filters: int) -> None:
     """A segmentation's, over maps that were enlarged before it."""
 

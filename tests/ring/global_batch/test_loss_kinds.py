@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip("horovod.tensorflow")
 
 from ringscope.ring.forms import layers as forms  # noqa: E402
 from ringscope.ring.global_batch import loss_kinds, trial  # noqa: E402
+from tests.tiers import few  # noqa: E402
 
 BOUNDS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
 Shape = tuple[int, ...]
@@ -24,8 +26,7 @@ def kind(function: Callable[[Any, Any], Any], shape: Shape = (16, 1), *, by_itse
     return loss_kinds._loss_kind(loss, tf.zeros(shape), tf.zeros(shape), by_itself=by_itself)
 
 
-@pytest.mark.parametrize("shape", [(16, 1), (16, 3), (16, 4, 4, 1)])
-@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize(("bound", "shape"), few(product(BOUNDS, [(16, 1), (16, 3), (16, 4, 4, 1)]), 4))
 def test_a_mean_weighted_by_its_own_labels_is_no_mean_over_samples(bound: float, shape: Shape) -> None:
     def weighted(y: Any, p: Any) -> Any:
         weights = tf.where(y > bound, 3.0, 1.0)

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
 import subprocess
-import sys
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.running import ROOT
+from tests.harness.running import ROOT, prepared, run_python
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -253,24 +251,22 @@ trained(True)
 """
 
 
-def run(script: str) -> subprocess.CompletedProcess[str]:
-
-    paths = filter(None, (os.environ.get("PYTHONPATH"), str(ROOT)))  # a Keras of one's own stays the first
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
+def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(script)
+    return run_python(str(folder / "script.py"), prefix=prepared())
 
 
 @pytest.mark.parametrize("script", [WITHOUT_NEEDED, pytest.param(LOST_SINCE, marks=pytest.mark.ci)])
-def test_without_a_name_that_ring_needs_the_release_to_install_is_told(script: str) -> None:
-    done = run(script)
+def test_without_a_name_that_ring_needs_the_release_to_install_is_told(script: str, tmp_path: Path) -> None:
+    done = run(script, tmp_path)
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1 and "array_slicing.train_validation_split" in last
     assert f"pip install 'keras=={versions.KERAS[1]}'" in last and f"keras {keras.__version__} " in last
 
 
 @pytest.mark.ci
-def test_without_others_training_goes_on_and_what_stop_training_needs_is_refused() -> None:
-    done = run(LESS)
+def test_without_others_training_goes_on_and_what_stop_training_needs_is_refused(tmp_path: Path) -> None:
+    done = run(LESS, tmp_path)
     said = [line for line in done.stderr.splitlines() if line.startswith("ring: ")]
     assert done.stdout == "trained\n", done.stderr
     assert sum("saving_lib.save_weights_only" in line and "left out" in line for line in said) == 1

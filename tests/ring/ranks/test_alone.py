@@ -7,12 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from ringscope.ring.internals.launched import launched
-from tests.harness.running import ROOT
+from tests.harness.running import ROOT, prepared
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod", reason="Horovod is not built")
@@ -36,12 +37,12 @@ sys.exit(launched.stderr.decode() if launched.returncode else 0)
 """
 
 
-def _said(script: str, *arguments: str, **environ: str) -> list[dict[str, object]]:
+def _said(words: Sequence[str], **environ: str) -> list[dict[str, object]]:
     own = {name: value for name, value in os.environ.items() if not launched({name: value})}
     path = f"{Path(sys.executable).parent}:{own['PATH']}"
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     made = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
+        words,
         env=own | root | {"PATH": path, "PYTHONPATH": str(ROOT)} | environ,
         capture_output=True,
         text=True,
@@ -52,22 +53,23 @@ def _said(script: str, *arguments: str, **environ: str) -> list[dict[str, object
     return [json.loads(one) for one in re.findall(r"\{[^{}]*\}", made.stdout)]
 
 
-def test_alone_there_is_no_mpi_and_nothing_is_left_in_the_environment() -> None:
-    (said,) = _said(SAY)
+def test_alone_there_is_no_mpi_and_nothing_is_left_in_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "say.py").write_text(SAY)
+    (said,) = _said([*prepared(), sys.executable, str(tmp_path / "say.py")])
     assert not said["mpi"] and said["size"] == 1
     assert isinstance(said["left"], list) and not set(ONE_RANK) & set(said["left"])
 
 
 @pytest.mark.ci
 def test_what_it_launches_are_ranks_of_their_own() -> None:
-    said = _said(SAY + LAUNCH, SAY)
+    said = _said([sys.executable, "-c", SAY + LAUNCH, SAY])
     assert [(one["mpi"], one["size"]) for one in said] == [(False, 1), (True, 2), (True, 2)]
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("name", ["SLURM_PROCID", "HOROVOD_CONTROLLER"])
 def test_where_something_else_is_said_horovod_starts_as_it_would(name: str) -> None:
-    (said,) = _said(SAY, **{name: "mpi" if name.startswith("HOROVOD") else "0"})
+    (said,) = _said([sys.executable, "-c", SAY], **{name: "mpi" if name.startswith("HOROVOD") else "0"})
     assert said["mpi"] and said["size"] == 1
 
 
