@@ -152,7 +152,7 @@ def _database(path: Path) -> tuple[str, str] | None:
         )
     if any(name.startswith("rocpd_") for name in tables):
         return "a database of rocprofv3 (rocpd) without kernels", _ROCPROF
-    if {"HIP", "COPY"} <= tables or {"KERN", "COPY"} <= tables:
+    if "COPY" in tables and {"HIP", "HSA", "KERN"} & tables:
         return "the database that rocprof makes its results.json of", "give the results.json beside it"
     if any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in tables):
         return (

@@ -166,6 +166,7 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "results.otf2": (lambda: b"\x0aOTF2" + bytes(60), "OTF2"),
     "results.db": (lambda: _database("rocpd_string_00_ab", "rocpd_kernel_dispatch_00_ab"), "rocpd"),
     "rocprof.db": (lambda: _database("A", "HIP", "COPY", "KERN"), "results.json beside it"),
+    "rocprof-hsa.db": (lambda: _database("A", "HSA", "COPY"), "results.json beside it"),
     "hip_stats.csv": (
         lambda: b'"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"hipMemcpy",3,1342822760,447607586,62.3\n',
         "sums that rocprof makes",
