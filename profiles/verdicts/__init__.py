@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..model.findings import Finding
 from ..model.measures import Measures
 from . import because, breaks, collectives, compute, copies, feed, host, order, places, ranks, slow, spread, words
-from .case import INPUT_LADDER, Case, Context
+from .case import Case, Context
 from .not_judged import not_judged
 
 __all__ = ["Context", "find", "judge"]
@@ -69,7 +69,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     lost = [one for case in (*cases, *silent) if (one := not_judged(case, single + across, measures)) is not None]
     for remedy in dict.fromkeys(one.change for one in lost):  # a GPU without a kernel says nothing of the others
         found += _together([one for one in lost if one.change == remedy], len(every))
-    worth = order.lines_first(found, order.beside_ranks(found) if measures.many else order.beside_slow(found))
+    worth = order.named_first(found, order.beside_ranks(found) if measures.many else order.beside_slow(found))
     # Among many GPUs a slow host's findings have their own order (verdicts.order).
     late = (
         0.0 if measures.many else max((worth(one) for one in found if one.code == "input-pipeline-slow"), default=0.0)
@@ -77,10 +77,10 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     fed = (worth(one) for one in found if one.code in _COPIED_LATE)
     waiting = max((price for price in fed if price < 2 * late), default=0.0)  # most of it for the wait
 
-    def rank(finding: Finding) -> tuple[bool, float, bool]:
+    def rank(finding: Finding) -> tuple[float, bool]:
         slow = finding.code == "input-pipeline-slow"
         # Of findings that are paid for the same waiting, the one that says why the host is late.
-        return _input_first(finding, cases), max(waiting, worth(finding)) if slow else worth(finding), slow
+        return max(waiting, worth(finding)) if slow else worth(finding), slow
 
     return because.causes_first(order.told_once(sorted(found, key=rank, reverse=True)), cases)
 
@@ -99,16 +99,6 @@ def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
     """The finding in the words of its GPU's framework; None if it does not apply there."""
     case = next((case for case in cases if case.index == finding.worst_gpu), cases[0])
     return words.said(finding, case.gpu, exchange=case.exchange, cell=case.cell)
-
-
-def _input_first(finding: Finding, cases: Sequence[Case]) -> bool:
-    """True for the input finding of a GPU that waits for input a fifth of the time, and not twice as long for launches:
-    it comes before all others."""
-    return finding.code == "input-pipeline-slow" and any(
-        case.input_share >= max(INPUT_LADDER[0], case.late_launch_ns / case.gpu.span_ns / 2)
-        for case in cases
-        if finding.gpu in (None, case.index)
-    )
 
 
 def _without_twins(found: Sequence[Finding]) -> list[Finding]:

@@ -430,6 +430,12 @@ def test_input_comes_first_unless_the_gpu_waits_twice_as_long_for_launches(launc
     assert "input-pipeline-slow" in found and (found[0] == "input-pipeline-slow") == first
 
 
+def test_input_comes_after_an_exchange_that_costs_more() -> None:
+    one = gpu(ledger={"idle_feed": 5 * MS // 2, "collective": 5 * MS})
+    found = [finding.code for finding in find(measures([one]))]
+    assert found.index("all-reduce-exposed") < found.index("input-pipeline-slow")
+
+
 @pytest.mark.parametrize(
     ("call_ns", "held_up_ns"),
     [(None, 0), (20 * MS, 0), (25 * MS, 5 * MS), (90 * MS, 10 * MS)],
