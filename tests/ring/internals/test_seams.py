@@ -256,6 +256,8 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return run_python(str(folder / "script.py"), prefix=prepared())
 
 
+@pytest.mark.train
+@pytest.mark.beside
 @pytest.mark.parametrize("script", [WITHOUT_NEEDED, pytest.param(LOST_SINCE, marks=pytest.mark.ci)])
 def test_without_a_name_that_ring_needs_the_release_to_install_is_told(script: str, tmp_path: Path) -> None:
     done = run(script, tmp_path)
@@ -265,6 +267,8 @@ def test_without_a_name_that_ring_needs_the_release_to_install_is_told(script: s
 
 
 @pytest.mark.ci
+@pytest.mark.train
+@pytest.mark.beside
 def test_without_others_training_goes_on_and_what_stop_training_needs_is_refused(tmp_path: Path) -> None:
     done = run(LESS, tmp_path)
     said = [line for line in done.stderr.splitlines() if line.startswith("ring: ")]

@@ -53,6 +53,7 @@ def _said(words: Sequence[str], **environ: str) -> list[dict[str, object]]:
     return [json.loads(one) for one in re.findall(r"\{[^{}]*\}", made.stdout)]
 
 
+@pytest.mark.train
 def test_alone_there_is_no_mpi_and_nothing_is_left_in_the_environment(tmp_path: Path) -> None:
     (tmp_path / "say.py").write_text(SAY)
     (said,) = _said([*prepared(), sys.executable, str(tmp_path / "say.py")])
@@ -61,6 +62,7 @@ def test_alone_there_is_no_mpi_and_nothing_is_left_in_the_environment(tmp_path: 
 
 
 @pytest.mark.ci
+@pytest.mark.train
 def test_what_it_launches_are_ranks_of_their_own() -> None:
     said = _said([sys.executable, "-c", SAY + LAUNCH, SAY])
     assert [(one["mpi"], one["size"]) for one in said] == [(False, 1), (True, 2), (True, 2)]
