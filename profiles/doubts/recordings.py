@@ -140,6 +140,16 @@ def unfinished_recording(phases: int) -> Doubt:
     )
 
 
+def ranks_in_one_file(called: int, gpus: int) -> Doubt:
+    """`called`: how many numbers of GPUs the file has, which mean so many `gpus`."""
+    return Doubt(
+        "ranks-in-one-file",
+        f"several ranks were put into this file: their collectives or calls tell that {called} "
+        f"{'number of a GPU means' if called == 1 else 'numbers of GPUs mean'} {gpus} GPUs",
+        "give each rank's recording as the profiler wrote it",
+    )
+
+
 def no_gpu() -> Doubt:
     return Doubt(
         "no-gpu",

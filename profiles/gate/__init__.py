@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..doubts import trust
 from ..ground import numbers, typed
 from ..ground.errors import RingscopeError
 from ..measuring.subject import Subject
-from ..model.measures import CLASSES, OWNERS, GpuMeasures
+from ..model.measures import CLASSES, OWNERS, GpuMeasures, Trust
 from ..scaling.rows import CellRow
 from . import same_work
 
@@ -73,6 +74,7 @@ class Judgement:
 
     subject: str
     checks: list[Check] = field(default_factory=list)
+    trust: Trust | None = None  # of its recordings
 
     @property
     def status(self) -> str:
@@ -152,7 +154,7 @@ def judge(
         if name not in known:
             names = ", ".join((*RECORDED, *SWEPT))
             raise RingscopeError(f"unknown metric {name!r}; use one of {names}, also with [<cell id>]")
-    judgement = Judgement(subject.label)
+    judgement = Judgement(subject.label, trust=trust.judged(subject.measures) if subject.measures else None)
     judgement.checks += [_check(known[name], "max", limit, "budget") for name, limit in at_most.items()]
     judgement.checks += [_check(known[name], "min", limit, "budget") for name, limit in at_least.items()]
     if baseline is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..ground.stats import MAD_TO_SIGMA, nearest_rank
 from ..model.findings import Finding, Straggler
-from ..model.measures import OWNERS, GpuMeasures, Measures
+from ..model.measures import OWNERS, GpuMeasures, Measures, Trust
 from ..model.measures_json import plain
 from ..model.timeline import Doubt
 
@@ -96,6 +96,7 @@ class Summary:
     doubts: list[CountedDoubt]
     straggler: Straggler | None
     clock: dict[str, Any] | None
+    trust: Trust | None = None
     schema: str = SCHEMA
 
     def told(self, metric: str) -> Spread | None:
@@ -137,6 +138,7 @@ def summarise(measures: Measures, hosts: Sequence[str | None] | None = None) -> 
         doubts=_counted(measures.doubts),
         straggler=measures.straggler,
         clock=measures.clock,
+        trust=measures.trust,
     )
 
 

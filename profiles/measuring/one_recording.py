@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from ..doubts.recordings import ranks_in_one_file
 from ..gpus import clock, gather, host_ranges
 from ..gpus.clock import Ends
 from ..gpus.merged import told_apart
@@ -121,7 +122,7 @@ class Unit:
 
 def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns: Sequence[int], asked: Asked) -> Unit:
     """A unit of recordings, before it is measured."""
-    timelines = [made_once(told_apart(_with_host(timeline))) for timeline in timelines]
+    timelines = [made_once(_told_apart(_with_host(timeline))) for timeline in timelines]
     recordings = tuple(map(_recorded, timelines))
     rows = sum(len(one.kernels) + len(one.api) for one in timelines)
     taken = gather.take(timelines)
@@ -148,6 +149,13 @@ def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns:
         for gpu, sizes, there, one in zip(gpus, moved, handed, found, strict=True)
     )
     return Unit(tuple(members), recordings, tuple(shift_ns), heads, _Gathered(own, gpus, found, moved, handed))
+
+
+def _told_apart(timeline: Timeline) -> Timeline:
+    """Ranks that somebody put into one file are GPUs of their own; a doubt says so."""
+    apart = told_apart(timeline)
+    called, gpus = (one.kernels["device"].nunique() for one in (timeline, apart))
+    return replace(apart, doubts=(*apart.doubts, ranks_in_one_file(called, gpus))) if gpus > called else apart
 
 
 def _with_host(timeline: Timeline) -> Timeline:

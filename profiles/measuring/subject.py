@@ -86,3 +86,12 @@ def _written(path: Path) -> Measures | None:
         if SCHEMA.encode() not in file.read(4096):
             return None
     return view.load(path)
+
+
+def measured(paths: Sequence[Path]) -> Measures:
+    """The measures of recordings. Raises RingscopeError where there are none."""
+    found = load(paths)
+    if found.measures is None:
+        none = "no recording in it; record with ringscope record, or name recordings"
+        raise RingscopeError(f"{found.label}: {found.unmeasured or none}")
+    return found.measures

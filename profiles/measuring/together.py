@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..doubts import trust
 from ..doubts.measures import merged
 from ..gpus.clock import Clock, aligned
 from ..ground import intervals
@@ -110,6 +111,7 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
         clock=clock.to_json() if len(recorded) > 1 else None,
         straggler=collectives.straggler([gpu.head.rank for gpu in gpus], calls),
     )
+    measures.trust = trust.judged(measures)
     pictures = tuple(one for place, gpu in enumerate(gpus) if (one := gpu.picture(place)) is not None)
     # Units of other processes or hosts have none, unless asked for.
     return Analysis(measures, pictures if len(pictures) == len(gpus) else (), clock.shift_ns)

@@ -183,6 +183,14 @@ class GpuMeasures:
         return gpu_title(self.rank, self.device)
 
 
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Can a recording be trusted? `verdict`: yes, with care, no; `because`: codes of the doubts that it rests on."""
+
+    verdict: str
+    because: list[str]
+
+
 @dataclass(slots=True)
 class Measures:
     recordings: list[Recording]
@@ -193,6 +201,7 @@ class Measures:
     clock: dict[str, Any] | None = None
     straggler: Straggler | None = None
     breaks: list[ToldBreak] = field(default_factory=list)
+    trust: Trust | None = None  # None: of some GPUs alone, or of a version that did not tell
     schema: str = SCHEMA
 
     @property

@@ -2,6 +2,7 @@
 
 VERBS = {
     "timeline": ("profiles.verbs.timeline", "Measure recordings: where every nanosecond of every GPU went."),
+    "check": ("profiles.verbs.check", "Can these recordings be trusted: exit 0 yes, 1 with care, 2 no."),
     "cut": ("profiles.verbs.cut", "Write a smaller recording: some steps, a span of time, nothing private."),
     "compare": ("profiles.verbs.compare", "Compare two runs or recordings: what changed, and is it more than noise."),
     "predict": ("profiles.verbs.predict", "Predict what more GPUs and hosts would do."),

@@ -21,7 +21,7 @@ from tests.recordings import ROOT
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 READS_ONLY = re.compile(
-    r"ringscope (timeline|compare|predict|cut|gate|report) .*(tests/data|docs/results)/"
+    r"ringscope (timeline|check|compare|predict|cut|gate|report) .*(tests/data|docs/results)/"
     r"|ringscope predict --points|python -m benchmarks.horovod_512|echo \$\?"
 )
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]

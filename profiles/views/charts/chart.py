@@ -38,7 +38,7 @@ _ROOM_BYTES: Final = 65 << 30
 
 @cache
 def renderer() -> Any:
-    """What draws charts: vl_convert. Raises RingscopeError where it has no room, for it would end the process."""
+    """The drawing module, vl_convert. Raises RingscopeError where it has no room, for it would end the process."""
     try:
         mmap.mmap(-1, _ROOM_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
     except OSError:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from ...ground import numbers
 from ...ground.terminals import plain
 from ...model.findings import OF_RANKS
+from ...model.measures import Trust
 from ..tables import explained as losses
 from ..tables import report
 from ..tables.table import Cell, Document, Json, Table
@@ -22,6 +23,7 @@ def of_recordings(document: Document, *, title: str, command: str) -> str:
         [
             f"# {_plain(title)}",
             "",
+            *_trusted(document),
             *_findings(document),
             *_breaks(document),
             *_tables(report.of_recordings(document)),
@@ -77,6 +79,11 @@ def table(of: Table) -> str:
 def _tables(shown: Sequence[Table]) -> Iterator[str]:
     for one in shown:
         yield from (f"## {one.title}", "", table(one), "", _plain(one.caption), "")
+
+
+def _trusted(document: Document) -> Iterator[str]:
+    if found := document[f"{document.told_at}/trust"]:
+        yield from (report.trusted(Trust(**found)).capitalize() + ".", "")
 
 
 def _findings(document: Document) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from ...ground import numbers
 from ...many_gpus.ranks_summary import Summary
 from ...model.analysed import Analysis
+from ...model.measures import Trust
 from ..charts import sweep as sweep_charts
 from ..charts.chart import Chart
 from ..palette import HOST as HOST_LOOKS
@@ -147,9 +148,14 @@ def _lead(shown: Json) -> str:
     if document is None:
         largest = [one["title"] for one in shown["explained"]]
         return ". ".join(["How training scales over ranks, measured over whole launches", *largest]) + "."
-    if document.told_at:
-        return many.lead(document) + _first_change(shown)
-    return recordings.lead(document) + _first_change(shown)
+    lead = many.lead(document) if document.told_at else recordings.lead(document)
+    return f"{lead}{_first_change(shown)}{_trusted(document)}"
+
+
+def _trusted(document: Document) -> str:
+    """The verdict of `ringscope check`."""
+    found = document[f"{document.told_at}/trust"]
+    return f" {report.trusted(Trust(**found)).capitalize()}." if found else ""
 
 
 def _first_change(shown: Json) -> str:

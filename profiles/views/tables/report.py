@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ground import numbers
+from ...model.measures import Trust
 from ...runs.cell import TELLING
 from .. import spoken
 from . import operations, places, ranks, time
@@ -52,6 +53,12 @@ def recordings(document: Document) -> Table:
         ("file", "rank", "format", "tool", "schema"),
         tuple(rows),
     )
+
+
+def trusted(trust: Trust) -> str:
+    """`trusted: with care (launches-lost); ringscope check says why`."""
+    why = f" ({', '.join(trust.because)}); ringscope check says why" if trust.because else ""
+    return f"trusted: {trust.verdict}{why}"
 
 
 def doubts(document: Document) -> Table:

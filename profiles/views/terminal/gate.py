@@ -5,6 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from ...gate import BROKEN, HOLDS, Check, Judgement
+from ..tables import report
 
 _MARKS = {HOLDS: "✓", BROKEN: "✗"}
 
@@ -12,7 +13,7 @@ _MARKS = {HOLDS: "✓", BROKEN: "✗"}
 def text(judgement: Judgement) -> str:
     """A line a check, broken ones first."""
     lines = [f"{_MARKS.get(check.status, '?')} {check.status}: {check.message}" for check in _in_order(judgement)]
-    return "\n".join([*lines, f"{judgement.subject}: {judgement.status}"])
+    return "\n".join([*lines, f"{judgement.subject}: {judgement.status}", *_trusted(judgement)])
 
 
 def markdown(judgement: Judgement) -> str:
@@ -22,7 +23,8 @@ def markdown(judgement: Judgement) -> str:
         for c in _in_order(judgement)
     ]
     head = ["| | metric | value | budget | where to look |", "|---|---|---|---|---|"]
-    return "\n".join([f"**ringscope gate: {judgement.status}** ({judgement.subject})", "", *head, *rows]) + "\n"
+    told = [f"**ringscope gate: {judgement.status}** ({judgement.subject})", *_trusted(judgement)]
+    return "\n\n".join([*told, "\n".join([*head, *rows])]) + "\n"
 
 
 def junit(judgement: Judgement) -> str:
@@ -45,6 +47,11 @@ def junit(judgement: Judgement) -> str:
             ElementTree.SubElement(case, kind, message=check.message)
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _trusted(judgement: Judgement) -> list[str]:
+    """The verdict of `ringscope check` on the recordings that were judged."""
+    return [report.trusted(judgement.trust)] if judgement.trust else []
 
 
 def _in_order(judgement: Judgement) -> list[Check]:

@@ -70,6 +70,7 @@ def show(
 
 def _page(measures: Measures, summary: Summary, room: _Room) -> Iterator[RenderableType]:
     yield Prose(_of_what(measures, summary))
+    yield from terminal.trusted(measures)
     yield from _findings(summary, room.findings)
     yield from terminal.breaks(measures)
     document = ranks.document_of(summary)

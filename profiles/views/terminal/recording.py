@@ -20,6 +20,7 @@ from ...model.steps import StepRow
 from ...model.timeline import Doubt
 from .. import spoken
 from ..palette import OWNERS as LOOKS
+from ..tables import report
 from .columns import COLUMN_WIDTH, NAMES_WIDTH, side_by_side
 from .fitted import Column, Fitted, Prose, Row
 
@@ -56,7 +57,7 @@ def show(measures: Measures, to: Console, *, per_step: bool = False, only: Seque
 def page(measures: Measures, *, width: int = 100, per_step: bool = False, only: Sequence[int] | None = None) -> Group:
     """The page as one renderable of at most `width` columns."""
     shown = range(len(measures.gpus)) if only is None else only
-    parts: list[RenderableType] = [recordings(measures), Text()]
+    parts: list[RenderableType] = [recordings(measures), *trusted(measures), Text()]
     parts += one_by_one(measures, shown, width=width, per_step=per_step)
     parts += [*findings(measures), *breaks(measures), *doubts(measures.doubts)]
     return Group(*parts)
@@ -229,6 +230,12 @@ def breaks(measures: Measures) -> Iterator[RenderableType]:
     left = len(measures.breaks) - MOST_BREAKS
     if left > 0:
         yield Padding(Prose(f"and {left} kinds more, which cost less"), (0, 0, 0, 2))
+
+
+def trusted(measures: Measures) -> Iterator[RenderableType]:
+    """The verdict of `ringscope check`, in one line."""
+    if measures.trust is not None:
+        yield Prose(report.trusted(measures.trust))
 
 
 def doubts(found: Sequence[Doubt], *, remedies: bool = True) -> Iterator[RenderableType]:

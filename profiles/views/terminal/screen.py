@@ -87,7 +87,7 @@ def _parts(
     measures: Measures, shown: Sequence[int], width: int, detail: _Detail, more: str
 ) -> Iterator[RenderableType]:
     some = {measures.titles[place]: measures.gpus[place] for place in shown}
-    yield from (_read(measures), Prose(_of_what(list(some.values()))), Text())
+    yield from (_read(measures), Prose(_of_what(list(some.values()))), *terminal.trusted(measures), Text())
     if detail.bars:
         yield from (_bars(some, width), Text())
     yield _ledger(some, width)

@@ -1,0 +1,77 @@
+"""Can a recording be trusted? Its doubts, weighed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from ..model.measures import GpuMeasures, Measures, Trust
+from ..model.timeline import Doubt
+from . import weights
+from .weights import CARE, LITTLE, NOTE, REFUSE, WEIGHTS
+
+SCHEMA: Final = "ringscope.check/1"
+VERDICTS: Final = {NOTE: "yes", CARE: "with care", REFUSE: "no"}
+EXIT_CODES: Final = {"yes": 0, "with care": 1, "no": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A doubt, its weight here, and the numbers that it touches in words."""
+
+    code: str
+    weight: str  # note, care, refuse
+    text: str
+    numbers: str
+    next: str
+    where: tuple[str, ...]
+
+
+def reasons(measures: Measures) -> list[Reason]:
+    """Every doubt with its weight, the heaviest first."""
+    found = [
+        Reason(one.code, _weight(one, measures), one.text, _of(one).numbers, one.next, one.where)
+        for one in measures.doubts
+    ]
+    return sorted(found, key=lambda one: -WEIGHTS.index(one.weight))
+
+
+def judged(measures: Measures) -> Trust:
+    """The verdict, and the codes of the doubts that it rests on; none where it is "yes"."""
+    found = reasons(measures)
+    heaviest = found[0].weight if found else NOTE
+    because = [one.code for one in found if one.weight == heaviest and heaviest != NOTE]
+    return Trust(VERDICTS[heaviest], list(dict.fromkeys(because)))
+
+
+def to_json(measures: Measures) -> dict[str, Any]:
+    """The object of `ringscope check --json` (docs/reference/doubts.md)."""
+    trust = judged(measures)
+    return {
+        "schema": SCHEMA,
+        "recordings": [one.path for one in measures.recordings],
+        "verdict": trust.verdict,
+        "exit_code": EXIT_CODES[trust.verdict],
+        "because": trust.because,
+        "reasons": [asdict(one) for one in reasons(measures)],
+    }
+
+
+def _of(doubt: Doubt) -> weights.Weight:
+    return weights.OF.get(doubt.code, weights.UNKNOWN)
+
+
+def _weight(doubt: Doubt, measures: Measures) -> str:
+    of = _of(doubt)
+    if of.share is None:
+        return of.least
+    share = max((of.share(measures, gpu) for gpu in _touched(doubt, measures)), default=LITTLE)
+    if share >= of.refuse_from:
+        return REFUSE
+    return of.least if share >= LITTLE else NOTE
+
+
+def _touched(doubt: Doubt, measures: Measures) -> list[GpuMeasures]:
+    """The GPUs that a doubt names; all, where it names none."""
+    named = {one.split("/")[2] for one in doubt.where if one.startswith("/gpus/")}
+    return [gpu for place, gpu in enumerate(measures.gpus) if not named or str(place) in named]

@@ -1,0 +1,148 @@
+"""The weight of every doubt about a recording: which numbers it touches, and whether they can be trusted nonetheless.
+
+NOTE: a number is missing, or is a bound, and says so; the numbers that are given hold. CARE: given numbers are not the
+run's own, or only those of a part of it. REFUSE: what leads the report did not happen so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
+from types import MappingProxyType
+from typing import Final
+
+from ..model.measures import GpuMeasures, Measures
+
+NOTE, CARE, REFUSE = WEIGHTS = ("note", "care", "refuse")  # in ascending order
+# A doubt about less of a window than this is a note.
+LITTLE: Final = 0.01
+_HALF: Final = 0.5
+
+Share = Callable[[Measures, GpuMeasures], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """`least`: the weight of a doubt that touches LITTLE of the window or more; of less, a NOTE.
+
+    `numbers`: the numbers that it touches, in words.
+    `share`: how much of a GPU's window it is about; None: it weighs `least`, however much that is.
+    `refuse_from`: from which share on nothing that leads the report is to be trusted.
+    """
+
+    least: str
+    numbers: str
+    share: Share | None = None
+    refuse_from: float = inf
+
+
+def _owned(*owners: str) -> Share:
+    """The share of the window that these owners have together."""
+    return lambda _, gpu: sum(gpu.ledger_ns[owner] or 0 for owner in owners) / gpu.span_ns
+
+
+def _idle(_: Measures, gpu: GpuMeasures) -> float:
+    return sum(ns or 0 for owner, ns in gpu.ledger_ns.items() if owner.startswith("idle_")) / gpu.span_ns
+
+
+def _idle_of_training(measures: Measures, gpu: GpuMeasures) -> float:
+    """Servers wait for requests: idle time is theirs. A window that is no training and hardly idle is no start."""
+    return LITTLE if gpu.steps.unit == "batch" else max(LITTLE, _idle(measures, gpu))
+
+
+def _lost(measures: Measures, gpu: GpuMeasures) -> float:
+    """The share of launches, or of the time in which they may have run, whichever is more."""
+    if gpu.launches is None:
+        return LITTLE
+    return max(gpu.launches.share_lost, _unknown(measures, gpu)) if gpu.told else 1.0
+
+
+def _dropped(_: Measures, gpu: GpuMeasures) -> float:
+    """Launches that have their operations tell that little is lost; nothing tells it where they are not recorded."""
+    return LITTLE if gpu.launches is not None and gpu.launches.count and gpu.told else 1.0
+
+
+def _nameless(_: Measures, gpu: GpuMeasures) -> float:
+    """A GPU that the recording names by UUID or bus is one; else ranks that somebody put into one file may look so."""
+    return 0.0 if gpu.uuid or gpu.bus_id else LITTLE
+
+
+def _clocks(measures: Measures, gpu: GpuMeasures) -> float:
+    """The distance of clocks, as a share of a step or, without steps, of the window."""
+    residual_ns = (measures.clock or {}).get("residual_ns")
+    step = gpu.steps.period_ns
+    if not isinstance(residual_ns, int | float):
+        return LITTLE
+    return residual_ns / (step.p50 if step and step.p50 else gpu.span_ns)
+
+
+_unknown = _owned("idle_unknown")
+_by_host = _owned("idle_launch", "idle_sync", "idle_feed", "idle_pause", "idle_unknown")
+
+_IDLE_CAUSES = "the causes of idle time, and what would be gained by less of it"
+_ACROSS = "waiting and transfer of collectives, bus bandwidth, the straggler"
+_NAMES = "names in the tables of kernels, operators and ranges"
+_LINES = "which of your lines the host was in"
+
+OF: Final[Mapping[str, Weight]] = MappingProxyType(
+    {
+        # Dropped by the profiler, or by somebody after it.
+        "dropped-events": Weight(CARE, "all of them: nobody knows of what the lost events were", _dropped, 1.0),
+        "launches-lost": Weight(CARE, f"idle time, counts of kernels and steps, {_IDLE_CAUSES}", _lost, 1.0),
+        "events-left-out": Weight(REFUSE, "all of them but the times of the kernels that are there"),
+        "operations-untimed": Weight(CARE, "idle time, counts and times of kernels", _unknown, _HALF),
+        "impossible-times": Weight(CARE, "counts and times of what was left out, and idle time in its place"),
+        "mixed-types": Weight(CARE, "counts and times of what was left out, and idle time in its place"),
+        "unfinished-recording": Weight(CARE, "the last phases, which have no end"),
+        "unreadable": Weight(REFUSE, "all of this recording, and what other ranks waited for"),
+        "profiler-warnings": Weight(CARE, "what the profiler says, if anything"),
+        # Replayed or captured: work that is not seen one by one, or that never ran.
+        "graph-level-recording": Weight(CARE, "compute, collectives and copies within graphs; counts of kernels"),
+        "capture-recording": Weight(REFUSE, "all of them: the GPU did nothing of it"),
+        # Under-recorded.
+        "class-not-recorded": Weight(CARE, f"the time of what was not recorded, idle time, {_IDLE_CAUSES}"),
+        "no-api-rows": Weight(CARE, f"{_IDLE_CAUSES}, launch latency", _unknown),
+        "host-clock": Weight(CARE, f"{_IDLE_CAUSES}, launch latency", _unknown),
+        "clocks-apart": Weight(CARE, f"{_IDLE_CAUSES}, steps by marks, launch latency"),
+        "calls-missing": Weight(CARE, f"idle_unknown, {_IDLE_CAUSES}", _unknown),
+        "no-marks": Weight(NOTE, "steps, which are found without marks, and waiting for input"),
+        "no-gpu": Weight(REFUSE, "all of them: no GPU was recorded"),
+        "skipped-files": Weight(NOTE, "none, if these files are no recordings of this run"),
+        # Start-up only, or a part of the run.
+        "mostly-no-training": Weight(CARE, "idle time and all shares of the window", _idle_of_training, _HALF),
+        "start-up-inside-window": Weight(
+            CARE, "idle_launch and all shares of the window", lambda _, gpu: (gpu.startup_ns or 0) / gpu.span_ns, _HALF
+        ),
+        "steps-cover-little": Weight(CARE, "all of them: they are of the steps, and not of the whole recording"),
+        "steps-by-period": Weight(CARE, "whatever is told per step: a step may be several, or a part of one"),
+        "steps-refused": Weight(NOTE, "steps, feed gaps and input copies; the window is all that was recorded"),
+        "warm-up-inside-window": Weight(CARE, "all shares of the window: warm-up is in them"),
+        "breaks-inside-window": Weight(CARE, "all shares of the window: evaluation and checkpoints are in them"),
+        # Perturbed by the profiler, or told by it too coarsely.
+        "python-traced": Weight(CARE, "idle time for launches and for the host, which is shorter without", _by_host),
+        "copy-too-fast": Weight(CARE, "times and bandwidth of these copies"),
+        "coarse-times": Weight(NOTE, "gaps and overlaps that are shorter than a step of the clock"),
+        "coarse-sizes": Weight(NOTE, "bytes of copies, to 500 bytes each"),
+        "missing-strings": Weight(CARE, _NAMES),
+        # Ranks: their clocks, and the ones without a recording.
+        "clock-residual": Weight(CARE, f"times between ranks: {_ACROSS}", _clocks),
+        "ranks-missing": Weight(NOTE, _ACROSS),
+        "peers-or-launch": Weight(NOTE, "idle_launch and idle_peers, which only together are certain"),
+        "ranks-in-one-file": Weight(NOTE, "which GPU is which rank's"),
+        "several-processes-on-gpu": Weight(CARE, "all of this GPU's, if these were ranks with one each", _nameless),
+        "exchange-unknown": Weight(CARE, "compute and collective, which only together are certain"),
+        # A number that is missing, or a bound.
+        "collective-bytes-unknown": Weight(NOTE, "bus bandwidth"),
+        "operators-in-graphs": Weight(NOTE, "operators and layers of kernels that graphs launch"),
+        "flops-partly-told": Weight(NOTE, "FLOP/s and MFU, which are at least what is given"),
+        "peak-unknown": Weight(NOTE, "MFU"),
+        "feed-or-host": Weight(NOTE, "idle_feed, which holds the host's own dispatch, too"),
+        "copy-order-unknown": Weight(NOTE, "idle_feed, which is not given"),
+        "sync-upper-bound": Weight(NOTE, "idle_sync, which is at most what is given"),
+        "places-unreadable": Weight(NOTE, _LINES),
+        "places-not-aligned": Weight(NOTE, _LINES),
+    }
+)
+# A doubt of another version.
+UNKNOWN: Final = Weight(CARE, "what its words say")
