@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,11 @@ SLOW = {
 }
 
 # Of those that are read.
-QUICK = {"a profile whose events share long names"}
+MARKS: dict[str, Any] = {
+    "a database with a pipe where changes would be": (),
+    "two contexts with streams of the same numbers": (),
+    "a profile whose events share long names": pytest.mark.ci,  # smaller ones of other formats are above
+}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +60,7 @@ def test_a_large_hostile_file_ends_in_a_sentence(name: str, ringscope: limited.L
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.exhaustive) for name in hostile.READABLE]
+    "name", [pytest.param(name, marks=MARKS.get(name, pytest.mark.exhaustive)) for name in hostile.READABLE]
 )
 def test_an_odd_file_is_read(name: str, ringscope: limited.Limited, tmp_path: Path) -> None:
     path = hostile.READABLE[name](tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import keras
@@ -10,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring.forms import hashed
+from tests.tiers import few
 
 BIG = (64, 96, 256)  # 1.6 million numbers: a share is told to 0.0003
 
@@ -23,8 +25,7 @@ def _kept(seed: tuple[int, int], shape: tuple[int, ...], rate: float, known: boo
     return np.asarray(run())
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.97])
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("known", "rate"), few(itertools.product([True, False], [0.1, 0.5, 0.97]), 2))
 def test_as_many_stay_as_shall_whichever_axis_is_looked_along(rate: float, known: bool) -> None:
     stays = _kept((1337, 5), BIG, rate, known)
     deviation = np.sqrt(rate * (1 - rate))
@@ -80,8 +81,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize(("kind", "dtype"), few(itertools.product(LAYERS, ["float32", "bfloat16", "float16"]), 2))
 def test_what_is_dropped_there_has_no_gradient_and_the_rest_the_same_factor(kind: str, dtype: str) -> None:
     layer = LAYERS[kind](0.25, dtype=dtype)
     x = tf.constant(np.random.default_rng(0).uniform(1, 2, (16, 12, 40)), dtype)
