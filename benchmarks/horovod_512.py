@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.published_scaling import TABLES
+from benchmarks.published_scaling import series
 from profiles.ground import numbers
 from profiles.predicting.curve import Point
 from profiles.predicting.forecast import Hosts, Row, of_points
@@ -54,9 +54,8 @@ def points(model: str) -> list[Point]:
     return _table({"VGG-16": "VGG-16, 64"}.get(model, model))
 
 
-def _table(series: str) -> list[Point]:
-    gpus, rates = TABLES["p100"][series]
-    return [Point(n, rate) for n, rate in zip(gpus, rates, strict=False)][:INSIDE_A_HOST]
+def _table(name: str) -> list[Point]:
+    return list(series("p100", name).points[:INSIDE_A_HOST])
 
 
 def expected(model: str) -> Row:

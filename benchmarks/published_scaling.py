@@ -1,78 +1,65 @@
-"""How far predictions from two measured sizes are from what was published: python -m benchmarks.published_scaling
+"""How far predictions are from what was published: python -m benchmarks.published_scaling
 
-Every form of the loss is fitted on all tables but one and asked for that one (leave one table out), so that no table
-judges itself. Prints the mean error and the share inside the interval for each form, and the constants that
-profiles/predicting/curve.py holds.
+Of each series in published_scaling.csv the larger counts are predicted from the smaller ones: from the first two, then
+from the first three, and so on. Each table has the constants that the other tables choose, so no table judges itself.
+Beside it stands the formula that came before, c ((N / n1)^0.3 - 1) +- 5 points, which knew of no hosts (its constants
+were chosen on mxnet, p100, k80 and daint).
 
-Throughputs over all GPUs, as published:
-* mxnet: NVIDIA/DeepLearningExamples, MxNet/Classification/RN50v1.5/README.md (134510b4): ResNet-50, Horovod + NCCL
-* p100, k80: TensorFlow's benchmarks page of May 2017 (tensorflow/docs_src/performance/benchmarks.md, 5984ffef)
+Throughputs over all GPUs, as published; of maxtext and nanotron that of a GPU times their number:
+* mxnet, bert-torch, bert-paddle, bert-tf1, bert-tf2, bart: NVIDIA/DeepLearningExamples (134510b4, 729963dd), README.md
+  in MxNet/Classification/RN50v1.5 and {PyTorch,PaddlePaddle,TensorFlow,TensorFlow2}/LanguageModeling/{BERT,BART}.
+  BERT adds up the gradients of fewer batches the more hosts there are.
+* p100, k80: TensorFlow's benchmarks of May 2017 (tensorflow/docs_src/performance/benchmarks.md, 5984ffef)
 * daint: e-bug/distributed-tensorflow-benchmarks (27230d10): Inception V3 on one P100 a node
+* maxtext: AI-Hypercomputer/maxtext, src/maxtext/configs/gpu/a3/llama_2_7b/README.md (e591f30c): H100, TFLOP/s
+* nanotron: huggingface.co/spaces/nanotron/ultrascale-playbook, dist/fragments/dp_scaling.html: H100, tokens/s
+* mosaic: mosaicml/llm-foundry, scripts/train/benchmarking/README.md (8c8dd48f): FSDP, counts with one batch per GPU
+* dlperf: Oneflow-Inc/DLPerf, reports/dlperf_benchmark_test_report_v1.md and TensorFlow/*/README.md (c89430ba): V100
 """
 
 from __future__ import annotations
 
+import csv
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from profiles.predicting.curve import CONSTANTS, Constants, Point, predict
 
-_TO_16 = (1, 2, 4, 8, 16)
-_K80 = (1, 8, 16, 32, 64)
+FILE = Path(__file__).with_suffix(".csv")
+TO_HOLD = 0.95  # 9 in 10, and a margin for tables that had no part
+NEW = (
+    "maxtext",
+    "nanotron",
+    "bert-torch",
+    "bert-paddle",
+    "bert-tf1",
+    "bart",
+    "mosaic",
+    "dlperf",
+)  # since the first formula
 
-TABLES: Mapping[str, Mapping[str, tuple[Sequence[int], Sequence[float]]]] = {
-    "mxnet": {
-        "A100 AMP": (_TO_16, (2180, 4332, 8587, 16925)),
-        "A100 TF32": (_TO_16, (1022, 2032, 4035, 8001)),
-        "DGX-1 AMP": (_TO_16, (1376, 2768, 5357, 10723)),
-        "DGX-1 FP32": (_TO_16, (384, 763, 1513, 3005)),
-        "DGX-2 AMP": (_TO_16, (1492, 2935, 5726, 11368, 21484)),
-        "DGX-2 FP32": (_TO_16, (417, 821, 1623, 3223, 6338)),
-    },
-    "p100": {
-        "Inception V3": (_TO_16, (142, 284, 569, 1131)),
-        "ResNet-50": (_TO_16, (219, 422, 852, 1734)),
-        "ResNet-152": (_TO_16, (91.8, 181, 356, 716)),
-        "AlexNet": (_TO_16, (2987, 5658, 10509, 17822)),
-        "VGG-16, 64": (_TO_16, (154, 295, 584, 1081)),
-        "VGG-16, 32": (_TO_16, (144, 281, 549, 820)),
-    },
-    "k80": {
-        "Inception V3, 64": (_K80, (29.7, 229, 459, 902, 1783)),
-        "ResNet-50, 64": (_K80, (52.4, 378, 751, 1388, 2744)),
-        "ResNet-152, 32": (_K80, (19.4, 146, 291, 565, 981)),
-        "Inception V3, 32": (_K80, (29.2, 219, 427, 820, 1608)),
-        "ResNet-50, 32": (_K80, (48.4, 333, 667, 1180, 2315)),
-    },
-    "daint": {"Inception V3": (_TO_16, (138.23, 264.57, 523.38, 1018.18))},
-}
 
-# BERT-large, TensorFlow 2 and Horovod, by hosts of 8 A100 (NVIDIA/DeepLearningExamples,
-# TensorFlow2/LanguageModeling/BERT/README.md, 729963d). Gradients are accumulated less the more hosts there are.
-BERT: Mapping[str, Sequence[float]] = {
-    "128 tokens, AMP": (3803.82, 7551.37, 29711.11, 110280.73),
-    "128 tokens, TF32": (2062.98, 4084.76, 16134.02, 59569.77),
-    "512 tokens, AMP": (749.73, 1491.87, 5870.83, 22506.23),
-    "512 tokens, TF32": (431.89, 739.14, 2926.58, 11240.5),
-}
-BERT_HOSTS = (1, 2, 8, 32)
-
-_GROWTHS = tuple(round(0.05 * number, 2) for number in range(1, 20))
-_TYPICAL = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1)
-_TRUST = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+@dataclass(frozen=True, slots=True)
+class Series:
+    table: str
+    name: str
+    gpus_per_host: int
+    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A published point beside its prediction from the two smallest sizes of its series."""
+    """A published point beside its prediction from the first `known` counts of its series."""
 
-    table: str
-    series: str
+    series: Series
+    known: int
     gpus: int
-    times: float  # how many times the largest size that the prediction knew
     published: float  # efficiency
     predicted: float
     low: float
@@ -83,49 +70,119 @@ class Row:
         return abs(self.published - self.predicted)
 
     @property
-    def inside(self) -> bool:
-        return self.low <= min(self.published, 1.0) <= self.high  # above 100 % is noise of the smallest size
+    def missed(self) -> float:
+        """How far outside the interval; above 100 % is noise of the smallest size."""
+        published = min(self.published, 1.0)
+        return max(self.low - published, published - self.high, 0.0)
+
+    @property
+    def kind(self) -> str:
+        if self.gpus <= self.series.gpus_per_host:
+            return "inside a host"
+        crossed = self.series.points[self.known - 1].gpus > self.series.gpus_per_host
+        return "hosts measured" if crossed else "first crossing"
 
 
-def rows(tables: Sequence[str], constants: Constants) -> Iterator[Row]:
-    """Every point of these tables but the two smallest of each series, which the prediction is made from."""
-    for table in tables:
-        for series, (gpus, throughput) in TABLES[table].items():
-            points = [Point(n, x) for n, x in zip(gpus, throughput, strict=False)]
-            known, asked = points[:2], points[2:]
-            found = predict(known, [point.gpus for point in asked], constants)
-            for point, said in zip(asked, found, strict=True):
-                published = point.per_s / point.gpus / (points[0].per_s / points[0].gpus)
-                times = point.gpus / known[-1].gpus
-                yield Row(table, series, point.gpus, times, published, said.efficiency, said.low, said.high)
+@cache
+def every() -> tuple[Series, ...]:
+    """All series of the file."""
+    with FILE.open() as file:
+        return tuple(
+            Series(row["table"], row["series"], int(row["gpus_per_host"]), tuple(map(_point, row["points"].split())))
+            for row in csv.DictReader(file)
+        )
 
 
-def chosen(tables: Sequence[str]) -> Constants:
-    """The growth, the typical loss and the trust whose mean error over these tables is the least."""
-    grid = itertools.product(_GROWTHS, _TYPICAL, _TRUST)
-    return min(
-        (Constants(growth, typical, trust, CONSTANTS.half_width) for growth, typical, trust in grid),
-        key=lambda constants: float(np.mean([row.error for row in rows(tables, constants)])),
-    )
-
-
-def leave_one_out(choose: Callable[[Sequence[str]], Constants] = chosen) -> list[Row]:
-    """All rows, each table's predicted with constants chosen on the others."""
-    found: list[Row] = []
-    for table in TABLES:
-        found += rows([table], choose([other for other in TABLES if other != table]))
+def series(table: str, name: str) -> Series:
+    (found,) = (one for one in every() if (one.table, one.name) == (table, name))
     return found
 
 
+def _point(text: str) -> Point:
+    gpus, rate = text.split(":")
+    return Point(int(gpus), float(rate))
+
+
+@cache
+def rows(constants: Constants | None = CONSTANTS) -> tuple[Row, ...]:
+    """Every larger count from the smaller ones; None: by the formula that came before."""
+    return tuple(_rows(constants))
+
+
+def _rows(constants: Constants | None) -> Iterator[Row]:
+    for one in every():
+        first = one.points[0]
+        for known in range(2, len(one.points)):
+            measured, asked = one.points[:known], one.points[known:]
+            counts = [point.gpus for point in asked]
+            if constants is None:
+                found = [before(measured, count) for count in counts]
+            else:
+                said = predict(measured, counts, one.gpus_per_host, constants)
+                found = [(each.efficiency, each.low, each.high) for each in said]
+            for point, (efficiency, low, high) in zip(asked, found, strict=True):
+                published = point.per_s / point.gpus / (first.per_s / first.gpus)
+                yield Row(one, known, point.gpus, published, efficiency, low, high)
+
+
+def before(measured: Sequence[Point], gpus: int) -> tuple[float, float, float]:
+    """Efficiency and interval by the formula that came before."""
+    first, largest = measured[0], measured[-1]
+    grown = [(point.gpus / first.gpus) ** 0.3 - 1 for point in measured[1:]]
+    lost = [max(point.gpus * first.per_s / point.per_s / first.gpus - 1, 0.0) for point in measured[1:]]
+    own = sum(g * y for g, y in zip(grown, lost, strict=True)) / sum(g * g for g in grown)
+    efficiency = 1 / (1 + (0.7 * own + 0.3 * 0.02) * ((gpus / first.gpus) ** 0.3 - 1))
+    half = 0.05 * max(1.0, math.log2(gpus / largest.gpus) / 3)
+    return efficiency, max(efficiency - half, 0.0), max(min(efficiency + half, 1.0), efficiency)
+
+
+def tables() -> list[str]:
+    return list(dict.fromkeys(one.table for one in every()))
+
+
+def chosen(of: Sequence[str]) -> Constants:
+    """The step and the noise with the narrowest intervals of those that hold TO_HOLD of these tables' points."""
+
+    def some(constants: Constants) -> list[Row]:
+        return [row for row in rows(constants) if row.series.table in of]
+
+    def holds(constants: Constants) -> bool:
+        return bool(np.mean([not row.missed for row in some(constants)]) >= TO_HOLD)
+
+    grid = itertools.product((0.04, 0.06, 0.08, 0.1), (0.025, 0.03, 0.035, 0.04))
+    tried = [replace(CONSTANTS, step=step, noise=noise) for step, noise in grid]
+    return min(filter(holds, tried), key=lambda one: float(np.mean([row.high - row.low for row in some(one)])))
+
+
+def left_out() -> list[Row]:
+    """All rows, each table's predicted with constants chosen on the others."""
+    found: list[Row] = []
+    for table in tables():
+        constants = chosen([other for other in tables() if other != table])
+        found += [row for row in rows(constants) if row.series.table == table]
+    return found
+
+
+def _said(some: Sequence[Row]) -> str:
+    inside = np.mean([not row.missed for row in some])
+    wide = np.mean([row.high - row.low for row in some])
+    return f"error {100 * np.mean([row.error for row in some]):4.1f}, {inside:4.0%} inside {100 * wide:3.0f} points"
+
+
 def main() -> None:
-    """Print the errors of every table and the constants chosen on all."""
-    found = leave_one_out()
-    for table in (*TABLES, "all"):
-        errors = np.array([row.error for row in found if table in (row.table, "all")])
-        inside = np.mean([row.inside for row in found if table in (row.table, "all")])
-        print(f"{table:6} {len(errors):3} points: mean error {100 * errors.mean():.1f} points, {inside:.0%} inside")
-    ninth = float(np.quantile([row.error for row in found], 0.9))
-    print(f"9 in 10 within {100 * ninth:.1f} points; chosen on all tables: {chosen(tuple(TABLES))}")
+    """Print the errors of every table, before and now, and the constants chosen on all."""
+    now, then = left_out(), rows(None)
+    parts = {
+        **{table: lambda row, table=table: row.series.table == table for table in tables()},
+        **{kind: lambda row, kind=kind: row.kind == kind for kind in dict.fromkeys(row.kind for row in now)},
+        "older tables": lambda row: row.series.table not in NEW,
+        "new tables": lambda row: row.series.table in NEW,
+        "all": lambda row: True,
+    }
+    for name, holds in parts.items():
+        some, same = [row for row in now if holds(row)], [row for row in then if holds(row)]
+        print(f"{name:14} {len(some):3} predictions: {_said(some)}; before: {_said(same)}")
+    print(f"chosen on all tables: {chosen(tables())}")
 
 
 if __name__ == "__main__":

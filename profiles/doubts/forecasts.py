@@ -27,8 +27,25 @@ def over_100_percent(gpus: Sequence[int], smallest: int) -> Doubt:
 def beyond_the_tables(gpus: int, largest: int, times: int) -> Doubt:
     return Doubt(
         "beyond-the-tables",
-        f"{gpus} GPUs are over {times} times the {largest} measured, further than any published table reaches",
+        f"{gpus} GPUs are over {times} times the {largest} measured, further than published tables tell",
         "measure a larger count, or describe the hosts with --network",
+    )
+
+
+def hosts_assumed(gpus_per_host: int) -> Doubt:
+    return Doubt(
+        "hosts-assumed",
+        f"a host is assumed to have {gpus_per_host} GPUs; beyond them gradients cross a network",
+        "say how many it has: --gpus-per-host",
+    )
+
+
+def no_host_crossed(gpus: int, gpus_per_host: int) -> Doubt:
+    return Doubt(
+        "no-host-crossed",
+        f"{gpus} GPUs are more than one host of {gpus_per_host}, and no measured count is: the interval holds whatever "
+        "published tables lose between hosts",
+        f"measure two hosts ({2 * gpus_per_host} GPUs), or describe the network with --network",
     )
 
 

@@ -12,7 +12,7 @@ from ..model.timeline import Doubt
 from ..runs.cell import TELLING, Cell
 from ..scaling.measure import Scaling
 from . import curve
-from .curve import CALIBRATED_TIMES, Point
+from .curve import CALIBRATED_TIMES, USUAL_GPUS_PER_HOST, Point
 from .network import Network, added
 
 SCHEMA = "ringscope.forecast/1"
@@ -63,13 +63,23 @@ class Forecast:
     what_if: list[Change]
 
 
-def of_points(label: str, points: Sequence[Point], gpus: Sequence[int], hosts: Hosts | None = None) -> Forecast:
+def of_points(
+    label: str,
+    points: Sequence[Point],
+    gpus: Sequence[int],
+    hosts: Hosts | None = None,
+    gpus_per_host: int | None = None,
+) -> Forecast:
     """The forecast for these counts (empty: doubled up to 8 times the largest measured one).
+
+    gpus_per_host: None where nobody told; then it is assumed, with a doubt. `hosts` tells it too.
 
     Raises RingscopeError for fewer than two sizes measured, or for measured points that lie on several hosts while
     `hosts` tells of the network.
     """
-    expected = curve.predict(points, gpus or _doubled(points))
+    told = hosts.gpus_per_host if hosts is not None else gpus_per_host
+    per_host = told or USUAL_GPUS_PER_HOST
+    expected = curve.predict(points, gpus or _doubled(points), per_host)
     rows = [_asked(one) for one in expected]
     if hosts is not None:
         rows = [_across(points, row.gpus, hosts) for row in rows]
@@ -77,10 +87,11 @@ def of_points(label: str, points: Sequence[Point], gpus: Sequence[int], hosts: H
     known = {point.gpus for point in points}
     measured = [_row_of(point, base) for point in points]
     asked = [row for row in rows if row.gpus not in known]
-    stops_paying = curve.worth_adding(points) if hosts is None else None
+    stops_paying = curve.worth_adding(points, per_host) if hosts is None else None
     both = sorted([*measured, *asked], key=lambda row: row.gpus)
     what_if = [] if hosts is None else list(_exchanged_otherwise(points, max(row.gpus for row in rows), hosts))
-    return Forecast(label, both, stops_paying, list(_doubts(points, asked, hosts)), what_if)
+    doubted = list(_doubts(points, asked, hosts, per_host, told is None))
+    return Forecast(label, both, stops_paying, doubted, what_if)
 
 
 def _exchanged_otherwise(points: Sequence[Point], gpus: int, hosts: Hosts) -> Iterator[Change]:
@@ -96,7 +107,9 @@ def _exchanged_otherwise(points: Sequence[Point], gpus: int, hosts: Hosts) -> It
     yield Change("one exchange for two steps (aggregate 2)", _across(points, gpus, replace(hosts, every=2)))
 
 
-def of_sweep(scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None) -> list[Forecast]:
+def of_sweep(
+    scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None, gpus_per_host: int | None = None
+) -> list[Forecast]:
     """A forecast for each curve of weak scaling that was measured on two counts of ranks or more."""
     curves: dict[Cell, list[Point]] = {}
     for row in scaling.cells:
@@ -112,6 +125,7 @@ def of_sweep(scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None) 
             points,
             gpus,
             replace(hosts, per_rank_batch=cell.per_rank_batch) if hosts else None,
+            gpus_per_host,
         )
         for cell, points in several.items()
     ]
@@ -137,7 +151,7 @@ def to_json(forecasts: Sequence[Forecast]) -> dict[str, Any]:
 
 def _doubled(points: Sequence[Point]) -> list[int]:
     largest = max((point.gpus for point in points), default=1)
-    return [largest * times for times in (2, 4, CALIBRATED_TIMES)]
+    return [largest * times for times in (2, 4, 8)]
 
 
 def _row_of(point: Point, base: Point) -> Row:
@@ -155,7 +169,8 @@ def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:
         raise RingscopeError(
             f"points of more than {hosts.gpus_per_host} GPUs have crossed the network already; leave out --network"
         )
-    (inside,) = curve.predict(points, [max(min(gpus, hosts.gpus_per_host), min(point.gpus for point in points))])
+    most = max(min(gpus, hosts.gpus_per_host), min(point.gpus for point in points))
+    (inside,) = curve.predict(points, [most], hosts.gpus_per_host)
     count = -(-gpus // hosts.gpus_per_host)
     step_ns = hosts.per_rank_batch * inside.gpus / inside.per_s * 1e9
     more = added(count, hosts.step_bytes, hosts.network, step_ns, overlap=hosts.overlap, pieces=hosts.pieces)
@@ -169,8 +184,10 @@ def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:
     return Row(gpus, per_s, efficiency, low, high, False)
 
 
-def _doubts(points: Sequence[Point], asked: Sequence[Row], hosts: Hosts | None) -> Iterator[Doubt]:
-    if (odd := curve.disagreeing(points)) is not None:
+def _doubts(
+    points: Sequence[Point], asked: Sequence[Row], hosts: Hosts | None, per_host: int, assumed: bool
+) -> Iterator[Doubt]:
+    if (odd := curve.disagreeing(points, per_host)) is not None:
         yield doubts.point_out_of_line(odd.gpus)
     if above := curve.above_linear(points):
         yield doubts.over_100_percent([point.gpus for point in above], min(point.gpus for point in points))
@@ -178,5 +195,10 @@ def _doubts(points: Sequence[Point], asked: Sequence[Row], hosts: Hosts | None) 
     far = [row.gpus for row in asked if row.gpus > CALIBRATED_TIMES * largest]
     if far and hosts is None:
         yield doubts.beyond_the_tables(far[0], largest, CALIBRATED_TIMES)
-    if hosts is not None and hosts.overlap is None and any(row.gpus > hosts.gpus_per_host for row in asked):
+    crossing = [row.gpus for row in asked if row.gpus > per_host]
+    if assumed and crossing:
+        yield doubts.hosts_assumed(per_host)
+    if crossing and hosts is None and largest <= per_host:
+        yield doubts.no_host_crossed(crossing[0], per_host)
+    if crossing and hosts is not None and hosts.overlap is None:
         yield doubts.overlap_assumed()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..predicting.forecast import Hosts
 
 _PATH = click.Path(path_type=Path)
-_OF_HOSTS = ("gpus_per_host", "step_bytes", "overlap")
+_OF_A_NETWORK = ("step_bytes", "overlap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class Options:
 Examples:
   ringscope predict runs/20261120-101500-node1 --ranks 8,16     from a sweep on 1 and more ranks
   ringscope predict --points 1:1492,2:2935 --ranks 16           from samples/s of anything, by count of GPUs
+  ringscope predict --points 8:3936,16:6752 --ranks 128 --gpus-per-host 8
   ringscope predict --points 1:142,2:284,4:569 --ranks 512 --network 1x25Gb/s,30us \\
       --gpus-per-host 4 --step-bytes 95269408 --per-rank-batch 64
   ringscope predict one/ two/ --ranks 4,8                       from recordings of 1 and of 2 ranks
@@ -57,7 +58,11 @@ Examples:
     metavar="LxS,T",
     help="Links of a host, speed and latency, as 8x200Gb/s,2us; or a file of the all-reduce measured on several hosts.",
 )
-@click.option("--gpus-per-host", type=click.IntRange(1, 10**6), help="With --network: GPUs of one host.")
+@click.option(
+    "--gpus-per-host",
+    type=click.IntRange(1, 10**6),
+    help="GPUs of one host: from the next one on, gradients cross the network.  [default: 8, with a doubt]",
+)
 @click.option("--step-bytes", type=click.IntRange(1, 10**15), help="With --network: bytes of gradients per step.")
 @click.option(
     "--per-rank-batch", type=click.IntRange(1, 10**12), help="With --network and --points: samples per GPU and step."
@@ -79,13 +84,13 @@ def command(context: click.Context, /, **chosen: object) -> None:
     """
     options = Options(**chosen)  # type: ignore[arg-type]
     recorded = len(options.paths) == 2
-    sweep = ("points", "network", "charts", *_OF_HOSTS, "per_rank_batch")
+    sweep = ("points", "network", "charts", "gpus_per_host", *_OF_A_NETWORK, "per_rank_batch")
     refuse_ignored(
         context,
         [
             (recorded, sweep, "has no effect with recordings; give a run directory, or --points alone"),
             (not recorded, ("larger",), "goes with recordings of 1 and of 2 ranks"),
-            (options.network is None, (*_OF_HOSTS, "per_rank_batch"), "has no effect without --network"),
+            (options.network is None, (*_OF_A_NETWORK, "per_rank_batch"), "has no effect without --network"),
             (options.points is None, ("per_rank_batch",), "has no effect with a run directory, which knows its batch"),
         ],
     )
@@ -129,12 +134,12 @@ def _forecast(options: Options) -> None:
     hosts = _hosts(options)
     if options.points is not None:
         points = [Point(gpus, rate) for gpus, rate in _points(options.points)]
-        found = [forecast.of_points("measured", points, wanted, hosts)]
+        found = [forecast.of_points("measured", points, wanted, hosts, options.gpus_per_host)]
     else:
         scaling = subject.load(options.paths).scaling
         if scaling is None:
             raise RingscopeError(f"{options.paths[0]}: no sweep there; name a run directory of ringscope bench")
-        found = forecast.of_sweep(scaling, wanted, hosts)
+        found = forecast.of_sweep(scaling, wanted, hosts, options.gpus_per_host)
     if options.charts is not None:
         from ..views.charts import chart
         from ..views.terminal import forecast as pictures

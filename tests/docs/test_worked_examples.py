@@ -258,17 +258,16 @@ def test_the_prediction_of_four_ranks() -> None:
     says("| 109.15, efficiency 91.6 % |", "| 115.15, efficiency 86.8 % |", "E(2) = 0.564 and E(4) = 1.029")
 
 
-def test_the_prediction_from_throughput_on_one_and_two_gpus() -> None:
-    points = [curve.Point(1, 100.0), curve.Point(2, 196.0)]
-    (found,) = curve.predict(points, [16])
-    constants = curve.CONSTANTS
-    own = (2 * 100 / 196 - 1) / (2**constants.growth - 1)
-    c = constants.trust * own + (1 - constants.trust) * constants.typical
-    assert found.efficiency == pytest.approx(1 / (1 + c * (16**constants.growth - 1)), rel=1e-12)
+def test_the_prediction_from_throughput_on_one_and_two_hosts() -> None:
+    points = [curve.Point(8, 3936.0), curve.Point(16, 6752.0)]
+    (found,) = curve.predict(points, [128], 8)
+    s = 16 * 3936 / 6752 / 8 - 1
+    ends = [1 / (1 + s * 8**g) for g in (0.3, 0, 1)]
     says(
-        f"= {own:.4f} and c = 0.7 x {own:.4f} + 0.3 x 0.02 = {c:.4f}",
-        f"L = {c:.4f} x (16^0.3 - 1) = {100 * (1 / found.efficiency - 1):.1f} %",
-        f"efficiency {100 * found.efficiency:.1f} % ({100 * found.low:.1f} to {100 * found.high:.1f} %)",
+        f"= {s:.4f}",
+        f"1 / (1 + {s:.4f} x 8^0.3) = {100 * ends[0]:.1f} %",
+        f"{100 * ends[1]:.1f} % with g = 0, {100 * ends[2]:.1f} % with g = 1",
+        f"{100 * found.efficiency:.1f} % ({100 * found.low:.1f} to {100 * found.high:.1f} %)",
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.published_scaling import BERT, TABLES
+from benchmarks.published_scaling import every, series
 from profiles.doubts.sweeps import shared_cores
 from profiles.ground.errors import RingscopeError
 from profiles.predicting import curve, forecast
@@ -50,7 +50,7 @@ def test_measured_points_stand_as_they_are_between_what_is_expected() -> None:
     assert found.rows[3].efficiency == 11368 / 8 / 1492
     (expected,) = curve.predict([*DGX2, Point(8, 11368)], [16])
     assert found.rows[4].efficiency == expected.efficiency
-    assert not found.doubts
+    assert [doubt.code for doubt in found.doubts] == ["hosts-assumed", "no-host-crossed"]
 
 
 def test_without_counts_it_is_asked_for_2_4_and_8_times_the_largest() -> None:
@@ -70,7 +70,7 @@ def test_a_network_adds_its_time_to_the_step_of_a_host_and_none_inside_it() -> N
     inside, across = (row for row in forecast.of_points("", DGX2, [2, 8], hosts).rows[1:])
     assert inside.per_s == 2935
     # A step of the curve's 2 GPUs, and 4 hosts: ring 2 x 3/4 x 10 ms = 15 ms, of which half of what backward could hide
-    (two,) = curve.predict(DGX2, [2])
+    (two,) = curve.predict(DGX2, [2], 2)
     step_ns = 149 * 2 / two.per_s * 1e9
     longer = step_ns + 15e6 - 0.5 * 15e6
     assert across.per_s == pytest.approx(8 * 149 / longer * 1e9)
@@ -83,7 +83,7 @@ def test_with_a_known_overlap_there_is_nothing_to_assume() -> None:
     hosts = Hosts(2, Network(1, 1e9, 0), 10**7, 149, overlap=0.4)
     found = forecast.of_points("", DGX2, [8], hosts)
     row = found.rows[-1]
-    (two,) = curve.predict(DGX2, [2])
+    (two,) = curve.predict(DGX2, [2], 2)
     step_ns = 149 * 2 / two.per_s * 1e9
     share = step_ns / (step_ns + 0.6 * 15e6)  # ring 2 x 3/4 x 10 ms, 0.4 of it hidden
     assert [row.efficiency, row.low, row.high] == [
@@ -95,7 +95,7 @@ def test_with_a_known_overlap_there_is_nothing_to_assume() -> None:
 def test_less_exchange_is_worth_what_the_network_is_then_spared() -> None:
     hosts = Hosts(2, Network(1, 1e9, 0), 10**8, 149)  # 150 ms of ring, more than backward of 101.5 ms hides
     _, half, aggregated = forecast.of_points("", DGX2, [4, 8], hosts).what_if
-    (two,) = curve.predict(DGX2, [2])
+    (two,) = curve.predict(DGX2, [2], 2)
     step_ns = 149 * 2 / two.per_s * 1e9
     hidden_ns = 2 / 3 * step_ns
     assert half.row.gpus == aggregated.row.gpus == 8
@@ -126,7 +126,7 @@ def test_exchanges_in_small_buffers_have_a_latency_each() -> None:
     whole = forecast.of_points("", DGX2, [8], hosts)
     small = whole.what_if[0]
     assert figures(small.change) == ["4", "1 MiB"]
-    (two,) = curve.predict(DGX2, [2])
+    (two,) = curve.predict(DGX2, [2], 2)
     step_ns = 149 * 2 / two.per_s * 1e9
     # 4 hosts, latency 50 us: a tree of 2 levels is 4 latencies and 2 S / b, a ring 6 and 3/2 S / b
     moved_ns = 3 * 2**20 + 1
@@ -141,12 +141,14 @@ def test_a_point_out_of_line_a_far_count_and_an_assumed_overlap_are_doubted() ->
     def codes(points: list[Point], counts: list[int], hosts: Hosts | None = None) -> list[str]:
         return [doubt.code for doubt in forecast.of_points("", points, counts, hosts).doubts]
 
-    bert = [Point(gpus, rate) for gpus, rate in zip((1, 2), BERT["512 tokens, TF32"], strict=False)]
-    assert codes(bert, [8]) == ["point-out-of-line"]
-    assert codes(DGX2, [16]) == []
+    assert codes([Point(1, 100), Point(2, 160)], [8]) == ["point-out-of-line"]
+    assert codes(DGX2, [8]) == []
     assert codes([Point(1, 100), Point(2, 250)], [4]) == ["over-100-percent"]
-    assert codes(DGX2, [17]) == ["beyond-the-tables"]
-    assert codes(DGX2, [64], Hosts(8, network("25Gb/s"), 10**8, 256)) == ["overlap-assumed"]
+    assert codes(DGX2, [16]) == ["hosts-assumed", "no-host-crossed"]
+    crossed = [Point(8, 3936), Point(16, 6752)]
+    assert codes(crossed, [256]) == ["hosts-assumed"]
+    assert codes(crossed, [257]) == ["beyond-the-tables", "hosts-assumed"]
+    assert codes(DGX2, [32], Hosts(8, network("25Gb/s"), 10**8, 256)) == ["overlap-assumed"]
 
 
 def test_every_curve_of_weak_scaling_of_a_sweep_is_forecast_and_none_of_strong() -> None:
@@ -199,7 +201,8 @@ def test_charts_are_written(tmp_path) -> None:
         ("--points 1:inf,2:5", "prediction is for 1,000,000 GPUs and 1e+15 samples/s at most"),
         ("--points 1:5,2:9 --ranks 1000000000000000000000000", "prediction is for 1 to 1,000,000 GPUs"),
         ("--points 1:5", "prediction needs the throughput of two counts"),
-        ("--points 1:100,2:200 --gpus-per-host 4", "--gpus-per-host has no effect without --network"),
+        ("--points 1:100,2:200 --step-bytes 4", "--step-bytes has no effect without --network"),
+        ("one two --ranks 4 --gpus-per-host 4", "--gpus-per-host has no effect with recordings"),
         ("--points 1:100,2:200 --network fast", "--network needs --gpus-per-host, --step-bytes and --per-rank-batch"),
         ("--points 1:100,2:200 --measured z", "--measured goes with recordings"),
         ("one two --ranks 4 --points 1:2,2:4", "--points has no effect with recordings"),
@@ -215,6 +218,18 @@ def test_what_cannot_be_forecast_is_refused_in_one_line(words: str, refusal: str
 
 
 def test_every_published_series_gives_a_forecast() -> None:
-    for series in (one for table in TABLES.values() for one in table.values()):
-        points = [Point(gpus, rate) for gpus, rate in zip(*series, strict=False)]
-        assert forecast.of_points("", points, []).rows[-1].gpus == 8 * points[-1].gpus
+    for one in every():
+        found = forecast.of_points("", one.points, [], gpus_per_host=one.gpus_per_host)
+        assert found.rows[-1].gpus == 8 * one.points[-1].gpus
+        assert "hosts-assumed" not in [doubt.code for doubt in found.doubts]
+
+
+def test_gpus_per_host_is_taken_and_where_it_is_not_given_assumed_with_a_doubt() -> None:
+    points = ",".join(f"{point.gpus}:{point.per_s:g}" for point in series("mxnet", "DGX-2 AMP").points[:4])
+    told, assumed = (
+        json.loads(said(f"--points {points} --ranks 16 {words} --json -"))["forecasts"][0]
+        for words in ("--gpus-per-host 16", "")
+    )
+    codes = [[doubt["code"] for doubt in each["doubts"]] for each in (told, assumed)]
+    assert codes == [[], ["hosts-assumed", "no-host-crossed"]]
+    assert told["rows"][-1]["low"] > assumed["rows"][-1]["low"] + 0.1
