@@ -27,7 +27,19 @@ _ADDS_UP = 0.01
 MOST_LAUNCHES = 1_000_000  # of a cell
 _LONGEST_HEADER = 1 << 20  # letters of the first line of a rank's record
 # Fields that are read of a machine, with their types; its other fields are only shown.
-_OF_A_MACHINE = {"gpus": list[dict[str, Any]], "packages": dict[str, Any], "cpu": dict[str, Any], "host": str}
+_OF_A_MACHINE: dict[str, Any] = {
+    "host": str,
+    "os": str,
+    "kernel": str,
+    "driver": str,
+    "memory_bytes": int,
+    "gpus": list[dict[str, Any]],
+    "packages": dict[str, Any],
+    "cpu": dict[str, Any],
+    "horovod": dict[str, Any],
+}
+_OF_A_CPU: dict[str, Any] = {"model": str, "logical": int, "usable": int}
+_OF_A_GPU: dict[str, Any] = {"name": str, "memory_bytes": int}
 T = TypeVar("T")
 STATUSES = (
     "ok",
@@ -218,10 +230,21 @@ def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, A
 
 
 def _check_machine(machine: dict[str, Any]) -> None:
-    """Raises ValueError where what is read of it is of another type."""
-    for name, hint in _OF_A_MACHINE.items():
-        if machine.get(name) is not None:
-            typed.check(hint, machine[name], f"machine's {name}")
+    """Raises ValueError where what is read of it is of another type, or fewer than none."""
+    _check_part(_OF_A_MACHINE, machine, "machine's")
+    _check_part(_OF_A_CPU, machine.get("cpu") or {}, "cpu's")
+    for gpu in machine.get("gpus") or ():
+        _check_part(_OF_A_GPU, gpu, "gpu's")
+
+
+def _check_part(hints: dict[str, Any], part: dict[str, Any], whose: str) -> None:
+    """None stands for what is not known."""
+    for name, hint in hints.items():
+        value = part.get(name)
+        if value is not None:
+            typed.check(hint, value, f"{whose} {name}")
+        if hint is int and value is not None and value < 0:
+            raise ValueError(f"{whose} {name} is {value}, below 0")
 
 
 def _check(record: RankRecord, path: Path) -> None:

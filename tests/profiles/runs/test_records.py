@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,9 @@ from profiles.runs.records import (
     read_sweep,
     write_rank,
 )
+from profiles.verbs import report
+from tests.fuzz import verbs
+from tests.made.swept import swept
 
 
 def record() -> RankRecord:
@@ -139,6 +143,34 @@ def test_a_pipe_and_lists_without_end_are_no_records_and_nobody_waits(tmp_path: 
     (tmp_path / "sweep.json").write_text("[" * 100_000)
     with pytest.raises(Damaged, match="nested too deep"):
         read_sweep(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("machine", "what"),
+    [
+        ({"cpu": {"usable": "x"}}, "cpu's usable"),
+        ({"cpu": {"usable": [[]]}}, "cpu's usable"),
+        ({"cpu": {"logical": -1}}, "cpu's logical"),
+        ({"cpu": [1]}, "machine's cpu"),
+        ({"driver": ["580"]}, "machine's driver"),
+        ({"memory_bytes": "64 GB"}, "machine's memory_bytes"),
+        ({"os": 7}, "machine's os"),
+        ({"horovod": [1]}, "machine's horovod"),
+        ({"gpus": [{"name": "H200", "memory_bytes": {}}]}, "gpu's memory_bytes"),
+    ],
+)
+def test_a_machine_whose_facts_are_of_other_types_makes_its_record_damaged(
+    tmp_path: Path, machine: dict[str, Any], what: str
+) -> None:
+    run = swept(tmp_path / "run")
+    (path, *_) = sorted(run.glob("*/*/record.json"))
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data | {"machine": data["machine"] | machine}))
+    assert what in read_run(path.parent).record.reason
+    assert not verbs.run(report.command, [str(run)])
+    sweep = json.loads((run / "sweep.json").read_text())
+    (run / "sweep.json").write_text(json.dumps(sweep | {"machine": machine}))
+    assert what in verbs.run(report.command, [str(run)])
 
 
 def test_a_launch_of_more_ranks_than_any_machine_has_is_damaged_at_its_first_missing_one(tmp_path: Path) -> None:
