@@ -247,15 +247,16 @@ def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) ->
 def _measured(source: str, steps: _Steps) -> FoundSteps:
     """Leaves out partial steps, warm-up at the head and breaks later on, and counts them."""
     lasted = steps.end_ns - steps.start_ns
-    if not steps.whole.any():
+    whole = steps.whole & (lasted > 0)  # of a step that lasts no time a time is wrong
+    if not whole.any():
         return FoundSteps(source=source, all_start_ns=steps.start_ns, partial=len(lasted))
-    median = float(np.median(lasted[steps.whole]))
-    mad = float(np.median(np.abs(lasted[steps.whole] - median)))
+    median = float(np.median(lasted[whole]))
+    mad = float(np.median(np.abs(lasted[whole] - median)))
     # Where steps differ much, one may be as long as a break and not slow beside them: at the head it is no break.
     slow = lasted > min(median + max(_WARM_UP_MADS * mad, _WARM_UP_SHARE * median), BREAK_MEDIANS * median)
-    head = steps.whole & np.logical_and.accumulate(slow | ~steps.whole)
-    breaks = steps.whole & ~head & (lasted > BREAK_MEDIANS * median)
-    kept = steps.whole & ~head & ~breaks
+    head = whole & np.logical_and.accumulate(slow | ~whole)
+    breaks = whole & ~head & (lasted > BREAK_MEDIANS * median)
+    kept = whole & ~head & ~breaks
     # The gap before the step after a break is the break's: it lies in it.
     before = np.where(np.append(False, breaks[:-1]), -1, steps.prev_last_kernel_end_ns)
     return FoundSteps(
@@ -270,7 +271,7 @@ def _measured(source: str, steps: _Steps) -> FoundSteps:
         launched=steps.launched
         and replace(steps.launched, after_ns=steps.launched.after_ns[kept], until_ns=steps.launched.until_ns[kept]),
         warm_up=int(head.sum()),
-        partial=int((~steps.whole).sum()),
+        partial=int((~whole).sum()),
         breaks=int(breaks.sum()),
         long=LongSteps(
             steps.start_ns[breaks], steps.end_ns[breaks], steps.number[breaks], steps.last_kernel_end_ns[breaks]

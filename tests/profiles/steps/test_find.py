@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from profiles import analyse
 from profiles.gpus import gather
+from profiles.model import measures_json
 from profiles.steps import find
 from profiles.steps.found import FoundSteps, first_of_all, starting_from
 from tests.made.build import Build
@@ -528,3 +531,19 @@ def test_no_break_lies_before_the_first_measured_step(seed: int) -> None:
     start, end, whole = edges[:-1], edges[1:], np.ones(len(lasted), np.bool_)
     found = find._measured("marks", find._Steps(start, end, end, np.full(12, -1), np.arange(12), whole, True))
     assert found.long.start_ns.min(initial=found.end_ns[-1]) >= found.start_ns[0]
+
+
+def test_a_step_that_lasts_no_time_is_none_and_its_gpu_is_measured():
+    """A damaged time may put a step's first kernel where the next step's is."""
+    for late in (range(3, 4), range(10)):  # steps whose kernels ran as the next one's did; all of them
+        made = Build()
+        for step in range(12):
+            at = 1_000_000 * step
+            made.mark(f"step {step}", at, at + 900_000)
+            runs = 1_000_000 * (max(late) + 1 if step in late else step)
+            made.kernel(runs + 500_000, runs + 800_000, call=(at + 400_000, at + 410_000), stream=7 + step % 2)
+        measures = analyse([made.timeline()]).measures
+        again = measures_json.from_json(json.loads(measures_json.dumps(measures, per_step=True)))
+        (gpu,) = again.gpus
+        assert gpu.steps.count and all(row.end_ns > row.start_ns for row in gpu.steps.rows)
+        assert gpu.steps.marked == 12
