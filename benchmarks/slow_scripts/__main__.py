@@ -189,7 +189,7 @@ def _judge_gpu(told: Told, lines: list[int], recorded: Path, out: Path) -> None:
 def _judge_cpu(told: Told, lines: list[int], recorded: Path, out: Path) -> None:
     """The place in which the host was longest, over the ranks."""
     best: tuple[int, Place, int] | None = None
-    for path in sorted(recorded.glob("rank*.xplane.pb")):
+    for path in sorted([*recorded.glob("rank*.xplane.pb"), *recorded.glob("rank*.pt.trace.json")]):
         if (found := host_places.measure(profiles.read(path))) is None:
             continue
         rows = [row for row in found.places.rows if row.kind in places.CODES and row.kind != "call"]

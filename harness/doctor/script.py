@@ -104,7 +104,7 @@ def _start(
     trial: Trial, seen: Path, folder: Path, environ: Mapping[str, str], lifeline: str
 ) -> subprocess.Popen[bytes]:
     """The launcher, whose ranks' Python is observed and no other: their own command says so, not the environment."""
-    hook = Path(__file__).with_name("hook")
+    hook = Path(launch.__file__).with_name("hook")
     variables = {
         observer.FOLDER: str(seen),
         observer.STEPS: str(trial.steps),

@@ -28,7 +28,7 @@ _TOLD = 0.01  # of the steps' time, a part of the user's code that is told
 
 
 def collect(profiler: Profiler, folder: Path) -> list[Path]:
-    """The recordings in `folder`, one per rank: nsys's exported to SQLite, TensorFlow's taken out of its folders.
+    """The recordings in `folder`, one per rank: nsys's exported to SQLite, frameworks' taken out of their folders.
 
     No export outlives this, KeyboardInterrupt and kill -9 included. Raises RingscopeError where there is no recording,
     or an export fails.
@@ -42,7 +42,7 @@ def collect(profiler: Profiler, folder: Path) -> list[Path]:
     else:
         for directory in in_order(folder.glob("rank*.xplane")):
             tensorflow_profiler.take_out(directory)
-        found = in_order(folder.glob("rank*.xplane.pb"))
+        found = in_order(path for suffix in profiler.suffixes for path in folder.glob(f"rank*{suffix}"))
     if not found:
         log = folder / "rank0.log"  # a cell's; what a command of the user's printed went to the terminal
         see = f"see {log.name} there" if log.exists() else "see what the command printed: was it over too soon?"

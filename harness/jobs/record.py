@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from profiles.views.terminal import recording as terminal
 from profiles.views.terminal import screen
 
 from .. import launch
-from ..launch import hosts, profilers, ssh
+from ..launch import hosts, own, profilers, ssh
 from ..launch.profilers import Profiler
 from ..machine import describe, nvml, sample
 from ..processes import remote_files
@@ -38,17 +39,21 @@ def main(options: Record) -> int:
     """Record what the command line asks for; returns the exit code."""
     console = terminal.console()
     profiler = profilers.choose(options.profiler)
+    if options.choices and profiler.name == "framework":
+        profiler = Profiler("tensorflow")
     if profiler.name == "nvprof" and not options.choices and options.launch.given & {"delay", "duration"}:
         raise RingscopeError("nvprof records some steps or the whole command; leave --delay and --duration out")
     how = replace(bench.how_to_launch(options.launch), profiler=profiler, recorded=options.recorded)
     if options.choices:
         sweep.check_training()
-    sweep.check_launcher(how)
+    theirs = own.launcher(options.command)
+    if theirs is None:
+        sweep.check_launcher(how)
     report = _Report(options, profiler, console)
     if options.choices:
         folder, failed = _cell(options, options.choices, how, console)
     else:
-        folder, failed = _command(options, how, report)
+        folder, failed = _command(options, how, report, theirs)
     if folder is None:
         return 1
     if not report.told:
@@ -122,10 +127,11 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
     return folder, read_run(folder).record.status != "ok"
 
 
-def _command(options: Record, how: sweep.How, report: _Report) -> tuple[Path | None, bool]:
+def _command(options: Record, how: sweep.How, report: _Report, theirs: str | None) -> tuple[Path | None, bool]:
     """Run a user's command on every rank, its output passed through; the folder of its recordings, and if it failed.
 
-    What they say is told as soon as they are whole. The command then goes on to its own end, or is ended.
+    What they say is told as soon as they are whole. The command then goes on to its own end, or is ended. theirs: the
+    launcher of the user's that the command is; it starts the ranks.
     """
     profiler = report.profiler
     if options.stops:
@@ -133,40 +139,54 @@ def _command(options: Record, how: sweep.How, report: _Report) -> tuple[Path | N
     folder = ((options.launch.out or new_path()) / "command" / "0").resolve()
     if folder.exists():
         raise RingscopeError(f"{folder}: exists already; name another --out")
-    sample.check(how.recorded, options.ranks)
-    if not how.hosts:
-        profilers.check_script(options.command)
+    if theirs is None:
+        sample.check(how.recorded, options.ranks)
+        if not how.hosts:
+            profilers.check_script(options.command)
+    else:
+        _check_theirs(theirs, options, profiler)
     span = options.span
-    if not options.launch.given & {"steps", "delay", "duration"} and profilers.python_words(options.command):
+    python = theirs or profilers.python_words(options.command)
+    if not options.launch.given & {"steps", "delay", "duration"} and python:
         span = replace(span, steps=profilers.STEPS)
-    argv = profiler.of_command(options.command, folder, span)
+    argv = options.command if theirs else profiler.of_command(options.command, folder, span)
     places = hosts.take(how.hosts, options.ranks)
     with writing(folder):
         folder.mkdir(parents=True)
     check_space(folder, _recorded(how, options.ranks) * profilers.BYTES_A_RANK)
-    report.say(f"recording with {profiler.name}: {span}; into {folder}/rank<k>{profiler.suffix}")
+    report.say(f"recording with {profiler.name}: {span}; into {folder}/rank<k>{' or '.join(profiler.suffixes)}")
+    if theirs:
+        report.say(f"{theirs} starts the ranks")
     words = ssh.words(how.launcher, how.launcher_args)
     with (
         remote_files.copied(folder, places, words) as lost,
         Lifeline(how.hosts, lines=options.ranks + 1) as lifeline,
     ):
-        job = launch.command(
-            argv,
-            ranks=options.ranks,
-            launcher=how.launcher,
-            environ=os.environ,
-            hosts=how.hosts,
-            prefix=profiler.prefix(folder, span),
-            lifeline=lifeline.address,
-            launcher_args=how.launcher_args,
-            variables=how.variables,
-            container=how.container,
-            recorded=how.recorded,
-        )
+        if theirs:
+            env = own.environment(os.environ, profiler, folder, span, how.recorded)
+            job = launch.Job(list(argv), env)
+        else:
+            job = launch.command(
+                argv,
+                ranks=options.ranks,
+                launcher=how.launcher,
+                environ=os.environ,
+                hosts=how.hosts,
+                prefix=profiler.prefix(folder, span),
+                lifeline=lifeline.address,
+                launcher_args=how.launcher_args,
+                variables=how.variables,
+                container=how.container,
+                recorded=how.recorded,
+            )
         process = subprocess.Popen(launch.keeper(job.argv, lifeline=lifeline.address), env=job.env)
-        code = _until_end(process, partial(profiler.whole, folder, _recorded(how, options.ranks)))
+        count = partial(own.count, folder) if theirs else partial(_recorded, how, options.ranks)
+        code = _until_end(process, partial(_is_whole, profiler, folder, count))
         if code is None and options.stops:
             report.say("recorded; the training is ended, as --then stop asks")
+            if theirs:  # it ends its ranks, some of which may be on other hosts
+                process.terminate()
+                process.wait()
             lifeline.close()
             process.wait()
             code = 0
@@ -177,7 +197,27 @@ def _command(options: Record, how: sweep.How, report: _Report) -> tuple[Path | N
         report.say(f"{host}: its recordings are not here: {why}")
     if code:
         report.say(f"the command ended with exit code {code}")
+    elif theirs:
+        own.check(folder, theirs)
     return folder if not code or any(folder.glob("rank*")) else None, bool(code)
+
+
+def _check_theirs(name: str, options: Record, profiler: Profiler) -> None:
+    """Raise RingscopeError for options that are the launcher's to say."""
+    ours = ("launcher", "launcher_args", "hosts", "hostfile", "env", "container")
+    if given := [one for one in ours if one in options.launch.given]:
+        flag = given[0].replace("_", "-")
+        raise RingscopeError(f"{name} starts the ranks, so --{flag} has no effect; leave it out, or give it to {name}")
+    if shutil.which(options.command[0]) is None:
+        raise RingscopeError(f"{options.command[0]}: no such program; check the PATH")
+    if "ranks" in options.launch.given or options.recorded == sample.FIRST_PER_HOST:
+        sample.check(options.recorded, options.ranks)
+
+
+def _is_whole(profiler: Profiler, folder: Path, count: Callable[[], int | None]) -> bool:
+    """True if all ranks have been recorded while they run; of a launcher of the user's not before all have begun."""
+    number = count()
+    return number is not None and profiler.whole(folder, number)
 
 
 def _check_stop(profiler: Profiler, how: sweep.How) -> None:

@@ -69,14 +69,19 @@ def allowed(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str,
     more: names of variables that are passed in any case.
     """
     env = {name: value for name, value in environ.items() if name in more or passes(name)}
-    root = str(Path(__file__).resolve().parents[2])
-    if root not in site.getsitepackages():
-        env["PYTHONPATH"] = ":".join(filter(None, (root, env.get("PYTHONPATH"))))
+    if paths := package_path(env.get("PYTHONPATH")):
+        env["PYTHONPATH"] = paths
     env |= {"PATH": search_path(env), **home(env)}
     # Open MPI refuses root, which is who runs in containers.
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
     return env
+
+
+def package_path(paths: str | None) -> str:
+    """PYTHONPATH with this package on it, unless it is installed; "" for none."""
+    root = str(Path(__file__).resolve().parents[2])
+    return ":".join(filter(None, ("" if root in site.getsitepackages() else root, paths)))
 
 
 def search_path(environ: Mapping[str, str]) -> str:

@@ -1,11 +1,12 @@
-"""Nsight Systems, nvprof and TensorFlow's profiler: which of them records here, with what options, into what files."""
+"""Nsight Systems, nvprof and the frameworks' own profilers: which of them records here, with what options, into what
+files."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from profiles.ground.errors import RingscopeError
 
 from ..machine import describe, nvml
 
-SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb")
+SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb", ".pt.trace.json")
+# Profilers that are inside of the process: TensorFlow's, or the one of the framework that the script trains with.
+INSIDE = {"tensorflow": (".xplane.pb",), "framework": (".xplane.pb", ".pt.trace.json")}
 # What a rank's recording and its export may take; 12 steps of ResNet-50 take some 30 MB.
 BYTES_A_RANK = 300_000_000
 SETTLED_S = 5.0  # nsys writes a report of 300 MB without a break as long
@@ -36,28 +39,28 @@ class Span:
         time = f"after {self.delay_s:g} s, for {self.duration_s:g} s"
         if self.steps is None:
             return time
-        return f"{self.steps} steps of Keras, once they are steady (where none is seen: {time})"
+        return f"{self.steps} steps, once they are steady (where none is seen: {time})"
 
 
 @dataclass(frozen=True, slots=True)
 class Profiler:
-    """A profiler by name, and where it is (TensorFlow's is inside TensorFlow)."""
+    """A profiler by name, and where it is (a framework's is inside of it)."""
 
     name: str
     path: str | None = None
 
     @property
-    def suffix(self) -> str:
-        """The ending of its files' names."""
-        return {"nsys": ".nsys-rep", "nvprof": ".nvvp"}.get(self.name, ".xplane.pb")
+    def suffixes(self) -> tuple[str, ...]:
+        """The endings that its files' names may have."""
+        return INSIDE.get(self.name) or ({"nsys": ".nsys-rep", "nvprof": ".nvvp"}[self.name],)
 
     def whole(self, folder: Path, count: int) -> bool:
         """True if the recordings of `count` ranks are complete while the ranks still run.
 
-        TensorFlow's have their names only then. nsys's grow where they are, and are whole if they have not changed for
+        Frameworks' have their names only then. nsys's grow where they are, and are whole if they have not changed for
         SETTLED_S, which an export proves. nvprof writes when the process ends.
         """
-        found = list(folder.glob(f"rank*{self.suffix}"))
+        found = [path for suffix in self.suffixes for path in folder.glob(f"rank*{suffix}")]
         if len(found) < count or self.name == "nvprof":
             return False
         states = [path.stat() for path in found] if self.name == "nsys" else []
@@ -76,34 +79,44 @@ class Profiler:
 
     def worker_options(self) -> list[str]:
         """Options of the harness's own worker."""
-        return ["--record", "tensorflow" if self.name == "tensorflow" else "cuda"]
+        return ["--record", "tensorflow" if self.name in INSIDE else "cuda"]
 
     def of_command(self, argv: Sequence[str], folder: Path, span: Span) -> list[str]:
         """The user's command as it is recorded. Raises RingscopeError where this profiler cannot record it."""
-        if self.name != "tensorflow" and span.steps is None:
+        options = self.options_of_command(folder, span)
+        if not options:
             return list(argv)
         words = python_words(argv)
         if words is None:
             raise RingscopeError(
-                "neither nsys nor nvprof can record here, and TensorFlow's profiler records Python scripts and "
+                "neither nsys nor nvprof can record here, and frameworks' profilers record Python scripts and "
                 f"modules only, not {' '.join(argv)!r}; install Nsight Systems, or give: python SCRIPT or "
                 "python -m MODULE"
-                if self.name == "tensorflow"
+                if self.name in INSIDE
                 else f"steps are seen in Python scripts and modules only, not in {' '.join(argv)!r}; leave --steps out"
             )
         interpreter, program = words
+        return [*interpreter, *options, *program]
+
+    def options_of_command(self, folder: Path, span: Span) -> list[str]:
+        """The words between `python` and a script, or `-m` and a module, that record it; none where the profiler stands
+        before `python` and needs nothing of the script."""
+        if self.name not in INSIDE and span.steps is None:
+            return []
         wrapped = ["-m", "harness.launch.recorded", "--delay", f"{span.delay_s:g}"]
         wrapped += ["--duration", f"{span.duration_s:g}"]
         wrapped += ["--steps", str(span.steps)] if span.steps is not None else []
         wrapped += ["--places", str(folder)]
-        wrapped += ["--tensorflow", str(folder)] if self.name == "tensorflow" else []
-        return [*interpreter, *wrapped, "--", *program]
+        wrapped += [f"--{self.name}", str(folder)] if self.name in INSIDE else []
+        return [*wrapped, "--"]
 
 
 def python_words(argv: Sequence[str]) -> tuple[list[str], list[str]] | None:
     """(the interpreter and its options, the script or module and its words) of a Python command, else None."""
-    options = list(takewhile(lambda word: word in _PYTHON_FLAGS, argv[1:]))
-    program = list(argv[1 + len(options) :])
+    after = 1
+    while after < len(argv) and (flag := _PYTHON_FLAG.fullmatch(argv[after])):
+        after += 2 if flag[1] else 1
+    options, program = list(argv[1:after]), list(argv[after:])
     module = program[:1] == ["-m"]
     if "python" not in Path(argv[0]).name or len(program) < 1 + module or program[module].startswith("-"):
         return None
@@ -117,7 +130,8 @@ def check_script(argv: Sequence[str]) -> None:
         raise RingscopeError(f"{words[1][0]}: no such file; check the path of the script")
 
 
-_PYTHON_FLAGS = ("-u", "-B", "-O", "-OO")  # an option that takes a value is not looked through
+# Not -I, -E and -S, with which Python does not find this package. -X and -W have a value, here or in the next word.
+_PYTHON_FLAG = re.compile(r"(-[XW])|-(?:[bBdOPqRsuvx]+|[XW].+)")
 # Graphs by node: by default nsys shows a CUDA graph as one launch without its kernels. No sampling, no OS calls.
 _NSYS = ("-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--cuda-graph-trace=node", "--force-overwrite=true")
 
@@ -131,7 +145,7 @@ def _nsys_span(span: Span) -> list[str]:
 
 
 def choose(wanted: str | None = None) -> Profiler:
-    """The profiler asked for, else the best that is here and can record these GPUs; TensorFlow's without a GPU.
+    """The profiler asked for, else the best that is here and can record these GPUs; a framework's own without a GPU.
 
     Raises RingscopeError where the one asked for is not here.
     """
@@ -147,7 +161,7 @@ def choose(wanted: str | None = None) -> Profiler:
         return Profiler("nsys", found["nsys"])
     if gpus and found["nvprof"] and all(_nvprof_records(gpu) for gpu in gpus):
         return Profiler("nvprof", found["nvprof"])
-    return Profiler("tensorflow")
+    return Profiler("framework")
 
 
 def _nvprof_records(gpu: Mapping[str, Any]) -> bool:

@@ -3,8 +3,7 @@
     python -m harness.launch.recorded --steps 20 --delay 30 --duration 10 -- SCRIPT|-m MODULE ...
 
 What `ringscope record` puts before a Python command. Compiling takes a script anything from seconds to minutes, so no
-time that is set beforehand fits. Steps are seen by Keras's own list of callbacks, which `fit` tells of every batch,
-with any backend; `train_on_batch` is seen too. The steps are marked (`step N`) unless the script's own ring does that.
+time that is set beforehand fits; steps are seen as they come (steps.py).
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -23,74 +21,17 @@ from typing import Any
 
 from profiles.ground import threads
 from profiles.ground.after_import import AfterImport
-from profiles.model import marks
 from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges, sampler
 
 from ..machine import capture_range, ranks, sample
-from . import script, tensorflow_profiler
+from . import inside, script
 from .recorder import Recorder
+from .steps import KERAS, OPTIMIZERS, TORCH, Marker, watch, watch_optimizers
 
-KERAS = ("keras", "tf_keras")
 _ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
+_WHOLE = {**dict.fromkeys(KERAS, "Model"), TORCH: "compile"}  # what each has once it is imported
 LOOK_S = 0.5  # how often the clock is looked at
 SAY_S = 10.0  # how often it is said what is waited for
-
-
-class Marker:
-    """`step N` around each step, on the thread that launches it; nothing where the script's ring writes the marks into
-    the recording, which TensorFlow's profiler does not see."""
-
-    def __init__(self, *, tensorflow: bool = False) -> None:
-        self._begun: list[Any] = []
-        self._tensorflow = tensorflow
-
-    def begin(self, number: int) -> None:
-        self.end()
-        if self._tensorflow or "ringscope.ring" not in sys.modules:
-            self._begun.append(ranges.writer().begin(marks.step(number)))
-
-    def end(self) -> None:
-        if self._begun:
-            ranges.writer().end(self._begun.pop())
-
-
-def watch(keras: ModuleType, recorder: Recorder, marker: Marker, stepped: Callable[[], object] = lambda: None) -> None:
-    """Report every step that this Keras takes to the recorder. stepped: called on the thread of each step."""
-    listed, model = keras.callbacks.CallbackList, keras.Model
-
-    def told(name: str, tell: Callable[[], None]) -> None:
-        own = getattr(listed, name)
-
-        def call(self: Any, *arguments: Any, **options: Any) -> Any:
-            tell()
-            return own(self, *arguments, **options)
-
-        setattr(listed, name, call)
-
-    def begins() -> None:
-        stepped()
-        recorder.step()
-        marker.begin(recorder.number)
-
-    def pauses() -> None:
-        marker.end()
-        recorder.pause()
-
-    def expects() -> None:
-        recorder.expects_steps = True
-
-    told("on_train_begin", expects)
-    told("on_train_batch_begin", begins)
-    for name in ("on_test_begin", "on_epoch_end", "on_train_end"):
-        told(name, pauses)
-    train_on_batch = model.train_on_batch
-
-    def taken(self: Any, *arguments: Any, **options: Any) -> Any:
-        expects()
-        begins()
-        return train_on_batch(self, *arguments, **options)
-
-    model.train_on_batch = taken
 
 
 def say_loaders(adapters: ModuleType) -> None:
@@ -110,34 +51,41 @@ def say_loaders(adapters: ModuleType) -> None:
     adapters.PyDatasetAdapter.__init__ = adapted
 
 
-def main() -> None:
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="harness.launch.recorded", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, help="steps that are recorded once they are steady; without it, by time")
     parser.add_argument("--delay", type=float, required=True, help="seconds from the start, if no step is seen by then")
     parser.add_argument("--duration", type=float, required=True, help="seconds recorded then")
-    parser.add_argument("--tensorflow", type=Path, help="TensorFlow's profiler records, into rank<k>.xplane there")
+    own = parser.add_mutually_exclusive_group()
+    own.add_argument("--tensorflow", type=Path, help="TensorFlow's profiler records, into that folder")
+    own.add_argument("--framework", type=Path, help="the profiler of the framework that trains does")
     parser.add_argument("--places", type=Path, help="the folder of recordings, where samples of Python are written")
     parser.add_argument("script", nargs=argparse.REMAINDER)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = _options()
     if os.environ.get(sample.RECORDED) == "0":
         script.run(options.script)
         return
     rank = os.environ.get("RINGSCOPE_RANK", "0")
     opened = ExitStack()
-    if options.tensorflow:
-        ranges.for_tensorflow()
+    folder = options.tensorflow or options.framework
+    framework = inside.TENSORFLOW if options.tensorflow else None
+    if folder:
+        ranges.for_framework(framework)
     stepping = [sampler.main_thread()]
     looks = None
     if options.places:
         looks = sampler.of_rank(options.places, rank, lambda: stepping[0], throughout=of_tensorflow.pipeline)
 
     def begins() -> None:
-        if options.tensorflow:  # a directory per rank, else the ranks write over each other
-            folder = options.tensorflow / f"rank{rank}.xplane"
-            opened.callback(tensorflow_profiler.take_out, folder)
-            opened.enter_context(tensorflow_profiler.opened(folder))
-        else:
-            opened.enter_context(capture_range.opened())
+        try:
+            opened.enter_context(inside.opened(folder, rank, framework) if folder else capture_range.opened())
+        except Exception as error:  # another profiler of the script's runs: the training is worth more
+            print(f"ringscope: rank {rank} is not recorded: {error}", file=sys.stderr, flush=True)
+            return
         if looks is not None:
             looks.start()
             opened.callback(looks.stop)
@@ -155,13 +103,20 @@ def main() -> None:
     for name, part in {**of_tensorflow.PARTS, **of_torch.PARTS}.items():
         sys.meta_path.insert(0, AfterImport((name,), part))
     if options.steps:
-        marker = Marker(tensorflow=options.tensorflow is not None)
+        marker = Marker(within=folder is not None)
+
+        def stepped() -> None:
+            stepping[0] = threading.get_ident()
 
         def watched(keras: ModuleType) -> None:
             of_keras.lay(keras)
-            watch(keras, recorder, marker, lambda: stepping.__setitem__(0, threading.get_ident()))
+            watch(keras, recorder, marker, stepped)
+
+        def optimized(optimizers: ModuleType) -> None:
+            watch_optimizers(optimizers, recorder, marker, stepped)
 
         sys.meta_path.insert(0, AfterImport(KERAS, watched))
+        sys.meta_path.insert(0, AfterImport([OPTIMIZERS], optimized))
     if rank == "0":
         sys.meta_path.insert(0, AfterImport([_ADAPTER], say_loaders))
     over = threading.Event()
@@ -196,16 +151,16 @@ def _say(recorder: Recorder, over: threading.Event) -> None:
 
 
 def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event) -> None:
-    """Record for a while where Keras has begun no training after a while, as with a loop of the user's own. The time
-    begins anew once Keras is there: its import alone may take as long."""
+    """Record for a while where no step was seen after a while, as with a loop of TensorFlow or JAX. The time begins
+    anew once Keras or PyTorch is there: its import alone may take as long."""
     ends_s = time.monotonic() + delay_s
-    waits_for_keras = recorder.steps > 0
+    waits = recorder.steps > 0
     while not over.wait(min(LOOK_S, max(0.0, ends_s - time.monotonic()))):
         if recorder.expects_steps:
             return
-        coming = [name for name in KERAS if name in sys.modules]
-        if waits_for_keras and coming:
-            waits_for_keras = not any(hasattr(sys.modules[name], "Model") for name in coming)
+        coming = [name for name in _WHOLE if name in sys.modules]
+        if waits and coming:
+            waits = not any(hasattr(sys.modules[name], _WHOLE[name]) for name in coming)
             ends_s = time.monotonic() + delay_s
         elif time.monotonic() >= ends_s:
             break

@@ -73,7 +73,7 @@ class Recorder:
                 f"step {LAST_LOOK})"
             )
         else:
-            why = "it ended, and no step of Keras was seen in it"
+            why = "it ended, and no step of Keras or of PyTorch's optimizers was seen in it"
         return f"nothing of the script was recorded: {why}; have it train longer, or say when: --delay S --duration S"
 
     def waits_for(self) -> str:

@@ -26,7 +26,7 @@ from profiles.ground.after_import import AfterImport
 from profiles.ground.files import write_whole
 
 from . import script
-from .recorded import KERAS
+from .steps import KERAS
 
 WARM_UP = 16  # steps, in which programs are compiled; their losses are compared
 LEAST_S = 1.0  # that are timed of steps however short

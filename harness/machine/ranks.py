@@ -5,12 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-# horovodrun, Open MPI, any launcher of PMIx (srun --mpi=pmix), PMI, srun.
-_RANK = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-_LOCAL_RANK = ("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-_LOCAL_SIZE = ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+# horovodrun, Open MPI, PyTorch's launchers, any launcher of PMIx (srun --mpi=pmix), PMI, srun.
+_RANK = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_LOCAL_RANK = (*("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),)
+_LOCAL_SIZE = ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS")
 # Not SLURM_NTASKS, which is the whole allocation's also where nothing was started by srun.
-_SIZE = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+_SIZE = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+# torchrun, accelerate and deepspeed set all of these: a script has a RANK of its own for other things, too.
+_OF_TORCH = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
+_OF_TORCH_ALONE = _OF_TORCH | {"LOCAL_WORLD_SIZE"}
+# Set for each rank by launchers that take none from around them: outside of one they belong to another one.
+OF_ONE_RANK = frozenset({*_RANK, *_LOCAL_RANK, *_SIZE, *_LOCAL_SIZE} - _OF_TORCH_ALONE) | {"RINGSCOPE_RANK"}
+# accelerate sets it for its processes, and no rank where it starts one alone.
+_ALONE = "ACCELERATE_MIXED_PRECISION"
+
+
+def is_told(environ: Mapping[str, str] = os.environ) -> bool:
+    """True if a launcher tells this process that it is a rank."""
+    return any(_number(environ, name) is not None for name in _RANK) or _ALONE in environ
 
 
 def rank(environ: Mapping[str, str] = os.environ) -> int:
@@ -34,4 +46,13 @@ def local_size(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _first(environ: Mapping[str, str], names: tuple[str, ...], otherwise: int) -> int:
-    return next((int(environ[name]) for name in names if environ.get(name, "").isdigit()), otherwise)
+    if "TORCHELASTIC_RUN_ID" in environ:  # torchrun, whatever has started that: srun and mpirun start one a host
+        names = tuple(sorted(names, key=lambda name: name not in _OF_TORCH_ALONE))
+    found = (_number(environ, name) for name in names)
+    return next((number for number in found if number is not None), otherwise)
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    if name in _OF_TORCH_ALONE and not environ.keys() >= _OF_TORCH:
+        return None
+    return int(environ[name]) if environ.get(name, "").isdigit() else None

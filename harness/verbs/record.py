@@ -20,6 +20,8 @@ Examples:
   ringscope record -np 4 --steps 50 -- python my_train.py
   ringscope record -np 4 --then stop -- python my_train.py        ends the training when it is recorded
   ringscope record -np 64 --hosts a:8,... --record-ranks first-per-host -- python my_train.py
+  ringscope record -- torchrun --nproc_per_node 4 my_train.py     each rank that torchrun starts
+  ringscope record -- srun -n 8 python my_train.py                inside an allocation
   ringscope record -np 2 --delay 60 --duration 5 -- ./train.sh    any command, by time
   ringscope record -np 2 --apply -- python my_train.py            which settings around it make it faster?
 """
@@ -36,7 +38,9 @@ Examples:
     "--duration", type=options.Number(0.1), default=10, show_default=True, help="If no step is seen: seconds to record."
 )
 @click.option(
-    "--profiler", type=click.Choice(["nsys", "nvprof", "tensorflow"]), help="[default: the first that is here]"
+    "--profiler",
+    type=click.Choice(["nsys", "nvprof", "framework", "tensorflow"]),
+    help="[default: the first that is here]",
 )
 @click.option(
     "--keep",
@@ -66,9 +70,14 @@ Examples:
 def command(context: click.Context, /, **chosen: Any) -> None:
     """Record a cell, or any command of yours, one recording per rank, and measure it.
 
-    The profiler is Nsight Systems if it is here, else nvprof, else TensorFlow's own. A cell records its timed steps.
-    A Python command that trains by Keras, with ring or without, is recorded for 20 steady steps (--steps). Any other
-    command is recorded after --delay, for --duration; so is every command if you give these without --steps.
+    The profiler is Nsight Systems if it is here, else nvprof, else that of the framework that trains (PyTorch's or
+    TensorFlow's). A cell records its timed steps. A Python command that trains by Keras, or by an optimizer of PyTorch,
+    is recorded for 20 steady steps (--steps). Any other command is recorded after --delay, for --duration; so is every
+    command if you give these without --steps.
+
+    Where the command is a launcher itself (torchrun, accelerate launch, deepspeed, srun, mpirun, horovodrun, or a shell
+    script that calls one) it starts the ranks, as many as it says, and each of them is recorded.
+
     The report comes when the recording is done, while the command goes on to its own end; --then stop ends it.
 
     With --apply nothing is recorded: the script is started again and again in a copy of the working directory, as it is

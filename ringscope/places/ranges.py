@@ -1,4 +1,5 @@
-"""Ranges around parts of the user's code, for the profiler that records: NVTX in domain `ringscope`, or TensorFlow's.
+"""Ranges around parts of the user's code, for the profiler that records: NVTX in domain `ringscope`, TensorFlow's or
+PyTorch's.
 
 A part inside of another one is told by the outer one's name and line, with the kind of its own: saving in a callback is
 that callback's saving.
@@ -57,6 +58,24 @@ class _TensorFlow:
             begun.Stop()
 
 
+class _PyTorch:
+    """PyTorch's own (`user_annotation`), which its profiler records."""
+
+    def __init__(self, profiler: ModuleType) -> None:
+        self._profiler = profiler
+
+    def begin(self, name: str) -> Any:
+        if not self._profiler._is_profiler_enabled:
+            return None
+        begun = self._profiler.record_function(name)
+        begun.__enter__()
+        return begun
+
+    def end(self, begun: Any) -> None:
+        if begun is not None:
+            begun.__exit__(None, None, None)
+
+
 class _Nothing:
     def begin(self, name: str) -> None:
         pass
@@ -66,27 +85,31 @@ class _Nothing:
 
 
 _TRACEME: Final = "tensorflow.python.profiler.internal._pywrap_traceme"
-_by_tensorflow = False
+_OF_PYTORCH: Final = "torch.autograd.profiler"
+_by_framework = False  # a framework's own profiler records
+_framework: str | None = None
 _kept: Writer | None = None
 _opened = threading.local()
 
 
-def for_tensorflow() -> None:
-    """Write ranges as TensorFlow's own from now on: its profiler sees no other ranges."""
-    global _by_tensorflow, _kept
-    _by_tensorflow, _kept = True, None
+def for_framework(name: str | None) -> None:
+    """Write ranges as a framework's own from now on, "tensorflow" or "pytorch": its profiler sees no other ranges.
+    None: which one is not known yet, and until then nothing is written."""
+    global _by_framework, _framework, _kept
+    _by_framework, _framework, _kept = True, name, None
 
 
 def writer() -> Writer:
-    """The object that writes ranges. It writes nothing if NVTX is not installed, or, for TensorFlow's ranges, until the
-    script has imported TensorFlow: a range may open anywhere, and must import nothing."""
+    """The object that writes ranges. It writes nothing if NVTX is not installed, or, for a framework's ranges, until
+    the script has imported that: a range may open anywhere, and must import nothing."""
     global _kept
     if _kept is None:
-        traceme = sys.modules.get(_TRACEME)
-        if _by_tensorflow and traceme is None:
+        module = sys.modules.get(_OF_PYTORCH if _framework == "pytorch" else _TRACEME) if _framework else None
+        if _by_framework and module is None:
             return _Nothing()
         try:
-            _kept = _TensorFlow(traceme) if _by_tensorflow and traceme is not None else _Nvtx()
+            own = _PyTorch if _framework == "pytorch" else _TensorFlow
+            _kept = _Nvtx() if module is None else own(module)
         except (ImportError, AttributeError):
             _kept = _Nothing()
     return _kept

@@ -61,7 +61,8 @@ OF_OTHERS = {
         *("--network-interface", "--network-interfaces"),
     ),
     "mpirun": ("--mca", "--prefix"),
-    "torchrun": ("--nproc-per-node", "--standalone"),
+    "torchrun": ("--nproc-per-node", "--nproc_per_node", "--standalone"),
+    "deepspeed": ("--num_gpus",),
     "XLA": (
         *("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
         *("--xla_gpu_enable_command_buffer", "--xla_gpu_enable_cublaslt", "--xla_gpu_enable_triton_gemm"),

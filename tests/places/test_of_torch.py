@@ -3,7 +3,8 @@ with its names stands in."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,3 +101,16 @@ def test_saving_is_told_by_the_line_that_saves(told: list[str]) -> None:
     module.save(1, "a.pt")
     at = line(test_saving_is_told_by_the_line_that_saves) + 4
     assert written == [1] and told == [marks.place("saving", "torch.save", HERE, at)]
+
+
+@pytest.mark.parametrize(("framework", "kind"), [(False, "_Nvtx"), ("pytorch", "_PyTorch"), (None, "_Nothing")])
+def test_ranges_are_written_for_the_profiler_that_records(
+    framework: str | None | bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("nvtx")
+    for name in ("_kept", "_framework", "_by_framework"):
+        monkeypatch.setattr(ranges, name, None)
+    monkeypatch.setitem(sys.modules, "torch.autograd.profiler", ModuleType("profiler"))
+    if framework is not False:
+        ranges.for_framework(framework)
+    assert type(ranges.writer()).__name__ == kind

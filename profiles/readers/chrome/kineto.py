@@ -19,6 +19,8 @@ import pandas as pd
 
 from ...doubts.recordings import coarse_times_in_microseconds, python_traced
 from ...ground.errors import UnreadableRecording
+from ...model import marks
+from ...model.names import rows_named
 from ...model.possible import LIMIT_NS, OPERATIONS
 from ...model.timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
 from ..tables.gathering import gpus, joined, require_gpu_work
@@ -77,16 +79,21 @@ def detects(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    """Raises UnreadableRecording for broken JSON, and for traces without GPU events."""
+    """Raises UnreadableRecording for broken JSON, and for traces without GPU events that ringscope has not made."""
     document = chrome.document(path, _Document)
     found = _Found()
     for events, damaged in chrome.events(document.raw):
         found.left_out["not an event"] += damaged
         found.add(events)
     document.raw = []
-    if not any(found.parts[table] for table in ("kernels", "copies", "memsets")):
-        raise _no_gpu(path, found)
     frames = {table: joined(parts) for table, parts in found.parts.items() if parts}
+    if not any(found.parts[table] for table in ("kernels", "copies", "memsets")):
+        if "marks" not in frames or not len(rows_named(frames["marks"], f"{marks.STEP}|{marks.CLOCK}", whole=True)):
+            raise _no_gpu(path, found)
+        # `ringscope record` has made it where there is no GPU: it tells the lines that the host was in.
+        utc_ns = _base(document.base_ns)
+        recording = Recording(path=str(path), format="kineto", tool="Kineto", origin_utc_ns=utc_ns)
+        return make(recording, {"marks": frames["marks"]}, known=frozenset({"marks"}))
     if not launches.give_process(frames):
         raise UnreadableRecording(path, "several processes in one file, whose kernels cannot be told apart", _EACH)
     launches.give_bytes(frames)
@@ -266,7 +273,11 @@ def _utc_of_zero(frames: dict[str, pd.DataFrame], base_ns: Any) -> int | None:
     starts = np.concatenate([frames[table]["start_ns"].to_numpy() for table in OPERATIONS if table in frames])
     if np.median(starts) >= _EPOCH_FROM_NS:
         return 0
-    return base_ns if type(base_ns) is int and 0 < base_ns < LIMIT_NS else None
+    return _base(base_ns)
+
+
+def _base(told: Any) -> int | None:
+    return told if type(told) is int and 0 < told < LIMIT_NS else None
 
 
 def _doubts(frames: dict[str, pd.DataFrame], left_out: Counter[str]) -> tuple[Doubt, ...]:

@@ -96,10 +96,10 @@ def test_tensorflows_profiler_wraps_a_python_script_and_nothing_else() -> None:
         ({"nsys", "nvprof"}, ["7.0"], "nsys"),
         ({"nvprof"}, ["7.0", "7.5"], "nvprof"),
         ({"nvprof"}, [None], "nvprof"),
-        ({"nvprof"}, ["7.5", "8.0"], "tensorflow"),
-        ({"nvprof"}, ["10.0"], "tensorflow"),
-        ({"nsys", "nvprof"}, [], "tensorflow"),
-        (set(), ["9.0"], "tensorflow"),
+        ({"nvprof"}, ["7.5", "8.0"], "framework"),
+        ({"nvprof"}, ["10.0"], "framework"),
+        ({"nsys", "nvprof"}, [], "framework"),
+        (set(), ["9.0"], "framework"),
     ],
 )
 def test_the_profiler_is_one_that_can_record_these_gpus(
@@ -166,7 +166,7 @@ def test_a_module_runs_under_tensorflows_profiler_as_python_runs_it(tmp_path: Pa
 def test_a_profiler_that_is_not_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(describe, "find_nsys", lambda: None)
     monkeypatch.setattr(describe, "find_nvprof", lambda: None)
-    assert choose().name == "tensorflow"
+    assert choose().name == "framework"
     with pytest.raises(RingscopeError, match="nsys is not on the PATH"):
         choose("nsys")
 

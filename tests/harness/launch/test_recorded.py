@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from harness.launch.recorded import say_loaders, watch
+from harness.launch.recorded import say_loaders
 from harness.launch.recorder import LAST_LOOK, Recorder
+from harness.launch.steps import watch
 from profiles.ground.after_import import AfterImport
 
 

@@ -1,0 +1,139 @@
+"""The user's own launcher (`torchrun`, `accelerate launch`, `deepspeed`, `srun`, `mpirun` ...) starts the ranks.
+
+Each Python process that finds itself to be one becomes its recorded form.
+
+The launcher's options are not looked at. A folder on PYTHONPATH (hook/sitecustomize.py) has every Python below the
+launcher call `begin`, and the variables of launchers tell which of them are ranks (machine/ranks.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from profiles.ground.errors import RingscopeError
+from profiles.ground.files import write_whole
+
+from ..machine import ranks, sample
+from .environment import package_path
+from .profilers import Profiler, Span, python_words
+
+VARIABLE = "RINGSCOPE_OWN"  # the hook knows it, too
+LAUNCHERS = ("accelerate", "deepspeed", "horovodrun", "jsrun", "mpiexec", "mpiexec.hydra", "mpirun", "srun", "torchrun")
+_MODULES = re.compile(r"torch\.distributed\.(run|launch)|(accelerate|deepspeed|horovod\.runner)(\.\w+)*")
+_IN_SHELL = re.compile(
+    rf"(?<![\w./-])(?:[\w./~-]*/)?({'|'.join(map(re.escape, LAUNCHERS))})(?=\s|$)|-m\s+({_MODULES.pattern})(?=\s|$)"
+)
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+_MOST_BYTES = 1 << 20  # of a script that is looked into
+STARTED = "started"  # the folder in which each rank says that it is there
+
+
+def launcher(argv: Sequence[str]) -> str | None:
+    """The launcher of ranks that a command is, or holds: `torchrun ...`, `env A=1 uv run torchrun ...`, `python -m
+    torch.distributed.run ...`, `bash train.sh` whose text calls one. None: it is the command of one rank."""
+    for at, word in enumerate(argv):
+        name = Path(word).name
+        if name in LAUNCHERS:
+            return name
+        if name in _SHELLS or word.endswith(".sh"):
+            return _in_shell(argv[at:])
+        if "python" in name:
+            words = python_words(argv[at:])
+            program = words[1] if words else [""]
+            if program[0] == "-m":
+                return program[1] if _MODULES.fullmatch(program[1]) else None
+            return Path(program[0]).name if Path(program[0]).name in LAUNCHERS else None
+    return _in_shell(argv[:1])
+
+
+def _in_shell(words: Sequence[str]) -> str | None:
+    """The launcher that the text of a shell script calls, or the words of `bash -c`."""
+    for word in words:
+        text = word if " " in word else _script(Path(word))
+        code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+        if found := _IN_SHELL.search(code):
+            return found[1] or found[2]
+    return None
+
+
+def _script(path: Path) -> str:
+    """The text of a shell script; "" where it is none."""
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return ""
+        text = path.read_text(errors="replace")
+    except OSError:
+        return ""
+    first = text.partition("\n")[0]
+    return text if path.suffix == ".sh" or (first.startswith("#!") and "sh" in first) else ""
+
+
+def environment(
+    environ: Mapping[str, str], profiler: Profiler, folder: Path, span: Span, recorded: str
+) -> dict[str, str]:
+    """The launcher's environment: the user's, in which every Python is asked whether it is a rank."""
+    told = {
+        "prefix": profiler.prefix(folder, span),
+        "options": profiler.options_of_command(folder, span),
+        "folder": str(folder),
+        "recorded": recorded,
+        "paths": environ.get("PYTHONPATH"),
+    }
+    # Outside of the launcher they tell of another one: a batch script of Slurm is its first task.
+    mine = {name: value for name, value in environ.items() if name not in ranks.OF_ONE_RANK}
+    hook = str(Path(__file__).with_name("hook"))
+    paths = ":".join(filter(None, (hook, package_path(environ.get("PYTHONPATH")))))
+    return mine | {VARIABLE: json.dumps(told), "PYTHONPATH": paths}
+
+
+def begin() -> None:
+    """Become the recorded form of this process where it is a rank's: the same command under the profiler."""
+    words = python_words(sys.orig_argv)
+    if words is None or not ranks.is_told() or launcher(sys.orig_argv):
+        return
+    told = json.loads(os.environ.pop(VARIABLE))
+    # What this process starts is no rank.
+    os.environ["PYTHONPATH"] = package_path(told["paths"])
+    number = ranks.rank()
+    os.environ |= {"RINGSCOPE_RANK": str(number), "RINGSCOPE_SIZE": str(ranks.size())}
+    holds = sample.holds(told["recorded"], number, ranks.local_rank())
+    _say_started(Path(told["folder"]), number, recorded=holds)
+    if not holds:
+        os.environ[sample.RECORDED] = "0"
+        return
+    argv = [*told["prefix"], sys.executable, *words[0][1:], *told["options"], *words[1]]
+    os.execvp(argv[0], argv)
+
+
+def _say_started(folder: Path, number: int, *, recorded: bool) -> None:
+    """A host that does not see the folder cannot, and its recordings do not come here."""
+    here: dict[str, Any] = {"rank": number, "of": ranks.size(), "recorded": recorded, "host": socket.gethostname()}
+    try:
+        (folder / STARTED).mkdir(parents=True, exist_ok=True)
+        write_whole(folder / STARTED / f"{number}.json", json.dumps(here))
+    except OSError as error:
+        print(f"ringscope: rank {number} cannot write its recording: {error}", file=sys.stderr, flush=True)
+
+
+def count(folder: Path) -> int | None:
+    """The ranks that are recorded, as they have said themselves; None while not all of them have started."""
+    found = [json.loads(path.read_text()) for path in (folder / STARTED).glob("*.json")]
+    if not found or len(found) < max(one["of"] for one in found):
+        return None
+    return sum(bool(one["recorded"]) for one in found)
+
+
+def check(folder: Path, name: str) -> None:
+    """Raise RingscopeError where the launcher started no rank that could be seen."""
+    if not any((folder / STARTED).glob("*.json")):
+        raise RingscopeError(
+            f"{name} started no Python that found itself to be a rank and could import ringscope; keep PYTHONPATH and "
+            f"{VARIABLE} in its ranks' environment, and install ringscope in their Python"
+        )

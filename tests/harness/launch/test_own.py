@@ -1,0 +1,233 @@
+"""Launchers of the user's own: each rank that they start is recorded by itself, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.jobs import measuring
+from harness.launch import own
+from harness.launch.profilers import Profiler, Span
+from harness.machine import describe, ranks
+from harness.verbs import record
+from profiles.ground.errors import RingscopeError
+from profiles.model import marks
+from profiles.readers import read
+from tests.harness.running import LAUNCHERS, environment
+
+# It stands for nsys: what it was told, and then the command.
+NSYS = r"""#!/bin/sh
+words=$*
+while [ "$1" != -o ]; do shift; done; echo "$words" >>"${2%\%q*}$RINGSCOPE_RANK.words"; shift 2
+exec "$@"
+"""
+RANK = """
+import json, os, subprocess, sys
+below = "import os, sys; print('RINGSCOPE_OWN' in os.environ or any('hook' in one for one in sys.path))"
+child = subprocess.run([sys.executable, "-c", below], capture_output=True, text=True).stdout.strip()
+told = {name: os.environ.get(name) for name in ("RINGSCOPE_RANK", "RINGSCOPE_SIZE", "RINGSCOPE_RECORDED", "DATA")}
+print(json.dumps(told | {"argv": sys.argv, "child": child, "unbuffered": sys.flags.dont_write_bytecode}))
+"""
+# As deepspeed's launcher and torchrun tell their ranks, with a Python beside them that is none.
+BY_TORCH = """
+python -c 'print("no rank")'
+for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 python -B rank.py one "two words" & done; wait
+"""
+ONE_OF_FOUR = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
+WORDS = ("python", "-B", "rank.py", "one", "two words")
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        *(("mpirun", "all"), ("torch", "all"), ("torch", "1")),
+        pytest.param("gloo", "1", marks=pytest.mark.ci),  # a plain horovodrun imports TensorFlow
+    ],
+)
+def test_each_rank_becomes_its_recorded_form_and_what_it_starts_does_not(
+    tmp_path: Path, name: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "mpirun" and describe.which("mpirun") is None:
+        pytest.skip("no mpirun: pip install '.[train-cpu]'")
+    if name == "gloo":
+        pytest.importorskip("horovod")
+    (tmp_path / "rank.py").write_text(RANK)
+    (tmp_path / "nsys").write_text(NSYS)
+    (tmp_path / "nsys").chmod(0o755)
+    # Those of a launcher around are not those of the ranks.
+    around = {"SLURM_PROCID": "0", "PMI_RANK": "5", "DATA": "/x"}
+    profiler, folder = Profiler("nsys", str(tmp_path / "nsys")), tmp_path / "out"
+    folder.mkdir()
+    env = own.environment({**environment(), **around}, profiler, folder, Span(5, 1), asked)
+    argv = ["sh", "-c", BY_TORCH] if name == "torch" else [*LAUNCHERS[name], *WORDS]
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in re.findall(r"\{.*\}", done.stdout)]
+    recorded = {"all": {"0", "1"}, "1": {"1"}}[asked]
+    assert {one["RINGSCOPE_RANK"] for one in told} == {"0", "1"}
+    for one in told:
+        assert one["argv"] == ["rank.py", "one", "two words"] and one["unbuffered"] == 1 and one["child"] == "False"
+        assert (one["RINGSCOPE_SIZE"], one["DATA"]) == ("2", "/x")
+        assert (one["RINGSCOPE_RECORDED"] == "0") == (one["RINGSCOPE_RANK"] not in recorded)
+    words = {path.stem.removeprefix("rank"): path.read_text() for path in folder.glob("*.words")}
+    assert words.keys() == recorded
+    assert all(text.count("profile") == 1 and "--delay=5" in text for text in words.values())
+    assert own.count(folder) == len(recorded)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("torchrun --nproc_per_node 2 train.py", "torchrun"),
+        ("/opt/env/bin/torchrun train.py", "torchrun"),
+        ("python -u -m torch.distributed.run train.py", "torch.distributed.run"),
+        ("python -m torch.distributed.launch train.py", "torch.distributed.launch"),
+        ("python /opt/env/bin/accelerate launch train.py", "accelerate"),
+        ("accelerate launch train.py", "accelerate"),
+        ("python -m accelerate.commands.launch train.py", "accelerate.commands.launch"),
+        ("deepspeed --num_gpus 2 train.py", "deepspeed"),
+        ("env A=1 uv run torchrun train.py", "torchrun"),
+        ("srun -N 2 python train.py", "srun"),
+        ("timeout 60 mpiexec -n 2 python train.py", "mpiexec"),
+        ("horovodrun -np 2 python train.py", "horovodrun"),
+        ("bash -x run.sh", "torchrun"),
+        ("./run.sh", "torchrun"),
+        ("bash module.sh", "torch.distributed.run"),
+        ("bash plain.sh", None),
+        ("python train.py --launcher torchrun", None),
+        ("uv run python train.py --with srun", None),
+        ("python -W ignore -X dev train.py", None),
+        ("python -m train", None),
+        ("./a.out 2", None),
+    ],
+)
+def test_a_launcher_is_known_wherever_the_command_has_it(
+    tmp_path: Path, command: str, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sh").write_text("#!/bin/bash\nset -e\nexport A=1\nexec $HOME/env/bin/torchrun \\\n  train.py\n")
+    (tmp_path / "module.sh").write_text("python -m torch.distributed.run train.py\n")
+    (tmp_path / "plain.sh").write_text("#!/bin/sh\n# not by torchrun any more\npython train.py mpirun.log\n")
+    (tmp_path / "a.out").write_bytes(b"\x7fELF mpirun ")
+    assert own.launcher(command.split()) == name
+
+
+@pytest.mark.parametrize(
+    ("told", "rank", "local", "size"),
+    [
+        ({**ONE_OF_FOUR, "SLURM_PROCID": "0"}, 3, 1, 4),
+        # One torchrun a host, started by mpirun, whose tasks are the hosts.
+        ({**ONE_OF_FOUR, "TORCHELASTIC_RUN_ID": "x", "OMPI_COMM_WORLD_RANK": "1"}, 3, 1, 4),
+        ({"RANK": "8", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, 1, 0, 2),  # a RANK of the script's
+        ({"RANK": "8"}, 0, 0, 1),
+        ({"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_TASKS": "8"}, 5, 1, 8),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}, 1, 1, 2),
+        ({"PMIX_RANK": "2"}, 2, 0, 1),
+    ],
+)
+def test_a_rank_is_told_by_the_variables_of_its_launcher(
+    told: dict[str, str], rank: int, local: int, size: int
+) -> None:
+    assert (ranks.rank(told), ranks.local_rank(told), ranks.size(told)) == (rank, local, size)
+    assert ranks.is_told(told) == (told != {"RANK": "8"})
+
+
+@pytest.mark.parametrize("option", [["--hosts", "a:2"], ["--launcher", "mpirun"], ["--env", "DATA"]])
+def test_options_that_are_the_launchers_are_refused(tmp_path: Path, option: list[str]) -> None:
+    words = ["--out", str(tmp_path / "out"), *option, "--", "torchrun", "train.py"]
+    with pytest.raises(RingscopeError, match=f"torchrun starts the ranks, so {option[0]} has no effect"):
+        record.command.main(words, standalone_mode=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_launcher_that_starts_no_rank_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sh").write_text("echo mpirun is away; exit 0; mpirun python train.py\n")
+    words = ["--profiler", "framework", "--out", str(tmp_path / "out"), "--", "sh", "run.sh"]
+    with pytest.raises(RingscopeError, match="mpirun started no Python that found itself to be a rank"):
+        record.command.main(words, standalone_mode=False)
+
+
+DDP = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+rank, size = 0, 1
+if "RANK" in os.environ:
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 800
+    def __getitem__(self, i):
+        time.sleep(0.002)
+        return torch.randn(64)
+model = torch.nn.Linear(64, 64)
+if size > 1:
+    model = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number, batch in enumerate(torch.utils.data.DataLoader(Data(), batch_size=8)):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+print(f"rank {rank} of {size} took {number + 1} steps with {sys.argv[1:]}\\n", end="")
+if size > 1:
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "count"),
+    [
+        ("torch.distributed.run --nproc_per_node", 2),
+        ("accelerate.commands.launch --cpu --num_processes", 1),  # without a GPU it starts more by mpirun alone
+    ],
+)
+def test_ranks_of_pytorchs_launchers_are_recorded_by_its_own_profiler(tmp_path: Path, module: str, count: int) -> None:
+    """Real ranks: five steps of each by the optimizer's hook, and the line that the time goes to."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip(module.partition(".")[0], reason="accelerate is not installed")
+    (tmp_path / "train.py").write_text(DDP)
+    words = ["record", "--profiler", "framework", "--out", "out", "--steps", "5", "--"]
+    argv = [sys.executable, "-m", "harness", *words, sys.executable, "-m", *module.split(), str(count), "train.py", "a"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f"rank {rank} of {count} took 100 steps with ['a']" in done.stdout for rank in range(count)), done.stdout
+    found = sorted((tmp_path / "out" / "command" / "0").glob("rank*.pt.trace.json"))
+    assert [path.name for path in found] == [f"rank{rank}.pt.trace.json" for rank in range(count)]
+    for path in found:
+        timeline = read(path)
+        names = [name for name in timeline.marks["name"].astype(str) if re.fullmatch(marks.STEP, name)]
+        assert len(names) == 5 and timeline.marks["pid"].nunique() == 1
+    assert all("Data.__getitem__ (train.py:11)" in line for line in measuring.of_the_host(found))
+    assert len(measuring.of_the_host(found)) == count
+    assert "Data.__getitem__ (train.py:11)" in done.stderr
+
+
+@pytest.mark.ci
+@pytest.mark.train
+def test_ranks_of_mpirun_are_recorded_by_tensorflows_profiler(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    if describe.which("mpirun") is None:
+        pytest.skip("no mpirun: pip install '.[train-cpu]'")
+    (tmp_path / "train.py").write_text("""
+import keras, numpy as np
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+model.compile("sgd", "mse")
+model.fit(np.zeros((800, 8)), np.zeros((800, 4)), batch_size=8, verbose=0)
+print("took", int(model.optimizer.iterations))
+""")
+    words = ["record", "--profiler", "framework", "--out", "out", "--steps", "5", "--"]
+    argv = [sys.executable, "-m", "harness", *words, *LAUNCHERS["mpirun"], "python", "train.py"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("took 100") == 2
+    found = sorted((tmp_path / "out" / "command" / "0").glob("rank*.xplane.pb"))
+    assert [path.name for path in found] == ["rank0.xplane.pb", "rank1.xplane.pb"]
+    for path in found:
+        steps = [name for name in read(path).marks["name"].astype(str) if re.fullmatch(marks.STEP, name)]
+        assert len(steps) in (4, 5)  # the last one may be open when the recording ends
