@@ -23,8 +23,9 @@ from ..steps.found import FoundSteps
 from . import copies
 from .collectives import Calls
 
-# Fewer kernels beside a gap that comes once are an example or one operator.
-LEAST_KERNELS = 20
+PLAIN = ("cuda", "hip")  # frameworks of programs that know no batches
+# Fewer kernels beside a gap that comes once are an example or one operator. A program in CUDA may have a few long ones.
+LEAST_KERNELS, LEAST_OF_PLAIN = 20, 12
 # A window without steps that computes for less than this part of the time of its collectives is no training.
 LEAST_COMPUTE = 0.1
 # So many gaps, the shortest no less than that part of the longest, are of rounds.
@@ -175,7 +176,8 @@ def shows_training(gpu: GpuMeasures) -> bool:
     # Measures of a version that did not tell where kernels lie are taken for a loop's.
     spread = not kernels.in_tenths or all_along(beside.kernels.in_tenths) or in_rounds(beside)
     # What a long gap parts from a start may be a part of it, in which most runs once; or an example.
-    again = gpu.rest is None or kernels.count >= max(2 * kernels.distinct, LEAST_KERNELS)
+    least = LEAST_OF_PLAIN if gpu.framework in PLAIN else LEAST_KERNELS
+    again = gpu.rest is None or kernels.count >= max(2 * kernels.distinct, least)
     return gpu.window == "steps" or (spread and again and compute > LEAST_COMPUTE * collective)
 
 

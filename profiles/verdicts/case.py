@@ -21,7 +21,6 @@ REPORT_SHARE = 0.01
 # XProf's ladder: input-bound highly, moderately; launch, collectives and all else are worth a warning earlier.
 INPUT_LADDER = (0.20, 0.05)
 OTHER_LADDER = (0.15, 0.03)
-PLAIN = ("cuda", "hip")  # frameworks of programs that know no batches
 
 
 # A few dense layers, compiled, take some 40 kernels a step with backward pass and update. Fewer are an example or one

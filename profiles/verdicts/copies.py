@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..ground import numbers
 from ..ground.numbers import share as percent
+from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
-from .case import INPUT_LADDER, OTHER_LADDER, PLAIN, REPORT_SHARE, Case, degree
+from .case import INPUT_LADDER, OTHER_LADDER, REPORT_SHARE, Case, degree
 from .changes import compiling
 
 # Copies that are hidden for less than this were asked for by the step that needs them.

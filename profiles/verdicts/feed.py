@@ -7,8 +7,9 @@ import re
 from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..ledger.causes import WAITING_FOR_INPUT
+from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
-from .case import INPUT_LADDER, PLAIN, Case, degree
+from .case import INPUT_LADDER, Case, degree
 from .copies import BY_RING, UINT8_SAVES, asked_late, exposed_inputs, overlap_of, pageable, shorter_copies
 
 HOST_FED = ("numpy", "host")

@@ -9,9 +9,10 @@ from typing import Any
 
 from ..ground import numbers
 from ..ground.numbers import share as percent
+from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
 from . import native
-from .case import OTHER_LADDER, PLAIN, Case, degree
+from .case import OTHER_LADDER, Case, degree
 from .host_waits import called, lost_by
 
 

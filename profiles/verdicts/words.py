@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
 from ..model.measures import GpuMeasures
 from ..runs.records import Cell
 from . import jax, native, of_strategy, pytorch
-from .case import PLAIN
 from .collectives import MOSTLY_WAITING
 from .pytorch import TORCH_KERNEL, Words
 

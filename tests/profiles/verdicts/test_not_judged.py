@@ -289,6 +289,19 @@ def test_shares_of_what_is_left_say_so() -> None:
     assert "only once" not in findings(looping(gap_us=50, each_us=50))["python-in-the-loop"].text
 
 
+@pytest.mark.parametrize(("kernel", "told"), [("solve(double *)", "host-synchronises"), (ATEN, "loss-not-judged")])
+def test_a_few_long_kernels_after_a_start_are_a_loop_of_plain_cuda_alone(kernel: str, told: str) -> None:
+    """Eighteen of 4 ms, the host waiting for each; a start of 12 ms. Of a framework they are one operator."""
+    made, at = Build(), 12 * MS
+    made.memset(0, US, call=(-3 * US, -2 * US))
+    for _ in range(18):
+        made.kernel(at, at + 4 * MS, kernel, call=(at - 3 * US, at - 2 * US))
+        made.api("cudaDeviceSynchronize_v3020", at - US, at + 4 * MS + 50 * US)
+        made.api("cudaMallocAsync", at + 4 * MS + 60 * US, at + 5 * MS + 200 * US)
+        at += 5 * MS + 300 * US
+    assert next(iter(findings(made))) == told
+
+
 def test_a_loop_in_a_small_part_of_a_recording_is_not_what_it_shows_first() -> None:
     """Of 2.1 s a loop takes the last 0.1, and waits for half of that."""
     codes = list(findings(looping(first_ms=2_000, gap_us=50, each_us=50)))
