@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +32,8 @@ from ..model.timeline import Doubt
 from ..steps.found import first_of_all
 from .one_recording import Asked, FirstSteps, GpuHead, Identity, Measured, Recorded, Unit, measure
 from .waiting import with_peers
+
+_IN_UNIT = re.compile(r"^/gpus/\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +258,9 @@ class _Gpu:
         )
 
     def doubts(self, place: int) -> list[Doubt]:
-        here, there = f"/gpus/{self.number}", f"/gpus/{place}"
+        there = f"/gpus/{place}"  # in a partial file it had another place, and a damaged one may name any
         found = [
-            replace(doubt, where=tuple(there + where.removeprefix(here) for where in doubt.where))
+            replace(doubt, where=tuple(_IN_UNIT.sub(there, where) for where in doubt.where))
             for doubt in self._measured.doubts
         ]
         return found + list(doubts.of_waits(self.measured, there))

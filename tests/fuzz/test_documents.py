@@ -110,6 +110,12 @@ def test_a_doubt_about_no_place_in_measures_is_refused(written: dict[str, Any], 
     assert all("no place in measures" in one for one in tried("partial", text, written, tmp_path).values())
 
 
+def test_a_doubt_about_another_gpu_of_a_partial_file_is_read(written: dict[str, Any], tmp_path: Path) -> None:
+    doubt = {"code": "x", "text": "x", "next": "x", "where": ["/gpus/7/collectives/bytes_per_step"]}
+    text = json.dumps(put(written["partial"], [doubt], "units", 0, "gpus", 0, "doubts")).encode()
+    assert not any(tried("partial", text, written, tmp_path).values())
+
+
 def test_a_kind_of_collective_that_is_not_known_is_told_as_an_exchange(written: dict[str, Any], tmp_path: Path) -> None:
     ledger = written["partial"]["units"][0]["gpus"][0]["measures"]["ledger_ns"]
     ledger = {**ledger, "collective": ledger["collective"] + ledger["compute"], "compute": 0}
