@@ -78,7 +78,7 @@ VERDICTS: Final = {
     "no-difference": "not supported: no difference here worth {worth}",
     "costs": "refuted: slower here, {factor} as fast",
     "undecided": "undecided: the interval is too wide; raise --pairs",
-    "needs-gpu": "not measured: it is about GPUs, and there is none here",
+    "needs-gpu": "not measured: this rule is about GPUs, and there is no GPU here",
     "failed": "not measured: {reason}",
 }
 

@@ -120,7 +120,7 @@ def _of_gpu(gpu: GpuMeasures) -> dict[str, Fraction | None]:
     elif gpu.holds_steps_alone:
         ledgers = [gpu.ledger_ns]  # the measured steps fill the window
     else:
-        why = gpu.steps.refused or "its steps are not told apart"
+        why = gpu.steps.refused or "its steps were not found"
         raise RingscopeError(
             f"{gpu.title}: no steps to compare ({why}); measure with --per-step a recording whose steps are marked"
         )

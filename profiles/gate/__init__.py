@@ -98,7 +98,7 @@ def metrics(subject: Subject) -> dict[str, Metric]:
             worst = min(each, key=lambda cell: each[cell])
             found[name] = Metric(name, each[worst], f"cell {worst}")
         else:
-            none = "no cell has it (efficiency is of more ranks than one, and needs the 1-rank cell)"
+            none = "no cell has this metric (efficiency needs a cell of several ranks, and the 1-rank cell)"
             why = "not a sweep" if subject.scaling is None else none
             found[name] = Metric(name, None, why)
     return found
@@ -115,7 +115,7 @@ def _recorded(subject: Subject, name: str) -> Metric:
         return Metric(name, None, subject.unmeasured or none)
     values = [(_share(gpu, name), gpu) for gpu in subject.measures.gpus]
     if any(value is None for value, _ in values) or not values:
-        return Metric(name, None, "the recording cannot tell: see the doubts of ringscope timeline")
+        return Metric(name, None, "the recording does not hold this number: see the doubts of ringscope timeline")
     pick = min if name in HIGHER_IS_BETTER else max
     value, gpu = pick(((v, g) for v, g in values if v is not None), key=lambda pair: pair[0])
     return Metric(name, value, _where(gpu, name))
@@ -189,12 +189,25 @@ def _check(metric: Metric, bound: str, limit: float, what: str) -> Check:
 def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) -> list[Check]:
     mine = gpu_names(subject)
     if list(baseline.gpus) != mine:
-        text = f"unlike machines: the baseline is of {_names(baseline.gpus)}, this run of {_names(mine)}"
-        return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text}; write one here with --write-baseline")]
+        text = f"unlike machines: the baseline ran on {_names(baseline.gpus)}, this run on {_names(mine)}"
+        return [
+            Check(
+                "baseline",
+                "max",
+                0.0,
+                None,
+                UNJUDGED,
+                f"{text}; write a baseline on this machine with --write-baseline",
+            )
+        ]
     cell = subject.record.cell.id if subject.record else None
     if cell and baseline.cell and _work(cell) != _work(baseline.cell):
-        text = f"unlike work: the baseline is of {_work(baseline.cell)}, this run of {_work(cell)}"
-        return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text}; write one for it with --write-baseline")]
+        text = f"unlike work: the baseline trained {_work(baseline.cell)}, this run {_work(cell)}"
+        return [
+            Check(
+                "baseline", "max", 0.0, None, UNJUDGED, f"{text}; write a baseline for this work with --write-baseline"
+            )
+        ]
     first = _first_gpu(subject)
     known_work = cell and baseline.cell
     if first and not known_work and (why := same_work.unlike(baseline.kernels, baseline.kernels_per_step, first)):

@@ -88,7 +88,9 @@ def bytes_of(path: Path) -> bytes:
     with path.open("rb") as file:
         found = file.read(MOST_BYTES + 1)
     if len(found) > MOST_BYTES:
-        raise OSError(errno.EFBIG, f"larger than {MOST_BYTES >> 20} MiB, as no such file is", str(path))
+        raise OSError(
+            errno.EFBIG, f"larger than {MOST_BYTES >> 20} MiB, which is too large for a file of this kind", str(path)
+        )
     return found
 
 

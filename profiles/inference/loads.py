@@ -108,7 +108,11 @@ def _best(model: str, rate: float, rows: Sequence[Served]) -> Best:
     if not good:
         most = max((row.answered_per_s or 0.0 for row in rows), default=0.0)
         return Best(
-            model, rate, None, None, f"{asked}: nothing measured keeps up; {numbers.per_s(most, 'requests')} came back"
+            model,
+            rate,
+            None,
+            None,
+            f"{asked}: no measured setting keeps up; {numbers.per_s(most, 'requests')} were answered",
         )
     first = min(good, key=lambda row: (row.p99_ns or 0, row.p50_ns or 0))
     text = (

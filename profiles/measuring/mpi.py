@@ -135,7 +135,7 @@ class Job:
         for number, (one, files) in enumerate(asked):
             able = [self._able(process, files) for process in range(len(self._sees))]
             if not any(able):
-                problem = "recordings of one GPU lie on different hosts; bring them to one"
+                problem = "the recordings of one GPU lie on different hosts; copy them to one host"
                 found += [(number, RingscopeError(problem))] if self.first else []
             elif self._chosen(able, files) == self._comm.Get_rank():
                 sources = [self._mine[self._identities[file]] for file in files]
@@ -177,8 +177,10 @@ def _world() -> Any:
         problem = f"{started()} processes were started together, and mpi4py does not load ({error})"
         raise RingscopeError(f"{problem}; pip install mpi4py, or start one process") from None
     if MPI.COMM_WORLD.Get_size() == 1:
-        problem = f"by {_told_by()} {started()} processes were started together, and MPI knows of one alone"
-        remedy = "unset it where it is left over, with Slurm try srun --mpi=pmix, or start one with --processes N"
+        problem = f"{_told_by()} says that {started()} processes were started together, but MPI knows of only one"
+        remedy = (
+            "unset this variable if it is left over, with Slurm try srun --mpi=pmix, or start one with --processes N"
+        )
         raise RingscopeError(f"{problem}; {remedy}")
     return MPI.COMM_WORLD
 

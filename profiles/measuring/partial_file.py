@@ -42,7 +42,7 @@ class Held:
         if len(of) > 1:
             problem = f"{', '.join(of)} belong together (one GPU, one clock), and {self.path} holds some of them"
             return RingscopeError(f"{problem}; make one partial file of all of them")
-        problem = f"{self.path}: it counts steps from too early: other ranks are warmed up only at step {from_step}"
+        problem = f"{self.path}: its steps begin too early: other ranks are warmed up only at step {from_step}"
         return RingscopeError(f"{problem}; make it again with --from-step {from_step}")
 
 
@@ -92,7 +92,7 @@ def read(path: Path, asked: Asked, max_bytes: int | None = None) -> list[Unit]:
             problem = f"a partial file of ringscope {head.version} ({head.schema}), and this is {VERSION}"
             raise UnreadableRecording(path, problem, again)
         if head.window != asked.window:
-            problem = f"measured with --window {head.window or 'steps where there are any'}, and asked for is "
+            problem = f"measured with --window {head.window or 'steps where there are any'}, but asked for with "
             raise UnreadableRecording(path, problem + (asked.window or "the default"), again)
         held = typed.decoded(_File, text)
         units = [one.made() for one in held.units]

@@ -213,7 +213,7 @@ class _Gpu:
         if unknown := {
             name for name in self.meanwhile if not is_movable(name) and getattr(self.measures, name) is None
         }:
-            raise ValueError(f"times of {min(unknown)}, and no number of it")
+            raise ValueError(f"times of {min(unknown)}, but no count")
         return Measured(
             measures=self.measures,
             doubts=tuple(self.doubts),
@@ -268,5 +268,5 @@ def _apart(start: Int64s, end: Int64s) -> bool:
 def _places(values: Sequence[int], count: int) -> Int64s:
     found = _times(values)
     if len(found) and not 0 <= found.min() <= found.max() < count:
-        raise ValueError(f"places in {count} that are none")
+        raise ValueError(f"places beyond the {count} that there are")
     return found

@@ -260,10 +260,10 @@ def _refuse_long(path: str, tables: Mapping[str, pd.DataFrame]) -> None:
         for texts in [table[column].cat.categories]
     }
     if any(texts.nbytes > LONGEST_NAME and texts.str.len().max() > LONGEST_NAME for texts in distinct.values()):
-        problem = f"a name in it is longer than {LONGEST_NAME >> 20} MiB: no profiler writes such names"
+        problem = f"a name in the recording is longer than {LONGEST_NAME >> 20} MiB: no profiler writes such names"
         raise UnreadableRecording(path, problem, "record again, with shorter names of ranges")
     if sum(texts.nbytes for texts in distinct.values()) > MOST_TEXT:
-        problem = f"its distinct names take more than {MOST_TEXT >> 20} MiB: no profiler writes as many"
+        problem = f"the recording's distinct names take more than {MOST_TEXT >> 20} MiB: no profiler writes as many"
         raise UnreadableRecording(path, problem, "cut it (`ringscope cut`), or record fewer steps")
 
 

@@ -167,7 +167,7 @@ def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:
     """Inside a host as the measured points say; the network's time is added to that step."""
     if max(point.gpus for point in points) > hosts.gpus_per_host:
         raise RingscopeError(
-            f"points of more than {hosts.gpus_per_host} GPUs have crossed the network already; leave out --network"
+            f"measurements on more than {hosts.gpus_per_host} GPUs include the network already; leave out --network"
         )
     most = max(min(gpus, hosts.gpus_per_host), min(point.gpus for point in points))
     (inside,) = curve.predict(points, [most], hosts.gpus_per_host)

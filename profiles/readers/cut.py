@@ -81,7 +81,7 @@ def write(
             kept = cut.write(made, progress)
             if within and not any(rows for name, (_, rows) in kept.items() if sqlite.plain(name) in cut.operations):
                 problem = "no GPU work in that span"
-                raise RingscopeError(f"{source}: {problem}; `ringscope timeline --info` tells what is there")
+                raise RingscopeError(f"{source}: {problem}; `ringscope timeline --info` shows what the recording holds")
             with target.open("xb"):  # claims the name, or fails where it came into being meanwhile
                 os.replace(made, target)
     return kept
@@ -189,8 +189,8 @@ class _Cut:
         ((after,),) = connection.execute(f"SELECT COUNT(*) FROM main.{quoted}")
         if sqlite.plain(table) in self.operations and self._database.has(table, "correlationId"):
             connection.execute(
-                f"INSERT OR IGNORE INTO launched SELECT {self._pid(table)}, correlationId FROM main.{quoted}"
-                " WHERE correlationId IS NOT NULL"
+                f"INSERT OR IGNORE INTO launched SELECT {self._pid(table)}, correlationId FROM main.{quoted} WHERE "
+                "correlationId IS NOT NULL"
             )
         return int(before), int(after)
 
@@ -235,8 +235,8 @@ class _Cut:
             if self._database.has(table):
                 stored = self._database.stored(table)
                 connection.execute(
-                    f"INSERT OR IGNORE INTO called SELECT {self._pid(table)}, correlationId FROM source.{stored}"
-                    " WHERE start >= :low AND start < :high AND correlationId IS NOT NULL",
+                    f"INSERT OR IGNORE INTO called SELECT {self._pid(table)}, correlationId FROM source.{stored} "
+                    "WHERE start >= :low AND start < :high AND correlationId IS NOT NULL",
                     {"low": self._low, "high": self._high},
                 )
 
@@ -264,10 +264,9 @@ class _Cut:
             f"MAX(name IN (SELECT _id_ FROM source.StringTable WHERE value {pattern}))" for pattern in (_LASTING, _STEP)
         )
         connection.execute(
-            f"INSERT OR IGNORE INTO marked SELECT id, {step} AND MAX(timestamp) > :high"
-            f" FROM source.{marks.MARKER} GROUP BY id"
-            f" HAVING MIN(timestamp) < :high AND (MIN(timestamp) >= :low OR NOT {step} AND"
-            f" (MAX(timestamp) > :low OR COUNT(*) = 1 AND MAX(flags) & {marks.START})) OR {lasting}",
+            f"INSERT OR IGNORE INTO marked SELECT id, {step} AND MAX(timestamp) > :high FROM source.{marks.MARKER} "
+            f"GROUP BY id HAVING MIN(timestamp) < :high AND (MIN(timestamp) >= :low OR NOT {step} AND (MAX(timestamp) "
+            f"> :low OR COUNT(*) = 1 AND MAX(flags) & {marks.START})) OR {lasting}",
             {"low": self._low, "high": self._high},
         )
 

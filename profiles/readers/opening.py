@@ -149,7 +149,7 @@ def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Pat
                 for member in archive:
                     if member.issparse():  # of a kilobyte it may make any number of them
                         remedy = "unpack it, and name the recordings in it"
-                        raise UnreadableRecording(path, "an archive of files with holes in them", remedy)
+                        raise UnreadableRecording(path, "an archive with sparse files", remedy)
                     file = archive.extractfile(member) if member.isreg() else None
                     if file is None:
                         continue
@@ -191,7 +191,7 @@ def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_byte
             except OSError as error:
                 if error.errno != errno.ENOSPC:
                     raise
-                remedy = "free some, or point TMPDIR to where there is more"
+                remedy = "free some space, or point TMPDIR to a disk with more"
                 raise UnreadableRecording(path, f"no space in {target.parent} to unpack it", remedy) from None
 
 

@@ -25,19 +25,19 @@ _SIGNS: Final = tuple(
     for sign, said in (
         (
             rb"\A\s*\{.{0,400}\"schema\"\s*:\s*\"[^\"]*chakra",
-            ("an execution trace of PyTorch's (Chakra): operators, and no times of a GPU", _PYTORCH),
+            ("an execution trace of PyTorch's (Chakra), which holds operators and no times of a GPU", _PYTORCH),
         ),
         (
             rb"(?:\A|\n)\"?Index\"?,\"?KernelName\"?,\"?gpu-id\"?,",
-            ("a table of rocprof's of kernels, without copies and calls", _ROCPROF),
+            ("rocprof's table of kernels, which holds no copies and calls", _ROCPROF),
         ),
         (
             rb"\A\s*\"(?:Kind\",\"(?:Agent_Id|Direction)|Domain\",\"Function\",\"Process_Id)\"",
-            ("one of the tables of rocprofv3, which tells of kernels, copies or calls alone", _ROCPROF),
+            ("one of the tables of rocprofv3, each of which holds only kernels, copies or calls", _ROCPROF),
         ),
         (
             rb"(?:\A|\n)\"Name\",\"Calls\",\"TotalDurationNs\",",
-            ("sums that rocprof makes by name, which tell nothing of when anything ran", _ROCPROF),
+            ("rocprof's totals by name, which do not say when anything ran", _ROCPROF),
         ),
         (
             rb"\A\n(?:.{0,3}\xef\xbf\xbd).{0,60}/(?:device:[A-Z]{3}:|host:CPU)",
@@ -53,7 +53,7 @@ _SIGNS: Final = tuple(
         (
             rb"(?:\A|\n)==PROF== |(?:\A|\n)\"ID\",\"Process ID\",",
             (
-                "metrics of Nsight Compute, for which kernels run one by one: no timeline",
+                "metrics of Nsight Compute, which runs kernels one by one: no timeline",
                 "record with `nsys profile -t cuda,nvtx`",
             ),
         ),
@@ -65,17 +65,23 @@ _SIGNS: Final = tuple(
             rb"\[\d+/\d+\] Executing '[a-z_]+' stats report"
             rb"|\*\* [^\n]{1,80}\((?:cuda_|nvtx_|osrt_|mpi_|um_|cudaapisum|gpukernsum|gpumem)[a-z_]*\)",
             (
-                "what `nsys stats` (or `nsys profile --stats=true`) prints, which holds sums and no timeline",
-                "give the .nsys-rep or the .sqlite that it was made of",
+                "the output of `nsys stats` (or `nsys profile --stats=true`), which holds sums and no timeline",
+                "give the .nsys-rep or the .sqlite from which it was made",
             ),
         ),
         (
             rb"\A\s*\[\s*\{.{0,400}\"cat\"\s*:\s*\"(?:GROUP|COLL|P2P|PROXY|NET|KERNEL_CH|KERNEL_LAUNCH|INIT)(?:_API)?\"",
-            ("what NCCL's profiler plugin writes: its calls on the host, and no timeline of a GPU", _BESIDE_NCCL),
+            (
+                "the output of NCCL's profiler plugin, which holds calls on the host and no timeline of a GPU",
+                _BESIDE_NCCL,
+            ),
         ),
         (
             rb"\A\s*\{.{0,400}\"(?:inspector_output_format_version|coll_perf|p2p_perf)\"",
-            ("what NCCL's Inspector writes: the speed of each collective, and no timeline of a GPU", _BESIDE_NCCL),
+            (
+                "the output of NCCL's Inspector, which holds the speed of each collective and no timeline of a GPU",
+                _BESIDE_NCCL,
+            ),
         ),
         (
             rb"(?:\A|\n)(?:NCCL version \d|\S+:\d+:\d+ \[\d+\] NCCL (?:INFO|WARN|TRACE) )",
@@ -122,7 +128,7 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
             _ROCPROF,
         )
     if path.suffix == ".otf2" or b"OTF2" in head[:32]:
-        return "an OTF2 archive (rocprofv3 and Score-P write such)", _ROCPROF
+        return "an OTF2 archive (rocprofv3 and Score-P write this format)", _ROCPROF
     if head.startswith(b"QDSTRM") or path.suffix == ".qdstrm":
         return "an nsys recording not yet imported (.qdstrm)", "make a .nsys-rep of it with `QdstrmImporter -i FILE`"
     return None
@@ -144,16 +150,19 @@ def _database(path: Path) -> tuple[str, str] | None:
         return "an SQLite file whose list of tables cannot be read or is empty", "copy or export it again"
     of_dlprof = {"kernel_iteration_stats", "read_only_op_instances"}
     if of_dlprof & tables or any("dlprof" in name.lower() for name in tables):
-        return "a DLProf database, which holds summaries and no timeline", "give the nsys recording DLProf made it from"
+        return (
+            "a DLProf database, which holds summaries and no timeline",
+            "give the nsys recording from which DLProf made it",
+        )
     if {"rocpd_op", "rocpd_api"} <= tables:
         return (
-            "a database of rocmProfileData's (.rpd), which is not read",
+            "a database of rocmProfileData's (.rpd), which ringscope does not read",
             f"{_ROCPROF}; rpd2tracing.py makes a picture of this one for Perfetto",
         )
     if any(name.startswith("rocpd_") for name in tables):
         return "a database of rocprofv3 (rocpd) without kernels", _ROCPROF
     if "COPY" in tables and {"HIP", "HSA", "KERN"} & tables:
-        return "the database that rocprof makes its results.json of", "give the results.json beside it"
+        return "the database from which rocprof makes its results.json", "give the results.json beside it"
     if any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in tables):
         return (
             "an nsys or nvprof database without its table of strings",

@@ -101,7 +101,7 @@ def _columns(found: _Samples) -> Columns:
     """All threads' spans. Raises ValueError where they are no spans of places that there are, or a place's name is
     longer than any."""
     if any(len(getattr(one, name)) > LONGEST_NAME for one in found.places for name in _TEXTS):
-        raise ValueError(f"a name in it is longer than {LONGEST_NAME >> 20} MiB")
+        raise ValueError(f"a name in the recording is longer than {LONGEST_NAME >> 20} MiB")
     parts = [_nothing()]
     for number, thread in enumerate(found.threads):
         start, at, end, place = (
@@ -158,12 +158,12 @@ def _offset(timeline: Timeline, found: _Samples) -> tuple[int | None, str]:
     if len(told):
         apart = timeline.marks["start_ns"].to_numpy()[rows] - told
         error = int(np.median(apart) - apart.min())
-        doubt = f"its clock may be off by up to {error / 1e6:.1f} ms" if error > _ALIGNED_NS else ""
+        doubt = f"the samples' clock may be off by up to {error / 1e6:.1f} ms" if error > _ALIGNED_NS else ""
         return int(apart.min()), doubt
     utc_ns = timeline.recording.origin_utc_ns
     if utc_ns is None:
-        return None, "nothing in the recording says how its clock relates to the GPU's, so it is left out"
+        return None, "nothing in the recording relates the samples' clock to the GPU's, so the samples are left out"
     offset_ns = found.began_utc_ns - found.began_ns - utc_ns
     if abs(offset_ns) >= _LIMIT_NS:
-        return None, "its clock is centuries away from the recording's, so it is left out"
-    return offset_ns, "it is aligned by the time of day, which may be a few ms off"
+        return None, "the samples' clock is centuries away from the recording's, so the samples are left out"
+    return offset_ns, "the samples are aligned by the time of day, which may be a few ms off"

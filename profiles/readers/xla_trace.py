@@ -76,7 +76,7 @@ def read(path: Path) -> Timeline:
                     rows[event.pid, event.tid].append(row)
     document.raw = []
     if any(name.startswith("/device:TPU") for name in names.values()) and not any(map(_gpu, names.values())):
-        problem = "a profile of a TPU: its operations are no kernels on streams, and are not read"
+        problem = "a profile of a TPU: its operations are not kernels on streams, and ringscope does not read them"
         raise UnreadableRecording(path, problem, "look at it with XProf (TensorBoard's profile plugin)")
     for (pid, tid), chosen in rows.items():
         _add(found, names.get((pid, None), ""), names.get((pid, tid), ""), tid, chosen)

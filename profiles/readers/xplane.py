@@ -89,7 +89,7 @@ def read(path: Path) -> Timeline:
                 "profile_start_time"
             )
     if not found.gpus and any(plane.name.startswith("/device:TPU") for plane in space.planes):
-        problem = "a profile of a TPU: its operations are no kernels on streams, and are not read"
+        problem = "a profile of a TPU: its operations are not kernels on streams, and ringscope does not read them"
         raise UnreadableRecording(path, problem, "look at it with XProf (TensorBoard's profile plugin)")
     started = started_ns if type(started_ns) is int and 0 < started_ns < LIMIT * 4 else None
     return timeline(path, found, started, doubted(found, [*space.errors, *space.warnings]))
@@ -262,5 +262,5 @@ def doubted(found: Found, said: Sequence[str] = ()) -> tuple[Doubt, ...]:
         doubts.append(profiler_warnings(said[0][:200], len(said) - 1))
     traced = sum(str(name).startswith(_PYTHON) for part in found.parts["marks"] for name in part["name"])
     operations = sum(len(part) for table in ("kernels", "copies", "memsets") for part in found.parts[table])
-    remedy = "for measures record with python_tracer_level=0 (ProfileOptions of JAX, ProfilerOptions of TensorFlow)"
+    remedy = "record with python_tracer_level=0 for measures (ProfileOptions of JAX, ProfilerOptions of TensorFlow)"
     return (*doubts, *(python_traced(traced, operations, remedy) if operations else ()))

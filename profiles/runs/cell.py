@@ -107,7 +107,7 @@ class Cell:
     aggregate: int = _axis(1, "Local steps per all-reduce", least=1, words="all-reduce every {} steps", unsaid=True)
     op: str = _axis(
         "average",
-        "What becomes of the ranks' gradients (adasum: by MPI only)",
+        "How the ranks' gradients are combined (adasum: by MPI only)",
         choices=("average", "adasum"),
         words="gradients by {}",
         unsaid=True,
@@ -135,7 +135,7 @@ class Cell:
     )
     autotune: str = _axis(
         "off",
-        "Let Horovod choose both, before the timed steps; the choice is kept for this machine and model",
+        "Let Horovod choose fusion and cycle, before the timed steps; the choice is kept for this machine and model",
         choices=("off", "on"),
         words="autotune {}",
         unsaid=True,
@@ -165,7 +165,7 @@ class Cell:
     )
     rate_rule: str = _axis(
         "constant",
-        "What becomes of the learning rate on N ranks (linear: times N; sqrt: times its root; warm-up: times N, "
+        "How the learning rate changes on N ranks (linear: times N; sqrt: times its root; warm-up: times N, "
         "reached over the first steps)",
         choices=("constant", "linear", "sqrt", "warm-up"),
         title="learning rate",
@@ -175,16 +175,16 @@ class Cell:
     )
     until: str = _setting(
         "",
-        "Train until the validation accuracy is reached, such as accuracy=0.95, and tell when",
+        "Train until the validation accuracy is reached, such as accuracy=0.95, and report when",
         words="until {}",
         unsaid=True,
         digested=False,
     )
-    max_epochs: int = _setting(20, "With --until: epochs at most", least=1, digested=False, column="none")
+    max_epochs: int = _setting(20, "With --until: the most epochs to train", least=1, digested=False, column="none")
     epoch_samples: int = _setting(4096, "Samples per epoch of generated data", least=64, digested=False, column="none")
     memory_limit_mb: int = _axis(
         0,
-        "Memory that a rank may take, in MiB: of its GPU, or without one of the host; 0: all there is",
+        "Memory that a rank may take, in MiB, on its GPU, or on the host if there is no GPU; 0: all",
         least=0,
         title="memory limit, MiB",
         words="within {} MiB",
@@ -200,7 +200,7 @@ class Cell:
     options: tuple[tuple[str, str], ...] = ()  # further ones of the worker, sorted: tests use them, no verb does
     global_batch: int | None = _setting(
         None,
-        "With --scaling strong: samples per step over all ranks, held while the ranks grow",
+        "With --scaling strong: samples per step over all ranks, the same for each number of ranks",
         least=1,
         derived=True,
         words="{} over all ranks",

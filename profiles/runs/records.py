@@ -250,7 +250,7 @@ def _check_part(hints: dict[str, Any], part: dict[str, Any], whose: str) -> None
 def _check(record: RankRecord, path: Path) -> None:
     """Raises ValueError where it is not of the rank that its file is named by, or holds what no rank measures."""
     if path.name != f"rank{record.rank}.jsonl":
-        raise ValueError(f"it is of rank {record.rank}")
+        raise ValueError(f"the record is of rank {record.rank}")
     if record.window_start_ns < 0:
         raise ValueError("its window begins before 1970")
     if record.window_end_ns <= record.window_start_ns:

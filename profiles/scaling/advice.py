@@ -120,7 +120,7 @@ def first_looks(
                 f"read the logs, for example in {first.cell.id}/. Once the cause is fixed: "
                 "ringscope bench --resume --retry-failed"
                 if first
-                else "the reason stands beside each: leave these cells out, or ask for what it names",
+                else "each row gives the reason: leave these cells out, or provide what the reason names",
             )
         )
     ranked = [
@@ -214,7 +214,7 @@ def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
             "input-bound: it waits "
             f"{100 * share:.0f} % of the step for its batch",
             f"ringscope bench --models {row.cell.model} --ranks {row.cell.ranks} "
-            f"--feeds {','.join((row.cell.feed, *untried))} (resident: what no feed at all would give)"
+            f"--feeds {','.join((row.cell.feed, *untried))} (resident: the speed without any feed)"
             if untried
             else "make batches faster: more workers, uint8 input, records that are decoded beforehand",
             share / (1 - share),

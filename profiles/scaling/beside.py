@@ -47,8 +47,8 @@ def _larger_batch(cell: Cell, cells: Sequence[Cell], spreads: dict[str, Spread])
         return None
     whole = cell.per_rank_batch * cell.gpus_per_process
     return (
-        f"measure --per-rank-batch {cell.per_rank_batch},{whole}: with {whole} samples on each GPU it is faster than"
-        f" with {cell.per_rank_batch} and no exchange, so {cell.per_rank_batch} do not fill one"
+        f"measure --per-rank-batch {cell.per_rank_batch},{whole}: with {whole} samples on each GPU training is faster "
+        f"than with {cell.per_rank_batch} and no exchange, so {cell.per_rank_batch} do not fill a GPU"
     )
 
 
@@ -63,7 +63,7 @@ def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]
             if gain.low > 1 + WORTH_A_LOOK:
                 yield Look(
                     "exchange-cost",
-                    f"{one.model} on {one.ranks} GPUs: without any exchange (strategy independent) it is "
+                    f"{one.model} on {one.ranks} GPUs: without any exchange (strategy independent) training is "
                     f"{gain.value:.2f} x as fast: no strategy that shares out the batch can give more",
                     "record horovod's cell: its findings say how much is waiting for ranks, and how much transfer",
                     gain.value - 1,

@@ -196,7 +196,7 @@ def expect(path: Path, capacity_bytes: int | None) -> list[Expected]:
     ok = [run for run in runs if run.record.status == "ok" and memory_of(run) is not None]
     if not ok:
         damaged = next((run.record.reason for run in runs if run.record.status == "damaged"), None)
-        none = f"{path}: no launch there that is ok and tells its memory; name one that ringscope wrote"
+        none = f"{path}: no launch there ended well with its memory recorded; name a directory that ringscope wrote"
         raise RingscopeError(damaged or none)
     groups: list[list[Run]] = []
     for run in ok:

@@ -32,7 +32,7 @@ def _look(row: CellRow, runs: Sequence[Run]) -> Look:
     fitting = max((one.per_rank_batch for one in near if one.per_rank_batch < cell.per_rank_batch), default=0)
     about = known(cell, runs)
     needs = needed(cell, about, room)
-    takes = "" if needs is None else f": it takes some {numbers.size(needs)}, by the memory of smaller batches"
+    takes = "" if needs is None else f": this batch takes some {numbers.size(needs)}, judged by smaller batches"
     where = f", and a rank has {numbers.size(room)}" if room else ""
     changes = remedies(cell, about, capacity_bytes=room, fits=fitting)
     searched = replace(cell, until="")  # a search has nothing to learn

@@ -134,8 +134,8 @@ def _grown(cell: Cell, about: Known) -> float | None:
     return about.line.per_sample_bytes * cell.per_rank_batch if about.line else None
 
 
-_NO_SLOPE = "not known: two batches of this cell that fit would tell"
-_NO_WEIGHTS = "not known: no run of this model that fits has told its weights"
+_NO_SLOPE = "not known: measure two batches of this cell that fit"
+_NO_WEIGHTS = "not known: no run of this model that fits has recorded the size of its weights"
 
 
 def _smaller_batch(cell: Cell, about: Known, capacity_bytes: int | None, fits: int) -> list[_Change]:
@@ -167,7 +167,7 @@ def _aggregation(cell: Cell, about: Known, capacity_bytes: int | None) -> list[_
         (
             "aggregation",
             option,
-            "the memory of the samples that no longer lie there at once, minus the summed gradients",
+            "the memory of the samples that the GPU no longer holds at once, minus the summed gradients",
             saves,
         )
     ]
@@ -191,7 +191,7 @@ def _recomputation(cell: Cell, about: Known) -> list[_Change]:
     if grown is None or not about.layers:
         return [("recomputation", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]
     kept = min(1.0, 2 / math.sqrt(about.layers))
-    how = f"at most, of {about.layers} layers: 2 root({about.layers}) outputs are kept instead of all"
+    how = f"at most, of {about.layers} layers: 2 sqrt({about.layers}) outputs are kept instead of all"
     return [("recomputation", option, how, grown * (1 - kept))]
 
 
@@ -204,7 +204,7 @@ def _sharded(cell: Cell, about: Known) -> list[_Change]:
     if about.optimizer_bytes is None or about.trainable_bytes is None:
         return [("sharded-optimizer", option, _NO_WEIGHTS, None)]
     saves = about.optimizer_bytes * (1 - 1 / ranks) - about.trainable_bytes / ranks
-    how = "at most: the optimizer state that the other ranks then keep, minus one's own part of the weights"
+    how = "at most: the optimizer state that the other ranks then keep, minus this rank's part of the weights"
     return [("sharded-optimizer", option, how, saves)]
 
 

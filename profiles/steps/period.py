@@ -81,7 +81,7 @@ def by_kernels(name: NDArray[np.int32]) -> Period | str:
 def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
     """The same with anchors at given places, of which every step has as many: each one, each second one, ..."""
     if len(places) <= LEAST_CYCLES:
-        return f"they occur only {len(places)} times"
+        return f"the marks occur only {len(places)} times"
     most = min(_MOST_A_STEP, (len(places) - 1) // LEAST_CYCLES)
     every = (_steadiest(places, k) for k in range(1, most + 1))
     return _judged(name, _shortest(name, every), "the kernels between them are never the same")

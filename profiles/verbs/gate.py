@@ -57,7 +57,7 @@ Examples:
 @click.option("--baseline", type=click.Path(path_type=Path), help="Broken if this run is worse than that one.")
 @click.option("--write-baseline", type=Output(), help="Write this run's metrics as a baseline.")
 @click.option("--junit", type=Output(), help="Write the checks as JUnit XML.")
-@click.option("--markdown", type=Output(), help="Write them as a Markdown table.")
+@click.option("--markdown", type=Output(), help="Write the checks as a Markdown table.")
 @click.option("--strict", is_flag=True, help="Fail if any recording cannot be read.")
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:

@@ -26,7 +26,7 @@ class Number(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found: float = super().convert(value, param, ctx)
         if not math.isfinite(found):
-            self.fail(f"{value} is no number to go by.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return found
 
 

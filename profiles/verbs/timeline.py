@@ -125,7 +125,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
     flag_value="",
     is_eager=True,
     callback=lambda context, _option, name: _named(context, name),
-    help="Show one table instead, as operators or kernels; without a name, or with a wrong one, their names.",
+    help="Show one table instead, such as operators or kernels; without a name, list the names.",
 )
 @click.option("--html", metavar="FILE", type=_FILE, help="Write a page: one file that opens anywhere.")
 @click.option("--perfetto", metavar="FILE", type=_FILE, help="Write a trace (.json.gz) for ui.perfetto.dev.")
@@ -156,7 +156,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
     "--partial",
     metavar="FILE",
     type=_FILE,
-    help="Write what this host's recordings say as a small file, which timeline takes beside other hosts'.",
+    help="Write this host's measures as a small file; timeline combines the files of all hosts.",
 )
 @click.option(
     "--processes",
@@ -335,6 +335,6 @@ def _asked(measures: Measures, wanted: tuple[int, ...]) -> list[int]:
     known = {gpu.rank for gpu in measures.gpus if gpu.rank is not None}
     missing = [rank for rank in wanted if rank not in known]
     if missing:
-        found = f"recordings of ranks {numbers.ranges(known)}" if known else "no recording that tells its rank"
+        found = f"recordings of ranks {numbers.ranges(known)}" if known else "no recording says its rank"
         raise RingscopeError(f"--ranks: no GPU of rank {missing[0]}; there are {found}")
     return [place for place, gpu in enumerate(measures.gpus) if gpu.rank in wanted]

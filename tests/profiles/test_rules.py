@@ -121,7 +121,7 @@ def test_the_terminal_shows_every_verdict_with_its_advice(width: int) -> None:
     said = " ".join(out.getvalue().split())
     of_cache = said[said.index("cache 1.25 x") :]
     assert figures(of_cache)[:4] == ["1.25 x", "1.25", "1.25", "1.25 x"] and " supported" in of_cache
-    assert "there is none here" in said and "oom: held too much" in said
+    assert "there is no GPU here" in said and "oom: held too much" in said
     assert "12 pairs of turns" in said and "3,333" in said
     assert max(map(len, out.getvalue().splitlines())) <= width
 

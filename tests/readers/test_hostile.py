@@ -143,7 +143,7 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "rocprof.json": (lambda: b'{"rocprofiler-sdk-tool": [{"metadata": {"pid": 1}}]}', "rocprofv3 without a kernel"),
     "results.csv": (
         lambda: b'Index,KernelName,gpu-id,queue-id,pid,tid,BeginNs,EndNs\n0,"k(int) [clone .kd]",0,0,1,1,5,9\n',
-        "a table of rocprof's",
+        "rocprof's table",
     ),
     "kernel_trace.csv": (
         lambda: b'"Kind","Agent_Id","Queue_Id","Kernel_Name","Start_Timestamp"\n"KERNEL_DISPATCH",4,1,"k",1\n',
@@ -169,7 +169,7 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "rocprof-hsa.db": (lambda: _database("A", "HSA", "COPY"), "results.json beside it"),
     "hip_stats.csv": (
         lambda: b'"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"hipMemcpy",3,1342822760,447607586,62.3\n',
-        "sums that rocprof makes",
+        "rocprof's totals",
     ),
     "trace.rpd": (lambda: _database("rocpd_op", "rocpd_api", "rocpd_string"), "rocmProfileData's"),
     "rpd.json": (
@@ -226,7 +226,7 @@ OTHERS = SHARED.parent / "strangers"
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("NVIDIA__Fuser__nsys-log.txt", "what `nsys stats` .* prints, which holds sums and no timeline; .*nsys-rep"),
+        ("NVIDIA__Fuser__nsys-log.txt", "the output of `nsys stats` .*, which holds sums and no timeline; .*nsys-rep"),
     ],
 )
 def test_a_real_stranger_is_told_the_same(name: str, words: str) -> None:
@@ -238,8 +238,8 @@ def test_a_real_stranger_is_told_the_same(name: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nccl_profiler.json.gz", "NCCL's profiler plugin .* no timeline of a GPU; record the same run"),
-        ("nccl_inspector.log", "NCCL's Inspector .* no timeline of a GPU; record the same run"),
+        ("nccl_profiler.json.gz", "NCCL's profiler plugin.* no timeline of a GPU; record the same run"),
+        ("nccl_inspector.log", "NCCL's Inspector.* no timeline of a GPU; record the same run"),
     ],
 )
 def test_what_else_is_written_beside_a_recording_is_named_and_points_to_one(name: str, words: str) -> None:

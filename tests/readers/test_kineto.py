@@ -162,13 +162,16 @@ def test_values_that_json_does_not_have_are_passed_over(tmp_path: Path) -> None:
     [
         (trace(KERNEL)[:-5], "breaks off"),
         (trace(event("cpu_op", "aten::add", "1", "2")), "1 events of the host and none of a GPU"),
-        (trace(event("mtia_ccp_events", "pe_exe", "1", "2"), LAUNCH), "no GPU, MTIA: 1 events are of it"),
+        (
+            trace(event("mtia_ccp_events", "pe_exe", "1", "2"), LAUNCH),
+            "MTIA, an accelerator that is not a GPU: 1 of the events",
+        ),
         (trace(event("hpu_op", "gemm", "1", "2"), LAUNCH), r"no GPU, Gaudi \(HPU\)"),
         (trace(event("cuda_profiler_range", "k", "1", "2"), LAUNCH), "range profiler: 1 ranges with counters"),
         (trace(LAUNCH), "1 launches, and none of their operations"),
         (trace(), "without GPU events"),
-        ('{"schemaVersion": 1, "traceEvents": 3}', "no trace"),
-        ('{"schemaVersion": 1, "deviceProperties": []}', "no trace"),
+        ('{"schemaVersion": 1, "traceEvents": 3}', "not a trace"),
+        ('{"schemaVersion": 1, "deviceProperties": []}', "not a trace"),
     ],
 )
 def test_what_is_no_trace_is_refused_with_its_own_reason(text: str, said: str, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_a_name_longer_than_any_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(timeline, "LONGEST_NAME", 1002)
     made.timeline()
     monkeypatch.setattr(timeline, "LONGEST_NAME", 1001)
-    with pytest.raises(UnreadableRecording, match="a name in it is longer"):
+    with pytest.raises(UnreadableRecording, match="a name in the recording is longer"):
         made.timeline()
 
 

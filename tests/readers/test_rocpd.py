@@ -23,17 +23,17 @@ TABLES = {
     "string": "id, guid, string",
     "info_node": "id, guid, hash, machine_id, system_name, hostname, release, version",
     "info_process": "id, guid, nid, ppid, pid, init, fini, start, end, command, environment, extdata",
-    "info_agent": "id, guid, nid, pid, type, absolute_index, logical_index, type_index, uuid, name, model_name,"
-    " vendor_name, product_name, user_name, extdata",
+    "info_agent": "id, guid, nid, pid, type, absolute_index, logical_index, type_index, uuid, name, model_name, "
+    "vendor_name, product_name, user_name, extdata",
     "info_kernel_symbol": "id, guid, nid, pid, code_object_id, kernel_name, display_name",
     "track": "id, guid, nid, pid, tid, name_id, extdata",
     "event": "id, guid, category_id, stack_id, parent_stack_id, correlation_id, call_stack, line_info, extdata",
     "region": "id, guid, nid, pid, tid, start, end, name_id, event_id, extdata",
     "sample": "id, guid, track_id, timestamp, event_id, extdata",
-    "kernel_dispatch": "id, guid, nid, pid, tid, agent_id, kernel_id, dispatch_id, queue_id, stream_id, start, end,"
-    " region_name_id, event_id, extdata",
-    "memory_copy": "id, guid, nid, pid, tid, start, end, name_id, dst_agent_id, dst_address, src_agent_id, src_address,"
-    " size, queue_id, stream_id, region_name_id, event_id, extdata",
+    "kernel_dispatch": "id, guid, nid, pid, tid, agent_id, kernel_id, dispatch_id, queue_id, stream_id, start, end, "
+    "region_name_id, event_id, extdata",
+    "memory_copy": "id, guid, nid, pid, tid, start, end, name_id, dst_agent_id, dst_address, src_agent_id, "
+    "src_address, size, queue_id, stream_id, region_name_id, event_id, extdata",
 }
 NODES = {CPU: 0, GPU0: 2, GPU1: 3}  # the numbers of agents among all of a host
 
@@ -131,7 +131,7 @@ def test_a_database_says_what_the_results_of_the_same_run_say(tmp_path: Path) ->
     told, expected = read(database(tmp_path / "908_results.db", *both)), read(results(tmp_path / "results.json", *both))
     assert (told.recording.format, told.recording.tool, told.recording.host) == ("rocpd", "rocprofv3", "amd1")
     assert told.recording.origin_ns == expected.recording.origin_ns
-    assert told.left_out == expected.left_out == {"operations of no GPU": 1}
+    assert told.left_out == expected.left_out == {"operations that name no GPU": 1}
     for table in ("kernels", "copies", "api", "marks", "devices"):
         pd.testing.assert_frame_equal(_sorted(getattr(told, table)), _sorted(getattr(expected, table)))
     assert len(told.kernels) == 24 and "here" in set(told.marks["name"])

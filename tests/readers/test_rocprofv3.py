@@ -158,7 +158,7 @@ def test_each_process_and_each_gpu_keeps_its_own(tmp_path: Path) -> None:
         ("d2d", 1, -1, -1),
         ("d2h", 1, -1, -1),
     ]
-    assert timeline.left_out == {"operations of no GPU": 1}
+    assert timeline.left_out == {"operations that name no GPU": 1}
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_each_process_and_each_gpu_keeps_its_own(tmp_path: Path) -> None:
     [
         (lambda made: made["buffer_records"].update(kernel_dispatch=[], memory_copy=[]), "without a kernel or copy"),
         (lambda made: made.update(agents=[]), "without a kernel or copy"),
-        (lambda made: made.update(strings=7), "no trace"),
+        (lambda made: made.update(strings=7), "not a trace"),
     ],
     ids=["no operations", "no GPUs", "no strings"],
 )

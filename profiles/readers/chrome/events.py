@@ -93,7 +93,7 @@ def document(path: Path, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        raise UnreadableRecording(path, f"JSON, but no trace: {error}", "record it again") from None
+        raise UnreadableRecording(path, f"a JSON file, but not a trace: {error}", "record it again") from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         problem = f"breaks off or is damaged ({error})"
         raise UnreadableRecording(path, problem, "record it again, and let the profiler finish writing") from None

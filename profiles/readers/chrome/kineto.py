@@ -285,7 +285,7 @@ def _doubts(frames: dict[str, pd.DataFrame], left_out: Counter[str]) -> tuple[Do
     times = [frames[table][["start_ns", "end_ns"]] for table in ("kernels", "copies", "memsets") if table in frames]
     if all(bool((whole % 1000 == 0).to_numpy().all()) for whole in times):
         doubts.append(coarse_times_in_microseconds())
-    remedy = "for measures record with with_stack=False; with it to see which line launches what"
+    remedy = "record with with_stack=False for measures, and with with_stack=True only to see which line launches what"
     return (*doubts, *python_traced(left_out["category python_function"], sum(map(len, times)), remedy))
 
 

@@ -112,7 +112,7 @@ def _events(path: Path) -> tuple[dict[str, list[_Event]], Counter[str]]:
             if table is None or event.name == _BARRIER:
                 left_out["barriers" if event.name == _BARRIER else f"section {section}"] += 1
             elif table != "api" and table != "marks" and event.args.device is None and event.args.gpu is None:
-                left_out["operations of no GPU"] += 1
+                left_out["operations that name no GPU"] += 1
             else:
                 found[table].append(event)
     return found, left_out

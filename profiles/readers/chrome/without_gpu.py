@@ -39,14 +39,16 @@ def reason(left_out: Mapping[str, int], api: pd.DataFrame | None, host: int) -> 
     unread = {name.removeprefix(_CATEGORY): of for name, of in left_out.items() if name.startswith(_CATEGORY)}
     for pattern, accelerator in _OTHERS:
         if theirs := sum(of for name, of in unread.items() if re.fullmatch(pattern, name)):
-            return f"a trace of an accelerator that is no GPU, {accelerator}: {theirs:,} events are of it", _GPUS
+            return f"a trace of {accelerator}, an accelerator that is not a GPU: {theirs:,} of the events", _GPUS
     if counted := unread.get(_COUNTERS, 0):
-        return f"a trace of CUPTI's range profiler: {counted:,} ranges with counters stand for kernels", _NO_COUNTERS
+        return f"a trace of CUPTI's range profiler: {counted:,} ranges with counters in place of kernels", _NO_COUNTERS
     if api is not None:
         launched = launching.named(api, f"{launching.KERNEL}|{launching.GRAPH}")
         in_graphs = int((launched & launching.captured(api)).sum())
         if 2 * in_graphs > launched.sum():
-            return f"a capture: {in_graphs:,} launches only went into a graph, and nothing ran", CAPTURE_REMEDY
+            return (
+                f"a capture of a CUDA graph: {in_graphs:,} launches were only recorded into a graph, and ran nothing"
+            ), CAPTURE_REMEDY
         if launched.any():
             problem = f"{launched.sum():,} launches, and none of their operations: the profiler dropped them"
             return problem, LOSES_LESS["kineto"]

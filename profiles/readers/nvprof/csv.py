@@ -111,11 +111,11 @@ def _units(header: tuple[str, ...], data: bytes, at: int, path: Path) -> tuple[t
 def _other_table(data: bytes) -> tuple[str, str] | None:
     """Other tables that nvprof prints: (what it is, why it is no recording)."""
     if re.search(rb'(?m)^"?Type"?,"?Time\(%\)|^"?Time\(%\)"?,"?Time"?,|^ *(Type +)?Time\(%\) +Time +Calls ', data):
-        return "a summary of nvprof's", "totals by name tell nothing of when anything ran"
+        return "a summary of nvprof's", "totals by name do not say when anything ran"
     if re.search(
         rb'(?m)^"?Device"?,.*"?(Metric|Event) Name"?|^"?Device"?,.*"?Kernel"?,.*$|^Invocations +.*Metric ', data
     ):
-        return "a table of nvprof's metrics", "nvprof runs kernels again and again for them, and keeps no times"
+        return "a table of nvprof's metrics", "nvprof repeats kernels to measure them, and keeps no times"
     return None
 
 
@@ -130,7 +130,9 @@ def _no_trace(path: Path, data: bytes) -> UnreadableRecording:
 
 def _no_operations(path: Path, tables: dict[str, pd.DataFrame], left_out: Counter[str]) -> UnreadableRecording:
     if len(tables["api"]):
-        problem = f"holds {len(tables['api'])} CUDA calls and no GPU operation: --print-api-trace alone"
+        problem = (
+            f"holds {len(tables['api'])} CUDA calls and no GPU operation: it was printed with --print-api-trace alone"
+        )
         return UnreadableRecording(path, problem, RECORD)
     damaged = sum(count for reason, count in left_out.items() if reason != "unified memory faults")
     problem = f"none of {damaged} lines under nvprof's header is an operation" if damaged else "no GPU operation in it"

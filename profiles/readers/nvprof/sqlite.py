@@ -51,7 +51,7 @@ _QUEUE_NS: Final = 10_000_000_000
 # recordings begin 51 to 134 us before their calls.
 _EARLY_NS: Final = {"kernels": 20_000, "copies": 1_000_000, "memsets": 1_000_000}
 _RECORD: Final = (
-    "record the part that trains on the GPU, and let it end by itself (nvprof loses what it has not flushed)"
+    "record the part that trains on the GPU, and let it end by itself (nvprof loses events that it has not flushed)"
 )
 
 Columns = dict[str, Any]
@@ -65,7 +65,7 @@ def read(path: Path) -> Timeline:
     with closing(Database(path)) as database:
         if any(table in database.tables and database.query(f"SELECT 1 FROM {table} LIMIT 1") for table in _METRICS):
             problem = (
-                "a profile with metrics or events, for which nvprof runs kernels one by one, and again: no timeline"
+                "a profile with metrics or events, for which nvprof runs kernels one by one and repeatedly: no timeline"
             )
             raise UnreadableRecording(
                 path, problem, "record again with `nvprof -o FILE`, without --metrics and --events"

@@ -22,7 +22,7 @@ from .document import Agent
 GPU: Final = 2  # the type of an agent; 1: a CPU
 RECORD: Final = "record with `rocprofv3 --runtime-trace --output-format json`"
 MARKER: Final = re.compile(r"roctx(?:Mark|Range|ThreadRange|ProcessRange)\w*")  # calls of rocTX that have a text
-OF_NO_GPU, WITHOUT_TEXT = "operations of no GPU", "calls of rocTX without a text"  # why a record is left out
+OF_NO_GPU, WITHOUT_TEXT = "operations that name no GPU", "calls of rocTX without a text"  # why a record is left out
 _KINDS: Final = {"HOST_TO_DEVICE": "h2d", "DEVICE_TO_HOST": "d2h", "DEVICE_TO_DEVICE": "d2d", "HOST_TO_HOST": "h2h"}
 
 

@@ -65,7 +65,7 @@ def require_gpu_work(timeline: Timeline, path: Path, remedy: str, holds: str = "
     if any(len(getattr(timeline, table)) for table in OPERATIONS):
         return timeline
     left_out = sum(timeline.left_out.values())
-    but = f" but {left_out:,} rows that cannot be true" if left_out else ""
+    but = f" but {left_out:,} events with impossible times" if left_out else ""
     launched = launching.named(timeline.api, f"{launching.KERNEL}|{launching.GRAPH}") & ~launching.captured(
         timeline.api
     )

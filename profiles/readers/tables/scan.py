@@ -212,7 +212,7 @@ class _Table:
         start = self._bounds[piece] - self._bounds[0] + self._counts[piece]
         place = slice(start, start + count)
         if place.stop > self._bounds[piece + 1] - self._bounds[0]:
-            raise OSError("a table holds more rows than numbers of rows")
+            raise OSError("a table holds more rows than it has row numbers for")
         for (key, whole), values in zip(self._whole.items(), kept, strict=True):
             first = self._first.setdefault(key, values[0])
             if values[-1] == first and (values == first).all():

@@ -181,7 +181,7 @@ class Database:
 
     def damaged(self, error: object) -> UnreadableRecording:
         if isinstance(error, MemoryError):
-            error = "it asks for more memory than there is"
+            error = "SQLite needs more memory than there is"
         said = str(error).removeprefix("[SQLite] ").strip()[:_LONGEST_MESSAGE]
         return UnreadableRecording(
             self.path,
@@ -229,8 +229,8 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
 
     utf_8 = database.query("PRAGMA encoding") == [("UTF-8",)]
     sql = (
-        f"SELECT {key}, CAST({value} AS BLOB) FROM {quoted(database.stored(table))}"
-        f" WHERE typeof({key}) = 'integer' AND {value} IS NOT NULL"
+        f"SELECT {key}, CAST({value} AS BLOB) FROM {quoted(database.stored(table))} WHERE typeof({key}) = 'integer' "
+        f"AND {value} IS NOT NULL"
     )
     if utf_8 and database.size < _LONGEST_TEXT:  # no text can be too long
         few = database.query(f"{sql} LIMIT {_FEW_TEXTS + 1}")
@@ -319,7 +319,7 @@ def check(path: Path) -> None:
             continue
         if start and start.startswith(hot):
             remedy = (
-                f"let what writes it finish, or on a copy of both files run `sqlite3 {path.name} "
+                f"let the program that writes it finish, or on a copy of both files run `sqlite3 {path.name} "
                 "'PRAGMA wal_checkpoint(TRUNCATE); VACUUM'` and give that"
             )
             raise UnreadableRecording(path, f"its last changes are still in {beside.name}", remedy)

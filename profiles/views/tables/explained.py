@@ -59,11 +59,12 @@ def told_by(one: Json, directory: str = "DIR") -> str:
         counts, ranks = one["launches"], one["ranks"]
         text = f"Runs: {counts['one']} on one rank, {counts['many']} on {ranks}, "
         text += (
-            f"{counts['without_exchange']} on {ranks} without the exchange; of several the one with the median step."
+            f"{counts['without_exchange']} on {ranks} without the exchange; of several runs, the one with the median "
+            "step."
         )
         intervals = any(loss["low_ns"] is not None for loss in one["losses"])
-        return text + (" Intervals: each run compared with each other one." if intervals else "")
-    return "Why is not told."
+        return text + (" Intervals compare each run with each other run." if intervals else "")
+    return "The reason is not known."
 
 
 def silent(one: Json) -> str:
@@ -73,7 +74,7 @@ def silent(one: Json) -> str:
     if one["largest"] is None:
         return "No loss here is more than launches differ by and more than 3 % of the step."
     if one["largest"] in ("unknown", "idle_unknown"):
-        return "The largest part could not be told apart."
+        return "The recordings do not show what the largest part is."
     return f"No finding explains the largest loss, {label(one, one['largest'])}."
 
 

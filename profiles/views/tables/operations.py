@@ -101,7 +101,7 @@ def collective_sizes(document: Document) -> Table:
         "Collectives by kind and size",
         "Bytes that a rank gives to each; communicators as NCCL or PyTorch names them. The rate is over the transfers, "
         "from when all ranks had arrived; where other ranks' recordings are missing it is over the whole length, and "
-        "so at least.",
+        "so a minimum.",
         ("kind", "size", "GPU", "communicator", *titles(SIZES)),
         tuple(rows),
     )

@@ -65,7 +65,7 @@ def outliers(document: Document) -> Table:
         "outliers",
         "Who differs",
         "GPUs and whole hosts further than 5 sigma (1.4826 x the median distance from the median of all) and 1 % of "
-        f"the {summary['per']} from the median. What computes for longer than the others also waits less for them.",
+        f"the {summary['per']} from the median. A GPU that computes longer than the others also waits less for them.",
         ("who", "where", f"what, per {summary['per']}", *titles(DIFFERENCE), "of the step"),
         tuple(rows),
         keys=3,
@@ -139,8 +139,8 @@ def doubts(document: Document) -> Table:
     return Table(
         "doubts",
         "Doubts",
-        "Reasons why these numbers are less than certain, and what to do. Each is told once, with how many places "
-        "of the JSON it touches.",
+        "Reasons why these numbers are less than certain, and what to do. Each is shown once, with the number of "
+        "places of the JSON that it touches.",
         ("code", "doubt", "do", "touches"),
         tuple(rows),
     )

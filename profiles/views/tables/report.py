@@ -153,7 +153,8 @@ def cells(rows: Sequence[Json]) -> Table:
         "cells",
         "Cells",
         "Each cell over its launches: medians, and the interval over launches. Throughput is of all ranks together; "
-        "efficiency is that of N ranks by N times that of one." + (f" All: {', '.join(common)}." if common else ""),
+        "efficiency is the throughput of N ranks divided by N times that of one."
+        + (f" All: {', '.join(common)}." if common else ""),
         (
             *(one.title or one.name.replace("_", " ") for one in differs),
             *columns,

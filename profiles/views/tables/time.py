@@ -35,7 +35,7 @@ def what_if(document: Document) -> Table:
             )
     return Table(
         "what-if",
-        "What if it went",
+        "What if this time were gone",
         "The window without one owner's time, and without all of it: never shorter than the busiest resource that is "
         "left. An upper bound.",
         ("GPU", "without", "window", "throughput, at most"),

@@ -150,7 +150,7 @@ def _kernel_rows() -> list[tuple[str, Cell]]:
         ("hand-over p50", hand_over),
         ("most time in", groups),
         ("computed, MFU", _computed),
-        ("short element-wise ones", runs),
+        ("short element-wise kernels", runs),
     ]
 
 

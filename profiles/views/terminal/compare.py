@@ -42,10 +42,10 @@ def page(comparison: Comparison) -> Group:
 
 def _likeness(likeness: Likeness, *, of_recordings: bool) -> Text:
     if likeness.score is None:
-        return Text("comparability: unknown, neither tells what it ran on\n")
+        return Text("comparability: unknown, neither side says what it ran on\n")
     text = Text(f"comparability {numbers.share(likeness.score)}")
     if of_recordings and not set(WORK) & {*likeness.alike, *likeness.unlike}:
-        text.append(" of what both tell; what they trained, the recordings do not tell")
+        text.append(" of the facts that both sides give; the recordings do not say what they trained")
     if not likeness.comparable:
         text.append("  not the same work on the same machine: read the difference with care", style="bold red")
     for name, (before, after) in likeness.unlike.items():

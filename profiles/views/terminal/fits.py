@@ -46,7 +46,7 @@ def answer(fits: Fits) -> str:
         most = "not even 1 sample fits" if fits.failing == 1 else "no batch that was tried fits"
         return f"{who}: {most} {where}"
     if fits.all_fit:
-        return f"{who}: {fits.largest:,} samples per rank fit {where}, the most that was to be tried (--up-to)"
+        return f"{who}: {fits.largest:,} samples per rank fit {where}, the largest batch to be tried (--up-to)"
     ending = f"; {fits.failing:,} do not" if fits.failing else ""
     so_far = "" if fits.done else "at least "
     return f"{who}: {so_far}{fits.largest:,} samples per rank fit {where}{ending}"
@@ -69,7 +69,11 @@ def predicted(one: Prediction, found: int | None) -> str:
         f"predicted from {one.of} ({batches} per rank): {least}{one.largest:,} "
         f"({numbers.size(one.line.fixed_bytes)} and {numbers.size(one.line.per_sample_bytes)} per sample)"
     )
-    return text if not found else f"{text}, {numbers.gain(one.largest / found - 1)} beside the batch found by trying"
+    return (
+        text
+        if not found
+        else f"{text}, {numbers.gain(one.largest / found - 1)} compared with the batch found by trying"
+    )
 
 
 def _remedies(fits: Fits, console: Console) -> None:
@@ -97,4 +101,4 @@ def show_expected(found: Sequence[Expected], console: Console) -> None:
         for prediction in one.predictions:
             console.print(Prose(f"  {predicted(prediction, None)}"))
         if not one.predictions:
-            console.print(Prose("  nothing can be told: these runs' memory does not grow with the batch"))
+            console.print(Prose("  no prediction: these runs' memory does not grow with the batch"))

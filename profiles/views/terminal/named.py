@@ -31,7 +31,7 @@ def listed() -> str:
 def show(measures: Measures, name: str, to: Console, *, only: Sequence[int] = ()) -> None:
     """Print a table of all GPUs or of some; of one without a row that there is none."""
     parts = list(_text(measures, name) if name in _TEXTS else _tables(measures, name, only))
-    to.print(Group(*parts) if parts else f"{name}: nothing of it in these recordings")
+    to.print(Group(*parts) if parts else f"{name}: these recordings have no data for this table")
 
 
 def _text(measures: Measures, name: str) -> Iterator[RenderableType]:

@@ -191,7 +191,7 @@ def test_a_trace_of_a_capture_alone_says_that_nothing_ran(tmp_path: Path) -> Non
     path.write_text(json.dumps(trace))
     with pytest.raises(UnreadableRecording) as raised:
         read(path)
-    assert "478 launches only went into a graph" in raised.value.problem and "replays" in raised.value.remedy
+    assert "478 launches were only recorded into a graph" in raised.value.problem and "replays" in raised.value.remedy
 
 
 @needs_shared

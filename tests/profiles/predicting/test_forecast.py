@@ -209,7 +209,7 @@ def test_charts_are_written(tmp_path) -> None:
         ("run --per-rank-batch 4 --network 25Gb/s", "--per-rank-batch has no effect with a run directory"),
         (
             "--points 1:100,16:1500 --network 25Gb/s --gpus-per-host 8 --step-bytes 9 --per-rank-batch 1",
-            "have crossed the network already",
+            "include the network already",
         ),
     ],
 )

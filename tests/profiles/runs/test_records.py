@@ -101,7 +101,7 @@ def test_a_cell_with_a_field_of_another_type_is_refused_in_one_line(tmp_path: Pa
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"rank": 0}, "it is of rank 0"),
+        ({"rank": 0}, "the record is of rank 0"),
         ({"window_end_ns": 5}, "its window ends before it begins"),
         ({"samples": float("nan")}, "NaN is no number"),
         ({"samples": "many"}, "samples is 'many', not a whole number"),

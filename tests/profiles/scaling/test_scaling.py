@@ -354,7 +354,7 @@ def test_logs_are_read_only_where_something_ran() -> None:
     runs = [run(ok, 0, [rank(0, end_ms=10)]), run(refused, 0, [], status="unsupported", reason="not here")]
     look = measure(SweepRecord([ok, refused], 1, "x"), runs).looks[0]
     assert (look.code, look.text) == ("faults", "1 of 2 cells did not finish: 1 unsupported")
-    assert look.next.startswith("the reason stands beside each")
+    assert look.next.startswith("each row gives the reason")
     runs.append(run(failed, 0, [], status="failed", reason="it fell"))
     look = measure(SweepRecord([ok, refused, failed], 1, "x"), runs).looks[0]
     assert look.next.startswith(f"read the logs, for example in {failed.id}/")

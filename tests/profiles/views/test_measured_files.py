@@ -92,6 +92,6 @@ def test_a_page_of_rules_has_a_row_for_each_also_for_one_that_was_not_measured(
     assert opened.page.locator("main h2").all_inner_texts() == ["Rules of thumb", "Doubts", "Machine and versions"]
     cache, tf32, prefetch = shown(opened, "rules")
     assert (cache["ratio"], cache["from"], cache["trained"]) == ("2.00 x", "2.00 x", "planted <b>")
-    assert "there is none here" in tf32["what that says"] and tf32["ratio"].startswith("n/a")
+    assert "there is no GPU here" in tf32["what that says"] and tf32["ratio"].startswith("n/a")
     assert "no room" in prefetch["what that says"]
     opened.page.context.close()
