@@ -28,7 +28,7 @@ BLOCK_BYTES = 1 << 20
 THREADS = 4
 
 Facts = dict[str, str]
-"""What it is -> a digest. Names that begin with `~` may differ where the data is augmented at random."""
+"""Part of the data -> its digest. Names that begin with `~` may differ where the data is augmented at random."""
 
 
 # ---- data
@@ -195,13 +195,13 @@ def check_data(everybodys: Sequence[Facts]) -> list[str]:
             raise RingscopeError(f"{name} is given on some ranks only; give it to all, or to none")
         if name.startswith("~"):
             warned.append(
-                f"{name[1:]} differs between rank 0 and rank {differing[0]}; unless it is augmented at random, each"
-                " rank prepares other data, so that the ranks' shares overlap"
+                f"{name[1:]} differs between rank 0 and rank {differing[0]}; unless it is augmented at random, each "
+                "rank prepares other data, so that the ranks' shares overlap"
             )
             continue
         raise RingscopeError(
-            f"{name} differs between rank 0 and rank {differing[0]}, so the ranks' shares would overlap; prepare the"
-            " data alike on all ranks (the same seeds after ring.init(), sorted sets and file lists), or give each rank"
-            " its own part and call fit(..., shard=False)"
+            f"{name} differs between rank 0 and rank {differing[0]}, so the ranks' shares would overlap; prepare the "
+            "data alike on all ranks (the same seeds after ring.init(), sorted sets and file lists), or give each "
+            "rank its own part and call fit(..., shard=False)"
         )
     return warned

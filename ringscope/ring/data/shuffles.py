@@ -19,7 +19,7 @@ __all__ = ["begun", "catch_up", "count_beginnings"]
 
 BEGUN, KEPT = "begun_by_ring", "begun_for_a_cache_by_ring"  # a data set's attributes
 Begun = list[tuple[int, int]]
-"""A pair for each shuffle, the last first: how often it began, and how many of these to fill a cache after it."""
+"""A pair for each shuffle, the last first: how often it began, and how many of these starts filled a cache after it."""
 
 
 def count_beginnings() -> None:
@@ -53,8 +53,8 @@ def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
     said = everybodys(begun(dataset))
     if len({str([kept for _, kept in counts]) for counts in said}) > 1:
         raise RingscopeError(
-            "the ranks have not gone through the shuffled and cached training data equally often before fit, so"
-            " their shares would overlap; look at it on all ranks alike, or at a separate data set"
+            "the ranks have not gone through the shuffled and cached training data equally often before fit, so their "
+            "shares would overlap; look at it on all ranks alike, or at a separate data set"
         )
     for place, shuffle in enumerate(own):
         most = max(counts[place][0] for counts in said)

@@ -55,7 +55,9 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
         below = inputs(dataset)
         repeats = kind == REPEAT and int(below[0].cardinality()) > 0 and int(below[0].cardinality()) % size == 0
         if len(below) != 1 or not (kind in ONE_BY_ONE or repeats):
-            return Share(None, f"it goes through {_name(kind)}() after its maps", works=_has_maps(dataset, after))
+            return Share(
+                None, f"the data set goes through {_name(kind)}() after its maps", works=_has_maps(dataset, after)
+            )
         if why := _holds(dataset):
             return Share(None, why, works=True)
         after.append(dataset)

@@ -21,7 +21,7 @@ from .rest import Data
 __all__ = ["Part", "commit_or_begin_again", "fit", "say_resumed"]
 
 Run = Callable[[dict[str, Any], "Part"], Any]
-"""(options of Keras's fit, the part that this call of it is) -> its history."""
+"""(options of Keras's fit, the part of it that this call runs) -> its history."""
 Build = Callable[[Any, dict[str, Any]], bool]
 """(model, options of Keras's fit) -> whether weights were missing."""
 

@@ -15,7 +15,7 @@ from .ratios import look, of_all_ranks
 __all__ = ["Kinds", "of_all_layers"]
 
 Kinds = dict[int, list[str]]
-"""By a layer's id, what each loss that its calls have added is to the rows of the batch (`Apart.kinds`)."""
+"""Id of a layer -> how each loss that its calls added depends on the batch (`Apart.kinds`)."""
 
 
 @contextmanager

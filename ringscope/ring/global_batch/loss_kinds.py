@@ -91,7 +91,9 @@ def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itse
     kind = known[shapes]
     kept = [value.name for value in vars(loss).values() if isinstance(value, (keras.Variable, tf.Variable))]
     if kept:
-        once(f"loss {loss.name!r} keeps {', '.join(kept)} of its batches: each rank's own, which are not averaged")
+        once(
+            f"loss {loss.name!r} keeps {', '.join(kept)} between batches: each rank has its own, and ring averages none"
+        )
     if kind == NEITHER:
         once(_no_mean(loss))
     elif kind is None and by_itself:

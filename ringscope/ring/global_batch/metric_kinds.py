@@ -80,9 +80,9 @@ def _check(metric: Any, left_by: Callable[..., list[Any]], args: Any, kwargs: An
         told = np.all(np.isfinite(both)) and np.array_equal(both, again)  # what draws noise tells nothing
         if told and np.any(off > near * size + 1e-6):
             raise RingscopeError(
-                f"metric {metric.name!r} keeps no sum in {variable.name!r}: two batches leave another number there than"
-                " the sum of each, so ranks cannot be summed; keep sums and counts and"
-                " divide in result(), or make it with add_variable(..., aggregation='mean' or 'none')"
+                f"metric {metric.name!r} keeps no sum in {variable.name!r}: after two batches the variable is not the "
+                "sum of what each batch adds, so ranks cannot be summed; keep sums and counts and divide in result(), "
+                "or make it with add_variable(..., aggregation='mean' or 'none')"
             )
 
 

@@ -39,15 +39,15 @@ def average_statistics(model: Any, *, set_by_one: str = "") -> None:
             once(unlike_before(names[0], set_by_one) + "the ranks' values are averaged")
         elif names:
             once(
-                f"each rank has computed {', '.join(names)} from its own batches; the ranks' values are averaged before"
-                " evaluation and after each epoch. If they are not averages, combine them yourself"
-                " (hvd.allgather, hvd.allreduce)"
+                f"each rank has computed {', '.join(names)} from its own batches; the ranks' values are averaged "
+                "before evaluation and after each epoch. If they are not averages, combine them yourself "
+                "(hvd.allgather, hvd.allreduce)"
             )
 
 
 def unlike_before(name: str, when: str) -> str:
     return (
-        f"{name} differs between the ranks {when}, although no rank has taken a step since they were equal: something "
+        f"{name} differs between the ranks {when}, although no rank has taken a step since they were equal: the script "
         "has set it on one rank only, or from that rank's batches; set the same value on all ranks. "
     )
 

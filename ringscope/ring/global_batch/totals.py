@@ -19,7 +19,7 @@ from ..internals.frameworks import hvd, tf
 __all__ = ["Share", "looked_for", "mean", "of_all", "one", "shared_inline", "sharing", "sum"]
 
 Share = Callable[[Any], Any]
-"""This rank's denominator -> everybody's."""
+"""This rank's denominator -> the one of all ranks together."""
 
 _shares: list[Share] = []  # of the steps that are traced now
 _looked_for: list[list[Any]] = []  # not empty: while a function is tried, ranks exchange nothing

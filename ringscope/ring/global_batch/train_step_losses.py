@@ -79,15 +79,16 @@ def say(model: Any, found: OfStep, *, met: bool) -> None:
     step = f"{type(model).__name__}.train_step"
     if (found.by_hand or not met) and (found.apart is None or not all(kind in RIGHT for kind in found.apart.kinds)):
         once(
-            f"{step} computes its loss by itself: a mean over samples is right if batches"
-            " have one size; a sum gives gradients that are N times too small on N ranks. A loss that compares samples,"
-            f" or divides by the number that a mask keeps, sees the samples of its own rank only; {TOGETHER}"
+            f"{step} computes its loss by itself: a mean over samples is right if batches have one size; a sum gives "
+            "gradients that are N times too small on N ranks. A loss that compares samples, or divides by the number "
+            f"that a mask keeps, sees the samples of its own rank only; {TOGETHER}"
         )
     if found.changes:
         once(
-            f"{step} changes gradients by more than a factor, as clipping does. Each rank changes its own, so the"
-            " averaged gradient is not that of the joined batch; let the optimizer clip (clipnorm, global_clipnorm,"
-            " clipvalue), or take step='fit' and change everybody's: gradients = ring.average_gradients(gradients)"
+            f"{step} changes gradients by more than a factor, as clipping does. Each rank changes its own, so the "
+            "averaged gradient is not that of the joined batch; let the optimizer clip (clipnorm, global_clipnorm, "
+            "clipvalue), or take step='fit' and change the gradients of all ranks: gradients = "
+            "ring.average_gradients(gradients)"
         )
 
 

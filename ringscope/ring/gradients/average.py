@@ -18,7 +18,7 @@ COMPRESSIONS = ("none", "fp32", "fp16", "bf16")
 OPS = ("average", "sum", "adasum")
 
 Exchange = Callable[[Sequence[Any], Sequence[int]], list[Any]]
-"""(gradients of this rank, where among them those are of which the largest of all ranks counts) -> what all apply."""
+"""(this rank's gradients, indices of those that ranks join by their maximum) -> the gradients that all ranks apply."""
 
 
 def average_gradients(
@@ -49,9 +49,9 @@ def average_gradients(
         return averaged
     if _xla_compiles_all():
         raise RingscopeError(
-            "XLA compiles this step as a whole and cannot exchange gradients in it; remove jit_compile=True from its"
-            " tf.function, or train by model.fit after ring.distribute(model, step='compiled'), or 'fit' if a"
-            " train_step calls ring.average_gradients"
+            "XLA compiles this step as a whole and cannot exchange gradients in it; remove jit_compile=True from its "
+            "tf.function, or train by model.fit after ring.distribute(model, step='compiled'), or 'fit' if a "
+            "train_step calls ring.average_gradients"
         )
     if compression == "bf16" and op != "average":
         raise RingscopeError(f"bf16 is for averages, not for {op}; use compression='fp16' or 'none'")

@@ -13,7 +13,7 @@ __all__ = ["STAYS", "laid_for_good", "laid_over", "lifted"]
 STAYS = True
 _ABSENT = object()
 _laid: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
-"""Replacements that `lifted` undoes, the latest last: in what, by what, and what was there."""
+"""Replacements that `lifted` undoes, the latest last: the object, the replacement, and the original."""
 
 
 @contextmanager

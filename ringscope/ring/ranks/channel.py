@@ -24,7 +24,7 @@ __all__ = ["CONNECT_LIMIT_S", "Channel", "launcher_share", "left", "meet_server"
 
 CONNECT_LIMIT_S = 20.0
 GRACE_S = 10.0  # for a rank to end by its own error, or by ours in Python, before its process is ended
-SILENTLY = "its process ended without a word, by os._exit or a signal"
+SILENTLY = "its process ended without a message, by os._exit or a signal"
 
 
 class Channel:

@@ -56,7 +56,7 @@ class Halves:
         self._applied_at: after_update.Place = 0  # where in the trace
         self._exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
         self.is_compiled = not (reduces and normalization.is_synchronised(model))
-        """Whether XLA compiles it: not what ranks exchange inside the forward pass."""
+        """Whether XLA compiles the program: it cannot if ranks exchange inside the forward pass."""
         self._forget()
         chooser.traced.append(self._forget)
         self._aggregate = aggregate

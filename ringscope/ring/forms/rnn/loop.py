@@ -13,9 +13,9 @@ from ...internals.stablehlo import call_module, tensor_type
 CHUNK = 8
 
 State = tuple[Sequence[Any], Sequence[Any]]
-"""What is carried from step to step, and stacks of what each of them puts out."""
+"""The values that go from step to step, and a stack of the outputs of all steps."""
 Step = Callable[..., State]
-"""(t, *carried) -> what is carried on, and what is put in each stack at t."""
+"""(t, *carried) -> the values for the next step, and the entry at t of each stack."""
 
 
 def loop(step: Step, times: range, carried: Sequence[Any], stacks: Sequence[Any]) -> State:

@@ -46,8 +46,8 @@ class Parts:
         if self.segments:
             if list(map(id, variables)) != list(map(id, self.variables)):
                 raise RingscopeError(
-                    "a sharded optimizer updates the same weights in each step; after weights are frozen or unfrozen"
-                    " compile the model again and call ring.distribute(model, sharded=True) again"
+                    "a sharded optimizer must update the same weights in each step; after weights are frozen or "
+                    "unfrozen compile the model again and call ring.distribute(model, sharded=True) again"
                 )
             return
         _check_weights(variables)
@@ -137,8 +137,8 @@ class Parts:
             return
         if self._gathered_at != self._iteration():
             raise RingscopeError(
-                "the optimizer's state is spread over the ranks, and steps were taken since it was last gathered; call"
-                " ring.gather(model) on all ranks before it is saved"
+                "the optimizer's state is spread over the ranks, and steps were taken since it was last gathered; "
+                "call ring.gather(model) on all ranks before it is saved"
             )
         for i, variable in enumerate(optimizer.variables):
             found = self._gathered.get(id(variable))
@@ -193,8 +193,8 @@ def saves_epochs(model: Any, savers: Sequence[Any]) -> bool:
     when = from_rank(0, [each.save_freq for each in savers if hasattr(each, "save_freq")])
     if any(each != "epoch" for each in when):
         raise RingscopeError(
-            "a sharded optimizer's state is gathered only after an epoch; give ModelCheckpoint and"
-            " BackupAndRestore save_freq='epoch'"
+            "a sharded optimizer's state is gathered only after an epoch; give ModelCheckpoint and BackupAndRestore "
+            "save_freq='epoch'"
         )
     return bool(when)
 
@@ -202,11 +202,14 @@ def saves_epochs(model: Any, savers: Sequence[Any]) -> bool:
 def _check_weights(variables: Sequence[Any]) -> None:
     types = {tf.as_dtype(variable.dtype).name for variable in variables}
     if types != {"float32"}:
-        raise RingscopeError(f"sharded updates float32 weights, and these are {', '.join(sorted(types))}")
+        raise RingscopeError(
+            f"sharded=True works with float32 weights, and the weights here are {', '.join(sorted(types))}"
+        )
     bound = [variable.path for variable in variables if variable.constraint is not None]
     if bound:
         raise RingscopeError(
-            f"{bound[0]} has a constraint, which sharded would apply to parts of it; drop it, or use sharded=False"
+            f"{bound[0]} has a constraint, which sharded=True would apply to parts of this weight; remove the "
+            "constraint, or use sharded=False"
         )
     if found := float8_scales.places(variables):
         raise RingscopeError(
@@ -226,5 +229,5 @@ def _slots(optimizer: Any, references: Sequence[Any]) -> list[list[Any]]:
     told = {id(each) for slot in slots for each in slot} | {id(optimizer._iterations), id(optimizer._learning_rate)}
     # A scalar is of the step, as Nadam's product of its rates, and alike on all ranks.
     if left := [variable.path for variable in optimizer.variables if len(variable.shape) and id(variable) not in told]:
-        raise RingscopeError(f"sharded cannot match {left[0]} to the weights; use sharded=False")
+        raise RingscopeError(f"sharded=True cannot match {left[0]} to the weights; use sharded=False")
     return slots
