@@ -155,7 +155,10 @@ def _tensorflow(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
         remedy = "training would run on the CPU: pip install 'tensorflow[and-cuda]' in place of tensorflow-cpu"
         return Check("tensorflow", FAILURE, text, remedy, tensorflow)
     if tensorflow["gpus"] < here:
-        remedy = f"{here} GPUs are here, and it would train on the CPU: CUDA's libraries were not found (see line cuda)"
+        remedy = (
+            f"{here} GPUs are here, but TensorFlow would train on the CPU: CUDA's libraries were not found (see line "
+            "cuda)"
+        )
         return Check("tensorflow", FAILURE, text, remedy, tensorflow)
     return Check("tensorflow", OK, text, None, tensorflow)
 
@@ -210,7 +213,7 @@ def _seams(libraries: dict[str, Any]) -> Check:
         return Check("private names", FAILURE, f"ring does not load: {why}", remedy)
     lines = [*seams["outside"], *(one["line"] for one in seams["missing"])]
     if not lines:
-        return Check("private names", OK, f"all {seams['names']} that ring touches are there", None, seams)
+        return Check("private names", OK, f"all {seams['names']} private names that ring uses are there", None, seams)
     needed = any(one["kind"] == "needed" for one in seams["missing"])
     return Check("private names", FAILURE if needed else WARNING, "; ".join(lines), remedy, seams)
 
@@ -232,7 +235,8 @@ def _mpi(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     if library and (not linked or int(linked[1]) < launcher):
         # Seen with 4.1.4 under 5.0.11: MPI_Init fails, or every rank starts alone. 5.0.11 under 4.1.4 trains.
         remedy = (
-            "ranks of another or an older MPI do not find each other under this mpirun: put theirs first on the PATH"
+            "ranks of another or an older MPI do not find each other under this mpirun: put their own mpirun first on "
+            "the PATH"
         )
         return Check("mpi", WARNING, text, f"{remedy}, or use --launcher horovodrun, which needs no MPI", data)
     return Check("mpi", OK, text, None, data)
@@ -244,7 +248,9 @@ def _profilers(machine: dict[str, Any]) -> Check:
     if "nsys" in found:
         return Check("profilers", OK, text, None, found)
     if not machine["gpus"] and not text and not machine["libraries"].get("tensorflow"):
-        return Check("profilers", UNKNOWN, "none, and no TensorFlow, whose own serves without a GPU", None, found)
+        return Check(
+            "profilers", UNKNOWN, "no profiler, and no TensorFlow, whose own profiler works without a GPU", None, found
+        )
     if not machine["gpus"]:
         return Check("profilers", OK, text or "TensorFlow's own (no GPU here)", None, found)
     too_new = all(float(gpu["compute_capability"] or 0) >= 8 for gpu in machine["gpus"])

@@ -152,7 +152,9 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m harness.doctor.equality", description="Train cells as one rank.")
     parser.add_argument("--cells", type=Path, required=True, help="a list of Cells as JSON")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--stacks-after", type=float, metavar="S", help="then write where each thread is")
+    parser.add_argument(
+        "--stacks-after", type=float, metavar="S", help="after this many seconds write the stack of each thread"
+    )
     options = parser.parse_args(argv)
 
     import tensorflow as tf

@@ -13,8 +13,8 @@ from .checks import FAILURE, OK, UNKNOWN, WARNING, Check
 from .script import Observed, Rank
 
 TWO_LINES = (
-    "add two lines: `from ringscope import ring; ring.init()` as the script's first, and `ring.distribute(model)` after"
-    " model.compile(...) (docs/guides/train.md)"
+    "add two lines: `from ringscope import ring; ring.init()` as the script's first, and `ring.distribute(model)` "
+    "after model.compile(...) (docs/guides/train.md)"
 )
 HOROVODS = "Horovod's own Keras optimizer reduces nothing under Keras 3: take it out, and "
 BY_HAND = (
@@ -22,8 +22,8 @@ BY_HAND = (
     + TWO_LINES
 )
 BY_RING = (
-    "something other than the distributed optimizer updates it: update it by an optimizer that the model holds when"
-    " ring.distribute(model) is called, or average the gradients first: ring.average_gradients(gradients)"
+    "something other than the distributed optimizer updates this weight: update it by an optimizer that the model "
+    "holds when ring.distribute(model) is called, or average the gradients first: ring.average_gradients(gradients)"
 )
 DISTINCT = 0.9  # of a rank's rows, below which equal rows say nothing: the data has few different ones
 Line = dict[str, Any]
@@ -109,8 +109,8 @@ def _waiting(found: Observed, rank: Rank, data: dict[str, Any]) -> Check:
     others = [other for other in found.ranks if other.done or other.end is not None]
     if others:
         text = (
-            f"rank {rank.number} took {rank.last_step} steps and came no further{at}, while rank {others[0].number}"
-            f" took {others[0].last_step}: it waits for an exchange that rank {others[0].number} never starts"
+            f"rank {rank.number} took {rank.last_step} steps and came no further{at}, while rank {others[0].number} "
+            f"took {others[0].last_step}: it waits for an exchange that rank {others[0].number} never starts"
         )
         remedy = "give every rank the same number of steps, and make each collective call on all ranks"
     else:
@@ -155,8 +155,8 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
             return Check("weights", FAILURE, text, remedy, data | {"variable": name, "step": step, "difference": by})
     if not apart and exchanged < values / 2 and not (ring and exchanged):
         text = (
-            "equal on all ranks only because each trains alone on the same samples, from the same seed:"
-            f" {exchanged or 'no'} values were exchanged, of {values} weights"
+            "equal on all ranks only because each trains alone on the same samples, from the same seed: "
+            f"{exchanged or 'no'} values were exchanged, of {values} weights"
         )
         return Check("weights", FAILURE, text, remedy, data)
     first = [rank.steps.get(0) or rank.steps[common[0]] for rank in ranks]
@@ -217,8 +217,8 @@ def _replicas(ranks: list[Rank]) -> list[Check]:
         if line["replicas"]["apart"]:
             name, replica, by = line["replicas"]["apart"]
             text = (
-                f"each replica of the strategy trains alone: {name} differs between replica 0 and replica {replica}"
-                f" of rank {rank.number} after step {line['step']}, by {by:.2g}"
+                f"each replica of the strategy trains alone: {name} differs between replica 0 and replica {replica} of "
+                f"rank {rank.number} after step {line['step']}, by {by:.2g}"
             )
             remedy = f"some releases of Keras 3 share no gradients under a strategy: leave its scope, and {TWO_LINES}"
             return [Check("replicas", FAILURE, text, remedy, data | {"variable": name, "difference": by})]

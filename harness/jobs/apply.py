@@ -54,7 +54,7 @@ class Trials:
         """The script as it is. Raises RingscopeError where it does not train."""
         taken = self.take([])
         if taken.step_ns is None:
-            raise RingscopeError(f"nothing can be tried: as it is, {taken.why}")
+            raise RingscopeError(f"nothing can be tried with the unchanged script: {taken.why}")
         self.as_it_is.append(taken)
         return taken
 
@@ -83,8 +83,8 @@ class Trials:
         taken = self.first()
         if told := knobs.apart(self.as_it_is[0].losses, taken.losses):
             raise RingscopeError(
-                f"the script does not train alike twice, so nothing tells whether a knob changes its result: {told}; "
-                "seed what draws (keras.utils.set_random_seed)"
+                "the script trains differently each time, so the effect of a setting on its result is not known: "
+                f"{told}; seed its random numbers (keras.utils.set_random_seed)"
             )
 
 
@@ -221,7 +221,7 @@ def _report(trials: Trials, options: Record, folder: Path, console: Console) -> 
     again = knobs.judge(trials.as_it_is, trials.again) if len(trials.again) == TURNS else None
     kept = [knob for knob, verdict in verdicts.items() if verdict.kept] if again and again.kept else []
     before = spread([turn.step_ns or 0 for turn in trials.as_it_is])
-    lines = [f"\nas it is: {_step(trials.as_it_is)} a step"]
+    lines = [f"\nthe unchanged script: {_step(trials.as_it_is)} per step"]
     lines += [
         f"  {'kept' if knob in kept else 'not '}  {_said(knob.name, trials.tried[knob], v)}"
         for knob, v in verdicts.items()

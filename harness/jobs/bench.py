@@ -88,7 +88,10 @@ def _is_submitted(options: Bench, how: sweep.How) -> bool:
     if how.launcher in BATCH and not (how.launcher in ("slurm", "srun") and in_allocation()):
         return True
     if named := options.launch.given & {one.name for one in fields(Job)}:
-        raise RingscopeError(f"--{sorted(named)[0].replace('_', '-')} is for a batch system, and nothing is submitted")
+        raise RingscopeError(
+            f"--{sorted(named)[0].replace('_', '-')} is for a batch system, but this sweep runs here and is not "
+            "submitted"
+        )
     return False
 
 
@@ -143,7 +146,9 @@ def _trial(options: Bench, gpus: int, console: Console) -> prove.Trial | None:
     steps, warmup = (options.choices.values[name][0] for name in ("steps", "warmup"))
     tried = prove.trial(options.finding, options.of, gpus=gpus, steps=steps, warmup=warmup)
     elsewhere = tried.recorded_on != {gpu["name"] for gpu in nvml.visible_gpus()}
-    where = f"; recorded on {', '.join(sorted(tried.recorded_on)) or 'no GPU'}, unlike this" if elsewhere else ""
+    where = (
+        f"; recorded on {', '.join(sorted(tried.recorded_on)) or 'no GPU'}, unlike this machine" if elsewhere else ""
+    )
     console.print(f"{tried.words()}{where}", soft_wrap=True)
     return tried
 

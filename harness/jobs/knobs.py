@@ -92,7 +92,7 @@ def of_code(refused: Mapping[str, str], *, ranks: int, cores: int) -> list[Knob]
         Knob("prefetch", change=("prefetch", -1), code="dataset = dataset.prefetch(tf.data.AUTOTUNE)"),
         Knob("workers", change=("workers", workers), code=f"super().__init__(workers={workers})  # of the PyDataset"),
     )
-    return [knob for knob in every if refused.get(knob.name, "no fit was seen") == ""]
+    return [knob for knob in every if refused.get(knob.name, "no call of model.fit was seen") == ""]
 
 
 def apart(one: Mapping[str, float], other: Mapping[str, float]) -> str:
@@ -109,7 +109,7 @@ def apart(one: Mapping[str, float], other: Mapping[str, float]) -> str:
         + (f" of epoch {epoch}" if epoch != "1" else "")
         + (f" on rank {rank}" if rank != "0" else "")
     )
-    return f"the loss {where} is {other[worst]:.6g}, without it {one[worst]:.6g}"
+    return f"the loss {where} is {other[worst]:.6g}, and {one[worst]:.6g} without the setting"
 
 
 def _difference(one: float, other: float) -> float:

@@ -94,7 +94,7 @@ class _Report:
         try:
             self._tell(folder, measuring.collect(self.profiler, folder))
         except Exception as error:  # (days of training are worth more than to know it now)
-            self.say(f"not measured yet: {error}; the training goes on, and this is tried again at its end")
+            self.say(f"not measured yet: {error}; the training goes on, and ringscope tries again at its end")
         else:
             self.say("the training goes on to its own end")
 

@@ -68,7 +68,7 @@ class Rounds:
             said += f": first {curve[0].model} on {ranks} ({about(seconds)})"
         said += f", all {about(sum(times.next_s(cell) for n in begun for cell, _ in self._missing(n)))}"
         if self.limit_s is not None and self.launches > len(begun):
-            said += f"; then what explains them, and each again, as {about(self.limit_s)} allow"
+            said += f"; then the launches that explain losses, and each cell again, within {about(self.limit_s)}"
         return said
 
     def _missing(self, number: int) -> list[sweep.Task]:

@@ -85,7 +85,7 @@ class Recorder:
         else:
             look = max(FIRST_LOOK, (self.number // LOOK_EVERY + 1) * LOOK_EVERY)
             done, of = self.number, look + self.steps
-            what = f"{look} until their times may be steady, then {self.steps} are recorded"
+            what = f"{look} steps until their times may be steady, then {self.steps} are recorded"
         each = statistics.median(self._took[-5:]) if self._took else None
         left = f"; about {numbers.minutes((of - done) * each)} to go" if each else "; the first one is under way"
         return f"step {done} of {of} ({what}){left}"

@@ -181,7 +181,7 @@ def _steps_per_execution(keras: ModuleType, call: dict[str, Any]) -> Change | st
     if model.run_eagerly:
         return "the model runs eagerly"
     if not _has_length(call):
-        return "the data does not tell its length, and Keras then ends an epoch at another step"
+        return "the data does not say its length, and Keras then ends an epoch at another step"
     if isinstance(given, keras.callbacks.CallbackList):
         given = given.callbacks
     for callback in given if isinstance(given, (list, tuple)) else [given]:
@@ -227,7 +227,7 @@ def _prefetch(call: dict[str, Any]) -> Change | str:
     except Exception as error:  # what TensorFlow raises here is not said to be of any kind
         return f"its graph cannot be read ({type(error).__name__})"
     if any(word in graph for word in PYTHON):
-        return "Python makes its samples, and may look at what is trained"
+        return "Python makes its samples, and may read the state of the training"
 
     def change(number: int) -> None:
         call["x"] = data.prefetch(number)

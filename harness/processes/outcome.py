@@ -137,8 +137,8 @@ def _where(directory: Path, lost: Mapping[str, str]) -> str:
         return f"does every host see {directory}?"
     hosts = "; ".join(f"{host} ({why})" for host, why in lost.items())
     return (
-        f"the run directory is not shared, and what lies in it could not be fetched from {hosts}; name an --out that "
-        "every host sees, or mend that and continue with --resume --retry-failed"
+        f"the run directory is not shared, and its files could not be fetched from {hosts}; name an --out that every "
+        "host sees, or mend the connection and continue with --resume --retry-failed"
     )
 
 

@@ -133,7 +133,7 @@ def _unpack(answer: _Answer, directory: Path) -> str | None:
                 if not strange and not (directory / name).exists() and (content := archive.extractfile(member)):
                     _write(directory / name, content)
     except (tarfile.TarError, EOFError) as error:
-        return f"what came is no archive ({error}); does a shell there greet who logs in?"
+        return f"the host sent no archive ({error}); does a login shell there print a greeting?"
     except OSError as error:
         return f"cannot be written here: {error.strerror}"
     return None

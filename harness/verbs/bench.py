@@ -33,13 +33,13 @@ Examples:
 @click.option(
     "--minutes",
     type=options.Number(0),
-    help="No cell is launched again, nor explained, where it would take longer; each is launched once in any case."
-    "  [default: 12 with GPUs, 4 without]",
+    help="Limit for repeated and explaining launches; each cell is launched once in any case.  [default: 12 with "
+    "GPUs, 4 without]",
 )
 @options.of_a_launch("horovodrun", "mpirun", "single", "slurm", "srun", "pbs", "lsf", "kubeflow")
 @options.of_a_job
 @click.option("--resume", is_flag=True, help="Run only what is missing in --out, or in the newest sweep.")
-@click.option("--retry-failed", is_flag=True, help="With --resume: launch again what is not ok.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: launch again the cells that failed.")
 @click.option("--apply", metavar="FINDING", help="Rerun a recorded cell with this finding's change, and without it.")
 @click.option("--of", type=click.Path(path_type=Path), help="With --apply: the recorded launch, or its run directory.")
 @click.option(

@@ -112,10 +112,10 @@ Examples:
     type=click.Choice(["litserve", "tfserving"]),
     default="litserve",
     show_default=True,
-    help="What serves the model: LitServe, or TensorFlow Serving where it is installed.",
+    help="The server of the model: LitServe, or TensorFlow Serving where it is installed.",
 )
 @click.option(
-    "--url", help='Ask a server that runs already: POST of {"instances": [...]} gives {"predictions": [...]}.'
+    "--url", help='Use a server that runs already: POST of {"instances": [...]} gives {"predictions": [...]}.'
 )
 @click.option("--instance", type=_FILE, help="With --url: a JSON file with the sample that is sent.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for request arrival times.")

@@ -98,7 +98,7 @@ def test_a_script_that_trains_otherwise_each_time_is_refused() -> None:
     each = iter([0.7, 0.7, 0.8])
     trials = apply.Trials(lambda turned: Taken(100, {"0:1:1": next(each)}))
     trials.first()
-    with pytest.raises(RingscopeError, match="does not train alike twice.*the loss after 1 steps is 0.8"):
+    with pytest.raises(RingscopeError, match="trains differently each time.*the loss after 1 steps is 0.8"):
         trials.by_turns([Knob("one")])
 
 

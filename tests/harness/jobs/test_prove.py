@@ -118,7 +118,7 @@ def test_the_change_is_the_first_that_the_cell_lacks(
     ("code", "cell", "words"),
     [
         ("small-copy-before-step", CELL, "cells now have int64 labels"),
-        ("straggler", CELL, "lies in the machine"),
+        ("straggler", CELL, "the cause is the machine"),
         ("copies-pageable", replace(CELL, feed="pinned"), "already"),
         ("no-such-thing", CELL, "there is no finding 'no-such-thing'"),
     ],

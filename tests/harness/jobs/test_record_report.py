@@ -157,7 +157,7 @@ def test_an_export_that_fails_beside_the_training_is_tried_again_at_its_end(nsys
     (nsys / "recording.sqlite").rename(nsys / "whole.sqlite")
     (nsys / "recording.sqlite").write_text("half")
     with recording(nsys, *BY_NSYS, *ONE, "--", "sh", "-c", TRAIN.format(code=0)) as process:
-        before = until(process.stdout, "this is tried again at its end")
+        before = until(process.stdout, "ringscope tries again at its end")
         (nsys / "whole.sqlite").replace(nsys / "out/command/0/rank0.nsys-rep")
         (nsys / "told").touch()
         after = until(process.stdout, "never said")
