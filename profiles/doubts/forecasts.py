@@ -20,7 +20,7 @@ def over_100_percent(gpus: Sequence[int], smallest: int) -> Doubt:
         "over-100-percent",
         f"{', '.join(map(str, gpus))} GPUs do more, per GPU, than {smallest} did: something slowed the smallest size "
         "down, and predictions from it are too low",
-        f"measure {smallest} again: its input, its clocks, what else ran beside it",
+        f"measure {smallest} again: its input, its clocks, and other programs that ran beside it",
     )
 
 

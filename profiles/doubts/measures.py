@@ -69,10 +69,10 @@ def operators_in_graphs(hidden: float, where: str) -> Doubt:
 def flops_partly_told(measured: Arithmetic, where: str, recorded: str) -> Doubt:
     return Doubt(
         "flops-partly-told",
-        f"the recording tells the shapes behind {numbers.share(measured.matrix_share)} of the time of convolutions "
+        f"the recording gives the shapes for {numbers.share(measured.matrix_share)} of the time of convolutions "
         "and matrix products: the true FLOP/s and MFU are at least as high as given",
-        "XLA_FLAGS=--xla_gpu_enable_command_buffer= keeps the names of what CUDA graphs run; your own kernels have no "
-        "such names"
+        "XLA_FLAGS=--xla_gpu_enable_command_buffer= keeps the names of kernels in CUDA graphs; custom kernels have no "
+        "names"
         if recorded == "xplane"
         else "record eagerly, without CUDA graphs and torch.compile, with record_shapes=True",
         (f"{where}/arithmetic",),
@@ -130,7 +130,7 @@ def no_api_rows(where: str, recorded: str) -> Doubt:
 def off_clock(pid: int, where: str) -> Doubt:
     return Doubt(
         "host-clock",
-        f"the API calls of process {pid} are on another clock than its kernels, so these calls are left out",
+        f"the times of API calls and kernels of process {pid} come from different clocks, so these calls are left out",
         "record again, with nsys rather than nvprof",
         (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
     )
@@ -206,7 +206,7 @@ def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
         "calls-missing",
         f"{operations:,} of {of:,} operations have no launch call in the recording{why}: the idle time before these "
         "operations counts as idle: unknown",
-        "managed memory moves when it is touched, without a call: prefetch to each side what it needs next "
+        "managed memory moves on page faults, without a call: prefetch to the host and the GPU what each needs next "
         "(cudaMemPrefetchAsync)"
         if pages
         else "record the whole run of the program, not a slice of it",
@@ -227,6 +227,6 @@ def several_processes(count: int, where: str) -> Doubt:
     return Doubt(
         "several-processes-on-gpu",
         f"{count} processes used this GPU: its time is measured over all of them",
-        "give every rank a GPU of its own",
+        "give every rank its own GPU",
         (where,),
     )

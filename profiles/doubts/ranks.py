@@ -57,8 +57,8 @@ def no_other_rank(those: str, alone: Sequence[int]) -> Doubt:
 def peers_or_launch(share: float, where: str) -> Doubt:
     return Doubt(
         "peers-or-launch",
-        f"{numbers.share(share)} of the window the GPU waits for the launch of a collective, and nothing tells "
-        "whether this rank's host or another rank was late: this time counts as idle: launch",
+        f"{numbers.share(share)} of the window the GPU waits for the launch of a collective, and the recording does "
+        "not show whether this rank's host or another rank was late: this time counts as idle: launch",
         "record all ranks and give their recordings together, with NVTX ranges (nsys --trace=cuda,nvtx)",
         (f"{where}/ledger_ns/idle_launch", f"{where}/ledger_ns/idle_peers"),
     )

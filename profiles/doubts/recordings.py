@@ -126,8 +126,8 @@ def clocks_apart(seconds: float, side: str) -> Doubt:
     """`side`: do operations lie `before` or `after` their calls?"""
     return Doubt(
         "clocks-apart",
-        f"GPU operations lie {seconds:.3f} s {side} the calls that launched them: the clocks of GPU and host were not "
-        "brought together, so API calls and marks are left out",
+        f"GPU operations appear {seconds:.3f} s {side} the calls that launched them: the clocks of GPU and host were "
+        "not brought together, so API calls and marks are left out",
         "causes of idle cannot be told from this recording; record again, with a newer profiler if there is one",
     )
 

@@ -33,7 +33,7 @@ def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
 def _mark_steps(steps: Steps, recorded: str) -> str:
     """Advice on how to record steps: by marks, unless there are some already."""
     if steps.marked:
-        return f"record several {_UNITS[steps.unit]} in a row: only one is marked, or it is cut short"
+        return f"record several {_UNITS[steps.unit]} in a row: the recording holds only one, or an incomplete one"
     return _MARK_STEPS.get(recorded, _WITH_NVTX)
 
 
@@ -78,7 +78,7 @@ def where_kernels_lie(measured: GpuMeasures) -> str:
     rest, tenths = measured.rest, measured.kernels.in_tenths
     if rest is not None:
         before = rest.before_kernels_ns
-        told = [f"{numbers.duration(before)} lie before the first kernel"] if before else []
+        told = [f"{numbers.duration(before)} pass before the first kernel"] if before else []
         if rest.gaps_ns and 3 * rest.gaps_ns[0] > before:
             gap = next(one for one in measured.idle_gaps if one.ns == rest.gaps_ns[0])
             filled = [one["name"] for one in gap.host if one["ns"] >= _FILLS * gap.ns]
@@ -120,7 +120,7 @@ def breaks_inside(steps: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "breaks-inside-window",
         f"{steps} steps in the window are over 3 times the median (evaluation, checkpoints), or cut by a pause: their "
-        "time is in the ledger, not in the percentiles and the rows of the steps",
+        "time counts in the ledger, not in the percentiles and not in the table of steps",
         "cut out the part between them: ringscope cut --steps A:B"
         if recorded in _CUT
         else "record the part between them",
@@ -140,7 +140,7 @@ _RANGES = {
 
 def feed_or_host(where: str, framework: str | None) -> Doubt:
     ranges = _RANGES.get(framework or "")
-    loader = " (a DataLoader has ranges of its own)" if framework == "pytorch" else ""
+    loader = " (a DataLoader already has ranges)" if framework == "pytorch" else ""
     return Doubt(
         "feed-or-host",
         "without ranges in which the host waits for its input, idle: feed includes the host's own dispatch of the step"
@@ -148,8 +148,8 @@ def feed_or_host(where: str, framework: str | None) -> Doubt:
         f"{'whose input lies on the GPU from the start' if ranges else 'that is fed on the GPU'}",
         f"record with a range named `wait input` around what fetches the batch, by {ranges}{loader}"
         if ranges
-        else "record with ringscope record, whose `wait input` ranges tell the two apart; not the workers of a "
-        "parameter server, which take their batches themselves",
+        else "record with ringscope record, whose `wait input` ranges separate the two (not for workers of a "
+        "parameter server, which fetch their own batches)",
         (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps"),
     )
 

@@ -19,7 +19,7 @@ def over_100_percent(cells: str) -> Doubt:
     return Doubt(
         "over-100-percent",
         f"{cells}: N ranks are more than N times as fast as one; something slowed the one-rank cell down",
-        "look at the one-rank cell: its input wait, its clocks, what else ran beside it",
+        "look at the one-rank cell: its input wait, its clocks, and other programs that ran beside it",
     )
 
 
@@ -35,9 +35,9 @@ def clock_offset(launch: str, host: str, offset_ms: float, share: float) -> Doub
 def windows_apart(launch: str, apart_ms: float, share: float) -> Doubt:
     return Doubt(
         "windows-apart",
-        f"{launch}: from the first rank's start to the last one's end it took {apart_ms:.1f} ms longer than any rank "
-        f"did, {100 * share:.0f} % of that: a clock was set meanwhile, or a rank was held up; samples/s are too low "
-        "by this share",
+        f"{launch}: from the first rank's start to the last rank's end the window took {apart_ms:.1f} ms longer than "
+        f"any rank did, {100 * share:.0f} % of that: a clock was set meanwhile, or a rank was held up; samples/s are "
+        "too low by this share",
         "run that cell again, with the hosts' clocks kept together (chrony)",
     )
 
@@ -45,8 +45,8 @@ def windows_apart(launch: str, apart_ms: float, share: float) -> Doubt:
 def more_ranks_than_cores(cell: str, ranks: int, cores: int) -> Doubt:
     return Doubt(
         "more-ranks-than-cores",
-        f"{cell}: {ranks} ranks on a host with {cores} usable cores, so they take turns; under mpirun a rank that "
-        "waits gives its core up, which a rank with a core of its own does not do",
+        f"{cell}: {ranks} ranks on a host with {cores} usable cores, so they take turns; under mpirun a waiting rank "
+        "yields its core, which a rank with its own core does not do",
         f"measure with at most {cores} ranks per host; in a container or a job, ask for more cores",
     )
 
@@ -70,7 +70,7 @@ def shared_cores() -> Doubt:
 def not_explained(cell: str, why: str) -> Doubt:
     return Doubt(
         "not-explained",
-        f"{cell}: nothing explains its step time: {why}",
+        f"{cell}: the cause of its step time is not known: {why}",
         "run the launches that explain it again: ringscope bench --resume --explain --retry-failed",
     )
 

@@ -168,7 +168,7 @@ def _why_not(cell: Cell | None, beside: Sequence[Run]) -> str:
         return "there is no run without the exchange to compare with: only runs under Horovod can leave it out"
     failed = next((run.record for run in beside if run.record.cell == cell), None)
     if failed is None:
-        return "the run without the exchange is missing: it was left out for its time, or the sweep was stopped"
+        return "the run without the exchange is missing: it was left out to save time, or the sweep was stopped"
     return f"the run without the exchange is {failed.status}: {failed.reason}"
 
 
@@ -187,7 +187,7 @@ def _by_recordings(
     unlike = list(_unlike(pair, ledger, timed))
     slowed = bool(unlike) and all(recorded > usual for _, recorded, usual in unlike)
     corrected = losses_of_timed(before, after, timed, scale=pair.scale) if slowed else None
-    found = _made(pair, corrected or ledger, RECORDINGS, "the recordings do not tell it")
+    found = _made(pair, corrected or ledger, RECORDINGS, "the recordings do not show it")
     run = recorded[1]
     assert run is not None  # it has measures
     found.profiler, found.recording = run.record.profiled, str(run.directory.relative_to(directory))
@@ -221,7 +221,9 @@ def _behind(found: Explained, before: Measures, after: Measures) -> Finding | No
 def _measures(run: Run | None, cell: Cell) -> Measures:
     """Raises RingscopeError where the launch was not recorded, or not measured whole."""
     if run is None:
-        raise RingscopeError(f"the recording on {of_ranks(cell.ranks)} was left out, for its time or by a stop")
+        raise RingscopeError(
+            f"the recording on {of_ranks(cell.ranks)} was left out, to save time or because the sweep was stopped"
+        )
     if run.record.status != "ok":
         raise RingscopeError(f"the recording on {of_ranks(cell.ranks)} is {run.record.status}: {run.record.reason}")
     if not (run.directory / "measures.json").exists():

@@ -171,7 +171,7 @@ def _refuse_what_says_nothing(at_most: Mapping[str, float], at_least: Mapping[st
                 raise RingscopeError(f"{option} {name}={limit:g}: a share lies between 0 and 1{meant}")
     for name in at_most:
         if at_least.get(name, at_most[name]) > at_most[name]:
-            raise RingscopeError(f"--min {name} is above its --max: no run holds both; leave one of them out")
+            raise RingscopeError(f"--min {name} is above its --max: no run can satisfy both; leave one of them out")
 
 
 def _check(metric: Metric, bound: str, limit: float, what: str) -> Check:

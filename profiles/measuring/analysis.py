@@ -165,7 +165,7 @@ def _refuse_twice(units: Sequence[Unit], sources: Sequence[Source]) -> None:
         other = seen.setdefault(key, source)
         held = next((each for each in (source, other) if isinstance(each, Held)), None)
         if other is not source and held:
-            raise RingscopeError(f"{about.path} is given twice, once in {held.path}; name one of them")
+            raise RingscopeError(f"{about.path} is given twice, once in {held.path}; leave one of the two out")
 
 
 def _beside(unit: Unit) -> Context | None:

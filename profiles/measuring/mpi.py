@@ -135,7 +135,7 @@ class Job:
         for number, (one, files) in enumerate(asked):
             able = [self._able(process, files) for process in range(len(self._sees))]
             if not any(able):
-                problem = "the recordings of one GPU lie on different hosts; copy them to one host"
+                problem = "the recordings of one GPU are on different hosts; copy them to one host"
                 found += [(number, RingscopeError(problem))] if self.first else []
             elif self._chosen(able, files) == self._comm.Get_rank():
                 sources = [self._mine[self._identities[file]] for file in files]
@@ -170,11 +170,14 @@ def _safely(work: Any) -> Any:
 def _world() -> Any:
     if _launcher_has_ended():  # MPI would end this process without a sentence
         problem = f"{_told_by()} is left over from a launcher that has ended"
-        raise RingscopeError(f"{problem}; give --processes 1, or unset what is left over, all of PMIX_ and OMPI_")
+        raise RingscopeError(
+            f"{problem}; give --processes 1, or unset the variables that are left over (all that begin with PMIX_ or "
+            "OMPI_)"
+        )
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        problem = f"{started()} processes were started together, and mpi4py does not load ({error})"
+        problem = f"{started()} processes were started together, but mpi4py does not load ({error})"
         raise RingscopeError(f"{problem}; pip install mpi4py, or start one process") from None
     if MPI.COMM_WORLD.Get_size() == 1:
         problem = f"{_told_by()} says that {started()} processes were started together, but MPI knows of only one"

@@ -49,7 +49,7 @@ def _is_run_directory(path: Path) -> bool:
     if not sweep.is_file() and (launch := next(path.glob("*/*/record.json"), None)):
         what = "is no file" if sweep.exists() or sweep.is_symlink() else "is gone"
         raise RingscopeError(
-            f"{sweep} {what}, and it alone says what the sweep's cells are; put it back, or name one launch, "
+            f"{sweep} {what}, and only this file lists the sweep's cells; restore it, or name one launch, "
             f"such as {launch.parent}"
         )
     return sweep.is_file()

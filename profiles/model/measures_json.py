@@ -141,7 +141,7 @@ def check(gpu: GpuMeasures, recordings: int) -> None:
     for ledger_ns, length_ns in _ledgers(gpu):
         known = [ns for ns in ledger_ns.values() if ns is not None]
         if length_ns <= 0 or min(known, default=0) < 0 or sum(known) != length_ns:
-            raise ValueError(f"a ledger adds up to {sum(known)} ns, where its span has {length_ns} ns")
+            raise ValueError(f"a ledger adds up to {sum(known)} ns, but its span has {length_ns} ns")
     if gpu.steps.rows and gpu.steps.count != len(gpu.steps.rows):
         raise ValueError(f"it lists {len(gpu.steps.rows)} steps, but says that there are {gpu.steps.count}")
     if not gpu.recordings or not all(0 <= one < recordings for one in gpu.recordings):

@@ -108,7 +108,7 @@ def _columns(found: _Samples) -> Columns:
             np.array(one, np.int64) for one in (thread.start_ns, thread.at_ns, thread.end_ns, thread.place)
         )
         if not len(start) == len(at) == len(end) == len(place):
-            raise ValueError(f"thread {number} has columns of unlike lengths")
+            raise ValueError(f"thread {number} has columns of different lengths")
         if len(start) and (
             start.min() <= -_LIMIT_NS
             or end.max() >= _LIMIT_NS

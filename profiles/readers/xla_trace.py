@@ -27,7 +27,7 @@ _NAMED: Final = re.compile(rb'"name"\s*:\s*"/(?:device:[GT]PU:\d+|host:CPU)"')
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _LONGEST: Final = 40  # of a time as it is written
 _MOST: Final = 1_000_000  # events that XLA writes
-_BESIDE: Final = "give the .xplane.pb that lies beside it (plugins/profile/DATE/HOST.xplane.pb)"
+_BESIDE: Final = "give the .xplane.pb beside this file (plugins/profile/DATE/HOST.xplane.pb)"
 
 Thread = tuple[Any, Any]  # pid, tid: a plane and a line of it
 

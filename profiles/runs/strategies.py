@@ -57,7 +57,7 @@ STRATEGIES: Final = {
         ),
         Strategy(
             "independent",
-            "a process per GPU, each a training of its own: the upper bound",
+            "a process per GPU, each trains alone: the upper bound",
             None,
             synchronous=False,
             steps=("fit", "compiled"),

@@ -211,8 +211,7 @@ def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
         Look(
             "input-bound",
             f"{row.cell.model} on {ranks(row.cell.ranks)} with {row.cell.feed}{_strategy(row, rows)} is {word} "
-            "input-bound: it waits "
-            f"{100 * share:.0f} % of the step for its batch",
+            f"input-bound: a rank waits {100 * share:.0f} % of the step for its batch",
             f"ringscope bench --models {row.cell.model} --ranks {row.cell.ranks} "
             f"--feeds {','.join((row.cell.feed, *untried))} (resident: the speed without any feed)"
             if untried

@@ -65,6 +65,7 @@ def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]
                     "exchange-cost",
                     f"{one.model} on {one.ranks} GPUs: without any exchange (strategy independent) training is "
                     f"{gain.value:.2f} x as fast: no strategy that shares out the batch can give more",
-                    "record horovod's cell: its findings say how much is waiting for ranks, and how much transfer",
+                    "record horovod's cell: its findings say how much of the time is waiting for ranks, and how much "
+                    "is transfer",
                     gain.value - 1,
                 )

@@ -53,7 +53,7 @@ def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
     limits.tell(cells)
     for cell in cells:
         if cell.status == "missing" and cell.cell.id in recorded:
-            cell.reason = f"recorded by {recorded[cell.cell.id]}, whose timings are not measurements"
+            cell.reason = f"recorded by {recorded[cell.cell.id]}, so its timings do not count"
     doubted = doubts(sweep, plain, cells, spreads)
     looks = out_of_memory.looks(cells, plain) + first_looks(sweep, cells, spreads, doubted)
     return Scaling(rows, cells, looks, doubted, spreads)

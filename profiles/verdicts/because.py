@@ -110,9 +110,9 @@ def _consequence(
     ns = waits[longest.index]
     share = numbers.share(ns / longest.gpu.span_ns)
     title = longest.gpu.title
-    text = f"{title} waits for {whom}: {share} of its time"
+    text = f"{title} waits for {whom} for {share} of its time"
     if len(each) > 1:
-        text = f"{numbers.count(len(each))} other GPUs wait for {whom}, {title} longest: {share} of its time"
+        text = f"{numbers.count(len(each))} other GPUs wait for {whom}, {title} longest, for {share} of its time"
     last = next((one.evidence["arrived_last_share"] for one in folded if one.code == "straggler"), None)
     if last is not None:
         text += f"; {whom} arrives last at {numbers.share(last)} of the collectives"

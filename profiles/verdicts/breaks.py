@@ -214,7 +214,7 @@ def _told(measures: Measures, clusters: Sequence[Sequence[_One]]) -> ToldBreak:
     share = sum(one.over_ns for one in leads) / _all_ns(gpu)
     length = of.end_ns - of.start_ns
     where = f"step {of.step}" + (f" with what comes before step {of.step + 1}" if before_next else "")
-    times = f", the longest of {len(leads)} such breaks" if len(leads) > 1 else ""
+    times = f", the longest of {len(leads)} breaks of this kind" if len(leads) > 1 else ""
     often = f"{len(leads)} in {gpu.steps.count + len(gpu.breaks)} steps"
     place = places.of_break(gpu.places.rows if gpu.places else (), of.places, longest.over_ns)
     in_place = f", in {places.told(place)}" if place else ""

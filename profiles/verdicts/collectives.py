@@ -28,7 +28,7 @@ SHARDED = (
 )
 # One kernel of RCCL's runs any of them.
 UNTOLD = (
-    "collectives whose kind the recording does not tell",
+    "collectives whose kind the recording does not give",
     "a model in shards (FSDP, ZeRO: it exchanges in the forward pass, too): gather the next layer's weights while this "
     "one computes (forward_prefetch, backward_prefetch, overlap_comm), larger units; a model that each rank has whole "
     "(DDP: in the backward pass alone): tune bucket_cap_mb, accumulate under no_sync(); a larger batch",

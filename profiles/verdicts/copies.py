@@ -96,7 +96,7 @@ def copies_synchronous(case: Case) -> Finding | None:
         text=f"{numbers.count(h2d.synchronous)} of {numbers.count(h2d.count)} copies to the GPU are synchronous calls: "
         "the host stands still"
         + (f", and {percent(idle)} of the time the GPU idles for them" if idle >= REPORT_SHARE else ""),
-        change="cudaMemcpyAsync on a stream of its own; from Keras, a tf.data pipeline with prefetch_to_device instead "
+        change="cudaMemcpyAsync on a separate stream; from Keras, a tf.data pipeline with prefetch_to_device instead "
         "of NumPy arrays",
         evidence={"synchronous": h2d.synchronous, "count": h2d.count},
         refuted_by="asynchronous copies are exposed for as long",
@@ -136,7 +136,7 @@ def copies_exposed(case: Case) -> Finding | None:
         return None
     unstepped = case.gpu.window != "steps" and case.gpu.framework not in (*PLAIN, None)
     staged = case.told(bench="ringscope bench --feeds pinned", script=BY_RING)
-    ahead = f"copy ahead of the steps, on a stream of its own ({staged})"
+    ahead = f"copy ahead of the steps, on a separate stream ({staged})"
     parts = [FEWER_BYTES, "keep data that every step needs on the GPU"]
     if case.cell is None or case.cell.feed != "pinned":
         parts.insert(0, ahead)
@@ -179,8 +179,8 @@ def copies_on_gpu(case: Case) -> Finding | None:
     return case.finding(
         "copies-on-gpu-exposed",
         {"d2d": case.ns("d2d")},
-        text=f"{degree(share, OTHER_LADDER)} bound by copies on the GPU: {percent(share)} of the time it moves "
-        f"{numbers.size((d2d.bytes or 0) // case.steps)} {case.each} from one place of its memory to another, and "
+        text=f"{degree(share, OTHER_LADDER)} bound by copies on the GPU: {percent(share)} of the time the GPU moves "
+        f"{numbers.size((d2d.bytes or 0) // case.steps)} {case.each} from one place in its memory to another, and "
         "computes nothing",
         change="leave tensors where they are: no copies of whole tensors (tf.identity, concatenation, transposed "
         f"layouts) in the step{'' if case.compiled else f'; compile it ({compiling(case)})'}",

@@ -31,7 +31,7 @@ def loss_fetched(case: Case) -> Finding | None:
         change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or move them to "
         "on_epoch_end; no .numpy(), float(loss) or print in the loop; fetch the loss every hundredth step",
         evidence={"d2h_copies_per_step": case.fetches, "idle_sync_ns": case.ns("idle_sync"), "waits": waits[:3]},
-        refuted_by="the GPU is idle after such waits for as long without the callbacks",
+        refuted_by="without the callbacks the GPU is idle after these waits for as long",
     )
 
 
@@ -80,7 +80,7 @@ def python_in_the_loop(case: Case) -> Finding | None:
         {"idle_launch": outside, "idle_sync": own},
         text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch "
         "while the host is in no CUDA call, but in "
-        + ("a program of its own" if case.gpu.framework in PLAIN else "Python or the framework's executor")
+        + ("its own code" if case.gpu.framework in PLAIN else "Python or the framework's executor")
         + (f", {percent(own / case.gpu.span_ns)} after a wait for the GPU" if own else ""),
         change="steps_per_execution=8, tf.function around the whole step, no Python callbacks per batch",
         evidence={"idle_outside_calls_ns": outside, "host_while_idle": case.gpu.host_while_idle[:3]}

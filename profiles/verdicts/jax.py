@@ -61,7 +61,7 @@ TRAINING: Mapping[str, Words] = {
     "(XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
     "short-kernels": _short,
     "tiny-batch": "a larger batch until samples/s stop growing",
-    "input-pipeline-slow": "make batches in threads or processes of their own (grain, tf.data), two ahead of the step",
+    "input-pipeline-slow": "make batches in separate threads or processes (grain, tf.data), two ahead of the step",
     "no-prefetch": AHEAD,
     "prefetch-on-host-only": AHEAD,
     "copies-pageable": AHEAD + "; reuse NumPy arrays, aligned to 64 bytes",

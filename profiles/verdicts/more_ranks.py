@@ -54,7 +54,7 @@ def _cores(cell: Cell, ns: int) -> Finding:
         "cores-shared",
         text=f"a rank computes for {numbers.duration(ns)} longer while {cell.ranks - 1} more run beside it, even "
         "without any exchange: the ranks of a host share its cores, caches and memory",
-        change="give each rank cores of its own: fewer ranks per host, more hosts, or a GPU each",
+        change="give each rank its own cores: fewer ranks per host, more hosts, or a GPU each",
         evidence={},
         refuted_by="as many ranks, each on a host of its own, are no faster",
     )

@@ -45,21 +45,23 @@ class Api:
             "copies-pageable": f"pinned memory: {self.pinned}, or {self.calls}HostRegister of the memory that you have",
             "copies-synchronous": self._ahead,
             "copies-exposed-although-prefetched": "fewer bytes",
-            "copies-exposed": lambda gpu: f"{self._ahead(gpu)}; keep on the GPU what is needed again; fewer bytes",
-            "copies-to-host-exposed": f"{self.calls}MemcpyAsync into pinned memory on a stream of its own, while the "
-            "next kernels run; fewer bytes",
+            "copies-exposed": lambda gpu: (
+                f"{self._ahead(gpu)}; keep data that is needed again on the GPU; copy fewer bytes"
+            ),
+            "copies-to-host-exposed": f"{self.calls}MemcpyAsync into pinned memory on a separate stream, while the "
+            "next kernels run; copy fewer bytes",
             "copies-on-gpu-exposed": "work in place, or swap pointers in place of copying one buffer into another",
             "memory-allocated-in-the-loop": f"{self.calls}MallocAsync and {self.calls}FreeAsync, or buffers that are "
             "kept",
             "loss-fetched-every-step": "copy results back less often, and asynchronously",
-            "checkpoint-in-the-loop": "save less often; copy what is saved into pinned memory, and write it from "
+            "checkpoint-in-the-loop": "save less often; copy the weights into pinned memory, and write them from "
             "another thread",
             "host-synchronises": self._waits,
-            "all-reduce-exposed": "run the collective on a stream of its own while other kernels run",
-            "copies-between-gpus": "compute first what others need (the edges of a domain), and copy it on a stream of "
-            "its own while the rest is computed; fewer, larger copies",
-            "collectives-exposed": "compute first what others need, and exchange it on a stream of its own while the "
-            "rest is computed",
+            "all-reduce-exposed": "run the collective on a separate stream while other kernels run",
+            "copies-between-gpus": "compute first the data that other GPUs need (the edges of a domain), and copy "
+            "them on a separate stream while the rest is computed; fewer, larger copies",
+            "collectives-exposed": "compute first the data that other ranks need, and exchange them on a separate "
+            "stream while the rest is computed",
             # RCCL has NCCL's names.
             "collectives-not-fused": "ncclGroupStart and ncclGroupEnd around them, or one call over a larger buffer",
         }
@@ -71,7 +73,7 @@ class Api:
 
     def _ahead(self, gpu: GpuMeasures) -> str:
         source = f" from pinned memory ({self.pinned})" if pageable(gpu) else ""
-        return f"{self.calls}MemcpyAsync{source} on a stream of its own, while kernels run"
+        return f"{self.calls}MemcpyAsync{source} on a separate stream, while kernels run"
 
     def _waits(self, gpu: GpuMeasures) -> str:
         """Advice on waits of the host, by the call in which it waits longest."""
@@ -82,7 +84,7 @@ class Api:
             )
         event = f"launch the next kernels before waiting; {self.calls}StreamWaitEvent"
         if call and "DeviceSynchronize" not in call:
-            return f"{event} where it is the GPU that must wait"
+            return f"{event} if the GPU, not the host, must wait"
         return f"{event} in place of {self.calls}DeviceSynchronize"
 
     def managed(self, *, by_host: bool) -> str:
@@ -93,7 +95,7 @@ class Api:
             f"{calls}MemPrefetchAsync to {calls}CpuDeviceId of what the host reads next, all at once (or one "
             f"{calls}Memcpy); to the GPU only what the host has finished writing"
             if by_host
-            else f"{calls}MemPrefetchAsync of what comes next, on a stream of its own"
+            else f"{calls}MemPrefetchAsync of the pages that are needed next, on a separate stream"
         )
         return (
             f"{ahead}; {calls}MemAdvise where both sides read ({calls}MemAdviseSetReadMostly) or one is the usual one "

@@ -74,10 +74,10 @@ _DOES: Final = (
 _REMEDIES: Final = {
     "lock": "do not wait for the other thread in every step: hand it a copy by queue.put_nowait, hold the lock for the "
     "copy alone",
-    "sleep": "do not sleep in the loop: wait in a thread of its own",
+    "sleep": "do not sleep in the loop: wait in a separate thread",
     "network": "do not wait for a server in the loop: send every hundredth step, or from a thread with a queue",
     "predict": "predict at the end of an epoch, or every hundredth step, in one batch: model.predict_on_batch(x)",
-    "draw": "draw and write pictures at the end of an epoch, or in a process of its own",
+    "draw": "draw and write pictures at the end of an epoch, or in a separate process",
     "save": "save less often (ModelCheckpoint's save_freq in thousands of batches, or each epoch), weights alone "
     "(save_weights_only=True); or write from a thread",
     "print": "print or log every hundredth step, or at the end of an epoch",

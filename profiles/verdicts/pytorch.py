@@ -22,7 +22,7 @@ TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")
 Words = str | Callable[[GpuMeasures], str]
 
 LESS_PYTHON = (
-    "the optimizer's step in a torch.compile of its own, or fused=True; less Python around the compiled model: hooks, "
+    "the optimizer's step in a separate torch.compile, or fused=True; less Python around the compiled model: hooks, "
     "callbacks, logging; a larger batch"
 )
 FEWER_LAUNCHES = (
@@ -75,7 +75,7 @@ def _after_waits(gpu: GpuMeasures) -> str:
     """Words for a host that is late mostly by what it does after it waited for the GPU; else none."""
     late = mostly_after_waits(gpu)
     return (
-        ("move the host's work after a wait to a thread of its own, or do it once the next step is launched; ")
+        ("move the host's work after a wait to a separate thread, or do it once the next step is launched; ")
         if late
         else ""
     )
@@ -103,7 +103,7 @@ def _of_images(gpu: GpuMeasures) -> bool:
 def _ahead(gpu: GpuMeasures) -> str:
     pinned = "DataLoader(pin_memory=True), then " if pageable(gpu) else ""
     return (
-        f"{pinned}batch.to(device, non_blocking=True) for the next batch on a torch.cuda.Stream of its own while this "
+        f"{pinned}batch.to(device, non_blocking=True) for the next batch on a separate torch.cuda.Stream while this "
         "one computes"
     )
 
@@ -125,7 +125,7 @@ def _fewer_bytes(gpu: GpuMeasures) -> str:
     if gpu.exchange == "fsdp" and not pageable(gpu):
         return OFFLOADED
     images = "images as uint8, scaled on the GPU" if _of_images(gpu) else "16-bit features"
-    return f"{_ahead(gpu)}; fewer bytes: {images}; keep data that every step needs on the GPU"
+    return f"{_ahead(gpu)}; send fewer bytes: {images}; keep data that every step needs on the GPU"
 
 
 def _loader(gpu: GpuMeasures) -> str:
@@ -243,7 +243,7 @@ INFERENCE: Mapping[str, Words] = MappingProxyType(
     {
         "launch-bound": _infers,
         "python-in-the-loop": lambda gpu: (
-            f"{_after_waits(gpu)}{_infers(gpu)}; prepare inputs and read results in threads of their own"
+            f"{_after_waits(gpu)}{_infers(gpu)}; prepare inputs and read results in separate threads"
         ),
         "host-synchronises": _waits,
         "short-kernels": lambda gpu: "a larger batch" if compiled(gpu) else "torch.compile(model); a larger batch",

@@ -95,7 +95,9 @@ def read(path: Path) -> Timeline:
         recording = Recording(path=str(path), format="kineto", tool="Kineto", origin_utc_ns=utc_ns)
         return make(recording, {"marks": frames["marks"]}, known=frozenset({"marks"}))
     if not launches.give_process(frames):
-        raise UnreadableRecording(path, "several processes in one file, whose kernels cannot be told apart", _EACH)
+        raise UnreadableRecording(
+            path, "several processes in one file, and it does not say which kernel is whose", _EACH
+        )
     launches.give_bytes(frames)
     found.left_out["written twice"] = _once(frames)
     launches.number_graph_nodes(frames)

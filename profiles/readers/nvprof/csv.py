@@ -104,7 +104,7 @@ def _units(header: tuple[str, ...], data: bytes, at: int, path: Path) -> tuple[t
         if end < 0:
             break
         at = end + 1
-    problem = "no row of units under the header of nvprof's table, so its times mean nothing"
+    problem = "no row of units under the header of nvprof's table, so the unit of its times is unknown"
     raise UnreadableRecording(path, problem, "keep nvprof's output as it is printed")
 
 

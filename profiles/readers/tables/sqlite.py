@@ -322,7 +322,7 @@ def check(path: Path) -> None:
                 f"let the program that writes it finish, or on a copy of both files run `sqlite3 {path.name} "
                 "'PRAGMA wal_checkpoint(TRUNCATE); VACUUM'` and give that"
             )
-            raise UnreadableRecording(path, f"its last changes are still in {beside.name}", remedy)
+            raise UnreadableRecording(path, f"the database's last changes are still in {beside.name}", remedy)
     with path.open("rb") as file:
         header = file.read(100)
     if not header.startswith(MAGIC) or len(header) < 100:

@@ -169,7 +169,7 @@ def test_what_is_to_be_run_again_names_the_directory(tmp_path: Path) -> None:
 def test_what_was_left_out_for_its_time_says_so(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", SMALL)
     write(folder / "explain", {ALONE: []})
-    assert "it was left out for its time, or the sweep was stopped" in " ".join(shown(folder).split())
+    assert "it was left out to save time, or the sweep was stopped" in " ".join(shown(folder).split())
 
 
 def test_ranks_that_exchange_nothing_need_no_further_launch(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def test_the_command_ends_with_0_1_or_2_and_writes_its_reports(tmp_path: Path) -
         (("--max", "feed_gap_share=nan"), "write it as"),
         (("--max", "feed_gap_share=2"), "a share lies between 0 and 1; write 2 % as 0.02"),
         (("--min", "compute_share=-0.5"), "a share lies between 0 and 1"),
-        (("--max", "compute_share=0.2", "--min", "compute_share=0.5"), "no run holds both"),
+        (("--max", "compute_share=0.2", "--min", "compute_share=0.5"), "no run can satisfy both"),
         (("--baseline", "nowhere.json"), "no baseline"),
         (("--max", "compute_share=1", "--junit", "nowhere/gate.xml"), "nowhere/gate.xml: cannot be written"),
     ],

@@ -163,7 +163,7 @@ def test_launches_under_a_profiler_are_kept_apart() -> None:
 def test_a_cell_that_was_only_recorded_says_so() -> None:
     scaling = measure(SweepRecord([ONE], 1, "x"), [run(ONE, 0, [rank(0, end_ms=5000)], profiled="nsys")])
     assert row(scaling, ONE).samples_per_s_global is None
-    assert row(scaling, ONE).reason == "recorded by nsys, whose timings are not measurements"
+    assert row(scaling, ONE).reason == "recorded by nsys, so its timings do not count"
 
 
 def test_cells_that_were_not_launched_are_compared_with_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
