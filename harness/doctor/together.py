@@ -60,8 +60,10 @@ def _script(found: Observed) -> Check:
         return Check("script", FAILURE, f"not started: {lines[-1][:300] if lines else command}", _mend(found), data)
     if not all(steps):
         if not any(rank.pid for rank in ranks):
-            text = f"{command} ended, and its Python could not be observed"
-            return Check("script", FAILURE, text, "run it by the Python of the environment that has ringscope", data)
+            text = f"{command} ended, and ringscope could not observe its Python process"
+            return Check(
+                "script", FAILURE, text, "run the script by the Python of the environment that has ringscope", data
+            )
         text = f"{command} ended, and on rank {steps.index(0)} no Keras optimizer took a step"
         remedy = (
             "ringscope follows the optimizers of Keras 3 on TensorFlow; give the command the arguments with which it "
@@ -94,8 +96,8 @@ def _how_it_failed(rank: Rank) -> str:
 
 
 def _mend(found: Observed) -> str:
-    alone = f"first make it run by itself: {shlex.join(found.trial.command)}"
-    here = "; it ran in a copy of this folder: if it needs files beside it by relative paths, --in-place"
+    alone = f"first make the script run without ringscope: {shlex.join(found.trial.command)}"
+    here = "; the script ran in a copy of this folder: if it needs other files by relative paths, add --in-place"
     return alone + ("" if found.trial.in_place else here)
 
 
@@ -109,14 +111,14 @@ def _waiting(found: Observed, rank: Rank, data: dict[str, Any]) -> Check:
     others = [other for other in found.ranks if other.done or other.end is not None]
     if others:
         text = (
-            f"rank {rank.number} took {rank.last_step} steps and came no further{at}, while rank {others[0].number} "
-            f"took {others[0].last_step}: it waits for an exchange that rank {others[0].number} never starts"
+            f"rank {rank.number} took {rank.last_step} steps and then stopped{at}, while rank {others[0].number} took "
+            f"{others[0].last_step}: rank {rank.number} waits for an exchange that rank {others[0].number} never starts"
         )
         remedy = "give every rank the same number of steps, and make each collective call on all ranks"
     else:
         how_far = f"took {rank.last_step}{at}" if rank.pid else "had not begun"
         text = f"not enough steps within {found.trial.limit_s:g} s: rank {rank.number} {how_far}"
-        remedy = "if it is only slow, raise --time-limit or lower --steps; otherwise a rank hangs there"
+        remedy = "if the script is only slow, raise --time-limit or lower --steps; otherwise a rank hangs there"
     return Check("script", FAILURE, text, remedy, data | {"stack": rank.stack.splitlines()[-40:]})
 
 
@@ -220,7 +222,10 @@ def _replicas(ranks: list[Rank]) -> list[Check]:
                 f"each replica of the strategy trains alone: {name} differs between replica 0 and replica {replica} of "
                 f"rank {rank.number} after step {line['step']}, by {by:.2g}"
             )
-            remedy = f"some releases of Keras 3 share no gradients under a strategy: leave its scope, and {TWO_LINES}"
+            remedy = (
+                "some releases of Keras 3 do not reduce gradients under a strategy: leave the strategy's scope, and "
+                f"{TWO_LINES}"
+            )
             return [Check("replicas", FAILURE, text, remedy, data | {"variable": name, "difference": by})]
     return [Check("replicas", OK, f"{count} replicas in each rank, equal after each step", None, data)]
 

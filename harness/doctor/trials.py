@@ -156,7 +156,9 @@ def training(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
             )
         except RingscopeError as error:
             said = why(Path(folder, f"log-{ranks}.txt").read_text()) or str(error).partition("\n")[0]
-            remedy = f"all output: ringscope train --model mlp --ranks {ranks} --launcher {launcher}, and its logs"
+            remedy = (
+                f"to see all output: ringscope train --model mlp --ranks {ranks} --launcher {launcher}, and its logs"
+            )
             return Check("training", FAILURE, said, remedy)
     return judge_training(found, f"{where}, {launcher}")
 
@@ -210,4 +212,4 @@ def why(output: str) -> str:
 
 def _by_hand(module: list[str], ranks: int, launcher: str) -> str:
     start = f"mpirun -np {ranks}" if launcher == "mpirun" else f"horovodrun -np {ranks}"
-    return f"all of its output: {start} python {' '.join(module)} --out /tmp/allreduce.json"
+    return f"to see all of its output: {start} python {' '.join(module)} --out /tmp/allreduce.json"

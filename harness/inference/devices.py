@@ -58,7 +58,11 @@ class Measuring:
         took = timed(call, self.least_s)
         median, p95 = stats.nearest_ranks(took, 50, 95)
         found = Call(self.name, loaded.parameters, device, batch, len(took), median, p95)
-        return _with_parts(found, call) if device == "GPU" else replace(found, why="its operators are not recorded")
+        return (
+            _with_parts(found, call)
+            if device == "GPU"
+            else replace(found, why="the operators of this call are not recorded")
+        )
 
     def narrow(self, batches: Sequence[int]) -> None:
         """Measure batches between the last one that the CPU wins and the first that the GPU wins."""
@@ -96,7 +100,7 @@ def _with_parts(found: Call, call: Callable[[], object]) -> Call:
                     call()
             (gpu,) = measure(folder, window="capture").gpus
         except Exception as error:  # what a profiler cannot do costs the parts, not the call
-            return replace(found, why=f"no recording of it: {what_became(error)[1]}")
+            return replace(found, why=f"no recording of this call: {what_became(error)[1]}")
     return parts.of_call(found, gpu, RECORDED_CALLS)
 
 

@@ -199,7 +199,9 @@ def _taken(folder: Path, ranks: int, turned: Sequence[Knob], late: bool) -> Take
         if knob.change and refused.get(knob.change[0]):
             return Taken(None, refused=refused, why=refused[knob.change[0]])
     if not all(rank["steps"] for rank in told):
-        return Taken(None, refused=refused, why="it ended before a step of Keras's fit was timed; have it train longer")
+        return Taken(
+            None, refused=refused, why="the script ended before a step of Keras's fit was timed; let it train longer"
+        )
     losses = {f"{rank['rank']}:{place}": loss for rank in told for place, loss in rank["losses"].items()}
     return Taken(max(round(rank["seconds"] * 1e9 / rank["steps"]) for rank in told), losses, refused)
 
@@ -234,7 +236,7 @@ def _report(trials: Trials, options: Record, folder: Path, console: Console) -> 
     lines += (
         ["\nto keep it:", *(f"    {line}" for line in paste)]
         if paste
-        else ["nothing to change: no setting makes it faster here"]
+        else ["nothing to change: no setting makes the script faster here"]
     )
     console.print("\n".join(lines), soft_wrap=True)
     written = {

@@ -99,7 +99,7 @@ def apart(one: Mapping[str, float], other: Mapping[str, float]) -> str:
     """The reason that two turns did not train the same, "" where they did to TOLERANCE."""
     common = [place for place in one if place in other]
     if not common:
-        return "the two runs have no loss of the same step"
+        return "the two runs share no step whose loss is known"
     worst = max(common, key=lambda place: _difference(one[place], other[place]))
     if _difference(one[worst], other[worst]) <= TOLERANCE:
         return ""

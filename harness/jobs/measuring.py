@@ -45,7 +45,7 @@ def collect(profiler: Profiler, folder: Path) -> list[Path]:
         found = in_order(path for suffix in profiler.suffixes for path in folder.glob(f"rank*{suffix}"))
     if not found:
         log = folder / "rank0.log"  # a cell's; what a command of the user's printed went to the terminal
-        see = f"see {log.name} there" if log.exists() else "see what the command printed: was it over too soon?"
+        see = f"see {log.name} there" if log.exists() else "see what the command printed: perhaps it ended too soon"
         raise RingscopeError(f"{folder}: {profiler.name} wrote no recording; {see}")
     return found
 
@@ -99,5 +99,7 @@ def _export(nsys: Sequence[str], report: Path) -> None:
     if done.returncode or not partial_file.is_file():
         partial_file.unlink(missing_ok=True)
         words = (done.stderr or done.stdout).strip().splitlines()
-        raise RingscopeError(f"{report}: nsys export failed ({words[-1] if words else 'no word'}); export it by hand")
+        raise RingscopeError(
+            f"{report}: nsys export failed ({words[-1] if words else 'no word'}); export this report by hand"
+        )
     partial_file.replace(report.with_suffix(".sqlite"))

@@ -85,15 +85,15 @@ CHANGES: dict[str, tuple[Change, ...]] = {
 # Why a finding is no setting of a cell.
 BY_HAND = {
     "loss-fetched-every-step": "a cell fetches nothing every step",
-    "host-synchronises": "a cell waits for the GPU only where its feed does",
+    "host-synchronises": "in a cell only the feed waits for the GPU",
     "launched-work-waits": "the cause is how streams wait for each other",
     "loss-not-judged": "no setting adds what the recording lacks",
     "copies-to-host-exposed": "a cell copies nothing back in a step",
     "copies-on-gpu-exposed": "these copies are part of the step",
-    "small-copy-before-step": "cells now have int64 labels; if yours was recorded with another type, record it again",
-    "collectives-not-fused": "every cell reduces its gradients in as few groups as --step allows",
+    "small-copy-before-step": "cells now have int64 labels; if your recording has another type, record again",
+    "collectives-not-fused": "every cell already reduces its gradients in as few groups as --step allows",
     "cores-shared": "the cause is the machine, not the cell",
-    "threads-oversubscribed": "every cell divides the host's cores by its ranks",
+    "threads-oversubscribed": "every cell already divides the host's cores among its ranks",
     "straggler": "the cause is the machine, not the cell",
     "ranks-wait-by-turns": "a cell's ranks meet once in a step, with as few groups as --step allows",
     "gradients-wait-for-ranks": "the cause is on the ranks that are late: prove their findings",
@@ -101,8 +101,8 @@ BY_HAND = {
     "slow-link": "the cause is the machine, not the cell",
     "slow-host": "the cause is the machine, not the cell",
     "cpu-may-be-faster": "the change is another machine, not a setting",
-    "collectives-exposed": "a cell exchanges gradients only",
-    "graphs-updated-every-step": "no setting moves a cell's buffers",
+    "collectives-exposed": "a cell exchanges only gradients",
+    "graphs-updated-every-step": "no setting keeps a cell's buffers in place",
     "pipeline-bubble": "the strategy decides how a model is cut into stages",
     "copies-between-gpus": "these copies belong to the strategy: compare with --strategy horovod",
     "memory-allocated-in-the-loop": "a cell keeps TensorFlow's pool of memory",
@@ -170,7 +170,8 @@ def _launch(path: Path) -> tuple[Subject | None, RunRecord]:
     if record is None:
         raise RingscopeError(
             f"{path}: no launch of a cell; name the directory that ringscope record --model wrote (with record.json). "
-            "In a command of yours make the change by hand, record it again, and ringscope compare the two"
+            "If it was your own command, make the change by hand, record again, and compare the two by ringscope "
+            "compare"
         )
     if not (folder / "measures.json").is_file():
         return None, record

@@ -96,7 +96,7 @@ class _Report:
         except Exception as error:  # (days of training are worth more than to know it now)
             self.say(f"not measured yet: {error}; the training goes on, and ringscope tries again at its end")
         else:
-            self.say("the training goes on to its own end")
+            self.say("the training continues to its end")
 
     def _tell(self, folder: Path, found: Sequence[Path]) -> None:
         last = f" to {found[-1].name}" if len(found) > 1 else ""
@@ -194,7 +194,7 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
             report.tell_beside(folder)
             code = process.wait()
     for host, why in lost.items():
-        report.say(f"{host}: its recordings are not here: {why}")
+        report.say(f"{host}: the recordings of this host could not be fetched: {why}")
     if code:
         report.say(f"the command ended with exit code {code}")
     elif theirs:
@@ -224,7 +224,9 @@ def _check_stop(profiler: Profiler, how: sweep.How) -> None:
     if profiler.name == "nvprof":
         raise RingscopeError("nvprof writes its recording when the command ends; leave --then stop out")
     if away := [host.name for host in how.hosts if not hosts.is_local(host.name)]:
-        raise RingscopeError(f"--then stop ends ranks of this host, and {away[0]} is another; leave it out")
+        raise RingscopeError(
+            f"--then stop ends only ranks of this host, and {away[0]} is another host; leave --then out"
+        )
 
 
 def _until_end(process: subprocess.Popen[bytes], whole: Callable[[], bool]) -> int | None:

@@ -39,7 +39,7 @@ class Span:
         time = f"after {self.delay_s:g} s, for {self.duration_s:g} s"
         if self.steps is None:
             return time
-        return f"{self.steps} steps, once they are steady (where none is seen: {time})"
+        return f"{self.steps} steps, once the step time is steady (if no step is seen: {time})"
 
 
 @dataclass(frozen=True, slots=True)

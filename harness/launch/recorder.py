@@ -66,15 +66,15 @@ class Recorder:
     def unopened(self, *, failed: bool = False) -> str:
         """The reason that nothing was recorded, and what to do."""
         if failed:
-            return "nothing of the script was recorded: it failed before; first make it run by itself"
+            return "nothing was recorded: the script failed before; first make the script run without ringscope"
         if self.number:
             why = (
-                f"it ended after {self.number} steps, before their times were steady (ringscope waits for that up to "
-                f"step {LAST_LOOK})"
+                f"the script ended after {self.number} steps, before their times were steady (ringscope waits for that "
+                f"up to step {LAST_LOOK})"
             )
         else:
-            why = "it ended, and no step of Keras or of PyTorch's optimizers was seen in it"
-        return f"nothing of the script was recorded: {why}; have it train longer, or say when: --delay S --duration S"
+            why = "the script ended, and ringscope saw no step of Keras or of PyTorch's optimizers"
+        return f"nothing was recorded: {why}; let the script train longer, or set the time: --delay S --duration S"
 
     def waits_for(self) -> str:
         """Tell what is waited for, and about how long; "" where the recording is over, or waits for a time."""

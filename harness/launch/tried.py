@@ -225,7 +225,7 @@ def _prefetch(call: dict[str, Any]) -> Change | str:
         ignored = tf.data.experimental.ExternalStatePolicy.IGNORE
         graph = data._as_serialized_graph(external_state_policy=ignored).numpy()
     except Exception as error:  # what TensorFlow raises here is not said to be of any kind
-        return f"its graph cannot be read ({type(error).__name__})"
+        return f"the graph of the data set cannot be read ({type(error).__name__})"
     if any(word in graph for word in PYTHON):
         return "Python makes its samples, and may read the state of the training"
 
@@ -245,7 +245,7 @@ def _workers(keras: ModuleType, call: dict[str, Any]) -> Change | str:
         return f"{type(data).__name__}.on_epoch_end changes the data between epochs"
     first, other, again = data[0], data[1 % len(data)], data[0]
     if not _equal(first, again) or not _equal(other, data[1 % len(data)]):
-        return f"{type(data).__name__}.__getitem__ gives other batches when it is called again"
+        return f"{type(data).__name__}.__getitem__ gives different batches when called twice"
 
     def change(number: int) -> None:
         data.workers = number

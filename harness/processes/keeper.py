@@ -47,7 +47,9 @@ def main() -> int:
     parser.add_argument("--log-dir", type=Path, help="where rank<k>.log and rank<k>.end.json go")
     parser.add_argument("--rank", action="store_true", help="this command is a rank's")
     parser.add_argument("--record-ranks", default=sample.ALL, help="which ranks the profiler is for")
-    parser.add_argument("--memory-limit-mb", type=int, default=0, help="end the command when it holds more; 0: never")
+    parser.add_argument(
+        "--memory-limit-mb", type=int, default=0, help="end the command when it uses more memory; 0: never"
+    )
     parser.add_argument(
         "--profiler-words",
         type=int,

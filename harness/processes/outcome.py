@@ -116,7 +116,7 @@ def _over_limit(directory: Path, rank: int, end: dict[str, Any]) -> Outcome:
     phase = _by_rank(directory, "progress").get(rank, {}).get("phase")
     when = " before it had a model" if phase in WITHOUT_MODEL else ""  # then a smaller batch is no help
     return Outcome(
-        "oom", f"rank {rank} held {held:,.0f} MiB of host memory{when}, more than {limit:,} (--memory-limit-mb)"
+        "oom", f"rank {rank} used {held:,.0f} MiB of host memory{when}, more than {limit:,} (--memory-limit-mb)"
     )
 
 

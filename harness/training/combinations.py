@@ -31,7 +31,7 @@ def check(cell: Cell, *, gpus: int | None) -> None:
             raise Unsupported(f"{cell.strategy} has no {name.replace('_', '-')}; {', '.join(heeding)} have")
     own = (setting(name) for name in ("fusion_mb", "cycle_us"))
     if cell.autotune == "on" and any(getattr(cell, one.name) != one.default for one in own):
-        raise Unsupported("autotune chooses fusion and cycle itself; leave these out")
+        raise Unsupported("autotune chooses fusion and cycle by itself; leave out --fusion-mb and --cycle-us")
     _check_learning(cell)
 
 

@@ -38,7 +38,7 @@ def check_on_gpu(model: Any) -> None:
     """Raise RingscopeError where weights to train lie elsewhere, of a process that has a GPU for them."""
     for variable in model.trainable_variables:
         if "GPU" not in (device := variable.value.device):
-            raise RingscopeError(f"{variable.path} lies on {device}, not on a GPU: its steps would run on the CPU")
+            raise RingscopeError(f"{variable.path} is placed on {device}, not on a GPU: its steps would run on the CPU")
 
 
 def _bytes_of(variables: Any) -> int:

@@ -96,5 +96,9 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
             | {"out", "resume"},
             "has no effect with --of, which launches nothing; leave it out",
         ),
-        (chosen["resume"], options.OF_A_CELL | of_a_search, "is that of the search; leave it out with --resume"),
+        (
+            chosen["resume"],
+            options.OF_A_CELL | of_a_search,
+            "is fixed by the search that continues; leave it out with --resume",
+        ),
     ]

@@ -157,9 +157,13 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
         (
             bool(url),
             ("most", "wait_ms", "server"),
-            "is for a server that is started here; the one of --url has its own",
+            "is for a server that ringscope starts; leave it out with --url",
         ),
-        (bool(url) and parts == ("batching",), ("models",), "has no effect with --url, whose server has its model"),
+        (
+            bool(url) and parts == ("batching",),
+            ("models",),
+            "has no effect with --url, because that server has its own model",
+        ),
         (not url, ("instance",), "goes with --url; add that, or leave it out"),
         (
             chosen["most"] == (1,),

@@ -206,7 +206,9 @@ def of_a_launch(*launchers: str) -> Callable[[F], F]:
         click.option("--time-limit", **seconds, default=900, help="Seconds that a launch may take."),
         click.option("--stall-limit", **seconds, default=180, help="Seconds without a step."),
         click.option("--env", metavar="NAME", multiple=True, help="Pass this variable to ranks on other hosts, too."),
-        click.option("--container", metavar="IMAGE", help="Run ranks in it: by pyxis under srun, else by Apptainer."),
+        click.option(
+            "--container", metavar="IMAGE", help="Run ranks in this container: by pyxis under srun, else by Apptainer."
+        ),
         click.option("--out", type=path, help="The run directory.  [default: runs/<date>-<host>]"),
     )
     return lambda command: _together(command, *options)

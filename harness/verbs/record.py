@@ -47,7 +47,7 @@ Examples:
     type=click.Choice(["recordings", "measures"]),
     default="recordings",
     show_default=True,
-    help="measures: drop the recordings once they are measured.",
+    help="measures: delete the recordings once they are measured.",
 )
 @click.option(
     "--record-ranks",
@@ -61,7 +61,7 @@ Examples:
     type=click.Choice(["train", "stop"]),
     default="train",
     show_default=True,
-    help="stop: end the command when it is recorded.",
+    help="stop: end the command once the steps are recorded.",
 )
 @click.option("--apply", is_flag=True, help="Try settings that may make a Python command faster and change no result.")
 @options.of_one_cell(steps=12, least_steps=3)

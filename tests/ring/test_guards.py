@@ -93,7 +93,7 @@ def test_data_that_may_be_augmented_at_random_is_warned_of_once(facts: list[dict
         ("hvd.broadcast_variables", "remove hvd.broadcast_variables"),
         ("adasum", "Gloo has no Adasum"),
         ("noise that XLA draws", "the step draws random numbers by tf.random (RandomStandardNormal)"),
-        ("hvd.elastic.run", "ring.state(model, ...) keeps the state of a loop of your own"),
+        ("hvd.elastic.run", "ring.state(model, ...) keeps that of your own loop"),
         ("hvd's elastic state", "remove hvd.elastic.TensorFlowState"),
         ("of torch", "Keras computes with torch here, and ring trains Keras on TensorFlow; set KERAS_BACKEND"),
         ("of another kind", "Dense is not a Keras 3 model"),

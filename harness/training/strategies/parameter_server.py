@@ -168,7 +168,7 @@ class Cluster:
         """Raises RingscopeError where a task has ended, of which the coordinator only says that it waits."""
         for name, task in self._tasks.items():
             if task.poll() is not None:
-                raise RingscopeError(f"{name} ended with code {task.returncode}; what it printed is in this rank's log")
+                raise RingscopeError(f"{name} ended with code {task.returncode}; its output is in this rank's log")
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -22,12 +22,14 @@ INSTEAD = {
     "MetricAverageCallback": "after ring.distribute(model) metrics cover all ranks",
     "LearningRateWarmupCallback": "ring.distribute(model, scale_learning_rate=True, warmup_epochs=...) warms up",
     "LearningRateScheduleCallback": "use keras.callbacks.LearningRateScheduler, whose function gets the epoch",
-    "CommitStateCallback": "under elastic Horovod ring commits every epoch; see ring.distribute's commit_steps",
+    "CommitStateCallback": "under elastic Horovod ring commits after every epoch; see ring.distribute's commit_steps",
     "UpdateBatchStateCallback": "under elastic Horovod ring commits the place in the data too",
     "UpdateEpochStateCallback": "under elastic Horovod ring commits the epoch too",
-    "elastic.TensorFlowKerasState": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
-    "elastic.TensorFlowState": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
-    "elastic.run": "ring commits fit; ring.state(model, ...) keeps the state of a loop of your own",
+    "elastic.TensorFlowKerasState": "ring commits the state of fit by itself; ring.state(model, ...) keeps that of "
+    "your own loop",
+    "elastic.TensorFlowState": "ring commits the state of fit by itself; ring.state(model, ...) keeps that of your "
+    "own loop",
+    "elastic.run": "ring commits the state of fit by itself; ring.state(model, ...) keeps that of your own loop",
     "BestModelCheckpoint": "use keras.callbacks.ModelCheckpoint(..., save_best_only=True); rank 0 alone writes",
     "load_model": "use keras.models.load_model, compile the model and call ring.distribute(model)",
     "SyncBatchNormalization": "use keras.layers.BatchNormalization(synchronized=True)",

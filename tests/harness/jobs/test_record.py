@@ -294,7 +294,11 @@ def under_the_profiler(folder: Path, script: str, *, delay_s: float) -> subproce
     [
         # The profiler is loading TensorFlow meanwhile.
         pytest.param("import sys, time; time.sleep(0.8); sys.exit(3)", 3, (), marks=pytest.mark.exhaustive),
-        ("raise KeyError('mine')", 1, ("KeyError: 'mine'", "it failed before; first make it run by itself")),
+        (
+            "raise KeyError('mine')",
+            1,
+            ("KeyError: 'mine'", "the script failed before; first make the script run without ringscope"),
+        ),
         ("print('done')", 0, ()),
     ],
 )

@@ -34,7 +34,7 @@ while [ "$1" != -o ]; do shift; done; stem=${2%\%q*}$RINGSCOPE_RANK; shift 2
 (sleep 0.5; cp recording.sqlite "$stem.nsys-rep") &
 exec "$@"
 """
-TOLD, GOES_ON = "who had the GPU", "the training goes on to its own end"
+TOLD, GOES_ON = "who had the GPU", "the training continues to its end"
 # It trains until the test has seen the report.
 TRAIN = "until [ -e told ]; do sleep 0.05; done; echo trained to its end; exit {code}"
 KERAS = """

@@ -52,7 +52,7 @@ def copying(src_kind: str, *, each_ns: int, start_ns: int = 0, share: float = 0.
     ("kernels", "graph", "said", "unsaid"),
     [
         ([ATEN], False, "torch.compile(model, mode=", "the compiled model"),
-        ([ATEN, "triton_poi_fused_add_mul_0"], False, "the optimizer's step in a separate torch.compile", "model, mode"),
+        ([ATEN, "triton_poi_fused_add_mul_0"], False, "the optimizer's step in a separate torch", "model, mode"),
         ([ATEN], True, "outside of the CUDA graphs", "reduce-overhead"),
     ],
 )  # fmt: skip
