@@ -84,7 +84,7 @@ def explain(
     if missing:
         by = how.profiler.name if how.profiler else "launches without the exchange"
         if most := sum(map(replace(budget).allows, missing)):
-            console.print(f"explaining, by {by}: at most {most} more")
+            console.print(f"launches that explain the losses, by {by}: at most {most} more")
         if how.profiler:
             check_space(inside.path, max(cell.ranks for cell, _ in missing) * profilers.BYTES_A_RANK)
         launch(missing, inside, how, budget.allows)

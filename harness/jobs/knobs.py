@@ -109,7 +109,7 @@ def apart(one: Mapping[str, float], other: Mapping[str, float]) -> str:
         + (f" of epoch {epoch}" if epoch != "1" else "")
         + (f" on rank {rank}" if rank != "0" else "")
     )
-    return f"the loss {where} is {other[worst]:.6g}, and {one[worst]:.6g} without the setting"
+    return f"the loss {where} is {other[worst]:.6g}, without the setting {one[worst]:.6g}"
 
 
 def _difference(one: float, other: float) -> float:

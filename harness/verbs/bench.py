@@ -91,7 +91,7 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
         (
             bool(apply),
             (options.OF_A_GRID - {"steps", "warmup"}) | {"resume", "explain", "minutes"},
-            "has no effect with --apply, which reruns the cell of --of in a sweep of its own; leave it out",
+            "has no effect with --apply, which reruns the cell of --of in a separate sweep; leave it out",
         ),
         (resume, ("dry_run",), "shows a new grid, not what --resume would run; leave one of them out"),
     ]

@@ -105,7 +105,7 @@ Examples:
     type=options.Number(0.1),
     default=10.0,
     show_default=True,
-    help="Seconds for each load, and for each replica.",
+    help="Seconds to measure each load and each number of replicas.",
 )
 @click.option(
     "--server",

@@ -34,7 +34,7 @@ Examples:
     type=click.IntRange(LEAST_PAIRS),
     default=12,
     show_default=True,
-    help="Times that each of the two ways runs.",
+    help="Number of runs with the advice, and as many without it.",
 )
 @click.option(
     "--time-limit", type=options.Number(1), default=300, show_default=True, help="Seconds allowed for each rule."

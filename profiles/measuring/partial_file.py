@@ -40,7 +40,7 @@ class Held:
     def refusal(self, from_step: int, of: Sequence[str]) -> RingscopeError:
         """The reason to make it again, and how. `of`: the recordings that must be measured together."""
         if len(of) > 1:
-            problem = f"{', '.join(of)} belong together (one GPU, one clock), and {self.path} holds some of them"
+            problem = f"{', '.join(of)} belong together (one GPU, one clock), but {self.path} holds only some of them"
             return RingscopeError(f"{problem}; make one partial file of all of them")
         problem = f"{self.path}: its steps begin too early: other ranks are warmed up only at step {from_step}"
         return RingscopeError(f"{problem}; make it again with --from-step {from_step}")
@@ -89,7 +89,7 @@ def read(path: Path, asked: Asked, max_bytes: int | None = None) -> list[Unit]:
     try:
         head = typed.decoded(_Head, text)
         if head.schema != SCHEMA or head.version != VERSION:
-            problem = f"a partial file of ringscope {head.version} ({head.schema}), and this is {VERSION}"
+            problem = f"a partial file of ringscope {head.version} ({head.schema}), but this is ringscope {VERSION}"
             raise UnreadableRecording(path, problem, again)
         if head.window != asked.window:
             problem = f"measured with --window {head.window or 'steps where there are any'}, but asked for with "

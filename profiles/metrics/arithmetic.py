@@ -78,9 +78,9 @@ def _summed(
     for row in rows:
         by_dtype[row.dtype] = by_dtype.get(row.dtype, 0) + row.flops
     unknown = [dtype for dtype in by_dtype if peak is None or dtype not in peak.flops_per_s]
-    reason = f"no peak of {name or 'a GPU without a name'} is known" if peak is None else None
+    reason = f"no peak FLOP/s of {name or 'a GPU without a name'} is known" if peak is None else None
     if peak is not None and unknown:
-        reason = f"no peak of {name} is known for {', '.join(unknown)}"
+        reason = f"no peak FLOP/s of {name} is known for {', '.join(unknown)}"
     mfu = None
     if peak is not None and not unknown:
         mfu = sum(flops / peak.flops_per_s[dtype] for dtype, flops in by_dtype.items()) / (span_ns / 1e9)

@@ -47,7 +47,7 @@ Examples:
     type=int,
     help="How far a compressed file may grow when it is unpacked.  [default: 64 GiB]",
 )
-@click.option("--no-cache", is_flag=True, help="Do not keep the export of a .nsys-rep.")
+@click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:
     """Write a smaller recording to a new file.

@@ -51,7 +51,9 @@ Examples:
 """,
 )
 @click.argument("paths", metavar="[RUN | ONE TWO]", nargs=-1, type=_PATH)
-@click.option("--ranks", metavar="N,N", help="Counts to predict for.  [default: 2, 4, 8 times the largest measured]")
+@click.option(
+    "--ranks", metavar="N,N", help="Numbers of GPUs to predict for.  [default: 2, 4, 8 times the largest measured]"
+)
 @click.option("--points", metavar="N:X,N:X", help="Samples/s over all GPUs, by count of GPUs.")
 @click.option(
     "--network",

@@ -143,7 +143,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
     type=int,
     help="How far a compressed file may grow when it is unpacked.  [default: 64 GiB]",
 )
-@click.option("--no-cache", is_flag=True, help="Do not keep the export of a .nsys-rep.")
+@click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")
 @click.option("--strict", is_flag=True, help="Fail if any recording cannot be read.")
 @click.option(
     "--from-step",

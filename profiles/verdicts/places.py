@@ -96,10 +96,10 @@ _OF_KIND: Final = {
     "loader": "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4); less work per "
     "sample",
     "map": "num_parallel_calls=tf.data.AUTOTUNE for this stage, which takes one element after another (use interleave "
-    "instead of flat_map), and dataset.prefetch(tf.data.AUTOTUNE) at the end; .cache() after what is the same in each "
-    "epoch",
-    "parallel-map": "less work in the pipeline: .cache() after what is the same in each epoch, .batch before .map if "
-    "the map takes whole batches, more cores per rank; dataset.prefetch(tf.data.AUTOTUNE) at the end",
+    "instead of flat_map), and dataset.prefetch(tf.data.AUTOTUNE) at the end; .cache() after the part that is the "
+    "same in each epoch",
+    "parallel-map": "less work in the pipeline: .cache() after the part that is the same in each epoch, .batch before "
+    ".map if the map takes whole batches, more cores per rank; dataset.prefetch(tf.data.AUTOTUNE) at the end",
     "generator": "a generator makes one batch at a time: use a keras.utils.PyDataset or PyTorch's DataLoader with as "
     "many workers as a rank has cores",
     "py_function": "use TensorFlow's operations instead of the function's Python, which runs on one thread and which "

@@ -204,8 +204,7 @@ TRAINING: Mapping[str, Words] = MappingProxyType(
         "copies-exposed-although-prefetched": _ahead,
         "copies-exposed": _fewer_bytes,
         "copies-to-host-exposed": "keep results on the GPU and copy them less often, in one piece: non_blocking=True "
-        "into pinned memory while the next step runs; activations that are offloaded to the host on a stream of "
-        "their own",
+        "into pinned memory while the next step runs; copy offloaded activations on a separate stream",
         "copies-on-gpu-exposed": "no copies of whole tensors in the step (.contiguous(), .clone(), torch.cat): write "
         "results where they are used (out=); gradient_as_bucket_view=True of DistributedDataParallel; torch.compile",
         "small-copy-before-step": "make small tensors on the device (torch.full(..., device=...)), or copy them with "

@@ -71,8 +71,8 @@ def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         text="no rank is slower than the others, but each waits for others in turn. A step would be shorter by "
         f"{numbers.duration(turns_ns)}, {percent(lost / case.gpu.span_ns)}, if the ranks exchanged once per step",
         change="sum all gradients at one place of the step, in one group (hvd.grouped_allreduce after the backward "
-        "pass; PyTorch's DDP: a larger bucket_cap_mb), or have what is between two collectives take as long on all "
-        "ranks: collectives launched among the same kernels on each, as much work for each rank in each part",
+        "pass; PyTorch's DDP: a larger bucket_cap_mb), or make the work between two collectives take as long on all "
+        "ranks: launch collectives among the same kernels on each rank, and give each rank equal work in each part",
         evidence={"by_turns_ns": turns_ns, "collectives_per_step": case.gpu.collectives.per_step},
         refuted_by="a step takes as long with one collective per step",
     )

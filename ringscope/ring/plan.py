@@ -135,8 +135,8 @@ def _check_step(model: Any, plan: Plan) -> None:
     options, used = plan.options, plan.used
     if options.step == "compiled" and len(used) > 1 and not plan.whole:
         raise RingscopeError(
-            f"the model has {len(used)} optimizers, and `compiled` takes several only with gradients that are"
-            " summed as they travel, by a Horovod with calls for XLA (scripts/build_horovod.py); use step='fit'"
+            f"the model has {len(used)} optimizers, and step='compiled' supports several only if XLA itself can sum "
+            "their gradients, by a Horovod with calls for XLA (scripts/build_horovod.py); use step='fit'"
         )
     if options.step == "compiled" and model.run_eagerly:
         raise RingscopeError("the model runs eagerly (run_eagerly=True), which step='compiled' cannot; use step='fit'")

@@ -108,7 +108,7 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
     (record.command, [], "nothing to record: give a cell (--model resnet50 ...) or a command"),
     (fits.command, ["--model", "mlp", "--of", "x"], "--model has no effect with --of"),
     (fits.command, ["--of", "x", "--time-limit", "9"], "--time-limit has no effect with --of"),
-    (fits.command, ["--resume", "--within", "5"], "--within is that of the search"),
+    (fits.command, ["--resume", "--within", "5"], "--within is fixed by the search"),
     (fits.command, [], "name a model, as --model resnet50"),
     (fits.command, ["--model", "mlp", "--up-to", "4", "--multiple-of", "8"], "--up-to 4 is less than --multiple-of 8"),
     (doctor.command, ["--quick", "-np", "2"], "--ranks has no effect with --quick"),

@@ -166,7 +166,7 @@ def test_values_that_json_does_not_have_are_passed_over(tmp_path: Path) -> None:
             trace(event("mtia_ccp_events", "pe_exe", "1", "2"), LAUNCH),
             "MTIA, an accelerator that is not a GPU: 1 of the events",
         ),
-        (trace(event("hpu_op", "gemm", "1", "2"), LAUNCH), r"no GPU, Gaudi \(HPU\)"),
+        (trace(event("hpu_op", "gemm", "1", "2"), LAUNCH), r"Gaudi \(HPU\), an accelerator that is not a GPU"),
         (trace(event("cuda_profiler_range", "k", "1", "2"), LAUNCH), "range profiler: 1 ranges with counters"),
         (trace(LAUNCH), "1 launches, and none of their operations"),
         (trace(), "without GPU events"),

@@ -26,8 +26,8 @@ def places(document: Document) -> Table:
     return Table(
         "places",
         "Which of your lines",
-        "The parts of your code that the host was in while a GPU was idle; of each cause they add up to the ledger. "
-        "Longest: click it to see that span in the timeline.",
+        "The parts of your code that the host was in while a GPU was idle; for each cause they add up to the "
+        "ledger's idle time. Longest: click it to see that span in the timeline.",
         ("place", "at", "longest", "GPU", "idle", "of the window", "causes and lines"),
         tuple(rows),
     )

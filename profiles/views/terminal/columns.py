@@ -114,7 +114,7 @@ def _input_rows() -> list[tuple[str, Cell]]:
 
     return [
         ("count, hidden", overlap),
-        ("exposed, for this step's batch", read("exposed_this_step_ns")),
+        ("exposed, this step's batch", read("exposed_this_step_ns")),
         ("exposed, a later step's", read("exposed_later_step_ns")),
     ]
 

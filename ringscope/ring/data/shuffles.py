@@ -54,7 +54,7 @@ def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
     if len({str([kept for _, kept in counts]) for counts in said}) > 1:
         raise RingscopeError(
             "the ranks have not gone through the shuffled and cached training data equally often before fit, so their "
-            "shares would overlap; look at it on all ranks alike, or at a separate data set"
+            "shares would overlap; iterate over it equally often on all ranks, or over a separate data set"
         )
     for place, shuffle in enumerate(own):
         most = max(counts[place][0] for counts in said)

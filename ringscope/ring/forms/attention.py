@@ -22,8 +22,8 @@ from .choice import WITHOUT
 WIDEST_HEAD = 256  # of cuDNN on Hopper; 128 before
 HEADS_OF = 8  # a head's size is to be a multiple of
 SAID = (
-    "an attention of float32 and bfloat16 numbers in this mixed_bfloat16 model runs in bfloat16;"
-    f" {WITHOUT}=attention has it in float32"
+    f"attention with float32 and bfloat16 inputs in this mixed_bfloat16 model runs in bfloat16; {WITHOUT}=attention "
+    "keeps it in float32"
 )
 TYPES = {tf.bfloat16: "BF16", tf.float16: "F16"}  # in the call's settings
 # Added to the scores of keys that are masked. Two of the largest negative numbers would overflow in cuDNN's sum.
@@ -260,10 +260,9 @@ def _module(
     layouts = [HEADS_OUTSIDE if len(shape) == 4 else row_major(shape) for shape, _ in results]
     lines = [
         f'%made:{len(made)} = stablehlo.custom_call @"{name}"({", ".join(f"%arg{i}" for i in range(len(given)))}) {{'
-        f" api_version = 2 : i32, backend_config = {json.dumps(settings)},"
-        f" operand_layouts = [{', '.join(layout(row_major(tensor.shape)) for tensor in operands)}],"
-        f" result_layouts = [{', '.join(map(layout, [*layouts, [0]]))}]"
-        f" }} : ({', '.join(given)}) -> ({', '.join(made)})"
+        f" api_version = 2 : i32, backend_config = {json.dumps(settings)}, operand_layouts = "
+        f"[{', '.join(layout(row_major(tensor.shape)) for tensor in operands)}], result_layouts = "
+        f"[{', '.join(map(layout, [*layouts, [0]]))}] }} : ({', '.join(given)}) -> ({', '.join(made)})"
     ]
     names = []
     for i, (shape, _) in enumerate(results):

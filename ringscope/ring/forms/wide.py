@@ -17,8 +17,8 @@ from ..say import once
 from .choice import WITHOUT, wanted
 
 SAID = (
-    "a large product of float32 in this mixed_bfloat16 model multiplies bfloat16 and sums float32;"
-    f" {WITHOUT}=wide has it multiply TF32"
+    "a large float32 matrix product in this mixed_bfloat16 model multiplies in bfloat16 and sums in float32; "
+    f"{WITHOUT}=wide makes it multiply in TF32"
 )
 
 

@@ -169,7 +169,7 @@ class Chooser:
             if xla_cache.may_lack_determinism():
                 say.once(NOT_DETERMINISTIC)
             try:
-                kept = "; it is kept for later starts" if xla_cache.is_on() else ""
+                kept = "; the compiled step is kept for later starts" if xla_cache.is_on() else ""
                 with say.lasting("XLA compiles the step", then=kept):
                     logs = traced_without_those_that_raise(lambda: take(True), lambda: self._trace_anew(anew))
             except REFUSALS as error:

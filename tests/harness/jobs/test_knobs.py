@@ -46,7 +46,10 @@ def test_what_trains_otherwise_is_dropped_however_fast_it_is() -> None:
 
 def test_losses_of_any_rank_and_epoch_count_and_a_loss_that_is_no_number_is_far_from_one() -> None:
     assert apart({"1:2:5": 1000.0}, {"1:2:5": 1000.9}) == ""  # a share of what is large
-    assert apart({"1:2:5": 1.0}, {"1:2:5": 2.0}) == "the loss after 5 steps of epoch 2 on rank 1 is 2, without it 1"
+    assert (
+        apart({"1:2:5": 1.0}, {"1:2:5": 2.0})
+        == "the loss after 5 steps of epoch 2 on rank 1 is 2, without the setting 1"
+    )
     assert apart({"0:1:1": math.nan}, {"0:1:1": math.nan}) == ""
     assert "nan" in apart({"0:1:1": math.nan}, {"0:1:1": 1.0}) and "inf" in apart({"0:1:1": 1.0}, {"0:1:1": math.inf})
 

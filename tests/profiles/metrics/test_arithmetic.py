@@ -158,7 +158,7 @@ def test_float32_on_matrix_units_has_their_peak(kernel: str, dtype: str) -> None
 def test_without_a_peak_there_is_no_mfu_and_a_doubt_says_so(name: str | None, why: str) -> None:
     measures = measure([built(name, told=inputs([[64, 64], [64, 64]])).timeline()], window="capture")
     found = measures.gpus[0].arithmetic
-    assert found is not None and found.mfu is None and found.mfu_unknown == f"no peak of {why} is known"
+    assert found is not None and found.mfu is None and found.mfu_unknown == f"no peak FLOP/s of {why} is known"
     assert found.rows[0].bound is None and found.flops_per_s > 0
     assert "peak-unknown" in {doubt.code for doubt in measures.doubts}
 

@@ -245,7 +245,7 @@ def test_what_a_search_has_found_is_set_against_its_predictions_at_its_end_alone
         and "compared with the batch found" not in stopped
     )
     whole = said(*tries, launched(78, 998_000), launched(78, 998_000, 1), launched(79, None))
-    assert ": 78 samples per rank fit" in whole and whole.count("+0.0 % beside the batch found") == 2
+    assert ": 78 samples per rank fit" in whole and whole.count("+0.0 % compared with the batch found") == 2
 
 
 def by_code(changes: list[Remedy]) -> dict[str, Remedy]:

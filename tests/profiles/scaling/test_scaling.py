@@ -232,7 +232,7 @@ def test_a_strategy_that_is_faster_and_trains_the_same_is_named_and_so_is_what_e
     cells = {replace(two, strategy=name): (ms, ms + 1, ms - 1) for name, ms in took.items()}
     found = {look.code: look for look in sweep_of(cells).looks}
     assert "strategy sharded is 1.11 x as fast" in found["better-strategy"].text
-    assert "it is 1.25 x as fast" in found["exchange-cost"].text
+    assert "training is 1.25 x as fast" in found["exchange-cost"].text
     assert "train with --strategy sharded" in found["better-strategy"].next
     split = {replace(two, strategy="split"): (700, 701, 699)}  # faster than what exchanges nothing
     (full,) = (look for look in sweep_of(cells | split).looks if look.code == "better-strategy")

@@ -214,7 +214,7 @@ def test_a_cache_of_shuffled_data_that_one_rank_alone_has_begun_is_refused() -> 
     shuffles.count_beginnings()
     one, other = (Data.range(24).shuffle(24, seed=1).cache().batch(4) for _ in range(2))
     next(iter(one))
-    with pytest.raises(RingscopeError, match="look at it on all ranks alike"):
+    with pytest.raises(RingscopeError, match="iterate over it equally often on all ranks"):
         shuffles.catch_up(other, lambda own: [own, shuffles.begun(one)])
 
 
