@@ -59,7 +59,10 @@ def of_environment(*, gpus: int, ranks: int, cores: int, environ: Mapping[str, s
     found = [_threads(number) for number in dict.fromkeys((each, 1)) if number < cores]
     if gpus:
         found += [
-            Knob("threads of the GPU's own", {"TF_GPU_THREAD_MODE": "gpu_private", "TF_GPU_THREAD_COUNT": "2"}),
+            Knob(
+                "threads that launch for the GPU alone",
+                {"TF_GPU_THREAD_MODE": "gpu_private", "TF_GPU_THREAD_COUNT": "2"},
+            ),
             Knob("XLA hides latencies", {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}),
         ]
     if ranks > 1:

@@ -215,7 +215,7 @@ def report(tried: Trial, scaling: Scaling, directory: Path) -> str:
         return f"{tried.words()}; not measured, a launch failed"
     gain = f"{numbers.gain(measured.value - 1)} ({numbers.gain(measured.low - 1)} to {numbers.gain(measured.high - 1)})"
     if most is not None and measured.low - 1 > most:
-        meaning = ": more than the bound, so the change did more than take the finding's time away"
+        meaning = ": more than the finding promised at most, so the change made something else faster, too"
     elif measured.low <= 1 <= measured.high:
         meaning = ": within the difference between launches"
     else:

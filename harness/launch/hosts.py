@@ -36,7 +36,7 @@ def read(path: Path) -> tuple[Host, ...]:
         lines = [line.partition("#")[0].strip() for line in path.read_text().splitlines()]
     except OSError as error:
         raise RingscopeError(
-            f"{path}: {error.strerror}; name a file with one host per line, such as: a slots=4"
+            f"{path}: {error.strerror}; name a file with one host per line, such as: node1 slots=4"
         ) from error
     hosts = []
     for line in filter(None, lines):
@@ -45,7 +45,7 @@ def read(path: Path) -> tuple[Host, ...]:
             raise RingscopeError(f"{path}: cannot read the line {line!r}; write it as: a slots=4")
         hosts.append(_host(match[1], match[2] or match[3] or "", whole=line))
     if not hosts:
-        raise RingscopeError(f"{path}: no host in it; write one host per line, such as: a slots=4")
+        raise RingscopeError(f"{path}: no host in it; write one host per line, such as: node1 slots=4")
     # PBS and LSF write a host once per rank.
     names = dict.fromkeys(host.name for host in hosts)
     return tuple(Host(name, sum(host.slots for host in hosts if host.name == name)) for name in names)

@@ -57,7 +57,7 @@ def _by_jax(folder: Path) -> Iterator[None]:
 def _by_pytorch(path: Path) -> Iterator[None]:
     import torch
 
-    # All threads only where the one that opens it does not train: with them a rank under torchrun ended by SIGABRT once.
+    # All threads only where the one that opens it does not train: with them a rank of torchrun once ended by SIGABRT.
     alone = threading.current_thread() is threading.main_thread()
     profiler = torch.profiler.profile(record_shapes=True, **({} if alone else _of_all_threads()))
     profiler.start()

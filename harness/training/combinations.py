@@ -49,6 +49,8 @@ def _check_learning(cell: Cell) -> None:
             f"only ring warms the learning rate up, and {cell.strategy} does not use ring; use --rate-rule linear"
         )
     if cell.rate_rule != "constant" and cell.spread.splits:
-        raise Unsupported(f"{cell.strategy} has one batch over several GPUs; leave the rule of the learning rate out")
+        raise Unsupported(
+            f"{cell.strategy} splits one batch over its GPUs, so the learning rate stays; leave --rate-rule out"
+        )
     if cell.optimizer == "lamb" and cell.strategy == "sharded":
         raise Unsupported("LAMB needs the norms of whole weights, and sharded gives each rank a part of them")

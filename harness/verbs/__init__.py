@@ -6,6 +6,6 @@ VERBS = {
     "train": ("harness.verbs.train", "Train one cell."),
     "fits": ("harness.verbs.fits", "Find the largest batch that fits into memory, and what would make more fit."),
     "rules": ("harness.verbs.rules", "Measure rules of thumb on this machine."),
-    "infer": ("harness.verbs.infer", "Measure what answers cost: CPU or GPU, replicas, requests in batches."),
+    "infer": ("harness.verbs.infer", "Measure what inference costs: CPU or GPU, replicas, requests in batches."),
     "record": ("harness.verbs.record", "Record a cell, or any command of yours, under a profiler."),
 }

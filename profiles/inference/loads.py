@@ -116,7 +116,7 @@ def _best(model: str, rate: float, rows: Sequence[Served]) -> Best:
         )
     first = min(good, key=lambda row: (row.p99_ns or 0, row.p50_ns or 0))
     text = (
-        f"{asked}: {limits_in_words(first.most, first.wait_ms)} serve them best, p99 {numbers.duration(first.p99_ns)} "
+        f"{asked}: {limits_in_words(first.most, first.wait_ms)} give the lowest p99, {numbers.duration(first.p99_ns)} "
         f"and p50 {numbers.duration(first.p50_ns)}"
     )
     return Best(model, rate, first.most, first.wait_ms, text)

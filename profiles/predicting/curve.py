@@ -42,7 +42,7 @@ _NINE_TENTHS = 1.645  # standard deviations on either side
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What is thought before anything is measured. c and s are half-Cauchy: half of their odds lie below the scale."""
+    """Odds before anything is measured. c and s are half-Cauchy: half of their odds lie below the scale."""
 
     inside: float  # scale of c
     step: float  # scale of s

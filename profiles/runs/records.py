@@ -126,6 +126,8 @@ class SweepRecord:
         typed.check_fields(cls, known)
         if not 1 <= known["launches"] <= MOST_LAUNCHES:
             raise ValueError(f"launches is {known['launches']!r}, not a count")
+        if not data["cells"]:
+            raise ValueError("no cell in it")
         _check_machine(known.get("machine", {}))
         return cls(**(known | {"cells": [Cell.from_json(cell) for cell in data["cells"]]}))
 
@@ -262,7 +264,7 @@ def _check(record: RankRecord, path: Path) -> None:
     window_ns = record.window_end_ns - record.window_start_ns
     # A window is its steps, one after the other: another sum tells of a changed file, or of a clock that was set.
     if abs(sum(record.step_ns) - window_ns) > _ADDS_UP * window_ns:
-        raise ValueError("its steps do not add up to its window")
+        raise ValueError("the times of the steps do not add up to the time measured; the file was changed")
 
 
 def of_a_run(path: Path) -> bool:

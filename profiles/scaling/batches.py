@@ -82,7 +82,7 @@ def _learns_later(group: Sequence[CellRow], spreads: dict[str, Spread]) -> list[
         Look(
             "larger-batch-learns-later",
             f"{cell.model} on {ranks(cell.ranks)}: {cell.per_rank_batch} samples per rank are {gain:.2f} x as "
-            f"fast as {batch} and {later}; {batch} do after {soonest.seconds_to_accuracy:.3g} s",
+            f"fast as {batch} and {later}; with {batch} samples training takes {soonest.seconds_to_accuracy:.3g} s",
             f"train with --per-rank-batch {batch}, or give the larger batch another learning rate or more --max-epochs",
             worth,
             cell.model,

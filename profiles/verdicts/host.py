@@ -27,7 +27,7 @@ def loss_fetched(case: Case) -> Finding | None:
         case.waited(waits),
         text=f"{numbers.count(case.fetches)} {copies} to the host every step, and "
         f"{percent(lost_by(waits) / case.gpu.span_ns)} of "
-        f"the time the GPU is idle after the host waited for them{_named(waits)}",
+        f"the time the GPU is idle because the host waited for them first{_named(waits)}",
         change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or move them to "
         "on_epoch_end; no .numpy(), float(loss) or print in the loop; fetch the loss every hundredth step",
         evidence={"d2h_copies_per_step": case.fetches, "idle_sync_ns": case.ns("idle_sync"), "waits": waits[:3]},

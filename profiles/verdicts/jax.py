@@ -79,7 +79,7 @@ TRAINING: Mapping[str, Words] = {
     "host-synchronises": "no block_until_ready, float() or np.asarray() of a result per step",
     "cpu-may-be-faster": "run the same script with JAX_PLATFORMS=cpu and compare; else take a larger batch",
     "all-reduce-exposed": _all_reduce,
-    "collectives-exposed": f"{HIDE}; a larger batch; other mesh axes",
+    "collectives-exposed": f"{HIDE}; a larger batch; shard over other axes of the mesh",
     "collectives-not-fused": "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=... above the gradients' bytes",
     "model-too-small": "a larger batch, or fewer GPUs",
     "threads-oversubscribed": "fewer processes per host, or one process for all its GPUs",

@@ -279,7 +279,7 @@ def _served_launches(gpu: GpuMeasures) -> str:
         )
     compile_it = "" if _mostly_compiled(gpu) else "compile the model (torch.compile; vLLM without enforce_eager), with "
     return (
-        f"{compile_it}CUDA graphs by pieces for as many tokens as a prompt has (vLLM's cudagraph_capture_sizes, "
+        f"{compile_it}piecewise CUDA graphs for as many tokens as a prompt has (vLLM's cudagraph_capture_sizes, "
         "SGLang's --piecewise-cuda-graph-max-tokens); more prompts in a pass (max_num_batched_tokens, "
         "--chunked-prefill-size)"
     )

@@ -178,9 +178,9 @@ def test_a_variable_that_is_named_reaches_the_ranks_and_is_remembered(
     verb_bench.command.main([*words, "--out", str(tmp_path / "out")], standalone_mode=False)
     assert "export MINE=1" in (tmp_path / "out" / "job.pbs").read_text().splitlines()
     resumed_ = resumed(Launch(out=tmp_path / "out"))
-    how = bench.how_to_launch(replace(resumed_, launcher="mpirun"))
-    job = sweep.command(tmp_path, Cell("mlp", 1, 8), how, {"MINE": "1", "OTHER": "1"})("LINE")
-    assert job.env["MINE"] == "1" and "OTHER" not in job.env
+    how = bench.how_to_launch(replace(resumed_, launcher="mpirun", hosts=(Host("a", 1), Host("b", 1))))
+    job = sweep.command(tmp_path, Cell("mlp", 2, 8), how, {"MINE": "1", "OTHER": "1"})("LINE")
+    assert "MINE" in job.argv and "OTHER" not in job.argv
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def operators(document: Document) -> Table:
 
 
 def layers(document: Document) -> Table:
-    about = "The same by layer, forward and backward, as the recording's ranges name them."
+    about = "Kernels by layer, forward and backward, as the recording's ranges name them."
     return _operators(document, "layers", "Layers", about)
 
 

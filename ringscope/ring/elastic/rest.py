@@ -72,8 +72,8 @@ class Data:
         if not batches or self.total() - batches >= ranks:
             return batches
         once(
-            f"{ranks - self.total() + batches} batches of epoch {epoch + 1} are trained on twice, so that each rank "
-            "has one"
+            f"{ranks - self.total() + batches} batches of epoch {epoch + 1} are trained on twice, so that each "
+            "rank has a batch in the last step"
         )
         return max(0, self.total() - ranks)
 

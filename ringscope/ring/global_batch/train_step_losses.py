@@ -79,9 +79,9 @@ def say(model: Any, found: OfStep, *, met: bool) -> None:
     step = f"{type(model).__name__}.train_step"
     if (found.by_hand or not met) and (found.apart is None or not all(kind in RIGHT for kind in found.apart.kinds)):
         once(
-            f"{step} computes its loss by itself: a mean over samples is right if batches have one size; a sum gives "
-            "gradients that are N times too small on N ranks. A loss that compares samples, or divides by the number "
-            f"that a mask keeps, sees the samples of its own rank only; {TOGETHER}"
+            f"{step} computes its loss by itself. A mean over samples is right if all batches have one size. A sum "
+            "gives gradients that are N times too small on N ranks. A loss that compares samples, or divides by the "
+            f"number that a mask keeps, sees the samples of its own rank only; {TOGETHER}"
         )
     if found.changes:
         once(
