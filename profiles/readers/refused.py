@@ -62,6 +62,15 @@ _SIGNS: Final = tuple(
             ("a memory snapshot of PyTorch's, which holds allocations and no timeline", _PYTORCH),
         ),
         (
+            # Events first, a line each; or, of a recording without any, its strings.
+            rb"\A\s*\{(?:\"[Tt]ype\":\"?\w+\"?,)?\"\w+Event\":\{|\A\s*\{\"data\":\[\"\[Unknown\]\""
+            rb"|\A\s*\{\"type\":\"(?:String|ThreadName)\",\"",
+            (
+                "what `nsys export -t json` wrote, which is not read",
+                "give the .nsys-rep that it was made of, or `nsys export -t sqlite` of it",
+            ),
+        ),
+        (
             rb"\[\d+/\d+\] Executing '[a-z_]+' stats report"
             rb"|\*\* [^\n]{1,80}\((?:cuda_|nvtx_|osrt_|mpi_|um_|cudaapisum|gpukernsum|gpumem)[a-z_]*\)",
             (

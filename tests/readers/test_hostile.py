@@ -161,6 +161,10 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b"node7:41:52 [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>\nNCCL version 2.21.5+cuda12.4\n",
         "log of NCCL's",
     ),
+    # Layouts of nsys export: NVIDIA's "JSON and Text Format Description"; events as public programs that read them say.
+    "events.json": (lambda: b'{"Type":79,"CudaEvent":{"startNs":"100","endNs":"200"}}\n' * 2, "nsys export -t json"),
+    "strings.json": (lambda: b'{"data":["[Unknown]","[Unknown kernel module]"]}\n', "nsys export -t json"),
+    "lines.json": (lambda: b'{"type":"String","id":"3720","value":"Profiling"}\n' * 2, "nsys export -t json"),
     "trace.pftrace": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "Perfetto trace"),
     "trace.bin": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "known format"),
     "results.otf2": (lambda: b"\x0aOTF2" + bytes(60), "OTF2"),
