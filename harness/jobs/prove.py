@@ -84,28 +84,28 @@ CHANGES: dict[str, tuple[Change, ...]] = {
 }
 # Why a finding is no setting of a cell.
 BY_HAND = {
-    "loss-fetched-every-step": "a cell fetches nothing every step",
-    "host-synchronises": "in a cell only the feed waits for the GPU",
+    "loss-fetched-every-step": "bench's training fetches nothing in a step",
+    "host-synchronises": "in bench's training only the feed waits for the GPU",
     "launched-work-waits": "the cause is how streams wait for each other",
     "loss-not-judged": "no setting adds what the recording lacks",
-    "copies-to-host-exposed": "a cell copies nothing back in a step",
+    "copies-to-host-exposed": "bench's training copies nothing back in a step",
     "copies-on-gpu-exposed": "these copies are part of the step",
-    "small-copy-before-step": "cells now have int64 labels; if your recording has another type, record again",
-    "collectives-not-fused": "every cell already reduces its gradients in as few groups as --step allows",
-    "cores-shared": "the cause is the machine, not the cell",
-    "threads-oversubscribed": "every cell already divides the host's cores among its ranks",
-    "straggler": "the cause is the machine, not the cell",
-    "ranks-wait-by-turns": "a cell's ranks meet once in a step, with as few groups as --step allows",
+    "small-copy-before-step": "bench's models take int64 labels: if the recording is older, record again",
+    "collectives-not-fused": "bench already reduces gradients in as few groups as --step allows",
+    "cores-shared": "the cause is the machine, not a setting of bench",
+    "threads-oversubscribed": "bench already divides the host's cores among the ranks",
+    "straggler": "the cause is the machine, not a setting of bench",
+    "ranks-wait-by-turns": "bench's ranks meet once in a step, in as few groups as --step allows",
     "gradients-wait-for-ranks": "the cause is on the ranks that are late: prove their findings",
-    "slow-gpu": "the cause is the machine, not the cell",
-    "slow-link": "the cause is the machine, not the cell",
-    "slow-host": "the cause is the machine, not the cell",
-    "cpu-may-be-faster": "the change is another machine, not a setting",
-    "collectives-exposed": "a cell exchanges only gradients",
-    "graphs-updated-every-step": "no setting keeps a cell's buffers in place",
-    "pipeline-bubble": "the strategy decides how a model is cut into stages",
+    "slow-gpu": "the cause is the machine, not a setting of bench",
+    "slow-link": "the cause is the machine, not a setting of bench",
+    "slow-host": "the cause is the machine, not a setting of bench",
+    "cpu-may-be-faster": "the change is another machine, which bench cannot try here",
+    "collectives-exposed": "bench's ranks exchange only gradients",
+    "graphs-updated-every-step": "no setting keeps the buffers in one place",
+    "pipeline-bubble": "the strategy, not a setting, decides how a model is cut into stages",
     "copies-between-gpus": "these copies belong to the strategy: compare with --strategy horovod",
-    "memory-allocated-in-the-loop": "a cell keeps TensorFlow's pool of memory",
+    "memory-allocated-in-the-loop": "bench's training keeps TensorFlow's pool of memory",
     "managed-memory-moves": "no cell has managed memory",
     "training-paused": "ranks neither join nor leave while a cell is measured",
 }
@@ -169,8 +169,8 @@ def _launch(path: Path) -> tuple[Subject | None, RunRecord]:
     record = beside(folder / "record.json")
     if record is None:
         raise RingscopeError(
-            f"{path}: no launch of a cell; name the directory that ringscope record --model wrote (with record.json). "
-            "If it was your own command, make the change by hand, record again, and compare the two by ringscope "
+            f"{path}: not written by ringscope record --model, which leaves a record.json; name such a directory. If "
+            "you recorded your own command, make the change by hand, record again, and compare the two by ringscope "
             "compare"
         )
     if not (folder / "measures.json").is_file():

@@ -18,8 +18,8 @@ def point_out_of_line(gpus: int) -> Doubt:
 def over_100_percent(gpus: Sequence[int], smallest: int) -> Doubt:
     return Doubt(
         "over-100-percent",
-        f"{', '.join(map(str, gpus))} GPUs do more, per GPU, than {smallest} did: something slowed the smallest size "
-        "down, and predictions from it are too low",
+        f"{', '.join(map(str, gpus))} GPUs train more samples/s, per GPU, than {smallest} did: something slowed the "
+        f"run on {smallest} down, and predictions from it are too low",
         f"measure {smallest} again: its input, its clocks, and other programs that ran beside it",
     )
 

@@ -201,7 +201,7 @@ def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
 def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
     """managed: copies of managed memory, which the driver makes by itself."""
     pages = 2 * managed > operations
-    why = f", {managed:,} of which move pages of managed memory" if pages else ""
+    why = f", {managed:,} of which move pages of CUDA's managed (unified) memory" if pages else ""
     return Doubt(
         "calls-missing",
         f"{operations:,} of {of:,} operations have no launch call in the recording{why}: the idle time before these "

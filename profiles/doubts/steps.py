@@ -119,8 +119,8 @@ def warm_up_inside(steps: Steps, where: str) -> Doubt:
 def breaks_inside(steps: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "breaks-inside-window",
-        f"{steps} steps in the window took over 3 times the median (evaluation, checkpoints), or hold a pause: their "
-        "time counts in the ledger, not in the percentiles and not in the table of steps",
+        f"{steps} steps in the window took over 3 times the median, or hold a pause (often an evaluation or a "
+        "checkpoint): their time counts in the ledger, not in the percentiles and not in the table of steps",
         "cut out the part between them: ringscope cut --steps A:B"
         if recorded in _CUT
         else "record the part between them",

@@ -87,7 +87,7 @@ def recorded_unlike_timed(cell: str, recorded_ns: Fraction, timed_ns: Fraction, 
     return Doubt(
         "recorded-unlike-timed",
         text + "the losses are of the recorded steps",
-        "compare only the order of the losses, not their sizes; record more steps by hand: ringscope record --steps 50",
+        "trust which loss of time is larger, not how large; for sizes record more steps: ringscope record --steps 50",
     )
 
 

@@ -48,7 +48,7 @@ _SIGNS: Final = tuple(
         ),
         (
             rb"\A\s*\[\s*\{\}\s*,\s*\{\"name\": ?\"process_name\".{0,60}\"GPU\d",
-            ("a picture that rocmProfileData's rpd2tracing.py drew of an .rpd", _ROCPROF),
+            ("a trace for a viewer, which rocmProfileData's rpd2tracing.py made of an .rpd", _ROCPROF),
         ),
         (
             rb"(?:\A|\n)==PROF== |(?:\A|\n)\"ID\",\"Process ID\",",

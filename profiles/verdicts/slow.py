@@ -159,8 +159,8 @@ def _slow_transfers(cases: Sequence[Case], measures: Measures) -> Finding | None
         lost,
         of,
         {"collective": max(one.lost_ns for one in lost)},
-        text=f"{of.name} is in collectives for {numbers.duration(took[least.index])} per step or longer, the other "
-        f"GPUs for {numbers.duration(usual)}: these GPUs exchange over a network of their own, which is slower",
+        text=f"{of.name} spends {numbers.duration(took[least.index])} per step or more in collectives, the other "
+        f"GPUs {numbers.duration(usual)}: the network that {of.name} uses is slower than the others'",
         change="the network card and the switch of that rail: errors and speed (ibstat, ethtool -S), then swap cables; "
         "which card NCCL takes for that GPU (NCCL_DEBUG=INFO)",
         evidence={

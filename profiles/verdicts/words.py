@@ -21,8 +21,8 @@ BOUND = "IOBinding: inputs and outputs as OrtValues on the device (onnxruntime's
 ONNXRUNTIME: Mapping[str, Words] = {
     **native.CUDA.changes(),
     "launch-bound": "enable_cuda_graph of the CUDA provider, with IOBinding; a larger batch; ORT_ENABLE_ALL",
-    "python-in-the-loop": "enable_cuda_graph of the CUDA provider, with IOBinding; a larger batch; move the "
-    "host's work between runs into another thread",
+    "python-in-the-loop": "enable_cuda_graph of ONNX Runtime's CUDA provider, with IOBinding; a larger batch; "
+    "or move the host's work between runs into another thread",
     "short-kernels": "graph_optimization_level ORT_ENABLE_ALL; float16; a larger batch",
     **dict.fromkeys(("no-prefetch", "prefetch-on-host-only", "copies-pageable"), BOUND),
     "copies-synchronous": BOUND,

@@ -53,7 +53,9 @@ class Options:
                 " pays (overlap=True: everywhere)"
             )
         if self.overlap and self.step == "fit":
-            raise RingscopeError("overlap=True goes with step='compiled'; with step='fit' take groups=k")
+            raise RingscopeError(
+                "overlap=True needs step='compiled'; with step='fit' use groups=k, which sends gradients in k parts"
+            )
         if self.warmup_epochs and (self.warmup_steps or not self.scale_learning_rate):
             raise RingscopeError("warmup_epochs goes with scale_learning_rate=True, in the place of warmup_steps")
         if self.commit_steps < 0 or self.commit_steps % self.aggregate:

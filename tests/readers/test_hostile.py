@@ -178,7 +178,7 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "trace.rpd": (lambda: _database("rocpd_op", "rocpd_api", "rocpd_string"), "rocmProfileData's"),
     "rpd.json": (
         lambda: b'[ {}\n,{"name": "process_name", "ph": "M", "pid":"2","args":{"name":"GPU2"}}\n',
-        "rpd2tracing.py drew",
+        "rpd2tracing.py",
     ),
     "dlprof_dldb.sqlite": (
         lambda: _database("db_version", "kernel_iteration_stats", "read_only_op_instances"),

@@ -140,7 +140,7 @@ def doubts(document: Document) -> Table:
         "doubts",
         "Doubts",
         "Reasons why these numbers are less than certain, and what to do. Each is shown once, with the number of "
-        "places of the JSON that it touches.",
+        "values in --json that it touches.",
         ("code", "doubt", "do", "touches"),
         tuple(rows),
     )

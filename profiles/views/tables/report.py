@@ -193,8 +193,8 @@ def learning(rows: Sequence[Json]) -> Table:
     return Table(
         "learning",
         f"Until {wanted}",
-        "Epochs until the validation accuracy is reached, or all that were allowed; medians over launches. Time is "
-        "that of the training steps alone; the speed-up is against the same cell on one rank.",
+        "Epochs until the validation accuracy is reached, or the most that were allowed; medians over launches. Time "
+        "is that of the training steps alone; the speed-up is against the same training on one rank.",
         (
             *(one.title or one.name.replace("_", " ") for one in differs),
             *("epochs", "accuracy", "validation", "time to it", "speed-up", "samples to it", "samples/s"),

@@ -14,7 +14,7 @@ _OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 _LACKING: Final = {
     "kernels": "kernels",
     "copies": "copies",
-    "api": "API calls (the causes of idle stay unknown)",
+    "api": "CUDA calls (why a GPU was idle stays unknown)",
     "marks": "NVTX marks (steps are found from the kernels)",
 }
 

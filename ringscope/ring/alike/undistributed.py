@@ -55,8 +55,8 @@ def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
         # An optimizer of a distributed model's part trains with it.
         if kept(model).step is None and not any(map(is_seen, optimizers_of(model, of_parts=False))):
             once(
-                f"model {model.name!r} was not given to ring.distribute, so a rank that trains it does so alone; call"
-                " ring.distribute(model) after model.compile(...), with reduce=False if that is what you want"
+                f"model {model.name!r} was not given to ring.distribute, so each rank trains its own copy; call"
+                " ring.distribute(model) after model.compile(...), with reduce=False if you want separate copies"
             )
         return method(model, *args, **kwargs)
 

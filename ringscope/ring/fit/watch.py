@@ -99,7 +99,7 @@ class Watch:
                     self._model.stop_training = True
                     return self._logs
             if not self.is_asked:  # else ranks would not stop together, and wait for each other
-                raise RingscopeError(unmet("keras.Model.stop_training", "an end of `fit` that all ranks agree on"))
+                raise RingscopeError(unmet("keras.Model.stop_training", "stopping `fit` at the same step on all ranks"))
             self._last, self._agreed = (function, iterator), None
             logs = self._logs = function(iterator)
             self._steps += 1

@@ -97,7 +97,7 @@ nicety: whole files where all ranks save
     tensorflow.python.checkpoint.checkpoint Checkpoint._write Checkpoint.read
 nicety: a line about models that ring.distribute was not given
     keras.src.backend.tensorflow.trainer TensorFlowTrainer.fit TensorFlowTrainer.train_on_batch
-nicety: lines about what is left over from Horovod
+nicety: warnings about Horovod's calls that a script no longer needs
     horovod._keras create_distributed_optimizer load_model
     horovod._keras.callbacks BroadcastGlobalVariablesCallbackImpl
     horovod.keras.callbacks BestModelCheckpoint

@@ -72,7 +72,7 @@ def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
     from keras import layers
 
     if not has_gpu():
-        return "fit", "no GPU: on a CPU XLA is slower"
+        return "fit", "no GPU here, and XLA is slower on a CPU"
     if model.run_eagerly:
         return "fit", "the model runs eagerly"
     if optimizers > 1:

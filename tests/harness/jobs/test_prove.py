@@ -117,7 +117,7 @@ def test_the_change_is_the_first_that_the_cell_lacks(
 @pytest.mark.parametrize(
     ("code", "cell", "words"),
     [
-        ("small-copy-before-step", CELL, "cells now have int64 labels"),
+        ("small-copy-before-step", CELL, "take int64 labels"),
         ("straggler", CELL, "the cause is the machine"),
         ("copies-pageable", replace(CELL, feed="pinned"), "already"),
         ("no-such-thing", CELL, "there is no finding 'no-such-thing'"),
@@ -169,7 +169,7 @@ def test_recordings_are_measured_anew(launch: Path) -> None:
 def test_more_than_the_bound_is_said(launch: Path, tmp_path: Path) -> None:
     tried = trial("launch-bound", launch, gpus=1)
     spreads = {tried.before.id: spread([99.0, 100.0, 101.0]), tried.after.id: spread([198.0, 200.0, 202.0])}
-    assert "more than the bound" in report(tried, Scaling([], [], [], [], spreads), tmp_path)
+    assert "more than the finding promised" in report(tried, Scaling([], [], [], [], spreads), tmp_path)
 
 
 def _unmeasured(folder: Path, cell: Cell) -> Path:

@@ -13,7 +13,7 @@ from ...internals.stablehlo import call_module, tensor_type
 CHUNK = 8
 
 State = tuple[Sequence[Any], Sequence[Any]]
-"""The values that go from step to step, and a stack of the outputs of all steps."""
+"""The state that one time step hands to the next, and the outputs of all time steps, stacked."""
 Step = Callable[..., State]
 """(t, *carried) -> the values for the next step, and the entry at t of each stack."""
 
