@@ -123,7 +123,7 @@ class Switch:
         self._over(channel.Channel, "begin_step", True)
         self._over(channel.Channel, "meet", [])
         self._over(plan, "agree", None)
-        self._over(stopping, "everybodys", [[nothing, nothing]])
+        self._over(stopping, "everybodys", lambda channel, what, own: [own])
         self._over(joint_callbacks.StopTogether, "on_epoch_end", None)
         self._over(metrics, "check_summable", None)
         self._over(metrics, "sum_states", None)
@@ -134,7 +134,7 @@ class Switch:
 
         def switched(*given: Any, **named: Any) -> Any:
             if not self.on:
-                return instead
+                return instead(*given) if callable(instead) else instead
             start_s = time.perf_counter()
             self._depth += 1
             try:

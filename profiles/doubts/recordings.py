@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..ground.errors import UnreadableRecording
+from ..ground.errors import SameRecording, UnreadableRecording
 from ..model.timeline import Doubt
 
 # What makes a profiler lose less of what was launched, by the format of the recording.
@@ -23,7 +23,10 @@ CAPTURE_REMEDY = "give the trace of the graph's replays"
 
 
 def unreadable(error: UnreadableRecording) -> Doubt:
-    return Doubt("unreadable", f"{error.path}: {error.problem}; this file is left out", error.remedy)
+    text = f"{error.path}: {error.problem}; this file is left out"
+    if isinstance(error, SameRecording):
+        return Doubt("copy-left-out", text, error.remedy)
+    return Doubt("unreadable", text, error.remedy)
 
 
 def skipped_files(folder: Path, count: int) -> Doubt:

@@ -95,6 +95,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "impossible-times": Weight(CARE, "counts and times of what was left out, and idle time in its place"),
         "mixed-types": Weight(CARE, "counts and times of what was left out, and idle time in its place"),
         "unfinished-recording": Weight(CARE, "the last phases, which have no end"),
+        "copy-left-out": Weight(NOTE, "none: the recording is read once"),
         "unreadable": Weight(REFUSE, "all of this recording, and what other ranks waited for"),
         "profiler-warnings": Weight(CARE, "what the profiler says, if anything"),
         # Replayed or captured: work that is not seen one by one, or that never ran.

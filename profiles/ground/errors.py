@@ -31,3 +31,7 @@ class UnreadableRecording(RingscopeError):
 
     def __reduce__(self) -> tuple[type[UnreadableRecording], tuple[str, str, str]]:
         return type(self), (self.path, self.problem, self.remedy)
+
+
+class SameRecording(UnreadableRecording):
+    """A file that is another of the files given again."""

@@ -49,8 +49,8 @@ def _is_run_directory(path: Path) -> bool:
     if not sweep.is_file() and (launch := next(path.glob("*/*/record.json"), None)):
         what = "is no file" if sweep.exists() or sweep.is_symlink() else "is gone"
         raise RingscopeError(
-            f"{sweep} {what}, and only this file lists the sweep's cells; restore it, or name one launch, "
-            f"such as {launch.parent}"
+            f"{sweep} {what}, and only this file lists the trainings of the run; restore it, or give the "
+            f"folder of one launch, such as {launch.parent}"
         )
     return sweep.is_file()
 

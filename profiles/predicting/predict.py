@@ -127,8 +127,8 @@ def check_alike(one: Subject, two: Subject) -> None:
         apart.append(f"GPUs {', '.join(sorted(names[0]))} and {', '.join(sorted(names[1]))}")
     if apart:
         raise RingscopeError(
-            f"{one.label} and {two.label} are of different runs ({'; '.join(apart)}) and say nothing about more ranks; "
-            "record one cell on 1 and on 2 ranks"
+            f"{one.label} and {two.label} are of different runs ({'; '.join(apart)}), so they predict nothing; "
+            "record the same training on 1 and on 2 ranks"
         )
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..doubts import recordings as doubts
-from ..ground.errors import UnreadableRecording
+from ..ground.errors import SameRecording, UnreadableRecording
 from ..ground.files import in_order
 from ..model import marks
 from ..model.timeline import Doubt, Timeline
@@ -160,7 +160,7 @@ def read_file(file: File, *, max_bytes: int | None = None, cache: bool = True) -
     if timeline is None:
         return None
     if file.original:  # of what is no recording, copies are nobody's concern
-        raise UnreadableRecording(file.called, f"the same recording as {file.original}", "name one of them")
+        raise SameRecording(file.called, f"the same recording as {file.original}", "name one of them")
     return dataclasses.replace(timeline, recording=dataclasses.replace(timeline.recording, path=str(file.called)))
 
 

@@ -34,7 +34,7 @@ def _faster(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]
                 f"{cell.model} on {cell.ranks} GPUs: strategy {cell.strategy} is {gain.value:.2f} x as fast as horovod "
                 f"(at least {gain.low:.2f} x), and trains the same",
                 _larger_batch(cell, cells, spreads)
-                or f"train with --strategy {cell.strategy}; record both and see what horovod waits for",
+                or f"train with --strategy {cell.strategy}; record it and horovod, and see what horovod waits for",
                 gain.value - 1,
             )
 
@@ -65,7 +65,7 @@ def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]
                     "exchange-cost",
                     f"{one.model} on {one.ranks} GPUs: without any exchange (strategy independent) training is "
                     f"{gain.value:.2f} x as fast: no strategy that shares out the batch can give more",
-                    "record horovod's cell: its findings say how much of the time is waiting for ranks, and how much "
-                    "is transfer",
+                    "record the horovod training: its findings say how much time is waiting for ranks, and how much is "
+                    "transfer",
                     gain.value - 1,
                 )

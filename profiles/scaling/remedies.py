@@ -218,5 +218,5 @@ def _split(cell: Cell, about: Known) -> list[_Change]:
     # Two GPUs take the batches of two ranks, each on half of the layers: activations become fewer by smaller batches.
     batch = math.ceil(cell.per_rank_batch / PARTS)
     fewer = grown * (1 - batch / cell.per_rank_batch)
-    how = "half of the weights, their gradients and the optimizer's state; the batch then counts for both GPUs together"
+    how = "each GPU holds half of the weights, gradients and optimizer's state; the batch is that of both GPUs"
     return [("split", f"{option} --per-rank-batch {batch}", how, fewer + about.weights_bytes * (1 - 1 / PARTS))]

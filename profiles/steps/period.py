@@ -75,7 +75,7 @@ def by_kernels(name: NDArray[np.int32]) -> Period | str:
         if found is not None and found.refused is None:
             return _filled(name, found)
         best = found if best is None else best
-    return _judged(name, best, "no kernel comes back with the same kernels in between 5 times")
+    return _judged(name, best, "no sequence of kernels repeats at least 5 times")
 
 
 def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:

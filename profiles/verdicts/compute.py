@@ -128,7 +128,7 @@ def launch_bound(case: Case) -> Finding | None:
         + (ASYNC_COMPLETION if case.gpu.collectives.count and case.horovod and case.cell is None else ""),
         evidence={"idle_launch_ns": waiting, "launch_latency_ns": latency}
         | ({"after_wait_ns": after} if after else {}),
-        refuted_by="a larger batch, and the GPU waits for launches as large a share of the time",
+        refuted_by="with a larger batch the GPU still waits for launches for the same share of the time",
     )
 
 

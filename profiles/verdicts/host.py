@@ -48,8 +48,8 @@ def host_synchronises(case: Case) -> Finding | None:
         case.waited(waits),
         text=f"{degree(share, OTHER_LADDER)} bound by a host that waits: {percent(share)} of the time the GPU is idle "
         f"after the host waited for it{_named(waits)}" + (", not in every step" if seldom else ""),
-        change="copy back less often in the steps that do so (checkpoints, get_weights in a callback), or from another "
-        "thread while the next step runs"
+        change="copy to the host less often (checkpoints, get_weights in a callback), or from another thread while the "
+        "next step runs"
         if seldom
         else "launch the next step before the last one is done: no sync_devices, .numpy() or blocking wait "
         "in every step; if a feed waits for free buffers, give it more buffers or make batches faster",

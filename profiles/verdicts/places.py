@@ -78,8 +78,8 @@ _REMEDIES: Final = {
     "network": "do not wait for a server in the loop: send every hundredth step, or from a thread with a queue",
     "predict": "predict at the end of an epoch, or every hundredth step, in one batch: model.predict_on_batch(x)",
     "draw": "draw and write pictures at the end of an epoch, or in a separate process",
-    "save": "save less often (ModelCheckpoint's save_freq in thousands of batches, or each epoch), weights alone "
-    "(save_weights_only=True); or write from a thread",
+    "save": 'save less often (ModelCheckpoint\'s save_freq="epoch", or thousands of batches), save weights alone '
+    "(save_weights_only=True), or write in a thread",
     "print": "print or log every hundredth step, or at the end of an epoch",
     "fetch": "do not fetch values from the GPU in every step: every hundredth, or compute the number in the step, as a "
     "metric, and read that at the end of an epoch",

@@ -161,7 +161,7 @@ def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Fi
         change="divide the cores by the ranks: ring.init() does, else "
         "tf.config.threading.set_inter_op_parallelism_threads(cores // local_size)",
         evidence={"calling_threads": threads, "cores": cores},
-        refuted_by="with one rank on the host the GPU waits for launches as long",
+        refuted_by="with one rank alone on the host the GPU still waits as long for launches",
     )
     return _of(None, finding)
 

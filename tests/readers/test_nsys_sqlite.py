@@ -339,7 +339,7 @@ def test_times_that_cannot_be_are_left_out_and_said(tmp_path: Path) -> None:
     kernels = [kernel(1, 2), kernel(9, 8), kernel(5, 2**63 - 1), kernel(-(2**63), 4), kernel(None, 4), kernel(-50, -40)]
     read = readers.read(build(tmp_path / "a", {"StringIds": strings("k"), CUPTI + "KERNEL": kernels}))
     assert list(read.kernels["start_ns"]) == [1, -50]
-    assert [doubt.code for doubt in read.doubts] == ["impossible-times"] and "4 rows" in read.doubts[0].text
+    assert [doubt.code for doubt in read.doubts] == ["impossible-times"] and "4 events" in read.doubts[0].text
     assert sum(read.left_out.values()) == 4
 
 

@@ -109,4 +109,4 @@ def test_every_other_format_leaves_out_what_cannot_be_and_nothing_else(kind: str
     new = {key: value for key, value in found.left_out.items() if value != without.left_out.get(key)}
     assert new == {f"{AT_ZERO}: kernels": 1, f"{ENDS_EARLY}: kernels": 1, f"{OUTSIDE}: kernels": 2}
     (doubt,) = [doubt for doubt in found.doubts if doubt not in without.doubts]
-    assert doubt.code == "impossible-times" and json.dumps(doubt.text).count("4 rows")
+    assert doubt.code == "impossible-times" and json.dumps(doubt.text).count("4 events")

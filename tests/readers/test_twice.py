@@ -35,14 +35,14 @@ def folder(tmp_path: Path) -> Path:
 def measured(*paths: Path) -> str:
     """Without the doubt that tells of a copy."""
     found = ringscope.analyse(paths).measures
-    found.doubts = [doubt for doubt in found.doubts if doubt.code != "unreadable"]
+    found.doubts = [doubt for doubt in found.doubts if doubt.code != "copy-left-out"]
     return measures_json.dumps(found)
 
 
 def test_a_copy_is_left_out_and_named_and_changes_no_number(folder: Path) -> None:
     whole = measured(folder)
     shutil.copy(folder / "rank1.sqlite", folder / "zz-copy.sqlite")
-    (doubt,) = (doubt for doubt in ringscope.analyse([folder]).measures.doubts if doubt.code == "unreadable")
+    (doubt,) = (doubt for doubt in ringscope.analyse([folder]).measures.doubts if doubt.code == "copy-left-out")
     assert f"{folder / 'zz-copy.sqlite'}: the same recording as {folder / 'rank1.sqlite'}" in doubt.text
     assert measured(folder) == whole
     with pytest.raises(ringscope.RingscopeError, match="the same recording as"):
@@ -70,7 +70,7 @@ def test_a_packed_copy_is_the_same_recording_too(folder: Path, pack: Any) -> Non
     other.write_bytes(pack.compress(plain.read_bytes()[:-1] + b"x"))  # the last byte tells
     assert twice.originals([packed, plain, other]) == {plain: packed}
     other.unlink()
-    (doubt,) = (doubt for doubt in ringscope.analyse([folder]).measures.doubts if doubt.code == "unreadable")
+    (doubt,) = (doubt for doubt in ringscope.analyse([folder]).measures.doubts if doubt.code == "copy-left-out")
     assert f"{packed}: the same recording as {plain}" in doubt.text
     assert measured(folder) == whole
     plain.unlink()

@@ -54,7 +54,7 @@ _ELEMENT_BYTES: Final = {
     "double": 8, "long": 8, "int64": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "byte": 1,
     "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "complexfloat": 8,
 }  # fmt: skip
-_EACH: Final = "give the trace that each process wrote"
+_EACH: Final = "give the separate traces, one per process"
 # Before this there was no GPU: times below it do not count from 1970.
 _EPOCH_FROM_NS: Final = 10**18
 

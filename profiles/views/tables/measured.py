@@ -55,7 +55,7 @@ def together(document: Document) -> Table:
         (words(row["model"]), words(row["way"]), *document.numbers(at, TOGETHER))
         for at, row in _rows(document, "together")
     ]
-    text = "Independent processes, compared with one model that splits its batch; the latency of a call."
+    text = "One process per GPU, compared with one model that splits its batch over GPUs; the latency of a call."
     columns = ("model", "way", *titles(TOGETHER))
     return Table("together", "Replicas against one synchronous model", text, columns, tuple(rows))
 

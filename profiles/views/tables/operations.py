@@ -133,7 +133,7 @@ def operators(document: Document) -> Table:
         document,
         "operators",
         "Operators",
-        "Kernels by the operator that launched them, and the idle time that the operator's kernels and copies ended.",
+        "Kernels by the operator that launched them, and the idle time before the operator's kernels and copies.",
     )
 
 

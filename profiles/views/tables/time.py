@@ -36,8 +36,8 @@ def what_if(document: Document) -> Table:
     return Table(
         "what-if",
         "What if this time were gone",
-        "The window without one owner's time, and without all of it: never shorter than the busiest resource that is "
-        "left. An upper bound.",
+        "How short the window would be without one kind of time (copies, idle, ...), and without all of them. It "
+        "stays as long as the busiest resource that is left, so the gain is at most this.",
         ("GPU", "without", "window", "throughput, at most"),
         tuple(rows),
     )

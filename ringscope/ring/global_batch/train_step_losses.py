@@ -124,5 +124,5 @@ def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any, noted: OfS
         stack.enter_context(laid_over(model, STAYS, compute_loss=lambda *_, **__: of_keras))
         train_step(data)
     if not found:
-        raise NotApart("it takes no gradients")
+        raise NotApart("a train_step that computes no gradients")
     return found

@@ -42,7 +42,7 @@ ALL = ("devices", "replicas", "batching")
         (["--parts", "devices", "--seconds", "3"], "--seconds is for the parts replicas and batching"),
         (
             ["--url", "http://x", "--instance", "x", "--max-batch", "2"],
-            "--max-batch is for a server that is started here",
+            "--max-batch is for a server that ringscope starts",
         ),
         (["--instance", "x"], "--instance goes with --url"),
         (["--url", "http://x"], "--url needs --instance FILE"),

@@ -319,7 +319,7 @@ def test_a_host_file_may_be_open_mpis_or_horovods(tmp_path: Path) -> None:
 
 
 def test_a_missing_host_file_says_what_to_write(tmp_path: Path) -> None:
-    with pytest.raises(RingscopeError, match="a slots=4"):
+    with pytest.raises(RingscopeError, match="node1 slots=4"):
         hosts.read(tmp_path / "nowhere")
 
 

@@ -138,10 +138,10 @@ def test_a_rank_that_holds_more_memory_than_it_may_is_out_of_memory(after: str, 
     assert end["over_memory_limit_mb"] == 100 and end["max_rss_bytes"] > 100 << 20
     found = judge(tmp_path, processes=1, exit_code=1, stopped=None, remote=False)
     assert found.status == "oom"
-    assert re.match(r"rank 0 held \d+ MiB of host memory, more than 100 \(--memory-limit-mb\)", found.reason)
+    assert re.match(r"rank 0 used \d+ MiB of host memory, more than 100 \(--memory-limit-mb\)", found.reason)
     (tmp_path / "rank0.progress").write_text('{"phase": "import", "step": 0, "of": 0}   \n')
     found = judge(tmp_path, processes=1, exit_code=1, stopped=None, remote=False)
-    assert re.match(r"rank 0 held \d+ MiB of host memory before it had a model, more than 100 ", found.reason)
+    assert re.match(r"rank 0 used \d+ MiB of host memory before it had a model, more than 100 ", found.reason)
 
 
 def test_a_rank_ended_for_its_memory_is_told_so_where_the_kernels_two_accounts_differ(tmp_path: Path) -> None:

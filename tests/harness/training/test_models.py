@@ -66,7 +66,7 @@ def test_the_generic_cell_computes_what_the_cudnn_capable_one_does(kind: str) ->
 
 
 def test_weights_that_are_not_on_the_gpu_that_is_there_are_no_measurement() -> None:
-    with pytest.raises(RingscopeError, match="lies on .*CPU:0, not on a GPU"):
+    with pytest.raises(RingscopeError, match="is placed on .*CPU:0, not on a GPU"):
         facts.check_on_gpu(build("dense2"))
 
 

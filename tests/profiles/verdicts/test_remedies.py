@@ -114,7 +114,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str, str]] = {
     "gradients of jax in float32": (
         _summed("f32"), {"framework": "jax"}, "all-reduce-exposed", "torch", "16-bit gradients",
     ),
-    "pinned already, cuda": (PINNED, {"framework": "cuda"}, "copies-exposed", "pinned", "stream of its own"),
+    "pinned already, cuda": (PINNED, {"framework": "cuda"}, "copies-exposed", "pinned", "separate stream"),
     "pageable, cuda": (PAGEABLE, {"framework": "cuda"}, "copies-pageable", "DataLoader", "cudaMallocHost"),
     "pinned already, hip": (PINNED, {"framework": "hip"}, "copies-exposed", "cuda|pinned", "hipMemcpyAsync"),
     "graphs already, cuda": (
