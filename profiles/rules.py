@@ -106,7 +106,7 @@ def judge(rule: Rule, turns: Sequence[Mapping[str, Any]], what: str = "") -> Fou
     pairs = []
     for one, other in zip(turns[::2], turns[1::2], strict=True):
         if one["advised"] == other["advised"]:
-            raise ValueError("a pair of turns is of one kind")
+            raise ValueError("both trainings of a pair follow the advice, or neither does")
         pairs.append((other, one) if one["advised"] else (one, other))
     against = [turn["samples"] * 1e9 / turn["ns"] for turn, _ in pairs]
     advised = [turn["samples"] * 1e9 / turn["ns"] for _, turn in pairs]

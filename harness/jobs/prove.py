@@ -105,7 +105,7 @@ BY_HAND = {
     "graphs-updated-every-step": "no setting keeps the buffers in one place",
     "pipeline-bubble": "the strategy, not a setting, decides how a model is cut into stages",
     "copies-between-gpus": "these copies belong to the strategy: compare with --strategy horovod",
-    "memory-allocated-in-the-loop": "bench's training keeps TensorFlow's pool of memory",
+    "memory-allocated-in-the-loop": "bench's training has TensorFlow's pool of memory already",
     "managed-memory-moves": "no cell has managed memory",
     "training-paused": "ranks neither join nor leave while a cell is measured",
 }

@@ -72,7 +72,7 @@ def _names(words: tuple[str, ...], flag: str, given: object, known: tuple[str, .
         if known and word not in known:
             raise RingscopeError(f"{flag}: there is no {word!r}; choose from {', '.join(known)}")
     if not words:
-        raise RingscopeError(f"{flag}: {given!r} names none; choose from {', '.join(known)}")
+        raise RingscopeError(f"{flag}: {given!r} holds no name; choose from {', '.join(known)}")
     return words
 
 

@@ -36,7 +36,7 @@ def hosts_assumed(gpus_per_host: int) -> Doubt:
     return Doubt(
         "hosts-assumed",
         f"a host is assumed to have {gpus_per_host} GPUs; beyond them gradients cross a network",
-        "say how many it has: --gpus-per-host",
+        "say how many GPUs a host has: --gpus-per-host",
     )
 
 

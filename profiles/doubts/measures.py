@@ -191,8 +191,8 @@ def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
     """`name`: that of the kernel which takes longest of them."""
     return Doubt(
         "exchange-unknown",
-        f"kernels named like an exchange count as compute: {count:,}, {numbers.share(share)} of the window, above all "
-        f"{name}",
+        f"kernels whose names suggest an exchange count as compute: {count:,}, {numbers.share(share)} of the window, "
+        f"above all {name}",
         "if they move data between GPUs, add this time to the exposed collectives, and report the name in an issue",
         (f"{where}/ledger_ns/compute", f"{where}/ledger_ns/collective", f"{where}/collectives"),
     )

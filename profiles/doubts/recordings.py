@@ -171,7 +171,7 @@ def profiler_warnings(said: str, more: int) -> Doubt:
 def samples_unreadable(path: Path, why: str) -> Doubt:
     return Doubt(
         "places-unreadable",
-        f"{path}: cannot be read ({why}), so samples do not tell which lines of Python the host was in",
+        f"{path}: cannot be read ({why}), so samples of Python do not tell which lines of Python the host was in",
         "record again with `ringscope record`, and keep the files of a rank together",
     )
 

@@ -64,7 +64,7 @@ def parted(busy_by_class: tuple[Intervals, ...], first: int, last: int) -> tuple
 
 
 Given = Mapping[str, Intervals]
-"""Owner -> the idle time it gets, whatever the pieces say. No two of them overlap."""
+"""Owner -> idle time that is given to it before the rest is divided. No two owners' times overlap."""
 
 
 def ownership(edges: Int64s, owner: NDArray[np.int8], given: Given, window: tuple[int, int]) -> Ownership:

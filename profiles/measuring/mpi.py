@@ -182,7 +182,8 @@ def _world() -> Any:
     if MPI.COMM_WORLD.Get_size() == 1:
         problem = f"{_told_by()} says that {started()} processes were started together, but MPI knows of only one"
         remedy = (
-            "unset this variable if it is left over, with Slurm try srun --mpi=pmix, or start one with --processes N"
+            "unset this variable if no MPI job runs; under Slurm try srun --mpi=pmix; or start ringscope once, with "
+            "--processes N"
         )
         raise RingscopeError(f"{problem}; {remedy}")
     return MPI.COMM_WORLD

@@ -69,7 +69,11 @@ def _of_a_sweep(path: Path) -> Subject:
         return Subject(str(path), None, scaled, machine)
     try:
         measures = _written(written[-1])
-        why = "" if measures else f"{written[-1]}: no measures of ringscope; remove it, and measure that launch again"
+        why = (
+            ""
+            if measures
+            else f"{written[-1]}: not written by ringscope; remove it, and measure the recordings beside it again"
+        )
     except RingscopeError as error:  # of what does not need them all can be said
         measures, why = None, str(error)
     return Subject(str(path), measures, scaled, machine, beside(written[-1]), why)

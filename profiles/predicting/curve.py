@@ -97,7 +97,8 @@ class _Grid:
     def quantiles(self, values: Floats, shares: Sequence[float]) -> list[float]:
         order = np.argsort(values)
         weight = self.weight[order]
-        return [float(one) for one in np.interp(shares, np.cumsum(weight) - weight / 2, values[order])]
+        places = np.searchsorted(np.cumsum(weight), shares).clip(max=order.size - 1)
+        return [float(one) for one in values[order][places]]
 
 
 def predict(

@@ -63,7 +63,7 @@ Examples:
 @click.option(
     "--gpus-per-host",
     type=click.IntRange(1, 10**6),
-    help="GPUs of one host: from the next one on, gradients cross the network.  [default: 8, with a doubt]",
+    help="GPUs of one host; with more GPUs gradients cross the network.  [default: 8, and a doubt says so]",
 )
 @click.option("--step-bytes", type=click.IntRange(1, 10**15), help="With --network: bytes of gradients per step.")
 @click.option(

@@ -147,7 +147,7 @@ def graphs_updated(case: Case) -> Finding | None:
         change="keep the buffers where they are from step to step: donated or resident inputs; if they must move, "
         "without command buffers (XLA_FLAGS=--xla_gpu_enable_command_buffer=) and with a larger batch",
         evidence={"calls_per_step": count, "idle_launch_in_them_ns": waiting},
-        refuted_by="the GPU waits as long for launches without these calls",
+        refuted_by="even without these calls the GPU waits as long for launches",
     )
 
 

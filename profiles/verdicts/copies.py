@@ -122,7 +122,7 @@ def exposed_although_prefetched(case: Case) -> Finding | None:
         f"computes while they are copied: {why}",
         change=change,
         evidence={"exposed_later_step_ns": exposed, "overlap": (inputs or {}).get("overlap")},
-        refuted_by="pinned copies are exposed for as long",
+        refuted_by="from pinned memory the copies are exposed for as long",
     )
 
 

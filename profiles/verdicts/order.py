@@ -52,7 +52,7 @@ def told_once(found: Sequence[Finding]) -> list[Finding]:
         )
         first = next(before, None)
         text = (
-            (f"{finding.text}; it counts the same {what} as {first.code}, so the two gains do not add up")
+            (f"{finding.text}; it counts the same {what} as {first.code}, so the two gains cannot be added")
             if first
             else finding.text
         )

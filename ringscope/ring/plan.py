@@ -40,7 +40,7 @@ class Plan:
     in_the_middle: bool
     """True if a compiled step exchanges gradients inside of its one program."""
     whole: bool
-    """True if a compiled step is one program whatever it does: nothing is exchanged, or several optimizers update."""
+    """True if a compiled step must be one program, as it exchanges nothing or several optimizers update in it."""
 
     @property
     def narrow(self) -> Any:

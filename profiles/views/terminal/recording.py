@@ -109,7 +109,7 @@ def _title(title: str, gpu: GpuMeasures) -> Text:
         whole = gpu.capture["span_ns"]
         text.append(
             f", {numbers.share_of(gpu.span_ns, whole)} of the recording. The bar shows all {numbers.duration(whole)}; "
-            "everything below is of the steps (--window capture: of all)"
+            "everything below is of the steps (with --window capture: of the whole recording)"
         )
     return text
 

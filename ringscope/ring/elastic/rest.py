@@ -46,7 +46,7 @@ class Data:
         elif not isinstance(x, tf.data.Dataset):
             why = f"ring cannot tell which batches of a {type(x).__name__} come next"
         elif self._options.get("steps_per_epoch"):
-            why = "steps_per_epoch goes on in the data set from one epoch to the next"
+            why = "with steps_per_epoch an epoch goes on in the data set where the last one stopped"
         elif int(x.cardinality()) < 0:
             why = "the data set does not know its length"
         if why:

@@ -38,8 +38,8 @@ def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> 
         if block is None:
             with watch.during_evaluation(WHOLE):
                 return evaluate(**options)
-        weights.check_weights_now(model, "when all evaluate it")
-        statistics.average(model, "when all evaluate it")
+        weights.check_weights_now(model, "when all ranks evaluate it")
+        statistics.average(model, "when all ranks evaluate it")
         with watch.during_evaluation(CUT):
             return evaluate(**_with(options, block))
 
@@ -49,8 +49,8 @@ def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> 
         block = _block_of(model, options, "predict", channel)
         if block is None:
             return predict(**options)
-        weights.check_weights_now(model, "when all predict by it")
-        statistics.average(model, "when all predict by it")
+        weights.check_weights_now(model, "when all ranks predict with it")
+        statistics.average(model, "when all ranks predict with it")
         own = _with(options, block)
         own = {name: own[name] for name in own if name not in ("y", "sample_weight")}
         return _joined_in_order(predict(**own), by_turns=is_stateful(model))

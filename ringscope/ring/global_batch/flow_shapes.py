@@ -144,7 +144,7 @@ def reshaped(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         first = all(size == 1 for size in before[: value.axis])
         return rows_of(flow, op, given, 0, each=each if first else 0)
     if value.each == 0:
-        raise NotApart("values of a sample that are not next to each other")
+        raise NotApart("an operation that moves the values of one sample apart")
     if any(size != 1 for size in before[: value.axis]) or not after[lead:]:
         raise NotApart("an axis of samples that is not the first")
     inner, outer = before[value.axis + 1 :], after[lead + 1 :]

@@ -214,7 +214,7 @@ def test_without_tensorflow_a_sweep_ends_in_a_line_that_says_how_to_get_it(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--models", ","], "--models: ',' names none; choose from mlp,"),
+        (["--models", ","], "--models: ',' holds no name; choose from mlp,"),
         (["--models", "mlp", "--hosts", ",,"], "hosts: ',,' names no host"),
         (["--models", "mlp", "--data", "nowhere"], "nowhere: no such directory; name one of TFRecords"),
         (["--models", "mlp", "--data", "tests"], "tests: holds no .tfrecord. file; give a directory that does"),

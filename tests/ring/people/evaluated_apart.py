@@ -1,6 +1,6 @@
 """A loop with an optimizer that the model has not, and an evaluation by all ranks after it.
 
-refused: when all evaluate it
+refused: when all ranks evaluate it
 """
 
 import keras
