@@ -73,7 +73,7 @@ def test_info_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
     ):
         assert part in real
     (missing,) = (line for line in built.splitlines() if "not in it" in line)
-    assert "API calls" in missing and "NVTX marks" in missing
+    assert "CUDA calls" in missing and "NVTX marks" in missing
     assert not re.search(r"^ *rank .*\d", built, re.MULTILINE)
     assert "unreadable: " in doubts and "empty.sqlite: empty" in doubts and "1 other file in" in doubts
 

@@ -178,7 +178,7 @@ def test_every_way_to_train_leaves_the_ranks_bit_equal(odd: list[dict[str, Any]]
     [
         ("two optimizers, compiled", "use step='fit'"),
         ("groups, compiled", "overlap=True: everywhere"),
-        ("overlap, fit", "take groups=k"),
+        ("overlap, fit", "use groups=k"),
         ("overlap, aggregate", "leave out aggregate"),
         ("overlap, two optimizers", "goes with one optimizer, and this model has several"),
         ("train_on_batch, no weights", "call the model on a batch before ring.distribute(model)"),
