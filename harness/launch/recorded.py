@@ -26,7 +26,7 @@ from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges,
 from ..machine import capture_range, ranks, sample
 from . import inside, script
 from .recorder import Recorder
-from .steps import KERAS, OPTIMIZERS, TORCH, Marker, watch, watch_optimizers
+from .steps import KERAS, OPTIMIZERS, TORCH, Steps, watch, watch_optimizers
 
 _ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
 _WHOLE = {**dict.fromkeys(KERAS, "Model"), TORCH: "compile"}  # what each has once it is imported
@@ -95,28 +95,26 @@ def main() -> None:
     def ends() -> None:
         opened.close()
         if options.steps and rank == "0":
-            steps = recorder.number - (recorder.opened_at or 0)  # none where the time said when
-            print(f"ringscope: recorded{f' {steps} steps' if steps else ''}", file=sys.stderr, flush=True)
+            taken = recorder.number - (recorder.opened_at or 0)  # none where the time said when
+            print(f"ringscope: recorded{f' {taken} steps' if taken else ''}", file=sys.stderr, flush=True)
 
     recorder = Recorder(options.steps or 0, begins, ends)
     garbage.watch()
     for name, part in {**of_tensorflow.PARTS, **of_torch.PARTS}.items():
         sys.meta_path.insert(0, AfterImport((name,), part))
     if options.steps:
-        marker = Marker(within=folder is not None)
 
         def stepped() -> None:
             stepping[0] = threading.get_ident()
 
+        steps = Steps(recorder, within=folder is not None, stepped=stepped)
+
         def watched(keras: ModuleType) -> None:
             of_keras.lay(keras)
-            watch(keras, recorder, marker, stepped)
-
-        def optimized(optimizers: ModuleType) -> None:
-            watch_optimizers(optimizers, recorder, marker, stepped)
+            watch(keras, steps)
 
         sys.meta_path.insert(0, AfterImport(KERAS, watched))
-        sys.meta_path.insert(0, AfterImport([OPTIMIZERS], optimized))
+        sys.meta_path.insert(0, AfterImport([OPTIMIZERS], lambda optimizers: watch_optimizers(optimizers, steps)))
     if rank == "0":
         sys.meta_path.insert(0, AfterImport([_ADAPTER], say_loaders))
     over = threading.Event()

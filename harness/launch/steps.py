@@ -20,26 +20,43 @@ KERAS = ("keras", "tf_keras")
 TORCH, OPTIMIZERS = "torch", "torch.optim.optimizer"
 
 
-class Marker:
-    """`step N` around each step, on the thread that launches it; nothing where the script's ring writes the marks into
-    the recording, which a framework's profiler does not see. within: that is what records."""
+class Steps:
+    """Tells a recorder of each step, and marks it by `step N` on the thread that launches it.
 
-    def __init__(self, *, within: bool = False) -> None:
+    within: the profiler that records is a framework's; the marks that the script's ring writes are not for that one.
+    stepped: called on the thread of each step.
+    """
+
+    def __init__(
+        self, recorder: Recorder, *, within: bool = False, stepped: Callable[[], object] = lambda: None
+    ) -> None:
+        self.recorder, self._within, self._stepped = recorder, within, stepped
         self._begun: list[Any] = []
-        self._within = within
 
-    def begin(self, number: int) -> None:
-        self.end()
+    def begin(self) -> None:
+        """A step begins. The mark of the one before ends first, as the recording may close now."""
+        self._stepped()
+        self._end()
+        self.recorder.step()
         if self._within or "ringscope.ring" not in sys.modules:
-            self._begun.append(ranges.writer().begin(marks.step(number)))
+            self._begun.append(ranges.writer().begin(marks.step(self.recorder.number)))
 
-    def end(self) -> None:
+    def pause(self) -> None:
+        """Something else than a step begins."""
+        self._end()
+        self.recorder.pause()
+
+    def expect(self) -> None:
+        """A loop of steps begins."""
+        self.recorder.expects_steps = True
+
+    def _end(self) -> None:
         if self._begun:
             ranges.writer().end(self._begun.pop())
 
 
-def watch(keras: ModuleType, recorder: Recorder, marker: Marker, stepped: Callable[[], object] = lambda: None) -> None:
-    """Report every step that this Keras takes to the recorder. stepped: called on the thread of each step."""
+def watch(keras: ModuleType, steps: Steps) -> None:
+    """Report every step that this Keras takes."""
     listed, model = keras.callbacks.CallbackList, keras.Model
 
     def told(name: str, tell: Callable[[], None]) -> None:
@@ -51,52 +68,34 @@ def watch(keras: ModuleType, recorder: Recorder, marker: Marker, stepped: Callab
 
         setattr(listed, name, call)
 
-    def begins() -> None:
-        stepped()
-        recorder.step()
-        marker.begin(recorder.number)
-
-    def pauses() -> None:
-        marker.end()
-        recorder.pause()
-
-    def expects() -> None:
-        recorder.expects_steps = True
-
-    told("on_train_begin", expects)
-    told("on_train_batch_begin", begins)
+    told("on_train_begin", steps.expect)
+    told("on_train_batch_begin", steps.begin)
     for name in ("on_test_begin", "on_epoch_end", "on_train_end"):
-        told(name, pauses)
+        told(name, steps.pause)
     train_on_batch = model.train_on_batch
 
     def taken(self: Any, *arguments: Any, **options: Any) -> Any:
-        expects()
-        begins()
+        steps.expect()
+        steps.begin()
         return train_on_batch(self, *arguments, **options)
 
     model.train_on_batch = taken
 
 
-def watch_optimizers(
-    optimizers: ModuleType, recorder: Recorder, marker: Marker, stepped: Callable[[], object] = lambda: None
-) -> None:
-    """Report the steps of a PyTorch loop to the recorder: each begins where the one before it has updated the weights.
+def watch_optimizers(optimizers: ModuleType, steps: Steps) -> None:
+    """Report the steps of a PyTorch loop: each begins where the one before it has updated the weights.
 
     Of several optimizers, as a GAN has them, the first that steps counts. A training by Keras has been told by that.
-    stepped: called on the thread of each step.
     """
     first: list[int] = []
 
     def updated(optimizer: Any, *_: Any) -> None:
         if not first:
-            if recorder.expects_steps:
+            if steps.recorder.expects_steps:
                 return
             first.append(id(optimizer))
-            recorder.expects_steps = True
+            steps.expect()
         if first[0] == id(optimizer):
-            stepped()
-            marker.end()
-            recorder.step()
-            marker.begin(recorder.number)
+            steps.begin()
 
     optimizers.register_optimizer_step_post_hook(updated)

@@ -14,8 +14,9 @@ import pytest
 
 from harness.launch.recorded import say_loaders
 from harness.launch.recorder import LAST_LOOK, Recorder
-from harness.launch.steps import watch
+from harness.launch.steps import Steps, watch, watch_optimizers
 from profiles.ground.after_import import AfterImport
+from ringscope.places import ranges
 
 
 class Told:
@@ -153,20 +154,22 @@ def test_a_finder_that_asks_all_others_for_a_module_does_not_ask_forever(monkeyp
     assert seen == [colorsys]
 
 
-class _Marker:
-    def __init__(self) -> None:
-        self.open: int | None = None
-        self.marked: list[int] = []
+class _Written:
+    """Writes ranges beside what the recorder does."""
 
-    def begin(self, number: int) -> None:
-        self.open = number
-        self.marked.append(number)
+    def __init__(self, done: list[str]) -> None:
+        self.done = done
 
-    def end(self) -> None:
-        self.open = None
+    def begin(self, name: str) -> str:
+        self.done.append(name)
+        return name
+
+    def end(self, begun: str) -> None:
+        self.done.append(f"end of {begun}")
 
 
-def test_each_batch_of_keras_is_a_step_with_its_number() -> None:
+def _keras() -> ModuleType:
+    """The parts of Keras that are watched."""
     keras = ModuleType("keras")
 
     class CallbackList:
@@ -186,18 +189,49 @@ def test_each_batch_of_keras_is_a_step_with_its_number() -> None:
 
     keras.callbacks, keras.Model = ModuleType("callbacks"), Model  # type: ignore[attr-defined]
     keras.callbacks.CallbackList = CallbackList  # type: ignore[attr-defined]
-    told, marker = Told(), _Marker()
-    watch(keras, told.recorder, marker)  # type: ignore[arg-type]
-    listed = CallbackList()
+    return keras
+
+
+def _marked(told: Told) -> list[str]:
+    return [one for one in told.done if one.startswith("step ")]
+
+
+def test_each_batch_of_keras_is_a_step_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    keras, told = _keras(), Told()
+    monkeypatch.setattr(ranges, "_kept", _Written(told.done))
+    watch(keras, Steps(told.recorder, within=True))
+    listed = keras.callbacks.CallbackList()
     assert not told.recorder.expects_steps
     assert listed.on_train_begin() == "own" and told.recorder.expects_steps
     for epoch in range(2):
         assert [listed.on_train_batch_begin(batch) for batch in range(3)] == [0, 1, 2]
         listed.on_test_begin()
         listed.on_epoch_end(epoch)
-        assert marker.open is None
-    assert marker.marked == [0, 1, 2, 3, 4, 5] and told.recorder.number == 6
-    assert Model().train_on_batch(7) == 7 and marker.marked[-1] == 6
+        assert told.done[-1] == f"end of step {3 * epoch + 2}"
+    assert _marked(told) == [f"step {number}" for number in range(6)] and told.recorder.number == 6
+    assert keras.Model().train_on_batch(7) == 7 and told.done[-1] == "step 6"
+
+
+@pytest.mark.parametrize("by", ["Keras", "PyTorch"])
+def test_a_recording_holds_the_whole_mark_of_each_of_its_steps(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(steps=3)
+    monkeypatch.setattr(ranges, "_kept", _Written(told.done))
+    steps = Steps(told.recorder, within=True)
+    hooks: list[Any] = []
+    if by == "Keras":
+        keras = _keras()
+        watch(keras, steps)
+        step = keras.callbacks.CallbackList().on_train_batch_begin
+    else:
+        optimizers = SimpleNamespace(register_optimizer_step_post_hook=hooks.append)
+        watch_optimizers(optimizers, steps)  # type: ignore[arg-type]
+        step = hooks[0]
+    optimizer = object()
+    for _ in range(25):
+        step(optimizer)
+        told.now_s += 1.0
+    held = told.done[told.done.index("begins") + 1 : told.done.index("ends")]
+    assert held == [one for number in (20, 21, 22) for one in (f"step {number}", f"end of step {number}")]
 
 
 @pytest.mark.parametrize("workers", [1, 500])
