@@ -22,7 +22,7 @@ from profiles.views.terminal import screen
 
 from .. import launch
 from ..launch import hosts, own, profilers, ssh
-from ..launch.profilers import Profiler
+from ..launch.profilers import Profiler, Span
 from ..machine import describe, nvml, sample
 from ..processes import remote_files
 from ..processes.lifeline import Lifeline
@@ -139,17 +139,11 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
     folder = ((options.launch.out or new_path()) / "command" / "0").resolve()
     if folder.exists():
         raise RingscopeError(f"{folder}: exists already; name another --out")
-    if theirs is None:
-        sample.check(how.recorded, options.ranks)
-        if not how.hosts:
-            profilers.check_script(options.command)
-    else:
-        _check_theirs(theirs, options, profiler)
     span = options.span
     python = theirs or profilers.python_words(options.command)
     if not options.launch.given & {"steps", "delay", "duration"} and python:
         span = replace(span, steps=profilers.STEPS)
-    argv = options.command if theirs else profiler.of_command(options.command, folder, span)
+    ranks = (partial(_theirs, theirs) if theirs else _ours)(options, how, profiler, folder, span)
     places = hosts.take(how.hosts, options.ranks)
     with writing(folder):
         folder.mkdir(parents=True)
@@ -162,26 +156,9 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
         remote_files.copied(folder, places, words) as lost,
         Lifeline(how.hosts, lines=options.ranks + 1) as lifeline,
     ):
-        if theirs:
-            env = own.environment(os.environ, profiler, folder, span, how.recorded)
-            job = launch.Job(list(argv), env)
-        else:
-            job = launch.command(
-                argv,
-                ranks=options.ranks,
-                launcher=how.launcher,
-                environ=os.environ,
-                hosts=how.hosts,
-                prefix=profiler.prefix(folder, span),
-                lifeline=lifeline.address,
-                launcher_args=how.launcher_args,
-                variables=how.variables,
-                container=how.container,
-                recorded=how.recorded,
-            )
+        job = ranks.job(lifeline.address)
         process = subprocess.Popen(launch.keeper(job.argv, lifeline=lifeline.address), env=job.env)
-        count = partial(own.count, folder) if theirs else partial(_recorded, how, options.ranks)
-        code = _until_end(process, partial(_is_whole, profiler, folder, count))
+        code = _until_end(process, partial(_is_whole, profiler, folder, ranks.count))
         if code is None and options.stops:
             report.say("recorded; the training is ended, as --then stop asks")
             if theirs:  # it ends its ranks, some of which may be on other hosts
@@ -197,13 +174,46 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
         report.say(f"{host}: the recordings of this host could not be fetched: {why}")
     if code:
         report.say(f"the command ended with exit code {code}")
-    elif theirs:
-        own.check(folder, theirs)
+    else:
+        ranks.check()
     return folder if not code or any(folder.glob("rank*")) else None, bool(code)
 
 
-def _check_theirs(name: str, options: Record, profiler: Profiler) -> None:
-    """Raise RingscopeError for options that are the launcher's to say."""
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    """The ranks of a command: ringscope or a launcher of the user's starts them."""
+
+    job: Callable[[str], launch.Job]
+    """The command that starts them, each under a keeper with this lifeline where ringscope starts them."""
+    count: Callable[[], int | None]
+    """The number of ranks that are recorded; None while not all of them have started."""
+    check: Callable[[], None]
+    """Raise RingscopeError where none started that could be recorded."""
+
+
+def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
+    """Ranks that ringscope starts."""
+    sample.check(how.recorded, options.ranks)
+    if not how.hosts:
+        profilers.check_script(options.command)
+    job = partial(
+        launch.command,
+        profiler.of_command(options.command, folder, span),
+        ranks=options.ranks,
+        launcher=how.launcher,
+        environ=os.environ,
+        hosts=how.hosts,
+        prefix=profiler.prefix(folder, span),
+        launcher_args=how.launcher_args,
+        variables=how.variables,
+        container=how.container,
+        recorded=how.recorded,
+    )
+    return _Ranks(lambda lifeline: job(lifeline=lifeline), partial(_recorded, how, options.ranks), lambda: None)
+
+
+def _theirs(name: str, options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
+    """Ranks that the user's launcher of this name starts; RingscopeError for options that are the launcher's to say."""
     ours = ("launcher", "launcher_args", "hosts", "hostfile", "env", "container")
     if given := [one for one in ours if one in options.launch.given]:
         flag = given[0].replace("_", "-")
@@ -212,6 +222,8 @@ def _check_theirs(name: str, options: Record, profiler: Profiler) -> None:
         raise RingscopeError(f"{options.command[0]}: no such program; check the PATH")
     if "ranks" in options.launch.given or options.recorded == sample.FIRST_PER_HOST:
         sample.check(options.recorded, options.ranks)
+    job = launch.Job(list(options.command), own.environment(os.environ, profiler, folder, span, how.recorded))
+    return _Ranks(lambda lifeline: job, partial(own.count, folder), partial(own.check, folder, name))
 
 
 def _is_whole(profiler: Profiler, folder: Path, count: Callable[[], int | None]) -> bool:

@@ -99,7 +99,7 @@ def begin() -> None:
     if words is None or not ranks.is_told() or launcher(sys.orig_argv):
         return
     told = json.loads(os.environ.pop(VARIABLE))
-    # What this process starts is no rank.
+    # The processes that this rank starts are no ranks.
     os.environ["PYTHONPATH"] = package_path(told["paths"])
     number = ranks.rank()
     os.environ |= {"RINGSCOPE_RANK": str(number), "RINGSCOPE_SIZE": str(ranks.size())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -38,7 +39,10 @@ def reasons(measures: Measures) -> list[Reason]:
 
 def judged(measures: Measures) -> Trust:
     """The verdict, and the codes of the doubts that it rests on; none where it is "yes"."""
-    found = reasons(measures)
+    return _verdict(reasons(measures))
+
+
+def _verdict(found: Sequence[Reason]) -> Trust:
     heaviest = found[0].weight if found else NOTE
     because = [one.code for one in found if one.weight == heaviest and heaviest != NOTE]
     return Trust(VERDICTS[heaviest], list(dict.fromkeys(because)))
@@ -46,14 +50,15 @@ def judged(measures: Measures) -> Trust:
 
 def to_json(measures: Measures) -> dict[str, Any]:
     """The object of `ringscope check --json` (docs/reference/doubts.md)."""
-    trust = judged(measures)
+    found = reasons(measures)
+    trust = _verdict(found)
     return {
         "schema": SCHEMA,
         "recordings": [one.path for one in measures.recordings],
         "verdict": trust.verdict,
         "exit_code": EXIT_CODES[trust.verdict],
         "because": trust.because,
-        "reasons": [asdict(one) for one in reasons(measures)],
+        "reasons": [asdict(one) for one in found],
     }
 
 
