@@ -201,7 +201,7 @@ def check_data(everybodys: Sequence[Facts]) -> list[str]:
             continue
         raise RingscopeError(
             f"{name} differs between rank 0 and rank {differing[0]}, so the ranks' shares would overlap; prepare the "
-            "data alike on all ranks (the same seeds after ring.init(), sorted sets and file lists), or give each "
-            "rank its own part and call fit(..., shard=False)"
+            "data alike on all ranks (random numbers drawn between ring.init() and ring.distribute(), or from a seed "
+            "of your own; sorted sets and file lists), or give each rank its own part and call fit(..., shard=False)"
         )
     return warned
