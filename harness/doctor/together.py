@@ -88,7 +88,7 @@ def _failed(rank: Rank) -> bool:
 def _how_it_failed(rank: Rank) -> str:
     assert rank.end is not None
     how = f"exit code {rank.end['exit_code']}" if rank.end["signal"] is None else f"signal {rank.end['signal']}"
-    # What TensorFlow traces fails with `SomeError: in user code:`, and below it, indented, the error itself.
+    # A function that TensorFlow traces fails with `SomeError: in user code:`, and below it, indented, the error itself.
     error = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: (?!in user code:)|$)")
     lines = [line for line in rank.log.splitlines() if error.match(line)]
     said = (lines or rank.log.strip().splitlines() or [""])[-1].strip()[:300]

@@ -42,7 +42,7 @@ class Measuring:
         if (device, batch) not in self.calls:
             try:
                 self.calls[device, batch] = self._measure(device, batch)
-            except Exception as error:  # what a device cannot do is a row: the others are measured all the same
+            except Exception as error:  # a failure of one device is a row: the others are measured all the same
                 self._tell({"model": self.name, "device": device, "batch": batch, "failed": what_became(error)[1]})
                 return None
             self._tell(asdict(self.calls[device, batch]))

@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -96,7 +96,7 @@ def _is_submitted(options: Bench, how: sweep.How) -> bool:
 
 
 def _submit(chosen: list[Cell], options: Bench, how: sweep.How, gpus: int, console: Console) -> int:
-    _file_of(chosen, options, gpus)  # what it cannot say is refused before anything is written
+    _file_of(chosen, options, gpus)  # it refuses unknown values before anything is written
     directory = _directory(options, chosen, how)
     tasks = sweep.missing(directory, retry_failed=options.retry_failed)
     path = directory.path.resolve()
@@ -245,11 +245,10 @@ def run_tasks(
     how: sweep.How,
     found: dict[str, Any],
     console: Console,
-    allowed: Callable[[sweep.Task], bool] = lambda task: True,
 ) -> bool:
-    """Run the tasks that are allowed when it is their turn; whether a person, or the machine's end, stopped them."""
+    """Run the tasks; whether a person, or the machine's end, stopped them."""
     with Watch(tasks, console) as watch:
-        return run_watched(directory, filter(allowed, tasks), how, found, watch)
+        return run_watched(directory, tasks, how, found, watch)
 
 
 def run_watched(

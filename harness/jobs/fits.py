@@ -82,7 +82,7 @@ def _report(text: str, options: Fits, show: Callable[[], None]) -> None:
 
 def _directory(options: Fits, how: sweep.How) -> RunDirectory:
     if options.resume and options.launch.out:
-        fits.read(options.launch.out)  # that there is a search
+        fits.read(options.launch.out)  # raises where there is no search
         return RunDirectory.resume(options.launch.out, [])
     cell = _first(options, how)
     bench.check_data([cell], how)

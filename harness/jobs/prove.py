@@ -82,7 +82,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "gradients-not-compressed": (_compressed,),
     "model-too-small": (_less_often,),
 }
-# Why a finding is no setting of a cell.
+# The reasons for which no setting of a cell makes a finding's change.
 BY_HAND = {
     "loss-fetched-every-step": "bench's training fetches nothing in a step",
     "host-synchronises": "in bench's training only the feed waits for the GPU",

@@ -24,7 +24,7 @@ from profiles.ground.files import write_whole
 from profiles.runs.records import Cell, RunRecord, SweepRecord, read_rank, read_run, read_sweep
 from profiles.scaling.run_directory import ROOT
 
-# What --resume launches again.
+# Launches that --resume repeats.
 UNFINISHED = ("interrupted", "damaged")
 # Records and logs of a launch are some 100 KB; below this a full disk would soon cost a launch.
 LEAST_FREE_BYTES = 200_000_000
@@ -157,6 +157,6 @@ def check_space(path: Path, need_bytes: int = LEAST_FREE_BYTES) -> None:
         )
 
 
-def new_path(root: Path = ROOT) -> Path:
+def new_path() -> Path:
     """`runs/<date>-<host>` of a sweep that begins now."""
-    return root / f"{time.strftime('%Y%m%d-%H%M%S')}-{socket.gethostname().partition('.')[0]}"
+    return ROOT / f"{time.strftime('%Y%m%d-%H%M%S')}-{socket.gethostname().partition('.')[0]}"

@@ -13,7 +13,7 @@ from profiles.runs.records import Cell, read_rank
 
 from ..machine.tuning import Choice
 
-# What a choice depends on, of a cell.
+# The settings of a cell on which a choice depends.
 _OF_A_CELL = ("model", "ranks", "per_rank_batch", "precision", "step", "compression", "aggregate")
 
 

@@ -29,7 +29,7 @@ _FAMILIES = """
     RINGSCOPE_ TF_AUTOTUNE_ TF_CPP_ TF_CUDA_ TF_CUDNN_ TF_DISABLE_ TF_DUMP_ TF_ENABLE_ TF_FORCE_ TF_GPU_ TF_NUM_ TF_USE_
     TF_XLA_ UCX_ XLA_
 """
-# What Open MPI's daemons and srun read of an allocation: for launches inside one.
+# Variables of an allocation that Open MPI's daemons and srun read: for launches inside one.
 _OF_SLURM = """
     SLURM_CLUSTER_NAME SLURM_CONF SLURM_CPUS_ON_NODE SLURM_CPUS_PER_TASK SLURM_JOBID SLURM_JOB_CPUS_PER_NODE
     SLURM_JOB_ID SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES SLURM_JOB_PARTITION SLURM_NNODES SLURM_NODELIST

@@ -11,7 +11,7 @@ from profiles.ground.errors import RingscopeError
 
 from .hosts import Host, is_local
 
-# How long horovodrun waits for the service of every host. A host that is away must not use up the cell's whole limit.
+# horovodrun waits as long for the service of every host: one that is away must not use up the cell's whole limit.
 START_TIMEOUT_S = 45
 
 

@@ -17,7 +17,7 @@ from ..machine import describe, nvml
 SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb", ".pt.trace.json")
 # Profilers that are inside of the process: TensorFlow's, or the one of the framework that the script trains with.
 INSIDE = {"tensorflow": (".xplane.pb",), "framework": (".xplane.pb", ".pt.trace.json")}
-# What a rank's recording and its export may take; 12 steps of ResNet-50 take some 30 MB.
+# Disk space of a rank's recording and its export; 12 steps of ResNet-50 take some 30 MB.
 BYTES_A_RANK = 300_000_000
 SETTLED_S = 5.0  # nsys writes a report of 300 MB without a break as long
 STEPS = 20  # of a Python command, from when they are steady

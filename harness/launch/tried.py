@@ -224,7 +224,7 @@ def _prefetch(call: dict[str, Any]) -> Change | str:
     try:
         ignored = tf.data.experimental.ExternalStatePolicy.IGNORE
         graph = data._as_serialized_graph(external_state_policy=ignored).numpy()
-    except Exception as error:  # what TensorFlow raises here is not said to be of any kind
+    except Exception as error:  # TensorFlow documents no kind of error for this
         return f"the graph of the data set cannot be read ({type(error).__name__})"
     if any(word in graph for word in PYTHON):
         return "Python makes its samples, and may read the state of the training"

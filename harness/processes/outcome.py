@@ -105,7 +105,7 @@ def _first(found: dict[int, dict[str, Any]]) -> tuple[int, dict[str, Any]]:
 
 def _of_error(rank: int, error: dict[str, Any]) -> Outcome:
     status = error.get("status")
-    # What a cell cannot do it can do on no rank: naming one would mislead.
+    # A cell that is not possible fails on every rank: naming one would mislead.
     who = "" if status in ("unsupported", "indivisible") else f"rank {rank}: "
     return Outcome(status if status in STATUSES else "failed", f"{who}{error.get('reason', 'no reason given')}")
 

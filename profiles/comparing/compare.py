@@ -18,7 +18,7 @@ from .named_changes import NamedChange, NamedChanges, by_kernel, by_layer, by_op
 
 # One recording or one launch a side tells nothing of its own noise; steps of one run agree to some 2 %.
 NOISE_FLOOR = 0.02
-# What makes a step another one's work. In the other settings two cells may differ and still be compared.
+# Settings that change the work of a step. Two cells may differ in the others and still be compared.
 WORK = ("model", "ranks", "per_rank_batch")
 _OTHERS = {one.name for one in SETTINGS if not one.derived} - {*WORK, "steps", "warmup"}  # not how long was measured
 _FACTS = (*WORK, *(one.name for one in SETTINGS if one.name in _OTHERS), "options")

@@ -23,7 +23,7 @@ _COLLECTIVE_SIZES = {
     "kineto": "record with a newer PyTorch, which writes the size of each NCCL call",
     **dict.fromkeys(_AMD, "record with PyTorch's profiler, which writes the size of each RCCL call"),
 }
-# What records the kernels of graphs, by the format of the recording; else nsys.
+# The option that records the kernels of graphs, by the format of the recording; else nsys's.
 _RECORD_GRAPHS = {
     "kineto": "record without graphs (vLLM: enforce_eager, SGLang: --disable-cuda-graph, torch.compile: another mode), "
     "or with nsys --cuda-graph-trace=node, on AMD rocprofv3 --runtime-trace",

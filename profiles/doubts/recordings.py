@@ -8,7 +8,7 @@ from pathlib import Path
 from ..ground.errors import SameRecording, UnreadableRecording
 from ..model.timeline import Doubt
 
-# What makes a profiler lose less of what was launched, by the format of the recording.
+# Settings with which a profiler loses fewer launches, by the format of the recording.
 LOSES_LESS = {
     "kineto": "let the profiler warm up (torch.profiler.schedule(wait=1, warmup=3, active=5)), and record fewer steps "
     "at once",

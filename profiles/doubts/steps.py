@@ -7,13 +7,13 @@ from ..model.measures import GpuMeasures
 from ..model.steps import Steps
 from ..model.timeline import Doubt
 
-# How steps are marked, by the format of the recording.
+# The way to mark steps, by the format of the recording.
 _MARK_STEPS = {
     "kineto": "call prof.step() after each step: torch.profiler then marks them `ProfilerStep#N`",
     **dict.fromkeys(("rocprofv3", "rocpd", "rocprof"), "mark steps with rocTX ranges named `step N`"),
     "xplane": "mark steps: jax.profiler.StepTraceAnnotation, or tf.profiler.experimental.Trace with step_num",
 }
-# What `ringscope cut` writes a smaller copy of.
+# Formats of which `ringscope cut` writes a smaller copy.
 _CUT = ("nsys-sqlite", "nvprof-sqlite")
 _UNITS = {"step": "steps", "batch": "batches"}
 _WITH_NVTX = "mark steps with NVTX ranges named `step N`, as ringscope record does"
@@ -128,7 +128,7 @@ def breaks_inside(steps: int, where: str, recorded: str) -> Doubt:
     )
 
 
-# How to put a range around the calls that fetch a batch, in programs without Keras.
+# The way to put a range around the calls that fetch a batch, in programs without Keras.
 _RANGES = {
     "pytorch": "torch.profiler.record_function",
     "jax": "jax.profiler.TraceAnnotation",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..model.names import fitting, wholly
+from ..model.names import fitting, once_for_few, wholly
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ KINDS: Final = {
     "other": r"",  # one kernel that stands for any
 }
 _WORDS: Final = r"(?:all_?reduce|reduce_?scatter|all_?gather|all_?to_?all)"
-# How an exchange goes about it. No kernel that works on one GPU alone is called so and after a collective.
+# Words for the way of an exchange. No kernel of one GPU alone has one of them and a collective in its name.
 _WAYS: Final = (
     r"(?:one_?shot|two_?shot|[12]_?stage|multimem|nvls|lamport|symm(?:_?mem|etric)|mnnvl|cross_?device|peer|p2p"
     r"|(?<![a-z])(?:push|pull|persistent)(?![a-z])|(?<![a-z])ring_?(?=all|reduce)|double_?tree|cube_?mesh|int(?:er|ra)_?node|prototype"
@@ -92,14 +92,14 @@ FAMILIES: Final[tuple[tuple[str, str | None], ...]] = (
     (r"(?:.*::)?userbuffers_(?=\w*sum)\w*", "all_reduce"),
     (r"(?:.*::)?kuserbuffers_\w+", "send_recv"),
 )
-# What sounds so, works on one GPU alone, and is common: parts of a block or warp, all elements of a tensor (MLX), what
-# XLA and torch.compile fuse and call after all that it holds, such as a sum and a scatter, an array filled.
+# Common kernels that sound so and work on one GPU alone: parts of a block or warp, all elements of a tensor (MLX),
+# kernels that XLA and torch.compile fuse and name after all their parts, such as a sum and a scatter, an array filled.
 _LOCAL: Final = (
     r"(?:.*::)?(?=\w*\Z)_*(?:block|warp|wave|cta|thread|group)_?(?:\w+_)?all_?reduce\w*|mlx::.*|cub::.*|thrust::.*"
     r"|at::native::.*|(?:input|loop|wrapped|transpose|concatenate|triton|gemm|scatter)_(?=\w*fusion)\w*|triton_[a-z]{3}_fused_.*"
     r"|(?:.*::)?(?:nv|roc)shmemi?_init_array\w*"
 )
-# What is a product above all, and exchanges beside it: the ledger calls it compute.
+# Products that exchange beside it: the ledger calls them compute.
 _PRODUCT: Final = r"(?:.*::)?(?=[^:]*\Z)[^:]*(?:gemm|matmul|attention|flash_|fmha|megamoe)[^:]*"
 _OF_A_FAMILY: Final = "(?i)" + "|".join(f"(?:{pattern})" for pattern, _ in FAMILIES)
 _NOT_OF_ONE: Final = f"(?i)(?:{_LOCAL})|(?:{_PRODUCT})"
@@ -112,7 +112,6 @@ _MAY_BE: Final = (
     r"(?i)nccl|rccl|mscc|all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|send|recv|executionKernel|barrier"
     r"|signal|multimem|shmem|on_stream_kernel|exchangeSplit|int(?:er|ra)_?node|a2a|p2p|userbuffers|cross_?device|symm_?mem"
 )
-_FEW: Final = 1_024
 _UNNAMED: Final = re.compile(r"\(anonymous namespace\)::|<unnamed>::| {0,3}\[clone [^][]*\]")
 _BRACKETS: Final = re.compile(r"([<>()])")
 _LENGTH: Final = re.compile(r"L?(\d{1,9})")  # of the next part of a mangled name
@@ -139,22 +138,9 @@ def sounds_like_one(names: pd.Index) -> NDArray[np.bool_]:
     return found
 
 
+@once_for_few
 def kind_of(names: pd.Index) -> NDArray[np.int8]:
     """The place in KINDS of each name, a kernel's or a range's."""
-    return _kinds_of_few(tuple(names.tolist())) if len(names) <= _FEW else _kinds(names)
-
-
-@lru_cache(maxsize=8)
-def _kinds_of_few(names: tuple[str, ...]) -> NDArray[np.int8]:
-    """The kinds for names that ranks share."""
-    import pandas as pd
-
-    found = _kinds(pd.Index(names, dtype="str"))
-    found.setflags(write=False)
-    return found
-
-
-def _kinds(names: pd.Index) -> NDArray[np.int8]:
     kinds = list(KINDS)
     plain = names.str.lower().str.replace("_", "", regex=False)
     found = np.full(len(names), -1, np.int8)
@@ -164,23 +150,13 @@ def _kinds(names: pd.Index) -> NDArray[np.int8]:
     for number, (_, kind) in enumerate(FAMILIES):
         if kind is not None:
             found[family == number] = kinds.index(kind)
+    found.setflags(write=False)  # others get the same
     return found
 
 
+@once_for_few
 def _families(names: pd.Index) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.Index]:
     """The place in FAMILIES of each name, -1: of none; which names may be of one; and the functions that these name."""
-    return _families_of_few(tuple(names.tolist())) if len(names) <= _FEW else _told_apart(names)
-
-
-@lru_cache(maxsize=8)
-def _families_of_few(names: tuple[str, ...]) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.Index]:
-    """As `_families`, with a cache: a recording's names are asked for often, and all ranks have the same names."""
-    import pandas as pd
-
-    return _told_apart(pd.Index(names, dtype="str"))
-
-
-def _told_apart(names: pd.Index) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.Index]:
     import pandas as pd
 
     may_be = fitting(names, _MAY_BE)

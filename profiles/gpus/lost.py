@@ -16,8 +16,8 @@ from .launch_calls import LaunchCalls
 from .missing import LAUNCHED, Columns, Missing
 from .operations import distinct
 
-# What is launched while the GPU is still busy may lie in its queue when the recording ends; and what is launched in the
-# last moment, on its way there.
+# An operation that is launched while the GPU is still busy may lie in its queue when the recording ends; one that is
+# launched in the last moment may be on its way there.
 _ON_ITS_WAY_NS = 1_000_000
 
 

@@ -9,11 +9,9 @@ _ONE_LINE: Final = {ord("\n"): "\N{SYMBOL FOR LINE FEED}", ord("\r"): "\N{SYMBOL
 
 
 class RingscopeError(Exception):
-    """Ends a command with one readable line. `exit_code`: 1 broken budget or failed cells, 2 bad input or usage."""
+    """Ends a command with one readable line, and exit code 2: bad input or usage."""
 
-    def __init__(self, message: str, *, exit_code: int = 2) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    exit_code: Final = 2
 
 
 class MissingLibrary(RingscopeError, ImportError):

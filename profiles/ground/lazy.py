@@ -84,7 +84,7 @@ def run(group: LazyGroup) -> None:
     Never exits with 1 for them, which some verbs reserve.
     """
     gc.set_threshold(_OBJECTS_BETWEEN_LOOKS)
-    if not sys.warnoptions:  # what libraries say of numbers is no answer to who asked for a command
+    if not sys.warnoptions:  # warnings of libraries about numbers are no answer to a command
         warnings.simplefilter("ignore")
     show_everything(sys.stdout, sys.stderr)
     try:

@@ -48,9 +48,9 @@ def share(part: float | None, why: str = "") -> str:
     return "0 %" if part == 0 else f"{100 * part:.1f} %"
 
 
-def share_of(part_ns: int | None, whole_ns: int | None, why: str = "") -> str:
+def share_of(part_ns: int | None, whole_ns: int | None) -> str:
     """`share` of one time in another; unknown where either is, or the whole is 0."""
-    return unknown(why) if part_ns is None or not whole_ns else share(part_ns / whole_ns)
+    return UNKNOWN if part_ns is None or not whole_ns else share(part_ns / whole_ns)
 
 
 def gain(ratio_less_one: float | None, why: str = "") -> str:

@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Made = TypeVar("Made")
-# What a dataclass that looks into its fields raises where they hold something else.
+# Errors of a dataclass that looks into its fields and finds other types there.
 _OF_FIELDS: Final = (RecursionError, KeyError, AttributeError, TypeError)
 
 _INT64: Final = 1 << 63

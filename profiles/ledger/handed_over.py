@@ -25,7 +25,7 @@ SOURCES: Final = 3
 # The source of the time: none; the launch call; Horovod, which negotiates.
 UNKNOWN, BY_CALL, BY_HOROVOD = range(SOURCES)
 FOREVER: Final = np.iinfo(np.int64).max  # the time where it is not known
-# What XLA runs for an exchange: a collective of its own, or a call of a library's such as Horovod's.
+# The operations that XLA runs for an exchange: a collective of its own, or a call of a library's such as Horovod's.
 _OF_XLA: Final = r"^Thunk:.*(?:all-?reduce|reduce-?scatter|all-?gather|all-?to-?all|collective|custom-call)"
 
 

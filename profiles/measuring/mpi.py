@@ -23,10 +23,10 @@ from .one_recording import Asked, Unit
 from .processes import Made, Reading, Source, measured, remade
 from .together import Again
 
-# Where Open MPI's launcher listens, and how long it may take to answer.
+# The address of Open MPI's launcher, and the seconds that it may take to answer.
 _SERVER = re.compile(r"tcp[46]://\[?([\w.:]+?)\]?:(\d{1,5})$")
 _REPLY_S = 5
-# How many processes were started together, as launchers tell each of them. A batch script itself has none of these.
+# Launchers tell each process how many were started together. A batch script itself has none of these variables.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 

@@ -41,9 +41,9 @@ _HELD_BYTES: Final = 1 << 30
 _PROCESS_BYTES: Final = 150 << 20
 _TIMES_FILE: Final = 6
 _FOLDED, _UNFOLDS = (".xz", ".gz", ".zst", ".nsys-rep"), 12
-# That this process needs, and each that it starts.
+# File descriptors that this process needs, and each that it starts.
 _DESCRIPTORS, _DESCRIPTORS_EACH = 40, 4
-# Of which one more is looked at for rubbish: a small recording makes some ten thousand, and nearly none is rubbish.
+# The garbage collector runs after as many new objects: a small recording makes half of that, and nearly no garbage.
 _OBJECTS = 20_000
 # Starting processes takes as long as measuring some small recordings.
 _WORTH_FILES, _WORTH_BYTES = 8, 4 << 20

@@ -162,7 +162,7 @@ def _executions(
     changes = np.diff(stream[order]).astype(bool) | np.diff(instruction[order]).astype(bool)
     run = np.empty(len(mine), np.int64)
     run[order] = np.concatenate([[0], np.cumsum(changes)])
-    # How often a kernel of its name came before it in the run.
+    # The number of kernels of its name before it in the run.
     by_name = np.lexsort((np.arange(len(mine)), name, run))
     first = np.append(True, np.diff(run[by_name]).astype(bool) | np.diff(name[by_name]).astype(bool))
     begins = np.maximum.accumulate(np.where(first, np.arange(len(mine)), 0))

@@ -175,7 +175,7 @@ def shows_training(gpu: GpuMeasures) -> bool:
     beside, kernels = gpu.steadily, gpu.kernels
     # Measures of a version that did not tell where kernels lie are taken for a loop's.
     spread = not kernels.in_tenths or all_along(beside.kernels.in_tenths) or in_rounds(beside)
-    # What a long gap parts from a start may be a part of it, in which most runs once; or an example.
+    # The part before a long gap may belong to a start, in which most kernels run once, or be an example.
     least = LEAST_OF_PLAIN if gpu.framework in PLAIN else LEAST_KERNELS
     again = gpu.rest is None or kernels.count >= max(2 * kernels.distinct, least)
     return gpu.window == "steps" or (spread and again and compute > LEAST_COMPUTE * collective)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 _MOST: Final = 1 << 56  # of one call: beyond this the shapes are damaged
-# What PyTorch calls them, in lower case and without "c10::": our name, and bytes an element.
+# PyTorch's names of types, in lower case and without "c10::": our name, and bytes an element.
 _TYPES: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
     {
         "double": ("float64", 8), "float": ("float32", 4), "half": ("float16", 2), "bfloat16": ("bfloat16", 2),

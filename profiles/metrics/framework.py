@@ -33,7 +33,7 @@ _EXCHANGES = {
     "ddp": r"DistributedDataParallel",
     "tf.distribute": r"NcclAllReduce|CollectiveReduceV|MirroredStrategy|CrossReplica",
 }
-# What ring marks, then what the frameworks name: tf.data calls Python's functions in operations of these names.
+# Marks of ring, then names of the frameworks: tf.data calls Python's functions in operations of these names.
 _LOADERS = {
     **{name: rf"^{marks.FED_BY}{re.escape(name)}$" for name in marks.LOADERS},
     "DataLoader in the training's process": r"^enumerate\(DataLoader\)#_SingleProcess",

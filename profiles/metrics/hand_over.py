@@ -17,7 +17,7 @@ def hand_over_ns(books: Account) -> dict[str, dict[str, int]] | None:
     CUDA graph, and `launched`, where it is not. None where there are no such gaps."""
     owned, operations = books.ownership, books.operations
     kinds = ("launched", "in_graphs")
-    # How many gaps have each length, kind after kind: exact, and small whatever their number.
+    # The number of gaps of each length, kind after kind: exact, and small whatever their number.
     lengths_each = HAND_OVER_NS + 1
     seen = np.zeros(len(kinds) * lengths_each, np.int64)
     turnaround = OWNERS.index("idle_turnaround")

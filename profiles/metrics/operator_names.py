@@ -14,7 +14,7 @@ from ..steps.marks import STEPS
 _OTHER_DOMAINS: Final = frozenset({"NCCL", "HorovodOps", "MPI", "UCX"})
 _NO_OPERATOR: Final = re.compile(r"#edge_name=.*|\{'traceMarker'.*|PyTorch Profiler.*|nccl[A-Z]\w*|MPI_\w+", re.DOTALL)
 _STEP: Final = re.compile("|".join(f"(?:{one})" for one in STEPS))
-# What PyTorch's emit_nvtx adds to a name: ", seq = 3, op_id = 7, sizes = [[2, 3]]".
+# PyTorch's emit_nvtx adds this to a name: ", seq = 3, op_id = 7, sizes = [[2, 3]]".
 _PYTORCH: Final = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*", re.DOTALL)
 _TSL: Final = re.compile(r"(\w*):?#(.*)#", re.DOTALL)
 _NUMBER: Final = re.compile(r"[._]\d+$")

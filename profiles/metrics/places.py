@@ -212,7 +212,7 @@ def _in_break(
     return [{"place": row, "ns": value} for row, value in ranked]
 
 
-# What may turn out to be waiting for other ranks, by the row of its place (-1: elsewhere) and its owner.
+# Time that may turn out to be waiting for other ranks, by the row of its place (-1: elsewhere) and its owner.
 _MOVED: Final = re.compile(r"place (-1|\d{1,9}) (idle_\w+)")
 
 

@@ -47,7 +47,7 @@ class GpuOperations:
     stream: NDArray[np.signedinteger[Any]]  # index into `streams`
     names: Sequence[str]
     streams: tuple[Stream, ...]
-    # Which operations are copies and memsets, and the bytes of each of these.
+    # The operations that are copies and memsets, and the bytes of each.
     moving: NDArray[np.int64]
     moved_bytes: NDArray[np.int64]
 

@@ -12,7 +12,7 @@ class Bucket:
 
     bytes: int | None
     ready_ns: int  # all ranks had arrived
-    needed_ns: int | None  # what came next waited for its end; None: nothing is seen to
+    needed_ns: int | None  # the next operations waited for its end; None: none is seen to
     transfer_ns: int
 
 

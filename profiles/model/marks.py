@@ -31,7 +31,7 @@ _RANK = re.compile(RANK_PREFIX + r"(\d{1,9}) of (\d{1,9})")
 PAUSED = r"paused (\d{1,18}) ns: (.*)"
 
 
-# What batches of `model.fit` are made by.
+# The loaders that make batches of `model.fit`.
 LOADERS = ("tf.data", "PyDataset", "generator", "arrays", "DataLoader", "Grain")
 FED_BY = "fed by "
 

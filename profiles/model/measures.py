@@ -119,7 +119,7 @@ class GpuMeasures:
     idle_gaps: list[IdleGap] = field(default_factory=list)
     # count, idle_launch_ns: calls in the window that change an instantiated CUDA graph, and launch idle under them
     graph_updates: dict[str, int] | None = None
-    # what was launched and is not in the recording; None: measured by a version that did not look
+    # launches that are not in the recording; None: measured by a version that did not look
     launches: Launches | None = None
     # from the first measured step on
     breaks: list[Break] = field(default_factory=list)

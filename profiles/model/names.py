@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ _SHORT: Final = 1 << 18
 _texts: Final[dict[int, tuple[weakref.ref[pd.Index] | None, tuple[str, ...] | None]]] = {}
 _LOOKS_AROUND: Final = re.compile(r"\(\?<?[=!]")
 _BRACKETS: Final = re.compile(r"\\.|[()]", re.DOTALL)
+
+_Told = TypeVar("_Told")
 
 
 def fitting(names: pd.Index, pattern: str) -> NDArray[np.bool_]:
@@ -89,6 +91,22 @@ def _few(names: pd.Index) -> tuple[str, ...] | None:
         texts = tuple(names.tolist()) if len(names) <= _FEW and names.nbytes <= _SHORT else None
         _texts[key] = weakref.ref(names, lambda _: _texts.pop(key, None)), texts
     return texts
+
+
+def once_for_few(told: Callable[[pd.Index], _Told]) -> Callable[[pd.Index], _Told]:
+    """Keep what a function tells of an index of few names: ranks have the same ones, and each is asked for often. The
+    function tells nothing that others could change."""
+
+    @lru_cache(maxsize=8)
+    def of_few(names: tuple[str, ...]) -> _Told:
+        import pandas as pd
+
+        return told(pd.Index(names, dtype="str"))
+
+    def of(names: pd.Index) -> _Told:
+        return told(names) if (few := _few(names)) is None else of_few(few)
+
+    return wraps(told)(of)
 
 
 @lru_cache(maxsize=1 << 8)

@@ -31,7 +31,7 @@ CALIBRATED_TIMES = 16
 MOST_BY_DOUBLING = 0.15
 # A size is measured to about a percent: published ones reach 101 %.
 MOST_EFFICIENT = 1.02
-MOST_GPUS, MOST_PER_S = 1_000_000, 1e15  # what is asked for beyond is a slip of the keyboard
+MOST_GPUS, MOST_PER_S = 1_000_000, 1e15  # larger numbers are slips of the keyboard
 
 # 5,000 places in the unit cube, even along each axis and without two alike (powers of the root of x^4 = x + 1).
 _SPREAD = np.modf(np.outer(1.2207440846057596 ** -np.arange(1.0, 4.0), np.arange(1, 5001)))[0]

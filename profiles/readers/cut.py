@@ -30,7 +30,7 @@ from .tables import sqlite
 _NSYS_OPERATIONS: Final = (nsys_sqlite.KERNEL, nsys_sqlite.GRAPH, nsys_sqlite.MEMCPY, nsys_sqlite.MEMSET)
 _NVPROF_OPERATIONS: Final = (*nvprof_sqlite.KERNELS, nvprof_sqlite.MEMCPY, nvprof_sqlite.PEER, nvprof_sqlite.MEMSET)
 
-# What the measures need.
+# The tables that the measures need.
 _NEEDED: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_(KERNEL|CONCURRENT_KERNEL|GRAPH_TRACE|MEMCPY2?|MEMSET|RUNTIME|DRIVER|SYNCHRONIZATION|MARKER|"
     r"OVERHEAD|DEVICE|CONTEXT)|NVTX_EVENTS|ENUM_\w+|StringIds|META_DATA_EXPORT|EXPORT_META_DATA|"

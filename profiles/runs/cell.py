@@ -287,7 +287,7 @@ SETTINGS: Final[tuple[Setting, ...]] = tuple(
     if one.metadata
 )
 AXES: Final = tuple(one for one in SETTINGS if one.axis)
-# What tells the cells of a sweep apart.
+# Settings that tell the cells of a sweep apart.
 TELLING: Final = tuple(one for one in SETTINGS if one.axis or one.derived)
 
 

@@ -41,7 +41,7 @@ OWN_SETTINGS: Final = (
     "micro_batches",
     "stages",
 )
-# How Horovod's own threads work, whatever they exchange.
+# Settings of Horovod's own threads, whatever they exchange.
 OF_HOROVOD: Final = ("fusion_mb", "cycle_us", "autotune")
 
 STRATEGIES: Final = {

@@ -25,7 +25,7 @@ FEW_LAUNCHES = 3
 OFFSET_SHARE = 0.001
 # Ranks that train together begin behind a barrier: their windows are one but for what the host's scheduler does.
 APART_SHARE = 0.1
-# What cannot be asked of the machine or the model: no launch, or one that ended at once.
+# Requests that the machine or the model cannot fulfil: no launch, or one that ended at once.
 NEVER_BEGAN = ("unsupported", "indivisible")
 # Settings that can be exchanged and still train the same model.
 EXCHANGEABLE = {one.name: one for one in SETTINGS if one.exchangeable}

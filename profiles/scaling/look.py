@@ -16,7 +16,7 @@ class Look:
     text: str
     next: str
     worth: float = 0.0
-    model: str = ""  # that it is about, where it is about one
+    model: str = ""  # the model that it is about; empty: several
 
 
 def ranks(count: int) -> str:

@@ -48,7 +48,7 @@ class Remedy:
     how: str  # what it saves, in words
     saves_bytes: int | None
     needs_bytes: int | None  # by then
-    enough: bool | None  # whether the batch fits then; None where that is not known
+    enough: bool | None  # the batch fits then; None: not known
 
 
 def memory_of(run: Run) -> int | None:

@@ -32,7 +32,7 @@ _PREFILLS = (
     r"step\[(?:EXTEND|PREFILL)\b.*\]|execute_context_\d+(?:\([\d_]+\))?_generation_0(?:\([\d_]+\))?|execute_new_\d+_cached_0"
     r"|\[Executor\] _forward_step\b.*\b0 gen reqs.*"
 )
-# What people call the steps of an inference, where JAX's and Keras's annotations mark them.
+# Names that people give the steps of an inference, where JAX's and Keras's annotations mark them.
 _OF_INFERENCE = r"(?i)(?:infer|predict|eval|valid|generat|decod|prefill|serv)[^#]*#"
 # Marks of a step, most trusted first. A group is the step's number. Not `epoch 1`, which holds many.
 STEPS = (
@@ -46,7 +46,7 @@ STEPS = (
 # TensorFlow's names are like `#edge_name=edge_3_OptionalHasValue#`; the second comes with host feeds only.
 OPTIONAL_HAS_VALUE = r".*_OptionalHasValue#"
 ITERATOR_GET_NEXT = r".*_IteratorGetNext#"
-# What torch.profiler writes around each call of an optimizer.
+# The range that torch.profiler writes around each call of an optimizer.
 OPTIMIZER = r"Optimizer\.step#.*"
 HOROVOD = r"Horovod.*"
 FOREVER = np.iinfo(np.int64).max

@@ -51,7 +51,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     ]
     recorded = [case for case in every if case.gpu.told]
     found = spread.pipeline_bubble(recorded)
-    cases = spread.own_idle(recorded)  # what the stages of a model wait for each other is that finding's
+    cases = spread.own_idle(recorded)  # the finding of a model's stages tells of their waits for each other
     single: list[Finding] = []  # before findings of several GPUs are put together
     for rule in PER_GPU:
         made = [finding for case in cases if case.computes and (finding := rule(case)) is not None]

@@ -47,12 +47,12 @@ GENERAL: Final = frozenset(
         "memory-allocated-in-the-loop",
     }
 )
-# What an eager step brings with it, however it is priced.
+# Findings that every eager step has, whatever their price.
 OF_EAGER: Final = frozenset({"not-compiled", "short-kernels", "tiny-batch", "unfused-batch-norm"})
 _EXPLAINS: Final = 0.5  # of what a general finding would give back
 _SOURCE: Final = 60  # characters of a line that are shown
 
-# What a place does, by the text of its lines and by what they have called: the first that fits.
+# The work of a place, by the text of its lines and by the functions they called: the first that fits.
 _DOES: Final = (
     (
         "lock",

@@ -30,7 +30,7 @@ FEWER_LAUNCHES = (
     "optimizer with fused=True, a larger batch"
 )
 REDUCED = f'mode="reduce-overhead" of torch.compile (CUDA graphs), where it is not set; {LESS_PYTHON}'
-# Where cuDNN runs recurrent layers.
+# The advice where cuDNN runs recurrent layers.
 GRAPHED = (
     "a larger batch; torch.cuda.make_graphed_callables (CUDA graphs), since torch.compile leaves torch.nn.LSTM and "
     "torch.nn.GRU as they are"

@@ -39,7 +39,7 @@ OWNERS: Final = {
     "idle_unknown": Look("idle: unknown", "#c3ccd4", "Idle, and the recording does not show the reason."),
 }
 
-# What pictures show of the host, beside the GPUs' owners.
+# The states of the host in pictures, beside the GPUs' owners.
 HOST: Final = {
     "host_range": Look("range", "#5d7183", "A range that the program or the framework names (NVTX, an annotation)."),
     "host_operator": Look("operator", "#3f8f8a", "An operator or a module of the framework."),

@@ -29,7 +29,7 @@ from .ranges import Place, writer
 HZ: Final = 200
 # Of a core, for looking: the thread that is looked at loses about as much again, as it hands over Python's lock.
 BUDGET: Final = 0.003
-_FIRST_NS: Final = 60_000  # what a look may take, until it is known
+_FIRST_NS: Final = 60_000  # the time of one look, until it is known
 _CLOCK_EVERY_NS: Final = 250_000_000
 # Modules in which a thread that waits stays for long: their frame tells that nothing has changed.
 _WAITING: Final = ("threading.py", "queue.py", "selectors.py", "socket.py", "connection.py", "thread.py")
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     line: int
     function: str
     via: str
-    framework: bool  # that library is what trains
+    framework: bool  # that library trains
 
 
 class Sampler:

@@ -140,12 +140,12 @@ def _meet(model: Any, others: Channel) -> None:
 
 def _lay_step(model: Any, plan: Plan) -> None:
     """Have the optimizers average, and XLA compile the train step where the plan says so."""
-    options = plan.options
+    options, exchange = plan.options, plan.exchange
     chooser = choose.Chooser(falls_back=options.step == "auto", layers=model._flatten_layers)
     overlap = Overlap(horovods(options.op), options.overlap) if plan.may_overlap else None
     inside = None
     if plan.in_the_middle:
-        inside = exchange_inside.Inside(options.op, plan.exchange, plan.outgoing, overlap)
+        inside = exchange_inside.Inside(options.op, exchange, plan.outgoing, overlap)
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
     model.jit_compile = False
     applies = []
@@ -153,14 +153,14 @@ def _lay_step(model: Any, plan: Plan) -> None:
         if options.scale_learning_rate and not options.warmup_epochs:
             _scale_learning_rate(optimizer, options.warmup_steps)
         shards = Shards(optimizer, NARROW[options.compression]) if options.sharded and plan.together else None
-        apply = kinds.reduce_in_apply(model, optimizer, plan.exchange, options.aggregate, shards)
+        apply = kinds.reduce_in_apply(model, optimizer, exchange, options.aggregate, shards)
         applies.append((optimizer, apply))
         if plan.step == "compiled" and optimizer is plan.used[0] and not plan.whole:
             halves = Halves(
                 model,
                 optimizer,
                 apply,
-                plan.exchange,
+                exchange,
                 plan.outgoing(),
                 chooser,
                 aggregate=options.aggregate,

@@ -14,7 +14,7 @@ class Kept:
     watch: Any = None  # what its ranks watch while they train (`Watch`)
     listing: Any = None  # within `fit`: (how its callbacks are listed, the part of a `fit` that it is)
     warm_up: Callable[[int], None] | None = None  # to be told the steps of an epoch by the first `fit`
-    batches: str | None = None  # what the ranks' are to each other (`sizes`)
+    batches: str | None = None  # how the ranks' batches differ (`sizes`)
     ends_unknown = False  # whether one rank's data may end first
     weights: int | None = None  # how many there were when `broadcast` made them equal
     compared: Any = None  # its weights for comparisons (`Compared`)

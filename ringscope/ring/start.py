@@ -87,7 +87,7 @@ def set_up_compiler() -> None:
     """In the environment, before TensorFlow first looks at devices: XLA's options, and where it keeps what it makes."""
     version = tf.version.VERSION
     xla_options.set_options(gpu=xla_cache.has_gpu(), tensorflow=version)
-    if (kept := xla_cache.turn_on()) is not None:  # what is compiled with other options is kept apart
+    if (kept := xla_cache.turn_on()) is not None:  # programs compiled with other options are kept apart
         xla_options.keep_choices(kept / "choices", tensorflow=version)
 
 

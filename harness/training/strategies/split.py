@@ -81,7 +81,7 @@ def alone_ns(stage: Any, place: str, samples: int) -> int:
         @tf.function(autograph=False)
         def there_and_back() -> Any:
             pieces = plan.forward(x)
-            return pieces[0][-1].left, plan.backward(pieces, gradient)  # what is not asked for is not computed
+            return pieces[0][-1].left, plan.backward(pieces, gradient)  # without gradients that nobody asks for
 
         return timed(there_and_back)
 

@@ -35,7 +35,7 @@ def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Seque
     every = _groups(scaling.cells)
     groups = [(label, rows) for label, rows in every if len(rows) > 1 or id(rows[0]) not in in_tables]
     ahead = [label for label, rows in groups if all(row.status == "missing" for row in rows)]
-    if len(ahead) < len(groups):  # what has not begun is a line, and not a table
+    if len(ahead) < len(groups):  # cells that have not begun are a line, and no table
         groups = [(label, rows) for label, rows in groups if label not in ahead]
     if groups:
         parts += [Text(), _cells(groups, bar)]

@@ -115,7 +115,7 @@ def _data_set_facts(dataset: Any, name: str) -> Facts:
                     digest(t) for t in tf.nest.flatten(first)
                 )
         except (tf.errors.OpError, TypeError, ValueError):
-            continue  # what cannot be looked at is not compared
+            continue  # not compared, as it cannot be looked at
     for layer in _captured_layers(dataset):
         facts |= layer_facts(layer)
     return facts

@@ -159,7 +159,7 @@ def _holds(dataset: Any, *, shuffled: bool = False) -> str:
     if hasattr(dataset, "_filename") and dataset._filename.numpy():
         return "a cache() writes a file that must serve any number of ranks"
     if shuffled and is_cache(dataset):
-        # Which of its elements are this rank's is another question in every epoch.
+        # In every epoch other elements of it are this rank's.
         return "in the first epoch, for its own cache(), which comes before a shuffle()"
     if not _is_map(dataset):
         return ""

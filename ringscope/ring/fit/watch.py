@@ -38,7 +38,7 @@ class Watch:
         self._last: tuple[Callable[[Any], Any], Any] | None = None
         self._result = model._get_metrics_result_or_logs
         self.weights: weights.Weights | None = None  # after the last step of an epoch
-        self.is_asked = False  # whether Keras's `fit` has come to `_StopTraining`
+        self.is_asked = False  # Keras's `fit` has come to `_StopTraining`
         self._agreed: bool | None = None  # whether all stop after this epoch, until the next one begins
 
     def lay_over(self) -> None:

@@ -58,7 +58,7 @@ def forms(model: Any) -> Iterator[None]:
         for name, form in OF_FUNCTIONS.items():
             if wanted(name):
                 laid.enter_context(form())
-        if wanted("draws"):  # what is right, and no matter of speed: what is not drawn so is trained without XLA
+        if wanted("draws"):  # needed for right numbers, not for speed: without it a model trains without XLA
             laid.enter_context(draws.from_seeds(model))
         if has_gpu() and wanted("attention"):  # the kernel is cuDNN's
             laid.enter_context(attention.fused())

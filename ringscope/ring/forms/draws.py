@@ -91,7 +91,7 @@ def _shuffle(seed: Any, value: Any) -> Any:
     return tf.gather(value, tf.argsort(keys))
 
 
-# What TensorFlow's functions call, in gen_random_ops. For gamma's and Poisson's XLA has no kernel.
+# The operations of gen_random_ops that TensorFlow's functions call. For gamma's and Poisson's XLA has no kernel.
 DRAWN: dict[str, Callable[..., Any]] = {
     "random_standard_normal": _normal,
     "truncated_normal": _truncated_normal,

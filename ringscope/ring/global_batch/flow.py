@@ -165,7 +165,7 @@ class Flow:
 
     def _value(self, tensor: Any) -> Value:
         value = self.values[tensor.name]
-        # What one of its sums is of all ranks all of them are to be.
+        # If one of its sums is over all ranks, all of them must be.
         return self.joint(value) if isinstance(value, Own) and value.cuts & self.cuts.keys() else value
 
     def joint(self, value: Value) -> Joint:

@@ -196,7 +196,7 @@ def _values_of_rows(loss: Any, labels: Any, y_pred: Any, random: Any) -> list[fl
         true, pred = (
             tf.nest.map_structure(lambda leaf: tf.cast(tf.constant(part(leaf)), loss.dtype), each) for each in made
         )
-        with StatelessScope():  # what the loss assigns is kept apart
+        with StatelessScope():  # variables keep their values whatever the loss assigns
             return float(tf.reduce_mean(tf.cast(loss.call(true, pred), tf.float64)))
 
     return tried(lambda: [value(part) for part in (PARTS[0], *PARTS)], "/CPU:0")  # type: ignore[no-any-return]
@@ -236,7 +236,7 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
         return None
 
     def values(part: Any) -> list[float]:
-        # What layers assign is kept apart; Keras's regularisers look up each weight in the scope itself.
+        # Variables keep their values whatever layers assign; Keras's regularisers look up each weight in the scope.
         with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
             model(tf.nest.map_structure(lambda leaf: tf.constant(part(leaf)), made), training=True)
             added = [loss for layer in layers for loss in layer._get_own_losses()]

@@ -25,7 +25,7 @@ PARTS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-_batch: list[Callable[[], Any]] = []  # what `fit` is about to take a step on
+_batch: list[Callable[[], Any]] = []  # the batch of the step that `fit` is about to take
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 from .. import exchange
 from ..internals.frameworks import has_gpu, hvd, tf
 
-# What hands on the values that it is given, one of its inputs, and does so in any type.
+# Operations that hand on one of their inputs unchanged, in any type.
 SAME = ("Identity", "IdentityN", "Reshape", "StopGradient", "PreventGradient")
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-# What launchers that start MPI's processes tell them, in any of its kinds: whoever has none of these is alone.
+# Variables that launchers of any kind of MPI set for its processes: a process without them is alone.
 _LAUNCHED = re.compile(
     r"HOROVOD_(RANK|SIZE|ELASTIC|RENDEZVOUS|GLOO_RENDEZVOUS)|OMPI_(COMM_WORLD|UNIVERSE)_|PMIX?_|MPI_LOCAL|MPIRUN_|MV2_COMM_"
     r"|HYD|JSM_NAMESPACE_|ALPS_APP_|PALS_|FLUX_TASK_|SLURM_(PROCID|STEP)|MP_CHILD"

@@ -22,7 +22,8 @@ from . import seams
 
 VARIABLE = "RINGSCOPE_XLA_CACHE"
 FLAG = "--tf_xla_persistent_cache_directory"
-# What else says which kernels may be taken. Neither TensorFlow nor XLA looks at it when it finds a program or a choice.
+# This variable, too, says which kernels may be taken. TensorFlow and XLA ignore it when they find a program or a
+# choice.
 ERRATA = "CUDNN_ERRATA_JSON_FILE"  # cuDNN's engines that are not to be taken
 ASKED = ("TF_ENABLE_WINOGRAD_NONFUSED", "TF_FP16_CONV_USE_FP32_COMPUTE", "TF_USE_DEFAULT_CONV_ALGO")
 DETERMINISTIC = "-deterministic"

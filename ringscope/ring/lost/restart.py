@@ -35,7 +35,7 @@ __all__ = [
 CARRIED = "RINGSCOPE_BEGUN_AGAIN"
 BLOCKED_S = 10.0  # without a move inside an exchange, after a rank was lost: no exception will come
 NEWS_S = 20.0  # after an exchange has failed, to hear that a rank was lost
-# What Horovod and Gloo say when the other end of a connection is gone, and not of what the script does.
+# Errors of Horovod and Gloo when the other end of a connection is gone; no error of the script has these words.
 OF_LOST_RANKS = (
     "Horovod has been shut down",
     "Connection closed by peer",

@@ -47,11 +47,11 @@ class NotOneUpdate(RingscopeError):
     """A train step that applies gradients never, several times, or before its end: it has no halves to compile."""
 
 
-# What TensorFlow writes above an error's own words, once for each function that was on the way to it.
+# The lines that TensorFlow writes above an error's own words, once for each function that was on the way to it.
 ABOVE = re.compile(r'Graph execution error:|Detected at node |<stack traces unavailable>|File "')
 # A function's settings, behind its name; the function or node that an error came through, before its words.
 BESIDE = re.compile(r"\[_Xla[^]]*\]|^\s*\{\{\w+ [^}]*\}\} ?", re.MULTILINE)
-# What XLA says of a step that it cannot compile. Memory that does not suffice is none of these.
+# XLA's errors for a step that it cannot compile. Too little memory is none of them.
 REFUSALS = (
     tf.errors.InvalidArgumentError,
     tf.errors.UnimplementedError,

@@ -70,7 +70,7 @@ def compile_step(
     taken in halves, and what turns out to have none as without XLA. `reduces`: whether ranks exchange at all.
     `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
     """
-    halved: set[str] = set()  # what the ranks' batches are to each other (`batches`) where one program cannot do it
+    halved: set[str] = set()  # the ways in which ranks' batches differ (`batches`) that one program cannot do
     has_halves = True  # until a trace shows that it has none
     one = partial(taken_whole, model, model.train_step, [(optimizer, apply)], chooser, inside)
     at_once, whole = one(refuses=True), one()
