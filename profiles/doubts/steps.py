@@ -84,7 +84,11 @@ def where_kernels_lie(measured: GpuMeasures) -> str:
             filled = [one["name"] for one in gap.host if one["ns"] >= _FILLS * gap.ns]
             meanwhile = f" ({filled[0]} under way)" if filled else ""
             also = "".join(f" and one of {numbers.duration(ns)}" for ns in rest.gaps_ns[1:] if 3 * ns > gap.ns)
-            told.append(f"most of the idle time is one gap of {numbers.duration(gap.ns)}{meanwhile}{also}")
+            idle = sum(ns or 0 for owner, ns in measured.ledger_ns.items() if owner.startswith("idle_"))
+            named = sum(ns for ns in rest.gaps_ns if 3 * ns > gap.ns)
+            largest = 2 * named > idle
+            what = "most of the idle time is one gap" if largest else "the longest time without work is a gap"
+            told.append(f"{what} of {numbers.duration(gap.ns)}{meanwhile}{also}")
         return ", and ".join(told)
     parts = sum(1 for one in tenths if one)
     if parts == 1:

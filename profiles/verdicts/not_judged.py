@@ -38,7 +38,7 @@ _PARTS = 3
 def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> Finding | None:
     """The loss of a GPU that its findings do not name; None if it is under a tenth of the window."""
     gpu = case.whole or case.gpu
-    left = unnamed_ns(gpu, [one for one in findings if one.gpu in (None, case.index)])
+    left = _unnamed_ns(case, [one for one in findings if one.gpu in (None, case.index)])
     if any(one.code in _OF_ALL for one in findings):
         left["idle_peers"] = 0  # one finding on one GPU tells of all that wait
     lost = sum(left.values())
@@ -59,10 +59,18 @@ def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> F
     )
 
 
-def unnamed_ns(gpu: GpuMeasures, findings: Sequence[Finding]) -> dict[str, int]:
-    """owner -> ns of the window that none of the findings would take away; all owners but compute."""
-    named = {owner: sum(one.saved_ns.get(owner, 0) for one in findings) for owner in OWNERS}
-    return {owner: max(0, (gpu.ledger_ns[owner] or 0) - named[owner]) for owner in OWNERS if owner != "compute"}
+def _unnamed_ns(case: Case, findings: Sequence[Finding]) -> dict[str, int]:
+    """owner -> ns of the window that none of the findings would take away; all owners but compute.
+
+    Findings that count the same time name no more of it together than the larger one, and all of them no more than
+    there is in the part of the window that they are about."""
+    within = [one for one in findings if one.code == "launch-bound"]
+    apart = [one for one in findings if not (within and one.code == "python-in-the-loop")]
+    gpu, left = case.whole or case.gpu, {}
+    for owner in OWNERS:
+        named = sum(one.saved_ns.get(owner, 0) for one in apart)
+        left[owner] = max(0, (gpu.ledger_ns[owner] or 0) - min(named, case.gpu.ledger_ns[owner] or 0))
+    return {owner: ns for owner, ns in left.items() if owner != "compute"}
 
 
 def _part(gpu: GpuMeasures, owner: str, ns: int, *, alone: bool) -> str:

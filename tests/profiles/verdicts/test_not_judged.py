@@ -119,6 +119,25 @@ def looping(*, first_ms: float = 0, gap_us: int = 10, each_us: int = 90, last_ms
     return made
 
 
+@pytest.mark.parametrize(("last_ms", "most"), [(60, True), (40, False)])
+def test_one_gap_is_called_most_of_the_idle_time_only_where_it_is(last_ms: int, most: bool) -> None:
+    """Beside 50 ms in which a loop of 1 000 kernels idles between them."""
+    (one,) = (measured := analyse([looping(last_ms=last_ms, gap_us=50, each_us=50).timeline()]).measures).gpus
+    told = next(finding.text for finding in measured.findings if finding.code == "loss-not-judged")
+    idle = sum(ns or 0 for owner, ns in one.ledger_ns.items() if owner.startswith("idle_"))
+    assert (2 * one.rest.gaps_ns[0] > idle) is most
+    assert ("most of the idle time" in told) is most and "gap of" in told
+
+
+@pytest.mark.parametrize(("first_ms", "last_ms"), [(60, 0), (0, 60), (10, 60)])
+def test_two_findings_about_a_loop_name_none_of_the_gaps_beside_it(first_ms: int, last_ms: int) -> None:
+    """`launch-bound` counts the same 50 ms as `python-in-the-loop`, and stands back for it."""
+    found = findings(looping(first_ms=first_ms, last_ms=last_ms, gap_us=50, each_us=50))
+    assert set(found) == {"python-in-the-loop", "loss-not-judged"}
+    lost = found["loss-not-judged"].evidence["lost_ns_by_owner"]["idle_launch"]
+    assert lost == pytest.approx((first_ms + last_ms) * MS, rel=0.02)
+
+
 @pytest.mark.parametrize("first_ms", [3.2, 60])
 def test_one_gap_of_a_start_is_not_counted_in_the_loop(first_ms: float) -> None:
     """3 % of the window, or 37 %, in which the host is in no call; the loop itself waits for 1 % of its time."""
