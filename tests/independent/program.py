@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tests.independent import period
 from tests.made.bruteforce import CLASS_NAMES, BruteForce
 
 Row = dict[str, Any]
@@ -229,14 +230,18 @@ def _frame(rows: list[Row]) -> pd.DataFrame:
 
 
 def _steps(recording: Recording) -> SimpleNamespace:
-    """Where marked steps begin on the GPU, and when the last kernel of each ends: what was launched under a mark."""
+    """Where marked steps begin on the GPU, and when the last kernel of each ends: what was launched under a mark.
+    Without marks, steps by the period in the kernels."""
     marks = [row for row in recording.marks if re.fullmatch(r"step \d+|ProfilerStep#\d+", row["name"])]
     marks.sort(key=lambda row: row["start_ns"])
+    kernels = recording.operations["kernels"] + recording.operations["graphs"]
+    if not marks and (repeated := period.steps(kernels, recording.operations["copies"])):
+        return repeated
     called = {row["correlation"]: row["start_ns"] for row in sorted(recording.calls, key=lambda row: -row["start_ns"])}
     begins: dict[int, int] = {}
     ends: dict[int, int] = {}
     starts = [row["start_ns"] for row in marks]
-    for row in recording.operations["kernels"] + recording.operations["graphs"]:
+    for row in kernels:
         if row["correlation"] not in called:
             continue
         place = int(np.searchsorted(starts, called[row["correlation"]])) - 1

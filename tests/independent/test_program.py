@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,3 +50,36 @@ def test_busy_exposed_and_idle_by_cause_are_those_of_a_program_that_shares_no_co
         assert told == {name: expected.get(name, 0) for name in told}
     else:
         assert told == {"idle_unknown": idle} | {name: 0 for name in told if name != "idle_unknown"}
+
+
+def frames(count: int, late_us: int) -> dict[str, list[dict[str, Any]]]:
+    """Frames of a camera without marks: the host waits for one, copies it, and launches four kernels."""
+    events: list[dict[str, Any]] = []
+
+    def add(at: int, lasts: int, call: int, name: str, **more: object) -> None:
+        number = len(events)
+        host = {"pid": 1, "tid": 1, "cat": "cuda_runtime", "name": call_of[name], "ts": call, "dur": 5}
+        args = {"device": 0, "context": 1, "stream": 7, "correlation": number, **more}
+        gpu = {"pid": 0, "tid": 7, "cat": "gpu_memcpy" if more else "kernel", "name": name, "ts": at, "dur": lasts}
+        events.extend({"ph": "X", **one, "args": args} for one in (host, gpu))
+
+    copy, kernels = "Memcpy HtoD (Pinned -> Device)", ("decode", "convert", "histogram", "draw")
+    call_of = {copy: "cudaMemcpyAsync", **dict.fromkeys(kernels, "cudaLaunchKernel")}
+    for frame in range(count):
+        begins = frame * 20_000 + late_us * (frame % 3)
+        add(begins, 300, begins - 10, copy, bytes=3 << 20)
+        for place, name in enumerate(kernels):
+            at = begins + 310 + 510 * place
+            add(at, 500, begins + 20 + 10 * place, name)
+    return {"traceEvents": events}
+
+
+@pytest.mark.parametrize("late_us", [0, 700])
+def test_so_they_are_where_steps_come_by_period(late_us: int, tmp_path: Path) -> None:
+    path = tmp_path / "frames.json"
+    path.write_text(json.dumps(frames(12, late_us)))
+    (gpu,) = analyse([path], window="capture").measures.gpus
+    assert gpu.steps.source == "period"
+    expected = causes(recorded(path))
+    told = {name: ns for name, ns in gpu.ledger_ns.items() if name.startswith("idle_") and ns is not None}
+    assert told == {name: expected.get(name, 0) for name in told} and told["idle_feed"] > 0
