@@ -30,7 +30,7 @@ from profiles.measuring import subject
 from profiles.model import measures_json
 
 from ..made.swept import swept
-from . import changes, documents, verbs
+from . import changes, documents, negotiated, verbs
 from .target import CORPUS, READERS
 
 LIMIT_S = 30
@@ -74,12 +74,15 @@ def of_recordings(folder: Path) -> Callable[[random.Random], Try]:
     (made := folder / "seeds").mkdir()
     (out := folder / "out").mkdir()
     chosen = seeds(made)
+    negotiating, negotiated_in = negotiated.written(made)
+    chosen["horovod beside"] = [negotiated_in]
 
     def one(dice: random.Random) -> Try:
         path, format = folder / "recording", dice.choice(sorted(chosen))
         shutil.copyfile(dice.choice(chosen[format]), path)
         changes.changed(path, dice)
-        return format, path, lambda: verbs.put_through(path, out)
+        known = [negotiating] if format == "horovod beside" else []
+        return format, path, lambda: verbs.put_through(path, out, *known)
 
     return one
 

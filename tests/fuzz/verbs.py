@@ -10,26 +10,38 @@ from pathlib import Path
 import click
 
 from profiles.ground.errors import RingscopeError
-from profiles.verbs import compare, cut, gate, predict, report, timeline
+from profiles.verbs import check, compare, cut, gate, predict, report, timeline
 
 # What `timeline` writes beside its terminal page.
 VIEWS = ("json", "html", "perfetto", "markdown", "partial")
 MAX_BYTES = str(1 << 30)
 
 
-def put_through(path: Path, folder: Path) -> dict[str, str]:
-    """The file through `timeline` with every view, `compare`, `gate` and `cut`, whose outputs go to `folder`.
+def put_through(path: Path, folder: Path, *beside: Path) -> dict[str, str]:
+    """The file, with those beside it, through `timeline` with every view, `compare`, `gate`, `check` and `cut`, whose
+    outputs go to `folder`, and are gone afterwards.
 
     What each verb said where it refused; "" where it answered. Raises whatever a verb raises but RingscopeError.
     """
+    try:
+        return _put_through(path, [str(path), *map(str, beside)], folder)
+    finally:
+        for made in folder.glob("*"):
+            if made != path:
+                made.unlink()
+
+
+def _put_through(path: Path, names: list[str], folder: Path) -> dict[str, str]:
     written = {view: folder / f"out.{view}" for view in VIEWS}
     views = [word for view, to in written.items() for word in (f"--{view}", str(to))]
     name = str(path)
+    held = ["--max", "feed_gap_share=0.5", "--write-baseline", str(folder / "base.json")]
     private = ["--strip-private", "--shrink", "-o", str(folder / "out.sqlite")]
     said = {
-        "timeline": run(timeline.command, [name, *views, "--per-step", "--max-size", MAX_BYTES, "--processes", "1"]),
-        "compare": run(compare.command, [name, name, "--json", str(folder / "compared.json")]),
-        "gate": run(gate.command, [name, "--max", "feed_gap_share=0.5", "--write-baseline", str(folder / "base.json")]),
+        "timeline": run(timeline.command, [*names, *views, "--per-step", "--max-size", MAX_BYTES, "--processes", "1"]),
+        "compare": run(compare.command, [name, names[-1], "--json", str(folder / "compared.json")]),
+        "gate": run(gate.command, [*names, *held]),
+        "check": run(check.command, names),
         "cut": run(cut.command, [name, *private, "--max-size", MAX_BYTES]),
     }
     there = {view for view, to in written.items() if to.exists()}
@@ -38,9 +50,6 @@ def put_through(path: Path, folder: Path) -> dict[str, str]:
         said["partial"] = run(timeline.command, [str(written["partial"]), "--json", str(folder / "again.json")])
         said["measures"] = run(gate.command, [str(written["json"]), "--max", "feed_gap_share=0.5"])
         assert not said["partial"] and not said["measures"], said
-    for made in folder.glob("*"):
-        if made != path:
-            made.unlink()
     return said
 
 
@@ -51,6 +60,7 @@ def read_as(path: Path) -> dict[str, str]:
         "timeline": run(timeline.command, [name]),
         "compare": run(compare.command, [name, name]),
         "gate": run(gate.command, [name, "--max", "feed_gap_share=0.5"]),
+        "check": run(check.command, [name]),
     }
 
 
