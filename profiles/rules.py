@@ -57,7 +57,9 @@ RULES: Final = {
             "all samples on the device, batches cut there",
         ),
         Rule("cache", "Keep decoded samples in memory: cache().", "decoded in each epoch", "cache()"),
-        Rule("prefetch", "End a data set with prefetch(AUTOTUNE).", "no prefetch at the end", "prefetch(AUTOTUNE)"),
+        Rule(
+            "prefetch", "End a data set with prefetch(AUTOTUNE).", "without prefetch at the end", "prefetch(AUTOTUNE)"
+        ),
         Rule(
             "parallel-map",
             "Map with num_parallel_calls=AUTOTUNE.",

@@ -256,7 +256,11 @@ def _profilers(machine: dict[str, Any]) -> Check:
         return Check("profilers", OK, text, None, found)
     if not machine["gpus"] and not text and not machine["libraries"].get("tensorflow"):
         return Check(
-            "profilers", UNKNOWN, "no profiler, and no TensorFlow, whose own profiler works without a GPU", None, found
+            "profilers",
+            UNKNOWN,
+            "no profiler here, and no TensorFlow, whose profiler works without a GPU",
+            None,
+            found,
         )
     if not machine["gpus"]:
         return Check("profilers", OK, text or "TensorFlow's own (no GPU here)", None, found)

@@ -66,8 +66,8 @@ def _script(found: Observed) -> Check:
             )
         text = f"{command} ended, and on rank {steps.index(0)} no Keras optimizer took a step"
         remedy = (
-            "ringscope follows the optimizers of Keras 3 on TensorFlow; give the command the arguments with which it "
-            "trains"
+            "ringscope sees only steps of Keras 3 on TensorFlow; if the script trains with these, give the command "
+            "the arguments with which it trains"
         )
         return Check("script", FAILURE, text, remedy, data)
     if len(set(steps)) > 1 and not all(rank.done for rank in ranks):
@@ -158,7 +158,7 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
     if not apart and exchanged < values / 2 and not (ring and exchanged):
         text = (
             "equal on all ranks only because each trains alone on the same samples, from the same seed: "
-            f"{exchanged or 'no'} values were exchanged, of {values} weights"
+            f"{exchanged or 'no'} values were exchanged, and the model has {values} weights"
         )
         return Check("weights", FAILURE, text, remedy, data)
     first = [rank.steps.get(0) or rank.steps[common[0]] for rank in ranks]

@@ -54,7 +54,7 @@ class Trials:
         """The script as it is. Raises RingscopeError where it does not train."""
         taken = self.take([])
         if taken.step_ns is None:
-            raise RingscopeError(f"nothing can be tried with the unchanged script: {taken.why}")
+            raise RingscopeError(f"the unchanged script cannot be timed, so no setting can be tried: {taken.why}")
         self.as_it_is.append(taken)
         return taken
 

@@ -90,9 +90,7 @@ def explain(
         launch(missing, inside, how, budget.allows)
     if budget.untold:
         again = f"ringscope bench --resume --explain --out {directory.path}"
-        console.print(
-            f"{budget.left_out} launches left out for their time; to run them all the same: {again}", soft_wrap=True
-        )
+        console.print(f"{budget.left_out} launches were left out to save time; to run them: {again}", soft_wrap=True)
     if how.profiler:
         with console.status(f"measuring what {how.profiler.name} recorded"):
             _measure(inside, how.profiler)

@@ -60,7 +60,7 @@ def of_environment(*, gpus: int, ranks: int, cores: int, environ: Mapping[str, s
     if gpus:
         found += [
             Knob(
-                "threads that launch for the GPU alone",
+                "separate threads that launch work on the GPU",
                 {"TF_GPU_THREAD_MODE": "gpu_private", "TF_GPU_THREAD_COUNT": "2"},
             ),
             Knob("XLA hides latencies", {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}),

@@ -86,28 +86,28 @@ CHANGES: dict[str, tuple[Change, ...]] = {
 BY_HAND = {
     "loss-fetched-every-step": "bench's training fetches nothing in a step",
     "host-synchronises": "in bench's training only the feed waits for the GPU",
-    "launched-work-waits": "the cause is how streams wait for each other",
+    "launched-work-waits": "the cause is that CUDA streams wait for each other",
     "loss-not-judged": "no setting adds what the recording lacks",
     "copies-to-host-exposed": "bench's training copies nothing back in a step",
-    "copies-on-gpu-exposed": "these copies are part of the step",
+    "copies-on-gpu-exposed": "these copies are part of the model's step",
     "small-copy-before-step": "bench's models take int64 labels: if the recording is older, record again",
-    "collectives-not-fused": "bench already reduces gradients in as few groups as --step allows",
+    "collectives-not-fused": "bench already exchanges gradients in as few messages as --step allows",
     "cores-shared": "the cause is the machine, not a setting of bench",
     "threads-oversubscribed": "bench already divides the host's cores among the ranks",
     "straggler": "the cause is the machine, not a setting of bench",
-    "ranks-wait-by-turns": "bench's ranks meet once in a step, in as few groups as --step allows",
+    "ranks-wait-by-turns": "bench's ranks already exchange once in a step, in as few messages as --step allows",
     "gradients-wait-for-ranks": "the cause is on the ranks that are late: prove their findings",
     "slow-gpu": "the cause is the machine, not a setting of bench",
     "slow-link": "the cause is the machine, not a setting of bench",
     "slow-host": "the cause is the machine, not a setting of bench",
-    "cpu-may-be-faster": "the change is another machine, which bench cannot try here",
+    "cpu-may-be-faster": "the finding asks for another machine, which bench cannot try here",
     "collectives-exposed": "bench's ranks exchange only gradients",
-    "graphs-updated-every-step": "no setting keeps the buffers in one place",
+    "graphs-updated-every-step": "no setting keeps the buffers at the same addresses in each step",
     "pipeline-bubble": "the strategy, not a setting, decides how a model is cut into stages",
     "copies-between-gpus": "these copies belong to the strategy: compare with --strategy horovod",
     "memory-allocated-in-the-loop": "bench's training has TensorFlow's pool of memory already",
-    "managed-memory-moves": "no cell has managed memory",
-    "training-paused": "ranks neither join nor leave while a cell is measured",
+    "managed-memory-moves": "none of bench's models uses managed memory",
+    "training-paused": "bench's ranks neither join nor leave while they train",
 }
 
 
@@ -145,7 +145,7 @@ def trial(code: str, path: Path, *, gpus: int, steps: int | None = None, warmup:
     before = replace(before, steps=steps or before.steps, warmup=warmup or before.warmup)
     by_hand = f"; by hand: {finding.change}" if finding else ""
     if code in BY_HAND:
-        raise RingscopeError(f"{code} is no setting of a cell: {BY_HAND[code]}{by_hand}")
+        raise RingscopeError(f"bench cannot make the change of {code}: {BY_HAND[code]}{by_hand}")
     if code not in CHANGES:
         raise RingscopeError(f"there is no finding {code!r}; there are {', '.join([*CHANGES, *BY_HAND])}")
     for change in CHANGES[code]:

@@ -53,13 +53,17 @@ def say_loaders(adapters: ModuleType) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="harness.launch.recorded", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--steps", type=int, help="steps that are recorded once they are steady; without it, by time")
+    parser.add_argument(
+        "--steps", type=int, help="number of steps to record once they are steady; without it, record by time"
+    )
     parser.add_argument("--delay", type=float, required=True, help="seconds from the start, if no step is seen by then")
-    parser.add_argument("--duration", type=float, required=True, help="seconds recorded then")
+    parser.add_argument("--duration", type=float, required=True, help="seconds to record then")
     own = parser.add_mutually_exclusive_group()
-    own.add_argument("--tensorflow", type=Path, help="TensorFlow's profiler records, into that folder")
-    own.add_argument("--framework", type=Path, help="the profiler of the framework that trains does")
-    parser.add_argument("--places", type=Path, help="the folder of recordings, where samples of Python are written")
+    own.add_argument("--tensorflow", type=Path, help="record by TensorFlow's profiler, into this folder")
+    own.add_argument(
+        "--framework", type=Path, help="record by the profiler of the framework that trains, into this folder"
+    )
+    parser.add_argument("--places", type=Path, help="write samples of Python's stack into this folder of recordings")
     parser.add_argument("script", nargs=argparse.REMAINDER)
     return parser.parse_args()
 

@@ -181,7 +181,7 @@ def _steps_per_execution(keras: ModuleType, call: dict[str, Any]) -> Change | st
     if model.run_eagerly:
         return "the model runs eagerly"
     if not _has_length(call):
-        return "the data does not say its length, and Keras then ends an epoch at another step"
+        return "the data has no known length, and Keras would then end an epoch at another step"
     if isinstance(given, keras.callbacks.CallbackList):
         given = given.callbacks
     for callback in given if isinstance(given, (list, tuple)) else [given]:

@@ -22,7 +22,7 @@ def gpu_list() -> tuple[list[dict[str, Any]], str | None]:
         return [], f"the NVIDIA driver does not answer: {error}"
     finally:
         pynvml.nvmlShutdown()
-    return gpus, None if gpus else "the NVIDIA driver knows no GPU"
+    return gpus, None if gpus else "the NVIDIA driver reports no GPU"
 
 
 def _gpu(nvml: Any, index: int) -> dict[str, Any]:

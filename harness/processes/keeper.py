@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--lifeline", help="host:port/token of the sweep")
     parser.add_argument("--log-dir", type=Path, help="where rank<k>.log and rank<k>.end.json go")
     parser.add_argument("--rank", action="store_true", help="this command is a rank's")
-    parser.add_argument("--record-ranks", default=sample.ALL, help="which ranks the profiler is for")
+    parser.add_argument("--record-ranks", default=sample.ALL, help="the ranks to record")
     parser.add_argument(
         "--memory-limit-mb", type=int, default=0, help="end the command when it uses more memory; 0: never"
     )

@@ -33,19 +33,19 @@ Examples:
 @click.option(
     "--minutes",
     type=options.Number(0),
-    help="Limit for repeated and explaining launches; each cell is launched once in any case.  [default: 12 with "
+    help="Minutes for repeated and explaining launches; each cell is launched once in any case.  [default: 12 with "
     "GPUs, 4 without]",
 )
 @options.of_a_launch("horovodrun", "mpirun", "single", "slurm", "srun", "pbs", "lsf", "kubeflow")
 @options.of_a_job
 @click.option("--resume", is_flag=True, help="Run only what is missing in --out, or in the newest sweep.")
-@click.option("--retry-failed", is_flag=True, help="With --resume: launch again the cells that failed.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: launch failed cells again.")
 @click.option("--apply", metavar="FINDING", help="Rerun a recorded cell with this finding's change, and without it.")
 @click.option("--of", type=click.Path(path_type=Path), help="With --apply: the recorded launch, or its run directory.")
 @click.option(
     "--explain/--no-explain",
     default=None,
-    help="Launch each model again to tell where N ranks lose time.  [default: within --minutes, or a third of all]",
+    help="Record each model again to tell where N ranks lose time.  [default: within --minutes, or a third of all]",
 )
 @click.option("--dry-run", is_flag=True, help="Print the cells and the commands, run nothing.")
 @click.pass_context
@@ -84,9 +84,9 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
     """Rules for options that would have no effect."""
     apply, of, resume = chosen["apply"], chosen["of"], chosen["resume"]
     return [
-        (not resume, ("retry_failed",), "goes with --resume; add that, or leave it out"),
+        (not resume, ("retry_failed",), "works only with --resume; add that, or leave it out"),
         (chosen["launches"] is not None, ("minutes",), "has no effect with --launches; leave one of them out"),
-        (not apply, ("of",), "goes with --apply FINDING; add that, or leave it out"),
+        (not apply, ("of",), "works only with --apply FINDING; add that, or leave it out"),
         (not of, ("apply",), "needs --of LAUNCH, the launch whose report has the finding; add that"),
         (
             bool(apply),

@@ -70,16 +70,18 @@ Examples:
     "--models",
     metavar="NAME,...",
     callback=_models,
-    help="Names (`help` lists them), or .keras files of yours.  [default: fits the machine and the part]",
+    help="Names (`help` lists them), or .keras files of yours.  [default: names that fit the machine and the part]",
 )
 @click.option(
     "--batches",
     metavar="N,...",
     callback=_listed(int, 1, "--batches 1,10,100"),
-    help="Samples in a call; replicas take the largest.  [default: 1,10,100,1000; replicas 32, on GPUs 256]",
+    help="Samples in a call; the part replicas uses the largest.  [default: 1,10,100,1000; replicas 32, on GPUs 256]",
 )
 @click.option(
-    "--replicas", type=click.IntRange(2), help="Processes, and devices of the one model.  [default: GPUs, or 2]"
+    "--replicas",
+    type=click.IntRange(2),
+    help="Numbers of replicas, and of devices of the one synchronous model.  [default: the GPUs, or 2]",
 )
 @click.option(
     "--rates",
@@ -92,7 +94,7 @@ Examples:
     "most",
     metavar="N,...",
     callback=_listed(int, 1, "--max-batch 1,8,32"),
-    help="Requests that are computed together at most.  [default: 1,8]",
+    help="Most requests that are computed together in one batch.  [default: 1,8]",
 )
 @click.option(
     "--wait-ms",
@@ -164,7 +166,7 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
             ("models",),
             "has no effect with --url, because that server has its own model",
         ),
-        (not url, ("instance",), "goes with --url; add that, or leave it out"),
+        (not url, ("instance",), "works only with --url; add that, or leave it out"),
         (
             chosen["most"] == (1,),
             ("wait_ms",),

@@ -173,7 +173,7 @@ def choices(chosen: Mapping[str, Any]) -> Choices:
 def of_learning(chosen: Mapping[str, Any]) -> list[Rule]:
     """Options that say how long to learn, and need what is to be learnt."""
     return [
-        (not chosen["until"], ("max_epochs",), "goes with --until accuracy=A; add that, or leave it out"),
+        (not chosen["until"], ("max_epochs",), "works only with --until accuracy=A; add that, or leave it out"),
         (
             not chosen["until"] and chosen["data"] != "generated",
             ("epoch_samples",),
@@ -202,7 +202,7 @@ def of_a_launch(*launchers: str) -> Callable[[F], F]:
         click.option("--launcher", type=click.Choice(launchers), default=launchers[0], show_default=True),
         click.option("--launcher-args", default="", help=f"Passed to the launcher as they are{passed_on}."),
         click.option("--hosts", help="For example a:4,b:4.  [default: this machine]"),
-        click.option("--hostfile", type=path, help="The same from a file, one host per line: a slots=4."),
+        click.option("--hostfile", type=path, help="Hosts from a file, one per line: a slots=4."),
         click.option("--time-limit", **seconds, default=900, help="Seconds that a launch may take."),
         click.option("--stall-limit", **seconds, default=180, help="Seconds without a step."),
         click.option("--env", metavar="NAME", multiple=True, help="Pass this variable to ranks on other hosts, too."),
@@ -221,7 +221,9 @@ def of_a_job(command: F) -> F:
         command,
         click.option("--ranks-per-node", type=click.IntRange(1), help="For a batch system: ranks on each node."),
         click.option("--cpus-per-rank", type=click.IntRange(1), help="For a batch system: cores for each rank."),
-        click.option("--prologue", type=path, help="For a batch system: bash to begin with (module load ...)."),
+        click.option(
+            "--prologue", type=path, help="For a batch system: file of bash lines to run first (module load ...)."
+        ),
         click.option("--volume", metavar="CLAIM", help="For kubeflow: the volume claim that keeps the run directory."),
     )
 

@@ -54,7 +54,7 @@ Examples:
     metavar="RANKS",
     default="all",
     show_default=True,
-    help="Which ranks to record: all, first-per-host, or numbers such as 0,8,16. All of them train.",
+    help="Ranks to record: all, first-per-host, or numbers such as 0,8,16. The other ranks train, too.",
 )
 @click.option(
     "--then",

@@ -25,7 +25,7 @@ Examples:
 """,
 )
 @click.argument("names", metavar="[RULE ...]", nargs=-1)
-@click.option("--model", help="For rules that work with any model: which.  [default: fits the machine]")
+@click.option("--model", help="The model for rules that work with any model.  [default: one that fits the machine]")
 @click.option(
     "--per-rank-batch", type=click.IntRange(1), help="Samples per step and rank.  [default: fits the machine]"
 )
@@ -69,7 +69,8 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         if name not in known:
             raise RingscopeError(f"there is no {what} {name!r}; choose from {', '.join(known)}")
     options.refuse_ignored(
-        context, [(not chosen["out"], ("resume",), "goes with --out DIR, which holds what was measured; add that")]
+        context,
+        [(not chosen["out"], ("resume",), "works only with --out DIR, the directory of the measured rules; add that")],
     )
     asked = Rules(
         names=tuple(dict.fromkeys(chosen["names"])) or tuple(RULES),

@@ -143,7 +143,7 @@ def launches_lost(launches: Launches, where: str, recorded: str) -> Doubt:
     graphs = (
         f", among them {launches.graphs_lost:,} of {launches.graphs:,} graph launches" if launches.graphs_lost else ""
     )
-    then = f": {_MAY_HAVE_RUN}" if launches.told else ": no causes of idle time are given, and no finding rests on them"
+    then = f": {_MAY_HAVE_RUN}" if launches.told else ": no causes of idle time are given, and no finding uses them"
     mostly_graphs = 2 * launches.graphs_lost > launches.lost
     return Doubt(
         "launches-lost",

@@ -150,7 +150,7 @@ def feed_or_host(where: str, framework: str | None) -> Doubt:
         "without ranges in which the host waits for its input, idle: feed includes the host's own dispatch of the step"
         f"{'' if ranges else ' (some 2.5 ms in Keras)'}; compare with idle: launch in the batch gaps of a run "
         f"{'whose input lies on the GPU from the start' if ranges else 'that is fed on the GPU'}",
-        f"record with a range named `wait input` around what fetches the batch, by {ranges}{loader}"
+        f"record with a range named `wait input` around the call that fetches the batch, by {ranges}{loader}"
         if ranges
         else "record with ringscope record, whose `wait input` ranges separate the two (not for workers of a "
         "parameter server, which fetch their own batches)",
@@ -165,7 +165,9 @@ def copy_order_unknown(where: str, recorded: str) -> Doubt:
         "cause that applies",
         "record from the start of the training"
         + (
-            "" if recorded == "kineto" else ", or mark what copies the batch of step N with NVTX ranges named `batch N`"
+            ""
+            if recorded == "kineto"
+            else ", or put NVTX ranges named `batch N` around the calls that copy the batch of step N"
         ),
         (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps", f"{where}/input_copies"),
     )

@@ -96,7 +96,7 @@ def not_monotone(failing: int, fitting: int) -> Doubt:
         "fits-not-monotone",
         f"{failing:,} samples per rank failed to fit at least once, though {fitting:,} fitted at least once: memory "
         "differs from launch to launch, so the answer is a batch below both",
-        "stay some percent below it; look for what else takes memory there (nvidia-smi, top)",
+        "use a batch that is some percent smaller; see which other programs take memory there (nvidia-smi, top)",
     )
 
 

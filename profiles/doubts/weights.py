@@ -83,67 +83,77 @@ _by_host = _owned("idle_launch", "idle_sync", "idle_feed", "idle_pause", "idle_u
 _IDLE_CAUSES = "the causes of idle time, and what would be gained by less of it"
 _ACROSS = "waiting and transfer of collectives, bus bandwidth, the straggler"
 _NAMES = "names in the tables of kernels, operators and ranges"
-_LINES = "which of your lines the host was in"
+_LINES = "the lines of your script in which the host was"
 
 OF: Final[Mapping[str, Weight]] = MappingProxyType(
     {
         # Dropped by the profiler, or by somebody after it.
-        "dropped-events": Weight(CARE, "all of them: nobody knows of what the lost events were", _dropped, 1.0),
+        "dropped-events": Weight(CARE, "all numbers: the lost events may be of any kind", _dropped, 1.0),
         "launches-lost": Weight(CARE, f"idle time, counts of kernels and steps, {_IDLE_CAUSES}", _lost, 1.0),
-        "events-left-out": Weight(REFUSE, "all of them but the times of the kernels that are there"),
+        "events-left-out": Weight(REFUSE, "all numbers but the times of the recorded kernels"),
         "operations-untimed": Weight(CARE, "idle time, counts and times of kernels", _unknown, _HALF),
-        "impossible-times": Weight(CARE, "counts and times of what was left out, and idle time in its place"),
-        "mixed-types": Weight(CARE, "counts and times of what was left out, and idle time in its place"),
+        "impossible-times": Weight(
+            CARE, "counts and times of the events that were left out, and idle time in their place"
+        ),
+        "mixed-types": Weight(CARE, "counts and times of the events that were left out, and idle time in their place"),
         "unfinished-recording": Weight(CARE, "the last phases, which have no end"),
         "copy-left-out": Weight(NOTE, "none: the recording is read once"),
-        "unreadable": Weight(REFUSE, "all of this recording, and what other ranks waited for"),
-        "profiler-warnings": Weight(CARE, "what the profiler says, if anything"),
+        "unreadable": Weight(REFUSE, "all numbers of this recording, and what other ranks waited for"),
+        "profiler-warnings": Weight(CARE, "the numbers that the profiler's warning is about"),
         # Replayed or captured: work that is not seen one by one, or that never ran.
-        "graph-level-recording": Weight(CARE, "compute, collectives and copies within graphs; counts of kernels"),
-        "capture-recording": Weight(REFUSE, "all of them: the GPU did nothing of it"),
+        "graph-level-recording": Weight(CARE, "compute, collectives and copies inside CUDA graphs; counts of kernels"),
+        "capture-recording": Weight(REFUSE, "all numbers: the GPU ran none of this work"),
         # Under-recorded.
-        "class-not-recorded": Weight(CARE, f"the time of what was not recorded, idle time, {_IDLE_CAUSES}"),
+        "class-not-recorded": Weight(
+            CARE, f"the time of the operations that were not recorded, idle time, {_IDLE_CAUSES}"
+        ),
         "no-api-rows": Weight(CARE, f"{_IDLE_CAUSES}, launch latency", _unknown),
         "host-clock": Weight(CARE, f"{_IDLE_CAUSES}, launch latency", _unknown),
         "clocks-apart": Weight(CARE, f"{_IDLE_CAUSES}, steps by marks, launch latency"),
         "calls-missing": Weight(CARE, f"idle_unknown, {_IDLE_CAUSES}", _unknown),
-        "no-marks": Weight(NOTE, "steps, which are found without marks, and waiting for input"),
-        "no-gpu": Weight(REFUSE, "all of them: no GPU was recorded"),
+        "no-marks": Weight(NOTE, "steps, as they are found without marks, and waiting for input"),
+        "no-gpu": Weight(REFUSE, "all numbers: no GPU was recorded"),
         "skipped-files": Weight(NOTE, "none, if these files are no recordings of this run"),
         # Start-up only, or a part of the run.
         "mostly-no-training": Weight(CARE, "idle time and all shares of the window", _idle_of_training, _HALF),
         "start-up-inside-window": Weight(
             CARE, "idle_launch and all shares of the window", lambda _, gpu: (gpu.startup_ns or 0) / gpu.span_ns, _HALF
         ),
-        "steps-cover-little": Weight(CARE, "all of them: they are of the steps, and not of the whole recording"),
-        "steps-by-period": Weight(CARE, "whatever is told per step: a step may be several, or a part of one"),
+        "steps-cover-little": Weight(CARE, "all numbers: they describe the steps, not the whole recording"),
+        "steps-by-period": Weight(CARE, "all numbers per step: a step that was found may be several, or a part of one"),
         "steps-refused": Weight(NOTE, "steps, feed gaps and input copies; the window is all that was recorded"),
         "warm-up-inside-window": Weight(CARE, "all shares of the window: warm-up is in them"),
         "breaks-inside-window": Weight(CARE, "all shares of the window: evaluation and checkpoints are in them"),
         # Perturbed by the profiler, or told by it too coarsely.
-        "python-traced": Weight(CARE, "idle time for launches and for the host, which is shorter without", _by_host),
+        "python-traced": Weight(
+            CARE,
+            "idle time for launches and for the host: both are shorter if the profiler does not trace Python",
+            _by_host,
+        ),
         "copy-too-fast": Weight(CARE, "times and bandwidth of these copies"),
-        "coarse-times": Weight(NOTE, "gaps and overlaps that are shorter than a step of the clock"),
-        "coarse-sizes": Weight(NOTE, "bytes of copies, to 500 bytes each"),
+        "coarse-times": Weight(NOTE, "gaps and overlaps shorter than one tick of the clock"),
+        "coarse-sizes": Weight(NOTE, "bytes of copies: each is exact to 500 bytes"),
         "missing-strings": Weight(CARE, _NAMES),
         # Ranks: their clocks, and the ones without a recording.
         "clock-residual": Weight(CARE, f"times between ranks: {_ACROSS}", _clocks),
         "ranks-missing": Weight(NOTE, _ACROSS),
-        "peers-or-launch": Weight(NOTE, "idle_launch and idle_peers, which only together are certain"),
-        "ranks-in-one-file": Weight(NOTE, "which GPU is which rank's"),
-        "several-processes-on-gpu": Weight(CARE, "all of this GPU's, if these were ranks with one each", _nameless),
-        "exchange-unknown": Weight(CARE, "compute and collective, which only together are certain"),
+        "peers-or-launch": Weight(NOTE, "idle_launch and idle_peers: only their sum is certain"),
+        "ranks-in-one-file": Weight(NOTE, "which GPU each rank used"),
+        "several-processes-on-gpu": Weight(
+            CARE, "all numbers of this GPU, if each of its processes was a rank that had a GPU of its own", _nameless
+        ),
+        "exchange-unknown": Weight(CARE, "compute and collective: only their sum is certain"),
         # A number that is missing, or a bound.
         "collective-bytes-unknown": Weight(NOTE, "bus bandwidth"),
-        "operators-in-graphs": Weight(NOTE, "operators and layers of kernels that graphs launch"),
-        "flops-partly-told": Weight(NOTE, "FLOP/s and MFU, which are at least what is given"),
+        "operators-in-graphs": Weight(NOTE, "operators and layers of kernels in CUDA graphs"),
+        "flops-partly-told": Weight(NOTE, "FLOP/s and MFU: the true values may be higher"),
         "peak-unknown": Weight(NOTE, "MFU"),
-        "feed-or-host": Weight(NOTE, "idle_feed, which holds the host's own dispatch, too"),
-        "copy-order-unknown": Weight(NOTE, "idle_feed, which is not given"),
-        "sync-upper-bound": Weight(NOTE, "idle_sync, which is at most what is given"),
+        "feed-or-host": Weight(NOTE, "idle_feed: it includes time in which the host prepares the step"),
+        "copy-order-unknown": Weight(NOTE, "idle_feed: it is not given"),
+        "sync-upper-bound": Weight(NOTE, "idle_sync: the true value may be lower"),
         "places-unreadable": Weight(NOTE, _LINES),
         "places-not-aligned": Weight(NOTE, _LINES),
     }
 )
 # A doubt of another version.
-UNKNOWN: Final = Weight(CARE, "what its words say")
+UNKNOWN: Final = Weight(CARE, "the numbers that its text names")

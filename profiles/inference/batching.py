@@ -36,7 +36,9 @@ def simulate(
     ValueError for anything else.
     """
     if most < 1 or wait_ns < 0 or rule not in RULES or np.any(np.diff(arrivals_ns) < 0):
-        raise ValueError(f"arrivals must ascend, and there is no rule {rule!r} with batches of {most} within {wait_ns}")
+        raise ValueError(
+            f"arrivals must ascend; there is no batching rule {rule!r} with batches of {most} within {wait_ns} ns"
+        )
     count, first, free = len(arrivals_ns), 0, 0
     done, sizes = np.empty(count, np.int64), []
     while first < count:
@@ -68,7 +70,7 @@ def service_times(seen_ns: Mapping[int, int]) -> Callable[[int], int]:
     """Service time over the batch's size: a line between the sizes that were seen, level beyond them."""
     sizes = sorted(seen_ns)
     if not sizes:
-        raise ValueError("no batch was seen")
+        raise ValueError("the server reported no batch")
     return lambda size: round(float(np.interp(size, sizes, [seen_ns[one] for one in sizes])))
 
 

@@ -144,7 +144,9 @@ def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> tuple[list[Pr
     """
     if len(one.gpus) != 1 or len(two.gpus) != 2:
         found = f"{len(one.gpus)} and {len(two.gpus)}"
-        raise RingscopeError(f"prediction needs recordings of 1 GPU and of 2, not of {found}; record -np 1 and -np 2")
+        raise RingscopeError(
+            f"prediction needs a recording of 1 GPU and one of 2 GPUs, not of {found}; record -np 1 and -np 2"
+        )
     first, second = _means(one), _means(two)
     if second.transfer is None or second.waiting is None:
         raise RingscopeError(

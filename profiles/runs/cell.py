@@ -115,7 +115,7 @@ class Cell:
     )
     fusion_mb: int = _axis(
         128,
-        "Horovod's fusion buffer in MB; 0: none",
+        "Size of Horovod's fusion buffer in MB; 0: none",
         least=0,
         title="fusion, MB",
         words="fusion up to {} MB",
@@ -135,7 +135,7 @@ class Cell:
     )
     autotune: str = _axis(
         "off",
-        "Let Horovod choose fusion and cycle, before the timed steps; the choice is kept for this machine and model",
+        "Let Horovod choose fusion buffer and cycle before the timed steps; kept for this machine and model",
         choices=("off", "on"),
         words="autotune {}",
         unsaid=True,
@@ -144,7 +144,7 @@ class Cell:
     )
     micro_batches: int = _axis(
         1,
-        "Parts of a batch that follow each other through the stages of a split model",
+        "Micro-batches: parts of a batch that follow each other through the stages of a split model",
         least=1,
         title="micro-batches",
         words="{} micro-batches",
@@ -153,7 +153,12 @@ class Cell:
         digested=False,
     )
     stages: int = _axis(
-        2, "GPUs that hold one model, with strategy hybrid", least=1, words="{} stages", unsaid=True, digested=False
+        2,
+        "With strategy hybrid: GPUs over which one model is split",
+        least=1,
+        words="{} stages",
+        unsaid=True,
+        digested=False,
     )
     optimizer: str = _axis(
         "sgd",
@@ -175,7 +180,7 @@ class Cell:
     )
     until: str = _setting(
         "",
-        "Train until the validation accuracy is reached, such as accuracy=0.95, and report when",
+        "Train until this validation accuracy is reached, such as accuracy=0.95, and report the time",
         words="until {}",
         unsaid=True,
         digested=False,
@@ -192,7 +197,7 @@ class Cell:
         digested=False,
     )
     steps: int = _setting(40, "Timed steps per launch", least=2)
-    warmup: int = _setting(10, "Untimed steps before them", least=1)
+    warmup: int = _setting(10, "Untimed steps before the timed ones", least=1)
     data: str = _setting(
         "synthetic", "synthetic, generated (a task that can be learnt), or a directory of TFRecords", column="none"
     )
@@ -273,7 +278,7 @@ class Cell:
             if type(value) is not (int if one.is_number else str) and not (value is None and may_be_null):
                 raise ValueError(f"{one.name} is {value!r}, not {'a whole number' if one.is_number else 'text'}")
             if type(value) is int and not (one.name == "ranks") <= value <= MOST:
-                raise ValueError(f"{one.name} is {value}, which no cell has")
+                raise ValueError(f"{one.name} is {value}, which is out of range")
         options = tuple((k, v) for k, v in data.get("options", ()))
         if not all(isinstance(text, str) for pair in options for text in pair):
             raise ValueError(f"options are {options}, not pairs of text")

@@ -84,7 +84,7 @@ def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
         return f"the marks occur only {len(places)} times"
     most = min(_MOST_A_STEP, (len(places) - 1) // LEAST_CYCLES)
     every = (_steadiest(places, k) for k in range(1, most + 1))
-    return _judged(name, _shortest(name, every), "the kernels between them are never the same")
+    return _judged(name, _shortest(name, every), "other kernels run between them each time")
 
 
 def _steadiest(places: Int64s, k: int) -> Int64s:

@@ -35,8 +35,15 @@ Examples:
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", type=Output(stdout=True), help="Write JSON; - is stdout.")
-@click.option("--predict", "ranks", metavar="N,N", help="As ringscope predict --ranks.")
-@click.option("--measured", "larger", type=click.Path(path_type=Path), help="As ringscope predict --measured.")
+@click.option(
+    "--predict", "ranks", metavar="N,N", help="Numbers of GPUs to predict for, as in ringscope predict --ranks."
+)
+@click.option(
+    "--measured",
+    "larger",
+    type=click.Path(path_type=Path),
+    help="A run to compare the prediction with, as in ringscope predict --measured.",
+)
 @click.pass_context
 def command(context: click.Context, /, **chosen: object) -> None:
     """Compare two run directories, or two sets of recordings (files or directories of them).

@@ -36,9 +36,15 @@ Examples:
 """
 )
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--steps", metavar="A:B", help="From the start of step A to the start of step B; A: and :B are open.")
-@click.option("--time", metavar="A:B", help="From A to B: 12.5s:14s, or 300ms: (times as in timeline --info).")
-@click.option("--shrink", is_flag=True, help="Keep only what the measures need.")
+@click.option(
+    "--steps",
+    metavar="A:B",
+    help="Keep the steps from A up to B, without B; A: goes to the end, :B starts at the beginning.",
+)
+@click.option(
+    "--time", metavar="A:B", help="Keep the time from A to B: 12.5s:14s, or 300ms: (times as in timeline --info)."
+)
+@click.option("--shrink", is_flag=True, help="Keep only the tables that the measures need.")
 @click.option("--strip-private", is_flag=True, help="Leave out environment, host, processes and paths.")
 @click.option("-o", "--output", metavar="NEW", required=True, type=click.Path(path_type=Path), help="The new file.")
 @click.option(

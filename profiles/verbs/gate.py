@@ -52,13 +52,17 @@ Examples:
 """,
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--max", "at_most", multiple=True, metavar="METRIC=VALUE", help="Broken above this value.")
-@click.option("--min", "at_least", multiple=True, metavar="METRIC=VALUE", help="Broken below this value.")
-@click.option("--baseline", type=click.Path(path_type=Path), help="Broken if this run is worse than that one.")
+@click.option("--max", "at_most", multiple=True, metavar="METRIC=VALUE", help="The budget is broken above this value.")
+@click.option("--min", "at_least", multiple=True, metavar="METRIC=VALUE", help="The budget is broken below this value.")
+@click.option(
+    "--baseline", type=click.Path(path_type=Path), help="The budget is broken if this run is worse than that one."
+)
 @click.option("--write-baseline", type=Output(), help="Write this run's metrics as a baseline.")
 @click.option("--junit", type=Output(), help="Write the checks as JUnit XML.")
 @click.option("--markdown", type=Output(), help="Write the checks as a Markdown table.")
-@click.option("--strict", is_flag=True, help="Fail if any recording cannot be read.")
+@click.option(
+    "--strict", is_flag=True, help="Fail if any recording cannot be read; without it the others are measured."
+)
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:
     """Check a run directory, measures or recordings against budgets, or against a baseline.

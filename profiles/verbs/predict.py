@@ -91,7 +91,7 @@ def command(context: click.Context, /, **chosen: object) -> None:
         context,
         [
             (recorded, sweep, "has no effect with recordings; give a run directory, or --points alone"),
-            (not recorded, ("larger",), "goes with recordings of 1 and of 2 ranks"),
+            (not recorded, ("larger",), "works only with recordings of 1 and of 2 ranks"),
             (options.network is None, (*_OF_A_NETWORK, "per_rank_batch"), "has no effect without --network"),
             (options.points is None, ("per_rank_batch",), "has no effect with a run directory, which knows its batch"),
         ],

@@ -133,9 +133,15 @@ _FILE, _JSON = Output(), Output(stdout=True)
 @click.option("--charts", metavar="DIR", type=Output(folder=True), help="Write each chart to DIR as SVG and PNG.")
 @click.option("--parquet", metavar="FILE", type=_FILE, help="Write the per-step table.")
 @click.option("--info", is_flag=True, help="Show what is in the recordings and what is missing, and measure nothing.")
-@click.option("--slice", "within", metavar="A:B", help="As ringscope cut --time.")
-@click.option("--shrink", is_flag=True, help="As ringscope cut --shrink.")
-@click.option("--strip-private", is_flag=True, help="As ringscope cut --strip-private.")
+@click.option("--slice", "within", metavar="A:B", help="Keep this span of time, as ringscope cut --time does.")
+@click.option(
+    "--shrink", is_flag=True, help="Keep only the tables that the measures need, as ringscope cut --shrink does."
+)
+@click.option(
+    "--strip-private",
+    is_flag=True,
+    help="Leave out environment, host, processes and paths, as ringscope cut --strip-private does.",
+)
 @click.option("-o", "--output", metavar="NEW", type=click.Path(path_type=Path), help="As ringscope cut -o.")
 @click.option(
     "--max-size",
@@ -144,7 +150,9 @@ _FILE, _JSON = Output(), Output(stdout=True)
     help="How far a compressed file may grow when it is unpacked.  [default: 64 GiB]",
 )
 @click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")
-@click.option("--strict", is_flag=True, help="Fail if any recording cannot be read.")
+@click.option(
+    "--strict", is_flag=True, help="Fail if any recording cannot be read; without it the others are measured."
+)
 @click.option(
     "--from-step",
     metavar="N",

@@ -67,7 +67,7 @@ def _input(cell: Cell, ns: int) -> Finding:
         change="make batches with less work (--input-dtype uint8, records that are decoded beforehand), and ahead of "
         "the step (--feeds prefetch)",
         evidence={},
-        refuted_by="--feeds resident, which needs no feed, is no faster",
+        refuted_by="--feeds resident, which copies no batch in a step, is no faster",
     )
 
 

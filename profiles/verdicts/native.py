@@ -44,15 +44,15 @@ class Api:
             "small-copy-before-step": "pass small inputs as arguments of the kernel, or copy them with the others",
             "copies-pageable": f"pinned memory: {self.pinned}, or {self.calls}HostRegister of the memory that you have",
             "copies-synchronous": self._ahead,
-            "copies-exposed-although-prefetched": "fewer bytes",
+            "copies-exposed-although-prefetched": "copy fewer bytes",
             "copies-exposed": lambda gpu: (
                 f"{self._ahead(gpu)}; keep data that is needed again on the GPU; copy fewer bytes"
             ),
             "copies-to-host-exposed": f"{self.calls}MemcpyAsync into pinned memory on a separate stream, while the "
             "next kernels run; copy fewer bytes",
             "copies-on-gpu-exposed": "work in place, or swap pointers in place of copying one buffer into another",
-            "memory-allocated-in-the-loop": f"{self.calls}MallocAsync and {self.calls}FreeAsync, or buffers that are "
-            "kept",
+            "memory-allocated-in-the-loop": f"use {self.calls}MallocAsync and {self.calls}FreeAsync, or "
+            "allocate buffers once and keep them",
             "loss-fetched-every-step": "copy results back less often, and asynchronously",
             "checkpoint-in-the-loop": "save less often; copy the weights into pinned memory, and write them from "
             "another thread",

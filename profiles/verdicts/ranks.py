@@ -115,7 +115,7 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
             "idle_peers_ns": for_peers,
             **({"late_gpu": latest.index} if latest else {}),
         },
-        refuted_by="trained on one fixed batch, so that all ranks' inputs are equally fast, the ranks wait as long",
+        refuted_by="with one fixed batch in every step, so that no rank waits for its input, the ranks wait as long",
     )
     return [finding] if finding else []
 

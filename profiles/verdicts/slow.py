@@ -168,7 +168,7 @@ def _slow_transfers(cases: Sequence[Case], measures: Measures) -> Finding | None
             "others_median_ns_per_step": int(usual),
             "link": "network",
         },
-        refuted_by="ranks of another rail take as long in its place",
+        refuted_by="ranks on another rail (network card and switch) take as long on this GPU",
     )
 
 

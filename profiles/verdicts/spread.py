@@ -88,8 +88,8 @@ def _bubble(worst: Case, stages: Sequence[Case]) -> Finding | None:
         "pipeline-bubble",
         saved,
         text=f"{degree(behind, OTHER_LADDER)} bound by its stages: {worst.gpu.title} has nothing to do for "
-        f"{percent(share)} of the time, for {percent(behind)} while another stage works; equal stages would stand "
-        f"still for {percent(least)}",
+        f"{percent(share)} of the time, for {percent(behind)} while another stage works; equal stages would have "
+        f"nothing to do for {percent(least)}",
         change="; ".join(changes),
         evidence={
             "stages": cell.gpus_per_process,
@@ -113,7 +113,7 @@ def copies_between_gpus(case: Case) -> Finding | None:
         "hidden by compute",
         change=ELSEWHERE.get(case.cell.strategy if case.cell else "", "keep on each GPU what it needs in every step"),
         evidence={"exposed_ns": exposed, "bytes_per_step": (case.gpu.copies["p2p"].bytes or 0) // case.steps},
-        refuted_by="a step that takes just as long with the whole model on one GPU",
+        refuted_by="with the whole model on one GPU a step takes as long",
     )
 
 

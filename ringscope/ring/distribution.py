@@ -89,8 +89,8 @@ def distribute(
     undistributed.check_strategy()
     if process_set is not None:
         raise RingscopeError(
-            "ring.distribute trains a model on all ranks; for some of them write a loop of your own with "
-            "ring.average_gradients(gradients, process_set=...), or start them by themselves"
+            "ring.distribute trains a model on all ranks; to train on some ranks only, write a loop of your own with "
+            "ring.average_gradients(gradients, process_set=...), or start only those ranks"
         )
     options = Options(
         step=step,
@@ -130,7 +130,9 @@ def _meet(model: Any, others: Channel) -> None:
     """Raises RingscopeError unless all ranks are here, with weights in all their models or in none."""
     have = others.meet("distribute", has_weights(model))
     if have is None:
-        raise RingscopeError("another rank has ended, or makes another call; call ring.distribute(model) on all ranks")
+        raise RingscopeError(
+            "another rank has ended, or calls another function; call ring.distribute(model) on all ranks"
+        )
     if len(set(have)) > 1:
         raise RingscopeError(
             f"the model has its weights on rank {have.index(True)}, and none yet on rank {have.index(False)}; build it "

@@ -49,8 +49,8 @@ class Options:
             raise RingscopeError("Gloo has no Adasum; start the ranks with MPI: mpirun -np N, or horovodrun --mpi")
         if self.step == "compiled" and self.groups > 1:
             raise RingscopeError(
-                "groups=k is for step='fit'; a compiled step's gradients leave while its backward pass runs where that"
-                " pays (overlap=True: everywhere)"
+                "groups=k works only with step='fit'; a compiled step sends gradients during its backward pass where "
+                "that is faster (overlap=True: always)"
             )
         if self.overlap and self.step == "fit":
             raise RingscopeError(

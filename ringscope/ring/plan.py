@@ -155,7 +155,7 @@ def _check_step(model: Any, plan: Plan) -> None:
             " compression='bf16' or 'fp32'"
         )
     if options.overlap and len(used) > 1:
-        raise RingscopeError("overlap=True goes with one optimizer, and this model has several; leave it out")
+        raise RingscopeError("overlap=True works only with one optimizer, and this model has several; leave it out")
 
 
 def _as_they_are(gradients: Sequence[Any], largest: Sequence[int]) -> list[Any]:

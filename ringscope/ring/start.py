@@ -123,9 +123,9 @@ def _meet(seed: int | bool | None) -> None:
     _channel.meet("start", limit_s=CONNECT_LIMIT_S)
     ending.at_exit(_channel)
     shuffles.count_beginnings()
-    if seams.has("a line about models that ring.distribute was not given"):
+    if seams.has("a warning about models that ring.distribute was not given"):
         undistributed.watch_models()
-    if seams.has("whole files where all ranks save"):
+    if seams.has("undamaged files when all ranks save to one path"):
         files.write_whole_files()
 
 

@@ -27,8 +27,8 @@ from profiles.runs.records import Cell, SweepRecord
 ROOT = Path(__file__).parents[2]
 COMMAND = ["--", "python", "x.py"]
 IGNORED: list[tuple[click.Command, list[str], str]] = [
-    (verb_bench.command, ["--retry-failed"], "--retry-failed goes with --resume"),
-    (verb_bench.command, ["--of", "x"], "--of goes with --apply FINDING"),
+    (verb_bench.command, ["--retry-failed"], "--retry-failed works only with --resume"),
+    (verb_bench.command, ["--of", "x"], "--of works only with --apply FINDING"),
     (verb_bench.command, ["--apply", "no-prefetch"], "--apply needs --of LAUNCH"),
     *(
         (verb_bench.command, ["--apply", "no-prefetch", "--of", "x", *words], f"{words[0]} has no effect with --apply")
@@ -46,7 +46,7 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
             ["--resume"],
         )
     ),
-    (verb_bench.command, ["--max-epochs", "3"], "--max-epochs goes with --until"),
+    (verb_bench.command, ["--max-epochs", "3"], "--max-epochs works only with --until"),
     (train.command, ["--model", "mlp", "--epoch-samples", "64"], "--epoch-samples is for generated data"),
     (verb_bench.command, ["--launches", "2", "--minutes", "1"], "--minutes has no effect with --launches"),
     (verb_bench.command, ["--resume", "--dry-run"], "--dry-run shows a new grid"),
@@ -137,7 +137,7 @@ def test_a_refusal_is_one_line_and_code_2() -> None:
     argv = [sys.executable, "-m", "harness", "bench", "--retry-failed"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "ringscope: --retry-failed goes with --resume; add that, or leave it out\n"
+    assert done.stderr == "ringscope: --retry-failed works only with --resume; add that, or leave it out\n"
 
 
 @pytest.fixture

@@ -177,10 +177,10 @@ def test_every_way_to_train_leaves_the_ranks_bit_equal(odd: list[dict[str, Any]]
     ("what", "says"),
     [
         ("two optimizers, compiled", "use step='fit'"),
-        ("groups, compiled", "overlap=True: everywhere"),
+        ("groups, compiled", "overlap=True: always"),
         ("overlap, fit", "use groups=k"),
         ("overlap, aggregate", "leave out aggregate"),
-        ("overlap, two optimizers", "goes with one optimizer, and this model has several"),
+        ("overlap, two optimizers", "works only with one optimizer, and this model has several"),
         ("train_on_batch, no weights", "call the model on a batch before ring.distribute(model)"),
         ("unequal steps", "rank 1 has 3 steps an epoch and rank 0 4: rank 0 would wait for ever"),
         ("unequal epochs", "rank 0 has 1 epochs and rank 1 2: rank 1 would wait for ever"),

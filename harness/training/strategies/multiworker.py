@@ -41,7 +41,7 @@ def together() -> Any:
 
 def _over(found: list[tuple[str, int]] | None) -> Any:
     if found is None:
-        raise RingscopeError("a rank ended before all ranks had connected; its log says why")
+        raise RingscopeError("a rank ended before all ranks had connected; read its log")
     one_host = len({host for host, _ in found}) == 1
     workers = [f"{'127.0.0.1' if one_host else host}:{port}" for host, port in found]
     gpus = tf.config.get_visible_devices("GPU")

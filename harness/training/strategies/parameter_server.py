@@ -37,7 +37,7 @@ from .ports import held
 from .ranks import make_source, optimizer
 
 AHEAD = 2  # steps per worker that are handed out before the oldest is awaited
-UNKNOWN_WAIT = "workers take their batches themselves"
+UNKNOWN_WAIT = "each worker fetches its own batches"
 
 
 def trainer(cell: Cell, device: str) -> Trainer:

@@ -105,7 +105,7 @@ def _units(header: tuple[str, ...], data: bytes, at: int, path: Path) -> tuple[t
             break
         at = end + 1
     problem = "no row of units under the header of nvprof's table, so the unit of its times is unknown"
-    raise UnreadableRecording(path, problem, "keep nvprof's output as it is printed")
+    raise UnreadableRecording(path, problem, "give nvprof's output unchanged")
 
 
 def _other_table(data: bytes) -> tuple[str, str] | None:

@@ -24,7 +24,7 @@ def write_inference(path: Path, found: dict[str, Any], *, title: str, command: S
         page.Part("served", "Serving", *_of(found, "best", measured.served(document)), _named(charts, "latency")),
         page.Part("failures", "What failed", [], [measured.failures(document)]),
     ]
-    lead = "What a model's answers cost on this machine, and which way to serve it is the best."
+    lead = "The cost of a model's inference on this machine, and the best way to serve it."
     _write(path, document, parts, title=title, lead=lead, command=command)
 
 

@@ -74,7 +74,7 @@ def silent(one: Json) -> str:
     if one["largest"] is None:
         return "No loss here exceeds both the difference between launches and 3 % of the step."
     if one["largest"] in ("unknown", "idle_unknown"):
-        return "The recordings do not show what the largest part is."
+        return "The recordings do not show the cause of the largest loss."
     return f"No finding explains the largest loss, {label(one, one['largest'])}."
 
 
@@ -99,7 +99,7 @@ def losses(found: Sequence[Json]) -> Table:
     return Table(
         "losses",
         "Where the time goes that more ranks lose",
-        f"Time that a step takes more, per cause; the parts add up exactly. {about}",
+        f"The time by which a step is longer, per cause; the parts add up exactly to the difference. {about}",
         ("model", "cause", "more per step", "share", "interval over launches"),
         tuple(rows),
     )

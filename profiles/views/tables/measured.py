@@ -46,7 +46,7 @@ def calls(document: Document) -> Table:
         (words(row["model"]), words(row["device"]), *document.numbers(at, shown))
         for at, row in _rows(document, "calls")
     ]
-    text = "A call goes from samples in host memory to answers in host memory."
+    text = "A call is timed from samples in host memory to outputs in host memory."
     return Table("calls", "CPU and GPU", text, ("model", "on", *titles(shown)), tuple(rows))
 
 
@@ -70,15 +70,21 @@ def served(document: Document) -> Table:
         for at, row in _rows(document, "served")
     ]
     text = (
-        "Latency of good answers from the planned arrival. p99 alone is simulated, with the model's own times and no "
-        "HTTP, JSON and processes. A limit that is not known is the server's own."
+        "Latency of good answers from the planned arrival. 'p99 alone' is simulated from the model's own times, "
+        "without HTTP, JSON and processes. A limit that is not known is the server's own."
     )
     return Table("served", "Requests in batches", text, ("server", *titles(SERVED), "keeps up"), tuple(rows))
 
 
 def failures(document: Document) -> Table:
     rows = [(words(one["what"]), words(one["why"])) for one in document["/failures"]]
-    return Table("failures", "What failed", "These are not in the other tables.", ("what", "why"), tuple(rows))
+    return Table(
+        "failures",
+        "What failed",
+        "Measurements that failed; the other tables leave them out.",
+        ("what", "why"),
+        tuple(rows),
+    )
 
 
 def rules(document: Document) -> Table:

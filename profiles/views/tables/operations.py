@@ -63,7 +63,8 @@ def copies(document: Document) -> Table:
         "copies",
         "Copies",
         "Exposed is the time that no compute or collective hides; hidden is 1 - exposed / time. "
-        "Pageable memory, counted by bytes, is copied at a fraction of what pinned memory gives.",
+        "Pageable is the share of the bytes that lie in pageable memory, from which copies are slower than from "
+        "pinned memory.",
         ("GPU", "direction", *titles(COPIES)),
         tuple(rows),
     )
@@ -79,8 +80,9 @@ def collectives(document: Document) -> Table:
         "collectives",
         "Collectives",
         "Waiting lasts until the last rank has arrived, transfer from then on; a rank that arrives last often is the "
-        "straggler that the others wait for. By turns is what a step would be shorter by if its ranks, each late at "
-        "another collective, met once in it. Negotiation is idle time in which Horovod has the gradients but does not "
+        "straggler that the others wait for. By turns is the time that a step would save if its ranks, each late at "
+        "another collective, exchanged once in it. Negotiation is idle time in which Horovod has the gradients but "
+        "does not "
         "launch their all-reduce, because other ranks' gradients are not ready.",
         ("GPU", *titles(COLLECTIVES)),
         tuple(rows),
@@ -99,9 +101,9 @@ def collective_sizes(document: Document) -> Table:
     return Table(
         "collective-sizes",
         "Collectives by kind and size",
-        "Bytes that a rank gives to each; communicators as NCCL or PyTorch names them. The rate is over the transfers, "
-        "from when all ranks had arrived; where other ranks' recordings are missing it is over the whole length, and "
-        "so a minimum.",
+        "Bytes that a rank gives to each; communicators as NCCL or PyTorch names them. The rate is over the "
+        "transfer, which begins when all ranks have arrived; without the other ranks' recordings it is over the "
+        "whole call, and so a minimum.",
         ("kind", "size", "GPU", "communicator", *titles(SIZES)),
         tuple(rows),
     )
@@ -150,7 +152,7 @@ def _operators(document: Document, key: str, title: str, caption: str) -> Table:
     }
     several = len(document.json["gpus"]) > 1
     forms = {name: form for name, form in forms.items() if name != "share" or not several}
-    caption += f" The first {MOST_OPERATORS} on all GPUs together, and what has no name; the JSON has more."
+    caption += f" The first {MOST_OPERATORS} on all GPUs together, and kernels without a name; the JSON has more."
     only = (key.removesuffix("s"),)
     return _by_name(
         document,
@@ -170,9 +172,9 @@ def arithmetic(document: Document) -> Table:
         document,
         "arithmetic",
         "FLOP/s",
-        "Convolutions, matrix products and attention whose shapes the recording tells. Bound by: whether computing or "
-        "memory limits them at best, each operand moved once. Of roof: the least time that this limit allows, by the "
-        "time it took.",
+        "Convolutions, matrix products and attention whose shapes the recording holds. Bound by: computing or "
+        "memory, whichever limits them if each operand is moved once. Of roof: the least time that this limit allows, "
+        "divided by the measured time.",
         ("operator", "operands", "type", "bound by"),
         "arithmetic/rows",
         lambda row: (row["name"], row["shapes"], row["dtype"], row["bound"] or numbers.UNKNOWN),

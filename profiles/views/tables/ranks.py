@@ -102,7 +102,7 @@ def spreads(document: Document) -> Table:
 
 
 def hosts(document: Document) -> Table:
-    """A row a host, the one that differs most first: the medians over its GPUs of what differs most between GPUs."""
+    """A row a host, the one that differs most first: the medians over its GPUs of the most unlike times."""
     summary = document["/summary"]
     shown = _most_spread(summary["spreads"])
     rows = []
@@ -116,8 +116,8 @@ def hosts(document: Document) -> Table:
     return Table(
         "hosts",
         "Hosts",
-        f"Medians over the GPUs of each host, per {summary['per']}, of what differs most between GPUs. The host "
-        "furthest from the others comes first.",
+        f"Medians over the GPUs of each host, per {summary['per']}, of the times that differ most between GPUs. The "
+        "host furthest from the others comes first.",
         ("host", "GPUs", *(name_of(metric) for metric in shown)),
         tuple(rows),
     )

@@ -37,7 +37,7 @@ def what_if(document: Document) -> Table:
         "what-if",
         "What if this time were gone",
         "How short the window would be without one kind of time (copies, idle, ...), and without all of them. It "
-        "stays as long as the busiest resource that is left, so the gain is at most this.",
+        "cannot be shorter than the work of the busiest resource that is left, so each gain is an upper bound.",
         ("GPU", "without", "window", "throughput, at most"),
         tuple(rows),
     )

@@ -6,8 +6,8 @@ from ...ground import numbers
 from ...predicting.predict import Basis, Outlook, Prediction
 
 HELD_BACK = (
-    "more than 100 %: the recording of 1 rank was held back by something, or the two are not of one cell; look at its "
-    "feed gaps and exposed copies"
+    "more than 100 %: something slowed down the run on 1 rank, or the two runs are not of the same training; look at "
+    "the feed gaps and exposed copies of 1 rank"
 )
 
 

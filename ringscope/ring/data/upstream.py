@@ -46,7 +46,7 @@ def share_before_work(dataset: Any, rank: int, size: int) -> Share:
     try:
         return _share(dataset, rank, size)
     except (AttributeError, TypeError, ValueError, IndexError) as error:
-        return Share(None, f"this TensorFlow does not say what the data set is made of ({error})")
+        return Share(None, f"ring cannot read the graph of the data set in this TensorFlow ({error})")
 
 
 def _share(dataset: Any, rank: int, size: int) -> Share:

@@ -40,7 +40,7 @@ def give_back(model: Any, state: dict[str, Any], rates: Sequence[float | None]) 
         if not optimizer.built and values:
             if len(optimizers) > 1:
                 raise RingscopeError(
-                    "only the script knows which weights each of several optimizers updates; under elastic Horovod call"
+                    "ring does not know which weights each of several optimizers updates; under elastic Horovod call"
                     " optimizer.build(variables) before fit"
                 )
             optimizer.build(model.trainable_variables)

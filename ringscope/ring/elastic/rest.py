@@ -42,13 +42,13 @@ class Data:
         x = self._options.get("x")
         why = ""
         if not self._shard:
-            why = "with shard=False only the script knows which rank has which data"
+            why = "with shard=False ring does not know which rank has which data"
         elif not isinstance(x, tf.data.Dataset):
             why = f"ring cannot tell which batches of a {type(x).__name__} come next"
         elif self._options.get("steps_per_epoch"):
             why = "with steps_per_epoch an epoch goes on in the data set where the last one stopped"
         elif int(x.cardinality()) < 0:
-            why = "the data set does not know its length"
+            why = "the data set has no known length"
         if why:
             raise RingscopeError(f"{why}: leave commit_steps out; then every epoch is committed")
 

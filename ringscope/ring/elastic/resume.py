@@ -199,7 +199,7 @@ def commit_or_begin_again() -> None:
     if reduced_on_host(float(launcher.hosts_have_changed()), hvd.Max, "hosts") > 0:
         if hvd.size() > 1:
             hvd.shutdown()  # together, so that no rank hears a connection break
-        restart.begin("the hosts have changed")
+        restart.begin("hosts were added or removed")
 
 
 def say_resumed(where: str) -> None:

@@ -171,7 +171,7 @@ class Flow:
     def joint(self, value: Value) -> Joint:
         """This one, of all ranks."""
         if isinstance(value, (Rows, Sizes, Places)):
-            raise NotApart("values of samples where one number is needed")
+            raise NotApart("one value per sample where one number for the batch is needed")
         if isinstance(value, Own):
             self.cuts |= dict.fromkeys(value.cuts)
         return Joint(getattr(value, "learnt", False))
@@ -195,7 +195,7 @@ def _plain(op: Any, given: Sequence[Value]) -> Value | None:
         return Fixed(learnt=bool(op.outputs[0].dtype.is_floating))
     if all(isinstance(value, Fixed) for value in given):
         if op.type == "Placeholder":
-            raise NotApart("a tensor from another graph")
+            raise NotApart("a tensor of another tf.function's graph")
         return Fixed(learnt(op, given))
     if all(isinstance(value, (Fixed, Joint)) for value in given):
         if op.op_def.is_stateful or op.type.endswith(("If", "While", "Case")):
@@ -208,7 +208,7 @@ def rows_of(flow: Flow, op: Any, given: Sequence[Value], axis: int, **changed: A
     """Rows of which the result has its own along `axis`, as of those that are given."""
     found = [value for value in given if isinstance(value, Rows)]
     if len({each.power for each in found}) > 1:
-        raise NotApart("samples that were scaled differently")
+        raise NotApart("samples that were divided by different numbers")
     return Rows(
         **{
             "axis": axis,

@@ -81,7 +81,7 @@ def sliced(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
             if axis == rows.axis:
                 whole = masks["begin"] & bit and masks["end"] & bit and strides[i] in (1, -1)
                 if masks["shrink_axis"] & bit or not whole:
-                    raise NotApart("only some samples of the batch")
+                    raise NotApart("an operation on only some samples of the batch")
                 return rows_of(flow, op, given, at)
             axis, at = axis + 1, at + (0 if masks["shrink_axis"] & bit else 1)
     return rows_of(flow, op, given, at + rows.axis - axis)
@@ -92,12 +92,12 @@ def packed(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         found = only_rows(op, given)
         axis = op.get_attr("axis") % rank_of(op.outputs[0])
         if len({value.axis for _, value in found}) > 1 or len(found) < len(given):
-            raise NotApart("samples beside values that belong to no sample")
+            raise NotApart("samples joined with values that belong to no sample")
         own = found[0][1].axis
         return rows_of(flow, op, given, own + (axis <= own))
     if op.outputs[0].dtype.is_integer and rank_of(op.outputs[0]) == 1:
         if any(isinstance(value, Joint) for value in given):
-            raise NotApart("a shape that counts the samples of all ranks")
+            raise NotApart("a shape that depends on the number of samples of all ranks")
         return Sizes(tuple((v.degree, v.power) if isinstance(v, Own) else None for v in given))
     return of_numbers(flow, op, given) if all(isinstance(v, (Fixed, Own, Joint)) for v in given) else _refused(op)
 
@@ -117,7 +117,7 @@ def joined_shapes(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     found = only_rows(op, parts + [Fixed()])
     axis = int(static(op.inputs[-1])) % rank_of(op.outputs[0])
     if len({value.axis for _, value in found}) > 1 or len(found) < len(parts):
-        raise NotApart("samples beside values that belong to no sample")
+        raise NotApart("samples joined with values that belong to no sample")
     rows = rows_of(flow, op, given[:-1], found[0][1].axis)
     return rows._replace(each=0) if axis == rows.axis else rows  # two or more for each, which do not lie together
 
@@ -144,7 +144,7 @@ def reshaped(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         first = all(size == 1 for size in before[: value.axis])
         return rows_of(flow, op, given, 0, each=each if first else 0)
     if value.each == 0:
-        raise NotApart("an operation that moves the values of one sample apart")
+        raise NotApart("an operation that separates the values of one sample")
     if any(size != 1 for size in before[: value.axis]) or not after[lead:]:
         raise NotApart("an axis of samples that is not the first")
     inner, outer = before[value.axis + 1 :], after[lead + 1 :]
@@ -162,7 +162,7 @@ def reshaped(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         raise NotApart("open dimensions")
     each = value.each * per_row
     if size == 0 or each % size:
-        raise NotApart("several samples become one")
+        raise NotApart("an operation that joins several samples into one")
     return rows_of(flow, op, given, lead, each=each // size)
 
 
@@ -259,7 +259,7 @@ def where(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 def tiled(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     ((_, rows),) = only_rows(op, given)
     if static(op.inputs[1])[rows.axis] != 1:
-        raise NotApart("samples that are repeated")
+        raise NotApart("an operation that repeats samples")
     return rows_of(flow, op, given, rows.axis)
 
 
@@ -277,7 +277,7 @@ def split(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     else:
         axis = int(static(op.inputs[0] if op.type == "Split" else op.inputs[2])) % rank_of(tensor)
     if axis == rows.axis:
-        raise NotApart("only some samples of the batch")
+        raise NotApart("an operation on only some samples of the batch")
     return rows_of(flow, op, given, rows.axis - (op.type == "Unpack" and axis < rows.axis))
 
 

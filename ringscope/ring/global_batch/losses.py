@@ -59,7 +59,7 @@ def given(totals: Sequence[Any]) -> Share:
 
     def share(own: Any) -> Any:
         if not waiting:
-            raise RingscopeError("the losses change from one step to the next; use step='fit'")
+            raise RingscopeError("the model's losses are others in this step than in the last one; use step='fit'")
         return waiting.pop(0)
 
     return share

@@ -64,7 +64,7 @@ def look(
                 raise
             return Apart(("joined",) * len(found.outputs), {}, {})  # the caller of `ring.sum` knows what it is
         if not is_traced and any(kind == "Size" for kind, _ in apart.cuts):
-            raise NotApart("a batch size that no operation of the graph computes")
+            raise NotApart("a batch size that no operation of the graph gives")
         if apart.cuts:
             again = taken(function, given, open_batch=False)
             if _likes(again.sums, apart.cuts) != apart.likes:
@@ -76,7 +76,7 @@ def look(
 
 def _read(found: Taken, learnt: Sequence[bool], joins: Sequence[str]) -> Apart:
     if any(not isinstance(outer, tf.__internal__.EagerTensor) for outer, _ in found.graph.captures):
-        raise NotApart("a tensor from another graph")
+        raise NotApart("a tensor of another tf.function's graph")
     sources: dict[str, Value] = {inner.name: Fixed() for _, inner in found.graph.captures}
     sources |= {tensor.name: Rows(0, learnt=tensor.dtype.is_floating) for tensor in found.of_layers}
     for part, is_learnt in zip(found.inputs, learnt, strict=True):

@@ -72,7 +72,7 @@ class _Nothing:
     """In the place of Horovod's operations."""
 
     def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(f"{name}: other ranks need not try what this one does")
+        raise RuntimeError(f"{name}: ring's trial of the loss must not exchange with other ranks")
 
 
 @contextmanager

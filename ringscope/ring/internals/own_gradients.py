@@ -20,7 +20,7 @@ __all__ = ["let_go_with_their_graphs"]
 
 def let_go_with_their_graphs() -> None:
     """From now on such a graph holds its gradients, and the table only knows of them while they are there."""
-    if not seams.has("models that leave nothing behind"):
+    if not seams.has("freeing the memory of models that are gone"):
         return
     from tensorflow.python.framework import ops
 

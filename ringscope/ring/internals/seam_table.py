@@ -91,22 +91,22 @@ nicety: a check of embeddings' ids
 nicety: variables made before the first step
     keras.src.trainers.trainer Trainer._symbolic_build
     keras.src.ops.operation Operation._post_build
-nicety: whole files where all ranks save
+nicety: undamaged files when all ranks save to one path
     keras.src.legacy.saving.legacy_h5_format save_model_to_hdf5
     keras.src.saving.saving_lib save_model save_weights_only
     tensorflow.python.checkpoint.checkpoint Checkpoint._write Checkpoint.read
-nicety: a line about models that ring.distribute was not given
+nicety: a warning about models that ring.distribute was not given
     keras.src.backend.tensorflow.trainer TensorFlowTrainer.fit TensorFlowTrainer.train_on_batch
 nicety: warnings about Horovod's calls that a script no longer needs
     horovod._keras create_distributed_optimizer load_model
     horovod._keras.callbacks BroadcastGlobalVariablesCallbackImpl
     horovod.keras.callbacks BestModelCheckpoint
     horovod.tensorflow.keras.callbacks BestModelCheckpoint
-nicety: a cache of its own for deterministic training
+nicety: a separate XLA cache for deterministic training
     tensorflow.python.framework.config is_op_determinism_enabled
 nicety: steps called by their graphs
     tensorflow.python.eager.polymorphic_function.concrete_function ConcreteFunction._call_flat
-nicety: models that leave nothing behind
+nicety: freeing the memory of models that are gone
     tensorflow.python.framework.ops RegisterGradient.__call__ RegisterGradient._op_type gradient_registry
     tensorflow.python.framework.registry Registry._registry
 nicety: steps left to XLA's own passes

@@ -62,7 +62,7 @@ def may_lack_determinism() -> bool:
 
 
 def _is_deterministic() -> bool:
-    if not seams.has("a cache of its own for deterministic training"):
+    if not seams.has("a separate XLA cache for deterministic training"):
         return False
     from tensorflow.python.framework.config import is_op_determinism_enabled
 

@@ -45,5 +45,5 @@ def everybodys(channel: Channel | None, kind: str, payload: Any) -> list[Any]:
     if said is None and channel is not None and channel.failure is not None:
         raise OtherRankLeft(left(*channel.failure))
     if said is None:
-        raise RingscopeError("another rank has ended, or makes another call; its own output says why")
+        raise RingscopeError("another rank has ended, or calls another function; read that rank's output")
     return said

@@ -20,7 +20,8 @@ from ..internals.frameworks import has_gpu, hvd, tf
 from .retrace import traced_without_those_that_raise
 
 NOT_DETERMINISTIC = (
-    "operations are to be deterministic, but programs kept by earlier starts need not be: call "
+    "the script asks for deterministic operations, but programs that earlier starts have cached may not be "
+    "deterministic: call "
     "tf.config.experimental.enable_op_determinism() before ring.init(), or set RINGSCOPE_XLA_CACHE=off"
 )
 SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
@@ -78,7 +79,7 @@ def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
     if optimizers > 1:
         return "fit", f"the model has {optimizers} optimizers"
     if groups > 1:
-        return "fit", "overlap= sends gradients in groups during the backward pass, which a compiled step cannot"
+        return "fit", "overlap= sends gradients in groups during the backward pass, and this compiled step cannot"
     for layer in model._flatten_layers(include_self=False):
         in_cudnn = isinstance(layer, (layers.LSTM, layers.GRU)) and recurrent.runs_in_cudnn(layer)
         if in_cudnn and not recurrent.fits(layer):

@@ -44,7 +44,7 @@ ALL = ("devices", "replicas", "batching")
             ["--url", "http://x", "--instance", "x", "--max-batch", "2"],
             "--max-batch is for a server that ringscope starts",
         ),
-        (["--instance", "x"], "--instance goes with --url"),
+        (["--instance", "x"], "--instance works only with --url"),
         (["--url", "http://x"], "--url needs --instance FILE"),
         (["--max-batch", "1", "--wait-ms", "2"], "--wait-ms has no effect with --max-batch 1"),
         (["--rates", "0"], "--rates 0: write numbers from 0.01 on, as --rates 50,200"),

@@ -204,7 +204,7 @@ def test_charts_are_written(tmp_path) -> None:
         ("--points 1:100,2:200 --step-bytes 4", "--step-bytes has no effect without --network"),
         ("one two --ranks 4 --gpus-per-host 4", "--gpus-per-host has no effect with recordings"),
         ("--points 1:100,2:200 --network fast", "--network needs --gpus-per-host, --step-bytes and --per-rank-batch"),
-        ("--points 1:100,2:200 --measured z", "--measured goes with recordings"),
+        ("--points 1:100,2:200 --measured z", "--measured works only with recordings"),
         ("one two --ranks 4 --points 1:2,2:4", "--points has no effect with recordings"),
         ("run --per-rank-batch 4 --network 25Gb/s", "--per-rank-batch has no effect with a run directory"),
         (

@@ -106,7 +106,7 @@ def test_hidden_all_reduces_come_out_as_they_grow_and_one_that_is_always_behind_
 
 def test_anything_but_one_and_two_gpus_is_refused() -> None:
     one, _ = _run(1, alpha=0, per_byte=0, sigma=0)
-    with pytest.raises(RingscopeError, match="1 GPU and of 2"):
+    with pytest.raises(RingscopeError, match="1 GPU and one of 2"):
         predict(one, one, [4])
 
 

@@ -58,7 +58,7 @@ def test_some_ranks_average_alone_in_a_loop_of_their_own(facts: list[dict[str, A
     ("what", "says"),
     [
         ("a model of one rank", "ring.distribute trains a model on all ranks"),
-        ("distributed on one rank", "another rank has ended, or makes another call"),
+        ("distributed on one rank", "another rank has ended, or calls another function"),
     ],
 )
 def test_what_only_some_ranks_do_is_refused(facts: list[dict[str, Any]], what: str, says: str) -> None:

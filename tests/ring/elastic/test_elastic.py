@@ -226,8 +226,8 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("own shares", "with shard=False only the script knows which rank has which data"),
-        ("unknown length", "the data set does not know its length"),
+        ("own shares", "with shard=False ring does not know which rank has which data"),
+        ("unknown length", "the data set has no known length"),
         ("steps_per_epoch", "steps_per_epoch goes on in the data set"),
         ("generator", "commit_steps needs NumPy arrays or a tf.data.Dataset"),
         ("lists", "commit_steps needs NumPy arrays or a tf.data.Dataset"),

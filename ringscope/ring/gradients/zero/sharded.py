@@ -34,10 +34,10 @@ def check_sharded(optimizers: Sequence[Any], compression: str, **others: Any) ->
         raise RingscopeError(f"sharded=True needs one optimizer, and this model has {len(optimizers)}")
     for name, (value, only) in others.items():
         if value != only:
-            raise RingscopeError(f"sharded=True goes with {name}={only}, not with {name}={value}")
+            raise RingscopeError(f"sharded=True works only with {name}={only}, not with {name}={value}")
     if compression not in NARROW:
         raise RingscopeError(
-            f"sharded=True goes with compression={' or '.join(NARROW)}, not with compression={compression}"
+            f"sharded=True works only with compression={' or '.join(NARROW)}, not with compression={compression}"
         )
     inner = without_loss_scale(optimizers[0])
     if type(inner) not in [getattr(keras.optimizers, name) for name in ONE_BY_ONE]:
