@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from .ground.stats import Spread, spread
-from .runs.records import RankRecord
+from .runs.rank_records import RankRecord
 
 SCHEMA = "ringscope.rules/1"
 WORTH = 0.03  # a ratio nearer to 1 than this is no reason to change anything

@@ -59,6 +59,7 @@ MODEL = (
 )
 RUNS = (
     ("profiles.runs.records",),
+    ("profiles.runs.rank_records",),
     ("profiles.runs.cell",),
     ("profiles.runs.setting", "profiles.runs.strategies"),
     ("profiles.runs",),

@@ -20,7 +20,7 @@ from profiles.ground.errors import RingscopeError
 from profiles.ground.files import write_whole
 from profiles.ground.lazy import INTERRUPTED
 from profiles.rules import RULES, Found, Rule
-from profiles.runs.records import Damaged, read_rank
+from profiles.runs.rank_records import Damaged, read_rank
 from profiles.verbs.options import write_json
 from profiles.views.files import measured_files
 from profiles.views.terminal import rules as view

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from profiles.ground.errors import RingscopeError
 from profiles.ground.files import write_whole
-from profiles.runs.records import Cell, RunRecord, SweepRecord, read_rank, read_run, read_sweep
+from profiles.runs.rank_records import read_rank
+from profiles.runs.records import Cell, RunRecord, SweepRecord, read_run, read_sweep
 from profiles.scaling.run_directory import ROOT
 
 # Launches that --resume repeats.

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from profiles.ground.files import user_cache, write_whole
-from profiles.runs.records import Cell, read_rank
+from profiles.runs.rank_records import read_rank
+from profiles.runs.records import Cell
 
 from ..machine.tuning import Choice
 

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from profiles.ground.errors import RingscopeError
-from profiles.runs.records import STATUSES, read_rank
+from profiles.runs.rank_records import read_rank
+from profiles.runs.records import STATUSES
 
 from ..machine.memory import OUT_OF_MEMORY
 from .keeper import MIB

@@ -2,7 +2,7 @@
 
 Files in DIR, k being the rank:
 
-    rank<k>.jsonl       the record (profiles.runs.records.RankRecord), if the training ended well
+    rank<k>.jsonl       the record (profiles.runs.rank_records.RankRecord), if the training ended well
     rank<k>.error.json  {"status", "reason"}, if it did not
     rank<k>.progress    one line of JSON with phase, step and of, kept up to date
 
@@ -28,7 +28,8 @@ from typing import Any
 
 from profiles.ground.errors import RingscopeError
 from profiles.ground.files import write_whole
-from profiles.runs.records import Cell, RankRecord, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
+from profiles.runs.records import Cell
 
 from ..machine import capture_range, ranks, sample
 from ..machine.memory import OUT_OF_MEMORY

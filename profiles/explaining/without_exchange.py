@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ..comparing.loss_ledger import LossLedger
-from ..runs.records import RankRecord
+from ..runs.rank_records import RankRecord
 
 INPUT, EXCHANGE, COMPUTE, UNKNOWN = "input_wait", "exchange", "compute", "unknown"
 CAUSES = (INPUT, EXCHANGE, COMPUTE, UNKNOWN)

@@ -33,6 +33,12 @@ def loads(text: str | bytes) -> Any:
         raise ValueError("nested too deep") from None
 
 
+def known(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that are fields of a dataclass: a file of another version may have more."""
+    names = {one.name for one in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
+
+
 def decoded(kind: type[Made], text: bytes) -> Made:
     """JSON as dataclasses, each field of its declared type; a number may be written as text.
 

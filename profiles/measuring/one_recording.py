@@ -33,7 +33,7 @@ from ..model.analysed import GpuAnalysis
 from ..model.columns import made_once
 from ..model.measures import GpuMeasures
 from ..model.timeline import Doubt, Recording, Timeline
-from ..runs import records
+from ..runs import rank_records, records
 from ..steps import find as steps
 from ..steps.found import FoundSteps, first_of_all, starting_from, starting_with
 
@@ -160,7 +160,7 @@ def _told_apart(timeline: Timeline) -> Timeline:
 
 def _with_host(timeline: Timeline) -> Timeline:
     """The record of its rank beside it tells the host, else the recording itself."""
-    host = records.host_beside(Path(timeline.recording.path)) or timeline.recording.host
+    host = rank_records.host_beside(Path(timeline.recording.path)) or timeline.recording.host
     return replace(timeline, recording=replace(timeline.recording, host=host))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..ground.stats import Spread, nearest_rank, spread
 from ..runs.cell import SETTINGS, TELLING, Cell
-from ..runs.records import RankRecord, Run, SweepRecord
+from ..runs.rank_records import RankRecord
+from ..runs.records import Run, SweepRecord
 from .alike import efficiency_of, of_horovod, same_but_ranks
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..ground.errors import RingscopeError
 from ..ground.files import write_whole
-from ..runs.records import Damaged, Run, read_runs, read_sweep
+from ..runs.rank_records import Damaged
+from ..runs.records import Run, read_runs, read_sweep
 from .measure import Scaling, measure
 from .rows import CellRow, LaunchRow, column_names, columns
 

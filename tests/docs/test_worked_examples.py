@@ -19,7 +19,7 @@ from profiles.model.collectives import Bucket, OneStep
 from profiles.model.measures import GpuMeasures, Measures
 from profiles.predicting import curve, network, predict
 from profiles.readers import read_all
-from profiles.runs.records import RankRecord
+from profiles.runs.rank_records import RankRecord
 from profiles.scaling.rows import samples_per_s
 from profiles.steps import find
 from profiles.steps.found import FoundSteps

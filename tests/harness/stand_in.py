@@ -19,7 +19,8 @@ from pathlib import Path
 from harness.training import facts
 from harness.training.worker import Progress, what_became
 from profiles.ground.files import write_whole
-from profiles.runs.records import Cell, RankRecord, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
+from profiles.runs.records import Cell
 
 STEP_S = 0.01
 PATIENCE_S = 240

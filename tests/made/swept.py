@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from profiles.model import measures_json
-from profiles.runs.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
+from profiles.runs.records import Cell, RunRecord, SweepRecord
 
 from . import hand
 

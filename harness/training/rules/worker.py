@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.ground.files import write_whole
-from profiles.runs.records import RankRecord, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
 
 from .. import facts
 from ..worker import Progress, what_became

@@ -16,7 +16,7 @@ from harness.training.rules import Subject, Ways, worker
 from harness.verbs import rules as verb
 from profiles.ground.errors import RingscopeError
 from profiles.rules import RULES, judge
-from profiles.runs.records import read_rank
+from profiles.runs.rank_records import read_rank
 from tests.harness.running import prepared, run_python
 
 WAYS = Path(__file__).parents[1] / "training" / "scripts" / "rule_ways.py"

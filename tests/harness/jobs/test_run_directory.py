@@ -15,7 +15,8 @@ from harness.jobs import sweep
 from harness.jobs.run_directory import RunDirectory, check_space
 from profiles.ground.errors import RingscopeError
 from profiles.ground.files import write_whole
-from profiles.runs.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
+from profiles.runs.records import Cell, RunRecord, SweepRecord
 from profiles.scaling import run_directory
 
 CELL = Cell("mlp", 2, 8, steps=3)

@@ -15,7 +15,7 @@ from harness.jobs import tuned
 from harness.launch.environment import allowed
 from harness.machine.tuning import Choice, environment, read
 from profiles.runs.cell import Cell
-from profiles.runs.records import RankRecord, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
 from tests.harness.jobs.test_explain import needs_horovod
 from tests.harness.running import ROOT, rows
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.processes.outcome import Outcome, judge
-from profiles.runs.records import RankRecord, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
 from tests.harness.running import ROOT
 
 

@@ -14,7 +14,8 @@ from harness.doctor import equality
 from harness.machine import ranks
 from harness.training import worker
 from profiles.ground.errors import RingscopeError
-from profiles.runs.records import Cell, RankRecord, read_rank
+from profiles.runs.rank_records import RankRecord, read_rank
+from profiles.runs.records import Cell
 from tests.harness.running import environment, prepared, run_python
 
 pytest.importorskip("tensorflow")

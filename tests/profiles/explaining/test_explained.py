@@ -17,7 +17,8 @@ from profiles.explaining import pairs
 from profiles.explaining.explained import Explained, told
 from profiles.measuring.subject import load
 from profiles.model import measures_json
-from profiles.runs.records import Cell, RankRecord, RunRecord, SweepRecord, read_runs, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
+from profiles.runs.records import Cell, RunRecord, SweepRecord, read_runs
 from profiles.scaling import run_directory
 from profiles.scaling.measure import Scaling
 from profiles.verbs.report import command

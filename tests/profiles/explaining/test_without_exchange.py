@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.explaining.without_exchange import COMPUTE, EXCHANGE, INPUT, UNKNOWN, bounds, ledger
-from profiles.runs.records import RankRecord
+from profiles.runs.rank_records import RankRecord
 
 
 def rank(number: int, steps: list[tuple[int, int]]) -> RankRecord:

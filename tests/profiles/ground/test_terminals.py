@@ -14,7 +14,8 @@ import pytest
 from profiles.ground.files import write_whole
 from profiles.ground.terminals import shortened, show_everything
 from profiles.runs.cell import Cell
-from profiles.runs.records import RankRecord, RunRecord, SweepRecord, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
+from profiles.runs.records import RunRecord, SweepRecord
 from tests.harness.running import ROOT
 from tests.tiers import few
 

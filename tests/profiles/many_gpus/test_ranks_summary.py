@@ -14,7 +14,7 @@ from benchmarks.training import Shape, timeline
 from profiles.many_gpus.ranks_summary import METRICS, dumps, hosts_of, shown_one_by_one, summarise
 from profiles.model import measures_json
 from profiles.model.measures import MANY_GPUS, OWNERS, Measures
-from profiles.runs.records import RankRecord, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
 from profiles.verdicts import find
 
 ALIKE = Shape(

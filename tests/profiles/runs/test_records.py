@@ -11,18 +11,8 @@ from typing import Any
 import pytest
 
 from profiles.ground.errors import RingscopeError
-from profiles.runs.records import (
-    Cell,
-    Damaged,
-    RankRecord,
-    RunRecord,
-    SweepRecord,
-    host_beside,
-    read_rank,
-    read_run,
-    read_sweep,
-    write_rank,
-)
+from profiles.runs.rank_records import Damaged, RankRecord, host_beside, read_rank, write_rank
+from profiles.runs.records import Cell, RunRecord, SweepRecord, read_run, read_sweep
 from profiles.verbs import report
 from tests.fuzz import verbs
 from tests.made.swept import swept

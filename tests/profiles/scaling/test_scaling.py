@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from profiles.runs.records import Cell, RankRecord, Run, RunRecord, SweepRecord
+from profiles.runs.rank_records import RankRecord
+from profiles.runs.records import Cell, Run, RunRecord, SweepRecord
 from profiles.scaling import advice, rows, run_directory
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import CellRow, LaunchRow, column_names, samples_per_s

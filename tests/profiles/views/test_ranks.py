@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from benchmarks.training import Shape
 from benchmarks.write_sqlite import write_nsys
 from profiles.ground.errors import RingscopeError
-from profiles.runs.records import RankRecord, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
 from profiles.verbs.timeline import command
 from tests.figures import figures
 

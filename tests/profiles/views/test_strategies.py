@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from profiles.runs.cell import Cell, setting
-from profiles.runs.records import RankRecord, Run, RunRecord, SweepRecord
+from profiles.runs.rank_records import RankRecord
+from profiles.runs.records import Run, RunRecord, SweepRecord
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import columns
 from profiles.views.tables import report

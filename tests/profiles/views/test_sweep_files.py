@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from profiles.ground import numbers
-from profiles.runs.records import Cell, RankRecord, RunRecord, SweepRecord, write_rank
+from profiles.runs.rank_records import RankRecord, write_rank
+from profiles.runs.records import Cell, RunRecord, SweepRecord
 from profiles.verbs.report import command
 from tests.profiles.explaining import test_explained as why
 

@@ -1,0 +1,111 @@
+"""The record of one rank's timed steps, `rank<k>.jsonl` (docs/reference/files.md)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..ground import typed
+from ..ground.errors import RingscopeError
+from ..ground.files import text_of, write_whole
+
+RANK_SCHEMA = "ringscope.rank/1"
+_ADDS_UP = 0.01
+_LONGEST_HEADER = 1 << 20  # letters of the first line
+
+
+class Damaged(RingscopeError):
+    """A file of a run that is missing, empty, cut, or of another version."""
+
+
+@dataclass(slots=True)
+class RankRecord:
+    """`rank<k>.jsonl`: a header line, one line a timed step, a closing line.
+
+    Times are that host's UTC clock in ns (time.time_ns at the window's edges; steps by the monotonic clock laid on it).
+    `step_ns` and `input_wait_ns`: one entry a timed step, measured on the host.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    host: str
+    device: str | None  # GPU uuid, None on CPU
+    window_start_ns: int
+    window_end_ns: int
+    samples: int  # of this rank, in the window
+    step_ns: list[int]
+    input_wait_ns: list[int]
+    clock_offset_ns: int = 0  # this host's clock minus rank 0's, measured at the barrier
+    extra: dict[str, Any] = field(default_factory=dict)  # final loss, weights digest, versions
+
+
+def write_rank(path: Path, record: RankRecord) -> None:
+    """Write `rank<k>.jsonl` whole: the header, one line a timed step, the closing line that tells it is complete."""
+    fields = asdict(record)
+    step_ns, input_wait_ns = fields.pop("step_ns"), fields.pop("input_wait_ns")
+    lines: list[dict[str, Any]] = [{"schema": RANK_SCHEMA, **fields}]
+    lines += [
+        {"step": number, "step_ns": step, "input_wait_ns": wait}
+        for number, (step, wait) in enumerate(zip(step_ns, input_wait_ns, strict=True))
+    ]
+    lines.append({"end": True, "steps": len(step_ns)})
+    write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def read_rank(path: Path) -> RankRecord:
+    """The record in `rank<k>.jsonl`. Raises Damaged where it is not whole, or of another version."""
+    try:
+        text = text_of(path)
+        typed.refuse_many(text.replace("\n", ","))
+        header, *steps, end = [typed.loads(line) for line in text.splitlines()]
+        schema = header.pop("schema")
+        if schema != RANK_SCHEMA:
+            raise Damaged(f"{path}: schema {schema!r}, this version reads {RANK_SCHEMA!r}; run that cell again")
+        if end != {"end": True, "steps": len(steps)}:
+            raise ValueError("its closing line is missing")
+        known = typed.known(RankRecord, header)
+        known["step_ns"] = [line["step_ns"] for line in steps]
+        known["input_wait_ns"] = [line["input_wait_ns"] for line in steps]
+        typed.check_fields(RankRecord, known)
+        record = RankRecord(**known)
+        _check(record, path)
+        return record
+    except OSError as error:
+        raise Damaged(f"{path}: {error.strerror}; run that cell again") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"{path}: not a whole rank record ({error}); run that cell again") from error
+
+
+def _check(record: RankRecord, path: Path) -> None:
+    """Raises ValueError where it is not of the rank that its file is named by, or holds what no rank measures."""
+    if path.name != f"rank{record.rank}.jsonl":
+        raise ValueError(f"the record is of rank {record.rank}")
+    if record.window_start_ns < 0:
+        raise ValueError("its window begins before 1970")
+    if record.window_end_ns <= record.window_start_ns:
+        raise ValueError("its window ends before it begins")
+    if any(ns < 0 for ns in (*record.step_ns, *record.input_wait_ns)):
+        raise ValueError("a step's time is below 0")
+    if not record.size > 0 or record.samples < 0:
+        raise ValueError(f"{record.samples} samples of {record.size} ranks")
+    window_ns = record.window_end_ns - record.window_start_ns
+    # A window is its steps, one after the other: another sum tells of a changed file, or of a clock that was set.
+    if abs(sum(record.step_ns) - window_ns) > _ADDS_UP * window_ns:
+        raise ValueError("the times of the steps do not add up to the time measured; the file was changed")
+
+
+def host_beside(path: Path) -> str | None:
+    """The host of the rank that a file belongs to, as `rank<k>.jsonl` beside `rank<k>.sqlite` tells it; or None."""
+    try:
+        rank = path.with_name(path.name.split(".")[0] + ".jsonl")
+        if not rank.is_file():
+            return None
+        with rank.open(encoding="utf-8") as lines:
+            header = typed.loads(lines.readline(_LONGEST_HEADER))
+        host = header["host"] if header["schema"] == RANK_SCHEMA else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return host if isinstance(host, str) else None
