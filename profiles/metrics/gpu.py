@@ -25,6 +25,7 @@ from .held_launches import held_launches
 from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host, launch_idle_waiting
 from .host_waits import host_waits
 from .message_sizes import Moved
+from .waits_on import waits_on
 
 Int64s = NDArray[np.int64]
 # Numbers of launch idle, part of which may turn out to be waiting for other ranks.
@@ -91,6 +92,7 @@ def measure(
         held_launches=held_launches(books, steps),
         hand_over_ns=hand_over_ns(books),
         calling_threads=calling_threads(timelines, gpu),
+        waits_on=waits_on(timelines, gpu),
         framework=framework.of(timelines, gpu),
         exchange=framework.exchange(timelines, gpu),
         loader=framework.loader(timelines, gpu),

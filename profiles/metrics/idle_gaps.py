@@ -77,12 +77,14 @@ def _ended(names: Sequence[pd.Series], gpu: Gpu, operations: Operations, at: int
         return {"ended_by": None, "name": None, "bytes": None, "call": None}
     one = operations.at(slice(at, at + 1))
     call = int(one.call_row[0])
+    returned_ns = int(one.calls(np.array([0]))[2][0])
     kernel = one.table[0] == _KERNELS
     return {
         "ended_by": CLASSES[one.kind[0]],
         "name": str(gpu.names[one.name[0]]) if kernel else None,
         "bytes": None if one.is_kernel[0] else int(one.bytes[0]),
         "call": str(names[int(one.process[0])].iat[call]) if call >= 0 else None,
+        "launched_ns": max(0, int(one.start_ns[0]) - returned_ns) if call >= 0 and one.is_kernel[0] else None,
     }
 
 

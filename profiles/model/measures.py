@@ -94,6 +94,8 @@ class GpuMeasures:
     hand_over_ns: dict[str, dict[str, int]] | None = None
     # threads of its processes that made CUDA calls; None where the recording has no calls
     calling_threads: int | None = None
+    # what launched work may wait for: stream, process, event, host, graphics, managed. None: no calls are recorded
+    waits_on: list[str] | None = None
     # pytorch, jax, tensorflow, onnxruntime, cuda; None: not known
     framework: str | None = None
     # horovod, fsdp, ddp, tf.distribute: what exchanges gradients, as its ranges tell

@@ -104,6 +104,7 @@ class IdleGap:
     bytes: int | None  # of a copy or a memset
     call: str | None  # that launched what ended it
     host: list[dict[str, Any]]  # kind, name, ns: the calls, ranges and operators that fill most of it
+    launched_ns: int | None = None  # from the return of that call to the end of the gap, where it is a kernel's
 
 
 @dataclass(slots=True)

@@ -139,10 +139,26 @@ def managed_memory_moves(case: Case) -> Finding | None:
     )
 
 
-_FOR = "an event, another stream or a peer"
+_FOR = {
+    "event": "an event",
+    "stream": "another stream",
+    "process": "another process",
+    "host": "a function of the host's",
+    "graphics": "graphics",
+    "peer": "a peer",
+}
+_ANY = ("event", "stream", "peer")
+_UNSEEN = "something that the recording does not show, with one stream and no wait for an event"
 _SEE = (
     "see in the timeline (--html, --perfetto) what ends when a wait does: a copy or a collective on another stream, "
     "another process's work"
+)
+_SEE_GRAPHICS = (
+    "map a buffer that is not being drawn (two by turns), and record the graphics, too (-t cuda,opengl,vulkan)"
+)
+_LOOK = "see what else runs on the GPU (nvidia-smi, rocm-smi; nsys --gpuctxsw=true records whose turn it is)"
+_MANAGED = (
+    "try cudaMalloc and copies in the place of managed memory, whose pages the driver may move before each launch; "
 )
 _OF_GRAPHS = (
     "make graphs once and upload them before their launch (cudaGraphUpload, a warm-up replay), and do not change them "
@@ -156,6 +172,19 @@ def _before_graphs(case: Case) -> bool:
     return 2 * sum(ns for ns, graph in waits if graph) >= sum(ns for ns, _ in waits) > 0
 
 
+def _held_by(case: Case) -> tuple[str, str]:
+    """Words for what launched work waits for, of what the recording shows, and a remedy."""
+    known = case.gpu.waits_on
+    shown = list(_ANY) if known is None else [name for name in _FOR if name in known]
+    shown += ["peer"] * (known is not None and case.gpu.collectives.count > 0)
+    if not shown:
+        return _UNSEEN, (_MANAGED if "managed" in (known or ()) else "") + _LOOK
+    words = [_FOR[name] for name in shown]
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]])), _SEE_GRAPHICS if shown == [
+        "graphics"
+    ] else _SEE
+
+
 def work_waits(case: Case) -> Finding | None:
     """Work that was launched in time does not start: it waits on the GPU."""
     held = case.held_after_wait_ns
@@ -164,13 +193,14 @@ def work_waits(case: Case) -> Finding | None:
     if not case.trains or share < OTHER_LADDER[1]:
         return None
     graphs = _before_graphs(case)
+    what, see = _held_by(case)
     finding = case.finding(
         "launched-work-waits",
         {"idle_wait": waiting, "idle_sync": held},
         text=f"{percent(share)} of the time the GPU idles although work was launched: it waits for "
-        + ("work at the start of a CUDA graph that the profiler did not record" if graphs else _FOR)
+        + ("work at the start of a CUDA graph that the profiler did not record" if graphs else what)
         + (", or for the profiler" if case.recorded.startswith("nvprof") else ""),
-        change=(_OF_GRAPHS if graphs else _SEE)
+        change=(_OF_GRAPHS if graphs else see)
         + (". nvprof itself causes waits like these: compare with nsys" if case.recorded.startswith("nvprof") else ""),
         evidence={"idle_wait_ns": case.ns("idle_wait"), "launch_latency_ns": case.gpu.kernels.launch_latency_ns or {}},
         refuted_by="launched work waits for as long with one stream",

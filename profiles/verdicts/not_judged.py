@@ -75,7 +75,9 @@ def _unnamed_ns(case: Case, findings: Sequence[Finding]) -> dict[str, int]:
 
 def _part(gpu: GpuMeasures, owner: str, ns: int, *, alone: bool) -> str:
     share = "" if alone else f"{percent(ns / gpu.span_ns)} "
-    return f"{share}{CALLED[owner]}{_by_host(gpu, owner)}"
+    held = sum(min(gap.launched_ns or 0, gap.causes_ns.get(owner, 0)) for gap in gpu.idle_gaps)
+    called = CALLED["idle_wait" if owner == "idle_launch" and 2 * held > ns else owner]
+    return f"{share}{called}{_by_host(gpu, owner)}"
 
 
 def _by_host(gpu: GpuMeasures, owner: str) -> str:

@@ -35,6 +35,7 @@ def test_the_longest_gap_comes_first_with_what_ended_it_and_what_the_host_did() 
         (MS, MS, "compute", "b", None),
     ]
     first, second, third = gpu.idle_gaps
+    assert [gap.launched_ns for gap in gpu.idle_gaps] == [None, US, US]  # none of a copy, which its call may be
     assert [(one["name"], one["ns"]) for one in first.host[:2]] == [("cudaFree", 2_800 * US), ("around it all", 3 * MS)]
     assert second.host[0] == {"kind": "operator", "name": "aten::add", "ns": 1_500 * US}
     assert third.call == "cudaLaunchKernel_v7000" and third.causes_ns == {"idle_launch": MS}

@@ -91,13 +91,23 @@ def test_a_start_is_judged_by_where_kernels_lie_and_not_by_how_much_they_compute
     assert "idle_launch" in at_the_end["loss-not-judged"].evidence["lost_ns_by_owner"]
 
 
-def work_after_a_gap(gap_ms: int) -> Build:
-    """A hundred kernels of 1 ms in a row, after a small one and that gap."""
+def work_after_a_gap(gap_ms: int, *, ahead_ns: int = 2 * US) -> Build:
+    """A hundred kernels of 1 ms in a row, after a small one and that gap; each is launched so long before it starts."""
     made = Build()
     for number in range(101):
         start = (number + gap_ms) * MS if number else 0
-        made.kernel(start, start + (MS if number else US), f"kernel {number}", call=(start - 3 * US, start - 2 * US))
+        called = start - ahead_ns
+        made.kernel(start, start + (MS if number else US), f"kernel {number}", call=(called - US, called))
     return made
+
+
+@pytest.mark.parametrize(("ahead_ms", "launched"), [(99.9, True), (60, True), (40, False)])
+def test_a_gap_after_its_launch_is_no_wait_for_a_launch(ahead_ms: float, launched: bool) -> None:
+    """The whole gap is launch idle: the call came after the GPU ran dry. Most of it may lie behind that call."""
+    (found,) = findings(work_after_a_gap(100, ahead_ns=int(ahead_ms * MS))).values()
+    assert "idle_launch" in found.evidence["lost_ns_by_owner"]
+    assert (CALLED["idle_wait"] in found.text) is launched
+    assert (CALLED["idle_launch"] in found.text) is not launched
 
 
 @pytest.mark.parametrize("gap_ms", [20, 100])

@@ -127,6 +127,32 @@ def test_waits_that_end_with_a_graph_are_told_of_the_graph(graph: bool) -> None:
     assert ("CUDA graph" in found.text) is ("cudaGraphUpload" in found.change) is graph
 
 
+@pytest.mark.parametrize(
+    ("calls", "streams", "said", "advised"),
+    [
+        ((), 1, "does not show", "what else runs"),
+        (("cuMemAllocManaged",), 1, "does not show", "managed memory"),
+        (("cuGraphicsMapResources",), 1, "graphics$", "opengl"),
+        (("cudaStreamWaitEvent_v3020",), 1, "an event$", "what ends when a wait does"),
+        (("hipLaunchHostFunc",), 1, "a function of the host's$", "what ends when a wait does"),
+        ((), 2, "another stream$", "what ends when a wait does"),
+        (("cudaStreamWaitEvent_v3020",), 2, "an event or another stream$", "what ends when a wait does"),
+    ],
+)
+def test_launched_work_waits_for_what_the_recording_shows(
+    calls: tuple[str, ...], streams: int, said: str, advised: str
+) -> None:
+    made, now = Build(), 10 * MS
+    for number in range(40):
+        call = (now - 1_500 * US, now - 1_499 * US)
+        made.kernel(now, now + MS, "solve", call=call, stream=7 + number % streams)
+        now += 2 * MS
+    for name in calls:
+        made.api(name, MS, MS + US)
+    found = findings(made)["launched-work-waits"]
+    assert re.search(said, found.text) and advised in found.change
+
+
 @pytest.mark.parametrize(("start_ns", "share", "priced"), [(0, 0.5, True), (20 * MS, 0.01, False)])
 def test_the_start_of_a_program_after_its_first_copy_is_no_price_of_synchronous_copies(
     start_ns: int, share: float, priced: bool

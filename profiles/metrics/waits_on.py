@@ -1,0 +1,29 @@
+"""What launched work may wait for on the GPU, as far as the recordings show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..gpus.operations import Gpu
+from ..model.names import rows_named
+from ..model.timeline import Timeline
+
+_CALLS = {
+    "event": r"StreamWait(?:Event|Value)|WaitExternalSemaphores",
+    "host": r"LaunchHostFunc|StreamAddCallback",
+    "graphics": r"GraphicsMap|GLMapBuffer|EGLStream(?:Consumer|Producer)",
+    "managed": r"(?:Malloc|MemAlloc)Managed",
+}
+
+
+def waits_on(timelines: Sequence[Timeline], gpu: Gpu) -> list[str] | None:
+    """`stream`: there are several; `process`: there are several; and what its processes call: `event`, `host` (a
+    function of the host's on a stream), `graphics` (resources shared with them), `managed` memory, which the driver
+    moves. None where no calls are recorded."""
+    tables = [(timelines[index].api, pid) for index, pid in gpu.processes]
+    if not any(len(api) for api, _ in tables):
+        return None
+    found = ["stream"] * (len(gpu.streams) > 1) + ["process"] * (len(gpu.processes) > 1)
+    return found + [
+        name for name, pattern in _CALLS.items() if any(len(rows_named(api, pattern, pid)) for api, pid in tables)
+    ]
