@@ -182,3 +182,14 @@ def samples_not_aligned(path: Path, why: str) -> Doubt:
         f"{path}: {why}",
         "install the package nvtx where the training runs: it marks the clock in the recording",
     )
+
+
+def samples_few(path: Path, count: int) -> Doubt:
+    """count: of looks at the host's Python. A share of so many is off by 1 / sqrt(count) at most, 19 times of 20: twice
+    the binomial distribution's deviation at a half."""
+    apart = 100 if not count else min(100, round(100 / count**0.5))
+    return Doubt(
+        "places-few",
+        f"{path}: Python was looked at {count} times only, so the shares of lines may be off by {apart} % of the time",
+        "record more steps: `ringscope record --steps 200`",
+    )

@@ -152,6 +152,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "copy-order-unknown": Weight(NOTE, "idle_feed: it is not given"),
         "sync-upper-bound": Weight(NOTE, "idle_sync: the true value may be lower"),
         "places-unreadable": Weight(NOTE, _LINES),
+        "places-few": Weight(NOTE, _LINES),
         "places-not-aligned": Weight(NOTE, _LINES),
     }
 )

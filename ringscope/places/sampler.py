@@ -12,9 +12,11 @@ import json
 import linecache
 import os
 import re
+import statistics
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -28,8 +30,11 @@ from .ranges import Place, writer
 
 HZ: Final = 200
 # Of a core, for looking: the thread that is looked at loses about as much again, as it hands over Python's lock.
-BUDGET: Final = 0.003
-_FIRST_NS: Final = 60_000  # the time of one look, until it is known
+BUDGET: Final = 0.004
+_LOOKS: Final = 5  # the median of the last ones says what a look takes: a new line's first look takes many times that
+# A thread hands over Python's lock when it has held it for so long, or when it leaves Python: with Python's 5 ms, a
+# sampler that is due in the middle of 3 ms of Python would see what comes after it.
+_SWITCH_S: Final = 0.0002
 _CLOCK_EVERY_NS: Final = 250_000_000
 # Modules in which a thread that waits stays for long: their frame tells that nothing has changed.
 _WAITING: Final = ("threading.py", "queue.py", "selectors.py", "socket.py", "connection.py", "thread.py")
@@ -83,13 +88,18 @@ class Sampler:
         self._write()
 
     def _run(self) -> None:
-        with self._throughout() or nullcontext():
-            self._sample()
+        switch_s = sys.getswitchinterval()
+        sys.setswitchinterval(min(switch_s, _SWITCH_S))
+        try:
+            with self._throughout() or nullcontext():
+                self._sample()
+        finally:
+            sys.setswitchinterval(switch_s)
 
     def _sample(self) -> None:
         least = period = 1_000_000_000 // self._hz
         own, before = threading.get_ident(), time.monotonic_ns()
-        clock_ns, took_ns, used_ns = 0, _FIRST_NS, time.thread_time_ns()
+        clock_ns, took_ns = 0, deque[int](maxlen=_LOOKS)
         while not self._over.is_set():
             time.sleep(period / 1e9)
             now = time.monotonic_ns()
@@ -99,10 +109,12 @@ class Sampler:
                 now = time.monotonic_ns()
             # Woken, it may have waited for Python's lock: what held that is what is seen now.
             since = (before + min(before + period, now)) // 2
+            begun_ns = time.thread_time_ns()
             self._look(own, since, now)
-            before, used = now, time.thread_time_ns()
-            took_ns += (used - used_ns - took_ns) // 8
-            used_ns, period = used, max(least, int(took_ns / BUDGET))
+            before = now
+            took_ns.append(time.thread_time_ns() - begun_ns)
+            if len(took_ns) > 1:  # the first look of all meets no line that it knows
+                period = max(least, int(statistics.median_low(took_ns) / BUDGET))
 
     def _look(self, own: int, since: int, now: int) -> None:
         """A sample holds from halfway to the one before until now, and until the next one moves that end.

@@ -67,6 +67,32 @@ def test_lines_of_the_thread_that_steps_and_of_others_are_kept(tmp_path: Path) -
     assert 0.1e9 < slept < 0.4e9
 
 
+def test_the_first_look_which_knows_no_line_sets_no_pace(tmp_path: Path) -> None:
+    looks = sampler.of_rank(tmp_path, "0", sampler.main_thread)
+    before, within = sys.getswitchinterval(), []
+    looks.start()
+    for _ in range(50):
+        time.sleep(0.01)
+        within.append(sys.getswitchinterval())
+    looks.stop()
+    told = json.loads((tmp_path / "rank0.places.json").read_text())
+    assert told["samples"] >= 5  # with the first look's 2 ms and the first mark's 12 it was one
+    assert within[-1] < before == sys.getswitchinterval()
+
+
+@pytest.mark.parametrize(("looks", "codes"), [(8, ["places-few"]), (50, []), (None, [])])
+def test_few_looks_are_a_doubt_with_their_error(looks: int | None, codes: list[str], tmp_path: Path) -> None:
+    thread = {"steps": True, "start_ns": [1], "at_ns": [2], "end_ns": [4], "place": [0]}
+    place = {"file": "a.py", "line": 1, "function": "f", "via": "", "framework": False}
+    told = {"schema": marks.SAMPLES_SCHEMA, "pid": 1, "hz": 200, "began_ns": 0, "began_utc_ns": "0"}
+    some = {} if looks is None else {"samples": looks}
+    (tmp_path / "rank0.places.json").write_text(json.dumps({**told, **some, "places": [place], "threads": [thread]}))
+    made = Build()
+    made.mark("clock 0", 0, 1)
+    found = sampled.beside(tmp_path / "rank0.sqlite", made.timeline()).doubts
+    assert [one.code for one in found] == codes and all("35 %" in one.text for one in found)
+
+
 def spans_of(told: dict[str, object], function: str) -> list[tuple[int, int]]:
     numbers = {at for at, one in enumerate(told["places"]) if one["function"] == function}  # type: ignore[arg-type, var-annotated]
     return [
@@ -132,7 +158,8 @@ def test_samples_come_onto_the_recordings_clock_by_its_marks(tmp_path: Path) -> 
         made.mark(marks.clock(at), 5_000_000 + late)
     found = sampled.beside(tmp_path / "rank3.sqlite.xz", made.timeline())
     first = found.samples.sort_values("start_ns").iloc[0]
-    assert first["start_ns"] <= 5_002_000 and found.samples["steps"].any() and not found.doubts
+    assert first["start_ns"] <= 5_002_000 and found.samples["steps"].any()
+    assert [one.code for one in found.doubts] == ["places-few"]
     mine = found.samples[found.samples["steps"]]
     assert mine["start_ns"].min() == 5_002_000
     assert set(mine["pid"]) == {1}  # the recording has one process, of another number
@@ -184,7 +211,7 @@ def test_without_a_clock_the_time_of_day_serves_and_is_doubted(tmp_path: Path) -
     made = Build(origin_utc_ns=int(told["began_utc_ns"]))
     made.mark("step 0", 0, 10)
     found = sampled.beside(tmp_path / "rank3.nsys-rep", made.timeline())
-    assert [one.code for one in found.doubts] == ["places-not-aligned"]
+    assert [one.code for one in found.doubts] == ["places-not-aligned", "places-few"]
     assert 0 <= found.samples["start_ns"].min() < 50_000_000
     unknown = sampled.beside(tmp_path / "rank3.nsys-rep", Build().timeline())
     assert [one.code for one in unknown.doubts] == ["places-not-aligned"] and not len(unknown.samples)
