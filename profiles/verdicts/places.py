@@ -62,8 +62,9 @@ _DOES: Final = (
     ("network", r"urlopen|\brequests\.|\bhttpx?\.|urllib|\bsocket|\bpost\(|\bwandb\.|\bmlflow\."),
     ("predict", r"\.predict(?:_on_batch)?\("),
     ("draw", r"savefig|imsave|\bplt\.|matplotlib|PIL\.Image\.(?:Image\.)?save|ImageDraw"),
-    ("save", r"\bsave(?:_weights|_model|z|txt)?\(|pickle|\bdump\(|torch\.save|h5py|write_text|write_bytes"),
+    ("save", r"\bsave(?:_weights|_model|_checkpoint|z|z_compressed)?\(|torch\.save|h5py|state_dict|pickle"),
     ("print", r"\bprint\(|logging|logger|\blog\.(?:info|debug|warning)|stdout|stderr|\.flush\("),
+    ("write", r"\bdump\(|write_text|write_bytes|savetxt|\.write\(|writerows?\(|to_(?:csv|json|parquet)\(|\bopen\("),
     (
         "fetch",
         r"get_weights|\.numpy\(|\.item\(|\.cpu\(|\.tolist\(|device_get|convert_to_numpy|asarray\(|float\(|get_value",
@@ -80,6 +81,7 @@ _REMEDIES: Final = {
     "draw": "draw and write pictures at the end of an epoch, or in a separate process",
     "save": 'save less often (ModelCheckpoint\'s save_freq="epoch", or thousands of batches), save weights alone '
     "(save_weights_only=True), or write in a thread",
+    "write": "keep the lines in memory and write them every hundredth step, or at the end of an epoch, or in a thread",
     "print": "print or log every hundredth step, or at the end of an epoch",
     "fetch": "do not fetch values from the GPU in every step: every hundredth, or compute the number in the step, as a "
     "metric, and read that at the end of an epoch",
@@ -108,6 +110,14 @@ _OF_KIND: Final = {
     "the end of an epoch; make fewer objects that hold each other",
     "validation": "validate less often (validation_freq), or on fewer batches (validation_steps)",
     "saving": _REMEDIES["save"],
+}
+
+# Keras's own callbacks have options for it.
+_OF_KERAS: Final = {
+    "TensorBoard": 'TensorBoard(update_freq="epoch", or thousands of batches; histogram_freq=0; '
+    "write_steps_per_second=False)",
+    "ModelCheckpoint": _REMEDIES["save"],
+    "BackupAndRestore": 'BackupAndRestore(save_freq="epoch", or thousands of batches)',
 }
 
 
@@ -143,7 +153,8 @@ def is_the_users(place: Place) -> bool:
 def remedy(place: Place) -> str:
     if place.kind == "python" and code_of(place) == BATCHES:
         return _OF_KIND["generator"]
-    return _OF_KIND.get(place.kind) or _REMEDIES[does(place)]
+    of_keras = _OF_KERAS.get(place.name.partition(".")[0])
+    return of_keras or _OF_KIND.get(place.kind) or _REMEDIES[does(place)]
 
 
 def code_of(place: Place) -> str:

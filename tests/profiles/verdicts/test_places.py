@@ -95,6 +95,10 @@ def test_an_eager_step_stands_before_what_it_brings_with_it() -> None:
         ("image.save(path)", "PIL.Image.save", "draw"),
         ("self.session.post(self.url, json=logs)", "requests.Session.post", "network"),
         ("model.save_weights(path)", "keras.Model.save_weights", "save"),
+        ("pickle.dump(self.model.get_weights(), file)", "", "save"),
+        ("json.dump(self.seen, file)", "", "write"),
+        ("file.write(f'{batch},{loss}')", "", "write"),
+        ("sys.stdout.write(text)", "", "print"),
         ("print(batch, logs)", "", "print"),
         ("w = self.model.get_weights()", "keras.Layer.get_weights", "fetch"),
         ("loss.item()", "", "fetch"),
@@ -106,6 +110,12 @@ def test_an_eager_step_stands_before_what_it_brings_with_it() -> None:
 def test_what_a_place_does_is_read_from_the_line_seen_longest(source: str, via: str, what: str) -> None:
     line = Line("my_train.py", 3, "f", via, source, 100)
     assert places.does(Place("python", "f", "my_train.py", 3, {"idle_launch": 100}, [line])) == what
+
+
+def test_a_callback_of_kerass_own_is_told_by_its_options() -> None:
+    board = Place("callback", "TensorBoard.on_train_batch_end", "my_train.py", 3, {"idle_launch": 100})
+    assert "update_freq" in places.remedy(board)
+    assert "update_freq" not in places.remedy(replace(board, name="Board.on_train_batch_end"))
 
 
 def test_launches_of_a_framework_are_no_fault_of_the_line_that_calls_it() -> None:
