@@ -4,8 +4,9 @@
 
 A line a GPU: the file, the share of time in which nothing computes, what owns most of it, the first finding, whether
 busy, exposed and idle (in a small recording idle by cause, too) are `equal` to `tests.independent.program`'s, and what
-somebody who looked into the events says of the first finding (`looked_at.csv`, by the file's SHA-256): right, useless,
-wrong, or missing where a tenth or more is lost and nothing is said.
+somebody who looked into the events says of the first finding (`looked_at.csv`, by the file's SHA-256 and the finding's
+code: what is said of one finding is not said of the next): right, useless, wrong, or missing where a tenth or more is
+lost and nothing is said.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import hashlib
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from profiles import analyse
@@ -37,13 +38,13 @@ def main() -> None:
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    judged = {row["sha256"]: row["judged"] for row in csv.DictReader(LOOKED_AT.open())} if LOOKED_AT.exists() else {}
+    judged = {(row["sha256"], row["first"]): row["judged"] for row in csv.DictReader(LOOKED_AT.open())}
     out = options.out.open("w") if options.out else sys.stdout
     table = csv.DictWriter(out, FIELDS)
     table.writeheader()
     counts: Counter[str] = Counter()
     for path in found(options.paths):
-        for row in rows(path, judged.get(digest(path), "")):
+        for row in rows(path, judged):
             table.writerow(row)
             out.flush()
             counts[row["judged"] or "not looked at"] += 1
@@ -67,18 +68,19 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def rows(path: Path, judged: str) -> Iterator[dict[str, str]]:
+def rows(path: Path, judged: Mapping[tuple[str, str], str]) -> Iterator[dict[str, str]]:
     try:
         measures = analyse([path]).measures
     except RingscopeError as error:
         yield {**dict.fromkeys(FIELDS, ""), "file": path.name, "first": f"refused: {error}"[:120], "judged": "refused"}
         return
     capture = analyse([path], window="capture").measures
-    told = recomputed(path)
+    told, content = recomputed(path), digest(path)
     for index, gpu in enumerate(measures.gpus):
         lost = 1 - (gpu.ledger_ns["compute"] or 0) / gpu.span_ns
         first = next((one for one in measures.findings if one.gpu is None or index in _gpus(one)), None)
-        said = judged or ("missing" if first is None and lost >= LOST else "" if first else "nothing to say")
+        nothing = "missing" if lost >= LOST else "nothing to say"
+        said = judged.get((content, first.code), "") if first else nothing
         yield {
             "file": path.name,
             "gpu": str(gpu.device),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from profiles import analyse
+from tests.independent import survey
 from tests.independent.program import causes, recorded, totals
 from tests.recordings import DATA, SHARED
 
@@ -83,3 +84,11 @@ def test_so_they_are_where_steps_come_by_period(late_us: int, tmp_path: Path) ->
     expected = causes(recorded(path))
     told = {name: ns for name, ns in gpu.ledger_ns.items() if name.startswith("idle_") and ns is not None}
     assert told == {name: expected.get(name, 0) for name in told} and told["idle_feed"] > 0
+
+
+def test_what_was_said_of_one_finding_is_not_said_of_another() -> None:
+    path = DATA / "dense41m-1gpu-pinned-float32.rank0.sqlite.xz"
+    (first, *_) = analyse([path]).measures.findings
+    key = survey.digest(path)
+    told = [next(survey.rows(path, {(key, code): "right"}))["judged"] for code in (first.code, "another")]
+    assert told == ["right", ""]
