@@ -119,6 +119,7 @@ TRAINS = (
     "harness.training.facts",
     "harness.training.feeds",
     "harness.training.models",
+    "harness.training.peers",
     "harness.training.rules",
     "harness.training.strategies",
     "harness.training.worker",

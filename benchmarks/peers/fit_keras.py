@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from contextlib import nullcontext
 from typing import Any
@@ -21,17 +20,10 @@ from typing import Any
 import numpy as np
 import psutil
 
+from harness.training import peers
+
 POOL = 4  # batches of each rank
 BORN_S = psutil.Process().create_time()
-
-
-class WithoutTensorFlow:
-    """A finder of modules by which TensorFlow is not there. Keras imports it on any backend, for its random seed; it
-    brings stand-ins for cuBLAS's functions, in which those calls of JAX end that come later."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name.partition(".")[0] == "tensorflow":
-            raise ModuleNotFoundError("left out beside JAX", name=name)
 
 
 def main() -> None:
@@ -49,8 +41,7 @@ def main() -> None:
     parser.add_argument("--record", type=int, default=0, help="steps of the second epoch inside the CUDA capture range")
     options = parser.parse_args()
     if options.way == "jax":
-        sys.meta_path.insert(0, WithoutTensorFlow())
-        os.environ["KERAS_BACKEND"] = "jax"
+        peers.use("jax")
     run(options)
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from profiles.runs.cell import SETTINGS, Cell, setting
-from profiles.runs.strategies import OWN_SETTINGS
+from profiles.runs.strategies import OWN_SETTINGS, TENSORFLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,8 @@ def _as_its_strategy_can(cell: Cell, given: Mapping[str, tuple[Any, ...]]) -> Ce
     asked for, one that does not heed a setting is measured once. A value asked of one strategy alone stays, and is
     refused if it cannot be."""
     spread = cell.spread
+    if spread.backend != TENSORFLOW and len(given.get("strategy", ())) > 1:  # Keras's fit chooses both
+        cell = replace(cell, feed=spread.feeds[0], step=spread.steps[0])
     if "feed" not in given and cell.until and cell.feed == "resident":  # one batch teaches nothing
         cell = replace(cell, feed="prefetch")
     if "feed" not in given and cell.feed not in spread.feeds:

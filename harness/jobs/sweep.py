@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import Cell, RunRecord
+from profiles.runs.strategies import TENSORFLOW
 from profiles.scaling.alike import same_but_ranks
 
 from .. import launch
@@ -149,9 +150,13 @@ def _launch(
 def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> Callable[[str], launch.Job]:
     """lifeline -> the Job that trains the cell, its files in `folder`."""
 
+    argv = launch.worker(folder / "cell.json", folder)
+    if cell.spread.backend != TENSORFLOW:
+        argv = launch.on_backend(argv, cell.spread.backend, environ)
+
     def make(lifeline: str) -> launch.Job:
         return launch.command(
-            [*launch.worker(folder / "cell.json", folder), *(how.profiler.worker_options() if how.profiler else ())],
+            [*argv, *(how.profiler.worker_options() if how.profiler else ())],
             ranks=cell.processes,
             launcher="single" if cell.spread.one_process else how.launcher,
             environ={**environ, **stall_check(how.limits)},

@@ -44,6 +44,17 @@ def worker(cell_path: Path | str, out_dir: Path | str) -> list[str]:
     return [sys.executable, "-m", "harness.training.worker", "--cell", str(cell_path), "--out", str(out_dir)]
 
 
+def on_backend(worker_argv: Sequence[str], backend: str, environ: Mapping[str, str]) -> list[str]:
+    """A rank's command on another backend of Keras: by the Python that RINGSCOPE_JAX_PYTHON or RINGSCOPE_TORCH_PYTHON
+    names, if it is not in this one's environment, and without LD_LIBRARY_PATH.
+
+    JAX and PyTorch bring CUDA's libraries in versions of their own, before which the linker would take TensorFlow's
+    there.
+    """
+    python = environ.get(f"RINGSCOPE_{backend.upper()}_PYTHON") or worker_argv[0]
+    return ["env", "-u", "LD_LIBRARY_PATH", python, *worker_argv[1:]]
+
+
 def command(
     rank_argv: Sequence[str],
     *,

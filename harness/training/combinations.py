@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from profiles.runs.cell import SETTINGS, setting
 from profiles.runs.records import Cell
-from profiles.runs.strategies import OWN_SETTINGS, STRATEGIES
+from profiles.runs.strategies import OWN_SETTINGS, STRATEGIES, TENSORFLOW
 
 from .models import MODELS
 from .strategies import Unsupported
@@ -29,6 +29,8 @@ def check(cell: Cell, *, gpus: int | None) -> None:
         if name not in spread.heeds and getattr(cell, name) != setting(name).default:
             heeding = (one.name for one in STRATEGIES.values() if name in one.heeds)
             raise Unsupported(f"{cell.strategy} has no {name.replace('_', '-')}; {', '.join(heeding)} have")
+    if spread.backend != TENSORFLOW and (cell.data != "synthetic" or cell.memory_limit_mb):
+        raise Unsupported(f"{cell.strategy} takes --data synthetic alone, and no --memory-limit-mb")
     own = (setting(name) for name in ("fusion_mb", "cycle_us"))
     if cell.autotune == "on" and any(getattr(cell, one.name) != one.default for one in own):
         raise Unsupported("autotune chooses fusion and cycle by itself; leave out --fusion-mb and --cycle-us")

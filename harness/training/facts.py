@@ -18,19 +18,27 @@ def closing(model: Any, logs: Any) -> dict[str, Any]:
     import keras
     import tensorflow as tf
 
+    return of_model(model, logs) | {
+        "trainable_bytes": _bytes_of(model.trainable_variables),
+        "memory_peak_bytes": memory_peak_bytes(),
+        "optimizer_bytes": _bytes_of(model.optimizer.variables),
+        "versions": {"tensorflow": tf.__version__, "keras": keras.__version__, "horovod": horovod.__version__},
+    }
+
+
+def of_model(model: Any, logs: Any) -> dict[str, Any]:
+    """The part of it that is known alike on any backend of Keras."""
+    import keras
+
     digest = hashlib.sha256()
     for weight in model.trainable_weights:
-        digest.update(weight.numpy().tobytes())
+        digest.update(keras.ops.convert_to_numpy(weight).tobytes())
     return {
         "logs": {name: float(value) for name, value in logs.items()},
         "weights_sha256": digest.hexdigest(),
         "parameters": int(model.count_params()),
-        "trainable_bytes": _bytes_of(model.trainable_variables),
         "layers": sum(1 for _ in model._flatten_layers(include_self=False, recursive=True)),
-        "memory_peak_bytes": memory_peak_bytes(),
         "host_memory_peak_bytes": host_memory_peak_bytes(),
-        "optimizer_bytes": _bytes_of(model.optimizer.variables),
-        "versions": {"tensorflow": tf.__version__, "keras": keras.__version__, "horovod": horovod.__version__},
     }
 
 

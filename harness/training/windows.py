@@ -36,21 +36,58 @@ def measure(
 ) -> Window:
     """Time `steps` calls of `turn`, which takes one step and returns the ns that it waited for its batch.
 
-    UTC is read once, at the start. All later times are the monotonic clock's, added to it: a clock that is set during
-    the window cannot stretch it. synchronise: waits for the device. progress: called with the number of steps done.
+    synchronise, utc_ns, monotonic_ns: of `Edges`. progress: called with the number of steps done.
     """
-    edges_ns, waits_ns = [0] * (steps + 1), [0] * steps
-    synchronise()
-    start_utc_ns = utc_ns()
-    edges_ns[0] = monotonic_ns()
-    for done in range(steps):
-        waits_ns[done] = turn()
-        progress(done + 1)
-        if done + 1 == steps:
-            synchronise()
-        edges_ns[done + 1] = monotonic_ns()
-    step_ns = [end - start for start, end in zip(edges_ns, edges_ns[1:], strict=False)]
-    return Window(start_utc_ns, start_utc_ns + edges_ns[-1] - edges_ns[0], step_ns, waits_ns)
+    edges = Edges(steps, synchronise=synchronise, utc_ns=utc_ns, monotonic_ns=monotonic_ns)
+    edges.begin()
+    for done in range(1, steps + 1):
+        waited_ns = turn()
+        progress(done)
+        edges.passed(waited_ns)
+    return edges.window()
+
+
+class Edges:
+    """The edges between the steps of a window, noted by whoever takes them.
+
+    UTC is read once, at the start. All later times are the monotonic clock's, added to it: a clock that is set during
+    the window cannot stretch it. synchronise: waits for the device.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        *,
+        synchronise: Callable[[], object],
+        utc_ns: Callable[[], int],
+        monotonic_ns: Callable[[], int],
+    ) -> None:
+        self._synchronise, self._utc_ns, self._monotonic_ns = synchronise, utc_ns, monotonic_ns
+        self._edges_ns, self._waits_ns = [0] * (steps + 1), [0] * steps
+        self._done = 0
+        self._start_utc_ns = 0
+
+    def begin(self) -> None:
+        """The window begins here."""
+        self._synchronise()
+        self._start_utc_ns = self._utc_ns()
+        self._edges_ns[0] = self._monotonic_ns()
+
+    def passed(self, waited_ns: int) -> None:
+        """A step ends here, in which so many ns were waited for its batch; the last one's work is waited for."""
+        self._waits_ns[self._done] = waited_ns
+        self._done += 1
+        if self._done == len(self._waits_ns):
+            self._synchronise()
+        self._edges_ns[self._done] = self._monotonic_ns()
+
+    def window(self) -> Window:
+        """The window, once all its steps have ended. Raises AssertionError where fewer have."""
+        edges_ns = self._edges_ns
+        if self._done != len(self._waits_ns):
+            raise AssertionError(f"{self._done} of {len(self._waits_ns)} steps have ended")
+        step_ns = [end - start for start, end in zip(edges_ns, edges_ns[1:], strict=False)]
+        return Window(self._start_utc_ns, self._start_utc_ns + edges_ns[-1] - edges_ns[0], step_ns, self._waits_ns)
 
 
 def warm_up(

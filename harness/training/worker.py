@@ -30,6 +30,7 @@ from profiles.ground.errors import RingscopeError
 from profiles.ground.files import write_whole
 from profiles.runs.rank_records import RankRecord, write_rank
 from profiles.runs.records import Cell
+from profiles.runs.strategies import TENSORFLOW
 
 from ..machine import capture_range, ranks, sample
 from ..machine.memory import OUT_OF_MEMORY
@@ -87,7 +88,8 @@ def main(argv: list[str] | None = None) -> int:
     progress.phase("start")
     try:
         cell = Cell.from_json(json.loads(options.cell.read_text()))
-        record = train(cell, options.out, progress, options.record)
+        on_backend = train if cell.spread.backend == TENSORFLOW else _elsewhere
+        record = on_backend(cell, options.out, progress, options.record)
         write_rank(options.out / f"rank{record.rank}.jsonl", record)
         progress.phase("done")
     except Exception as error:
@@ -212,6 +214,16 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         clock_offset_ns=offset_ns,
         extra=facts.closing(trainer.model, last["logs"]) | own | more,
     )
+
+
+def _elsewhere(cell: Cell, out: Path, progress: Progress, record: str | None) -> RankRecord:
+    """As `train`, on another backend of Keras than TensorFlow, which is not loaded then."""
+    from . import peers
+
+    combinations.check(cell, gpus=None)
+    if record:
+        raise Unsupported(f"{cell.strategy} is timed and not recorded; record your script: ringscope record -- python")
+    return peers.train(cell, out, progress)
 
 
 def _check_ranks(cell: Cell) -> None:

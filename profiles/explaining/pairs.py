@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ..runs.cell import Cell, setting
-from ..runs.strategies import OWN_SETTINGS, of
+from ..runs.strategies import OWN_SETTINGS, TENSORFLOW, of
 from ..scaling.alike import same_but_ranks
 from ..scaling.measure import Scaling
 
@@ -36,7 +36,7 @@ def pairs(scaling: Scaling) -> list[Pair]:
     best: dict[str, Pair] = {}
     for many in speed:
         one = next((cell for cell in speed if cell.ranks == 1 and same_but_ranks(many, cell)), None)
-        if one is None or many.ranks == 1:
+        if one is None or many.ranks == 1 or many.spread.backend != TENSORFLOW:  # which alone is recorded
             continue
         before = best.get(many.model)
         if before is None or _rank_of(many, speed) > _rank_of(before.many, speed):

@@ -12,6 +12,7 @@ from typing import Final
 EVERY_FEED: Final = ("numpy", "host", "prefetch", "device", "staging", "pinned", "resident")
 # A step of its own takes batches as they come; `pinned` ones are in carriers that ring's loop opens.
 OWN_STEP: Final = tuple(feed for feed in EVERY_FEED if feed != "pinned")
+TENSORFLOW: Final = "tensorflow"
 DATASETS: Final = ("host", "prefetch", "device")  # tf.distribute feeds itself from a data set
 
 
@@ -28,6 +29,12 @@ class Strategy:
     steps: tuple[str, ...] = ("fit",)
     feeds: tuple[str, ...] = OWN_STEP
     heeds: tuple[str, ...] = ()  # of OWN_SETTINGS
+    backend: str = TENSORFLOW  # of Keras; on another one Keras's own `fit` takes the steps and feeds itself
+
+    @property
+    def note(self) -> str:
+        """Words on what is not comparable with rows of TensorFlow; empty where all is."""
+        return "" if self.backend == TENSORFLOW else "Keras's own fit, fed with NumPy arrays; weights of its own draw"
 
 
 # Settings that only some strategies heed.
@@ -113,6 +120,22 @@ STRATEGIES: Final = {
             "horovod",
             splits=True,
             heeds=("compression", "micro_batches", "stages", *OF_HOROVOD),
+        ),
+        Strategy(
+            "keras-jax",
+            "the same model in Keras on JAX: one process, keras.distribution.DataParallel",
+            "XLA",
+            one_process=True,
+            steps=("compiled",),
+            feeds=("numpy",),
+            backend="jax",
+        ),
+        Strategy(
+            "keras-torch",
+            "the same model in Keras on PyTorch: a process per GPU, DistributedDataParallel",
+            "PyTorch",
+            feeds=("numpy",),
+            backend="torch",
         ),
     )
 }

@@ -130,7 +130,10 @@ def first_looks(
         *([] if shared else _losses(cells)),
         *_waits(cells, with_gpu=bool(sweep.machine.get("gpus"))),
     ]
-    return found + sorted(ranked, key=lambda look: -look.worth)[:4]
+    alone = [cell for cell in sweep.cells if cell.ranks == 1] if shared else sweep.cells
+    where = "these GPUs" if sweep.machine.get("gpus") else "this host"
+    answers = beside.answers(alone, spreads, where=where)
+    return found + answers + sorted(ranked, key=lambda look: -look.worth)[:4]
 
 
 def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:

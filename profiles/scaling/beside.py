@@ -1,13 +1,17 @@
-"""Strategies beside each other -> what to look at first: one that is faster than Horovod, and what exchanging costs."""
+"""Strategies beside each other -> what to look at first: one that is faster than Horovod, what exchanging costs, and
+whether another backend of Keras is faster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..ground.stats import Spread, ratio
+from ..ground.stats import Ratio, Spread, ratio
 from ..runs.cell import Cell
-from .alike import same_work
-from .look import WORTH_A_LOOK, Look
+from ..runs.strategies import TENSORFLOW
+from .alike import same_but_ranks, same_work
+from .look import WORTH_A_LOOK, Look, ranks
+
+BACKENDS = {"jax": "JAX", "torch": "PyTorch"}
 
 
 def looks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
@@ -21,11 +25,57 @@ def looks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
     return list(best.values())
 
 
+def answers(cells: Sequence[Cell], spreads: dict[str, Spread], *, where: str) -> list[Look]:
+    """Would it be faster on another backend? An answer for each of its cells, on the most ranks that stand beside
+    TensorFlow's fastest way to the same weights. where: `these GPUs`.
+
+    Nothing is said of one launch, which has no error.
+    """
+    measured = sorted((cell for cell in cells if cell.id in spreads), key=lambda cell: -cell.ranks)
+    answered: list[Cell] = []
+    found = []
+    for cell in filter(_elsewhere, measured):
+        here = [one for one in measured if not _elsewhere(one) and _is_a_choice(one) and same_work(cell, one)]
+        if not here or any(same_but_ranks(cell, other) for other in answered):
+            continue
+        answered.append(cell)
+        best = max(here, key=lambda one: spreads[one.id].median)
+        gain = ratio(spreads[cell.id], spreads[best.id])
+        if gain.error is not None:
+            found.append(_answer(cell, best, gain, where))
+    return found
+
+
+def _elsewhere(cell: Cell) -> bool:
+    return cell.spread.backend != TENSORFLOW
+
+
+def _is_a_choice(cell: Cell) -> bool:
+    """False for bounds, which leave out the exchange or the feed."""
+    return cell.spread.synchronous and cell.feed != "resident"
+
+
+def _answer(cell: Cell, best: Cell, gain: Ratio, where: str) -> Look:
+    """Beyond the error of both: each side's worst against the other's best."""
+    backend, way = cell.spread.backend, best.strategy
+    name, what = BACKENDS[backend], f"on {where} {cell.model} on {ranks(cell.ranks)}"
+    if gain.low > 1:
+        said = f"{gain.value:.2f} x as fast under {name} as with {way} (at least {gain.low:.2f} x)"
+        then = f"try your script with KERAS_BACKEND={backend}, and compare what it learns"
+    elif gain.high < 1:
+        said = f"{1 / gain.value:.2f} x as fast with {way} as under {name} (at least {1 / gain.high:.2f} x)"
+        then = "stay with TensorFlow for this model"
+    else:
+        said = f"as fast under {name} as with {way}, within the error of both ({gain.low:.2f} to {gain.high:.2f} x)"
+        then = "to tell them apart, launch more often: ringscope bench --resume --launches 10"
+    return Look(f"under-{backend}", f"{what} trains {said}", then, max(0.0, gain.value - 1), cell.model)
+
+
 def _faster(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]:
     """Strategies that train the same as Horovod, and faster than its fastest cell by more than both intervals."""
     for cell in cells:
         beside = [one for one in cells if one.strategy == "horovod" and same_work(cell, one)]
-        if not beside or cell.strategy == "horovod" or not cell.spread.synchronous:
+        if not beside or cell.strategy == "horovod" or not cell.spread.synchronous or _elsewhere(cell):
             continue
         gain = min((ratio(spreads[cell.id], spreads[one.id]) for one in beside), key=lambda gain: gain.value)
         if gain.low > 1 + WORTH_A_LOOK:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from ..runs.cell import Cell
+from ..runs.strategies import TENSORFLOW
 from .alike import same_work
 from .rows import CellRow
 
@@ -21,9 +22,12 @@ def tell(rows: Sequence[CellRow]) -> None:
     exchange: 1 - X / X(independent), what it does less than as many GPUs that exchange nothing and are fed alike.
 
     `compute` where none of them is worth a word, with the share that is left. Null where the exchange is not known,
-    because `independent` is not beside it, and none of the others is half of the step.
+    because `independent` is not beside it, and none of the others is half of the step; and on another backend than
+    TensorFlow, where copies of batches are part of the step.
     """
     for row in rows:
+        if row.cell.spread.backend != TENSORFLOW:
+            continue
         if row.samples_per_s_global and any(_beside(row.cell, other.cell) for other in rows):
             row.limited_by, row.limited_share = _limit(row, rows)
 

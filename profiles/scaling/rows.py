@@ -94,6 +94,7 @@ class CellRow:
     seconds_to_accuracy: float | None = None
     samples_to_accuracy: float | None = None
     speedup_to_accuracy: float | None = None
+    note: str = ""  # what is not comparable with the rows beside it
 
     @property
     def memory_gb(self) -> float | None:
@@ -111,7 +112,7 @@ LEARNED = ("epochs", "accuracy", "validation_accuracy", "seconds_to_accuracy", "
 # Numbers of a row that stand behind all settings; the others stand between the first settings and the last ones.
 _BEHIND = (
     *("launcher", "profiled", "started_utc_ns", "seconds", "host", *TOLD, "of_horovod", "limited_by", "limited_share"),
-    *(*LEARNED, "reached", "speedup_to_accuracy"),
+    *(*LEARNED, "reached", "speedup_to_accuracy", "note"),
 )
 
 
@@ -237,6 +238,7 @@ def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads:
         ok=len(good),
         status=bad.status if bad else "ok" if rows else "missing",
         reason=bad.reason if bad else "" if rows else "not launched yet",
+        note=cell.spread.note,
     )
     if own := spreads.get(cell.id):
         row.samples_per_s_global, row.samples_per_s_low, row.samples_per_s_high = own.median, own.low, own.high

@@ -4,6 +4,7 @@
 
 It yields batches of `source.batch` samples, without end. x: (batch, *spec.input_shape) of `source.dtype`; y: (batch,)
 of int64; as NumPy arrays or tensors, wherever the feed leaves them. `device` is "/GPU:0" or "/CPU:0".
+TensorFlow is loaded by the first feed that needs it.
 The time that `next` takes is the step's wait for input. A function named in FEEDS is known to every cell and test.
 """
 
@@ -11,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from profiles.ground.errors import RingscopeError
-from ringscope.ring.feed import slots, staged
+from profiles.runs.records import Cell
 
-from .sources import Source
+from ..models import MODELS
+from .sources import POOL_BATCHES, Source, Synthetic, TFRecords
 
 Batch = tuple[Any, Any]
 
@@ -35,16 +36,22 @@ def host(source: Source, device: str) -> Iterator[Batch]:
 
 def prefetch(source: Source, device: str) -> Iterator[Batch]:
     """tf.data, prefetched in host memory: making a batch overlaps with training, its copy to the device does not."""
+    import tensorflow as tf
+
     return iter(source.dataset().prefetch(tf.data.AUTOTUNE))
 
 
 def prefetch_to_device(source: Source, device: str) -> Iterator[Batch]:
     """tf.data, prefetched in the device's memory: TensorFlow copies batches ahead of the steps."""
+    import tensorflow as tf
+
     return iter(source.dataset().apply(tf.data.experimental.prefetch_to_device(device, buffer_size=2)))
 
 
 def staging(source: Source, device: str) -> Iterator[Batch]:
     """A double buffer on the device, as TensorFlow 1's StagingArea made: batch i + 1 is copied while step i runs."""
+    import tensorflow as tf
+
     batches = iter(source.dataset().prefetch(tf.data.AUTOTUNE))
 
     def stage() -> Batch:
@@ -62,6 +69,10 @@ def staging(source: Source, device: str) -> Iterator[Batch]:
 
 def pinned(source: Source, device: str) -> Iterator[Batch]:
     """tf.data into pinned buffers, copied ahead on a stream of their own: the fastest way to a GPU, and `fit`'s."""
+    import tensorflow as tf
+
+    from ringscope.ring.feed import slots, staged
+
     pool = slots()
     if pool is None:
         raise RingscopeError("the feed pinned needs a GPU whose driver answers, and there is none; use prefetch")
@@ -70,6 +81,8 @@ def pinned(source: Source, device: str) -> Iterator[Batch]:
 
 def resident(source: Source, device: str) -> Iterator[Batch]:
     """One batch, on the device from the start: no feed at all, the upper bound for the others."""
+    import tensorflow as tf
+
     x, y = next(source.arrays())
     with tf.device(device):
         batch = tf.identity(tf.constant(x)), tf.identity(tf.constant(y))
@@ -86,3 +99,17 @@ FEEDS: dict[str, Callable[[Source, str], Iterator[Batch]]] = {
     "pinned": pinned,
     "resident": resident,
 }
+
+
+def make_source(cell: Cell, batch: int, *, rank: int, size: int, threads: int) -> Source:
+    """The source of the cell's samples. batch: samples of this rank per step."""
+    spec = MODELS[cell.model].spec
+    common: dict[str, Any] = {"rank": rank, "size": size, "dtype": cell.input_dtype, "threads": threads}
+    if cell.data == "generated":
+        from .generated import Generated
+
+        return Generated(spec, batch, seed=cell.seed, count=cell.epoch_samples, **common)
+    if cell.data == "synthetic":
+        batches = 1 if cell.feed == "resident" else POOL_BATCHES
+        return Synthetic(spec, batch, seed=cell.seed, batches=batches, **common)
+    return TFRecords(Path(cell.data), spec, batch, **common)

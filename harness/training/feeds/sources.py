@@ -1,7 +1,7 @@
 """Sources of samples: synthetic ones by seed, or a directory of TFRecords.
 
 The joined batch of N ranks is the batch of one rank with N times the samples: sample j of step i on rank r is number
-(i * N + r) * batch + j, whichever rank asks.
+(i * N + r) * batch + j, whichever rank asks. NumPy alone makes synthetic ones: only what needs TensorFlow loads it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import tensorflow as tf
 
 from profiles.ground.errors import RingscopeError
 from profiles.runs.cell import TFRECORDS
@@ -73,6 +72,8 @@ class Synthetic:
                 yield self._x[rows], self._y[rows]
 
     def dataset(self) -> Any:
+        import tensorflow as tf
+
         with tf.device("/CPU:0"):
             x, y = tf.constant(self._x), tf.constant(self._y)
         batch = self.batch
@@ -114,6 +115,8 @@ class TFRecords:
         dtype: str = "float32",
         threads: int = 1,
     ) -> None:
+        import tensorflow as tf
+
         self.batch, self.dtype = batch, dtype
         self._files = sorted(str(path) for path in directory.glob(TFRECORDS) if path.is_file())
         if not self._files:
@@ -127,6 +130,8 @@ class TFRecords:
             )
 
     def dataset(self) -> Any:
+        import tensorflow as tf
+
         by_file = len(self._files) % self._size == 0
         files = self._files[self._rank :: self._size] if by_file else self._files
         # In the order of the files, so that every rank counts the examples alike.
@@ -140,6 +145,8 @@ class TFRecords:
         return iter(self.dataset().as_numpy_iterator())
 
     def _parse(self, example: Any) -> tuple[Any, Any]:
+        import tensorflow as tf
+
         features = tf.io.parse_single_example(
             example,
             {
@@ -165,6 +172,8 @@ class TFRecords:
 
 
 def options(threads: int) -> Any:
+    import tensorflow as tf
+
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
     # Else tf.data adds a prefetch of its own, and feed `host` would be `prefetch`.

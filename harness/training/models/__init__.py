@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
+
+from profiles.runs.records import Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +71,24 @@ def loss_for(spec: Spec) -> Any:
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def compile_model(model: Any, spec: Spec, *, optimizer: Any | None = None) -> None:
+def compile_model(model: Any, spec: Spec, *, optimizer: Any | None = None, jit_compile: bool = False) -> None:
     """Compile with the loss that fits the spec; SGD with momentum unless given another optimizer."""
     import keras
 
     model.compile(
-        optimizer=optimizer or keras.optimizers.SGD(0.01, momentum=0.9), loss=loss_for(spec), jit_compile=False
+        optimizer=optimizer or keras.optimizers.SGD(0.01, momentum=0.9), loss=loss_for(spec), jit_compile=jit_compile
     )
+
+
+def optimizer(cell: Cell) -> Any:
+    """The cell's: `sgd` with momentum, `adam` with an epsilon that does not blow up rounding where gradients are near
+    0, or `lamb`, at a rate for one rank and by its rule for more (`warm-up` is ring's)."""
+    import keras
+
+    factor = {"linear": cell.ranks, "sqrt": math.sqrt(cell.ranks)}.get(cell.rate_rule, 1)
+    name = dict(cell.options).get("optimizer", cell.optimizer)
+    if name == "adam":
+        return keras.optimizers.Adam(1e-3 * factor, epsilon=1e-3)
+    if name == "lamb":
+        return keras.optimizers.Lamb(1e-3 * factor)
+    return keras.optimizers.SGD(0.01 * factor, momentum=0.9)

@@ -12,10 +12,10 @@ from ringscope import ring
 from ringscope.ring.feed import as_feed
 from ringscope.ring.fit.loop import Turns
 
+from ..feeds import make_source
 from ..feeds.sources import Source
-from ..models import MODELS, build, compile_model
+from ..models import MODELS, build, compile_model, optimizer
 from . import Trainer, devices
-from .ranks import make_source, optimizer
 
 
 def trainer(cell: Cell, device: str) -> Trainer:

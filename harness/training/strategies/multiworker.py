@@ -16,10 +16,10 @@ from profiles.ground.errors import RingscopeError
 from profiles.runs.records import Cell
 from ringscope import ring
 
+from ..feeds import make_source
 from . import Trainer
 from .mirrored import training
 from .ports import held
-from .ranks import make_source
 
 
 def trainer(cell: Cell, device: str) -> Trainer:

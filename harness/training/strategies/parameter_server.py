@@ -31,10 +31,10 @@ from profiles.runs.records import Cell
 from ringscope import ring
 from ringscope.ring.marks import nvtx_marks
 
-from ..models import MODELS, build, compile_model, loss_for
+from ..feeds import make_source
+from ..models import MODELS, build, compile_model, loss_for, optimizer
 from . import Trainer
 from .ports import held
-from .ranks import make_source, optimizer
 
 AHEAD = 2  # steps per worker that are handed out before the oldest is awaited
 UNKNOWN_WAIT = "each worker fetches its own batches"

@@ -20,11 +20,10 @@ from ringscope import ring
 from ringscope.ring.feed import as_feed
 from ringscope.ring.fit.loop import Turns
 
-from ..feeds import FEEDS
-from ..models import MODELS, build, compile_model, loss_for
+from ..feeds import FEEDS, make_source
+from ..models import MODELS, build, compile_model, loss_for, optimizer
 from . import Trainer, devices
 from .parts import Plan, train_step
-from .ranks import make_source, optimizer
 from .stages import cut
 
 TIMED_ALONE = 5

@@ -145,7 +145,7 @@ def cells(rows: Sequence[Json]) -> Table:
                 Cell(_milliseconds(row["step_ms_p50"]), row["step_ms_p50"]),
                 Cell(numbers.share(row["input_wait_share"]), row["input_wait_share"]),
                 *(Cell(text(row.get(name)), row.get(name)) for name, _, text in told),
-                words(row["status"] if not row["reason"] else f"{row['status']}: {row['reason']}"),
+                words(row["status"] if not (said := row["reason"] or row.get("note")) else f"{row['status']}: {said}"),
             )
         )
     columns = ("throughput", "interval", "speed-up", "efficiency", "interval of it", "step p50", "input wait")

@@ -39,7 +39,12 @@ def _work(row: CellRow) -> str:
 def table(rows: Sequence[CellRow]) -> list[RenderableType]:
     """A table of what was trained, with a line for each way."""
     faults = [Prose(f"{row.cell.strategy}: {row.status}: {row.reason}", "red") for row in rows if row.reason]
-    return [Prose(f"\n{_work(rows[0])}", "bold"), _beside(rows), *faults]
+    notes: dict[str, list[str]] = {}
+    for row in rows:
+        if row.note and row.samples_per_s_global:
+            notes.setdefault(row.note, []).append(row.cell.strategy)
+    noted = [Prose(f"{', '.join(dict.fromkeys(names))}: {note}", "dim") for note, names in notes.items()]
+    return [Prose(f"\n{_work(rows[0])}", "bold"), _beside(rows), *noted, *faults]
 
 
 def _beside(rows: Sequence[CellRow]) -> Fitted:

@@ -23,7 +23,7 @@ from profiles.ground.errors import RingscopeError
 from profiles.runs.cell import AXES, SETTINGS, setting
 from profiles.runs.records import Cell
 from profiles.runs.setting import Setting
-from profiles.runs.strategies import STRATEGIES
+from profiles.runs.strategies import STRATEGIES, TENSORFLOW
 from profiles.scaling.rows import LaunchRow
 from tests.harness.running import ROOT
 
@@ -300,7 +300,18 @@ def test_what_is_left_open_fits_the_strategy_and_what_is_asked_for_stays() -> No
     (horovod,) = (cell for cell in grid(Choices(lists), gpus=2) if cell.strategy == "horovod")
     assert (horovod.step, horovod.feed) == ("compiled", "pinned")
     asked = {**lists, "step": ("compiled",), "feed": ("pinned",)}
-    assert {(cell.step, cell.feed) for cell in grid(Choices(asked), gpus=2)} == {("compiled", "pinned")}
+    here = [cell for cell in grid(Choices(asked), gpus=2) if cell.spread.backend == TENSORFLOW]
+    assert {(cell.step, cell.feed) for cell in here} == {("compiled", "pinned")}
+
+
+@pytest.mark.parametrize("strategy", [name for name, one in STRATEGIES.items() if one.backend != TENSORFLOW])
+def test_on_another_backend_keras_chooses_step_and_feed_unless_it_is_asked_for_alone(strategy: str) -> None:
+    asked = {"model": ("mlp",), "ranks": (2,), "feed": ("pinned", "device"), "step": ("compiled", "fit")}
+    beside = grid(Choices({**asked, "strategy": ("horovod", strategy)}), gpus=2)
+    (one,) = (cell for cell in beside if cell.strategy == strategy)  # measured once
+    assert (one.step,) == one.spread.steps and (one.feed,) == one.spread.feeds and len(beside) == 5
+    alone = grid(Choices({**asked, "strategy": (strategy,)}), gpus=2)
+    assert {(cell.step, cell.feed) for cell in alone} == {(s, f) for s in asked["step"] for f in asked["feed"]}
 
 
 def test_a_setting_multiplies_the_strategies_that_heed_it_alone() -> None:

@@ -14,8 +14,7 @@ tf = pytest.importorskip("tensorflow")
 from harness.training.convergence import converge  # noqa: E402
 from harness.training.feeds import FEEDS  # noqa: E402
 from harness.training.feeds.generated import BEST_ACCURACY, VALIDATION, Generated, patterns, samples  # noqa: E402
-from harness.training.models import Spec  # noqa: E402
-from harness.training.strategies.ranks import optimizer  # noqa: E402
+from harness.training.models import Spec, optimizer  # noqa: E402
 from harness.training.windows import Window  # noqa: E402
 from profiles.runs.cell import Cell  # noqa: E402
 

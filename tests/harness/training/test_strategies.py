@@ -146,7 +146,9 @@ def test_a_pipeline_stands_still_for_the_share_of_the_formula(pieces: dict[str, 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_setting_that_a_strategy_does_not_heed_is_refused(strategy: str) -> None:
-    spread, cell = STRATEGIES[strategy], Cell("mlp", 2, 8, strategy=strategy)
+    spread = STRATEGIES[strategy]
+    feed = "prefetch" if "prefetch" in spread.feeds else spread.feeds[0]
+    cell = Cell("mlp", 2, 8, strategy=strategy, feed=feed, step=spread.steps[0])
     combinations.check(cell, gpus=0)
     other = {"compression": "fp16", "aggregate": 2, "op": "adasum", "micro_batches": 2, "stages": 1}
     other |= {"fusion_mb": 64, "cycle_us": 500, "autotune": "on"}
@@ -157,9 +159,9 @@ def test_a_setting_that_a_strategy_does_not_heed_is_refused(strategy: str) -> No
         else:
             with pytest.raises(combinations.Unsupported, match=f"{strategy} has no {name.replace('_', '-')}"):
                 combinations.check(asked, gpus=0)
-    if "compiled" not in spread.steps:
-        with pytest.raises(combinations.Unsupported, match=f"{strategy} works with --step fit and the feeds"):
-            combinations.check(replace(cell, step="compiled"), gpus=0)
+    for step in {"fit", "compiled"} - {*spread.steps}:
+        with pytest.raises(combinations.Unsupported, match=f"{strategy} works with --step {cell.step} and the feeds"):
+            combinations.check(replace(cell, step=step), gpus=0)
 
 
 def test_staleness_is_the_updates_that_others_made_meanwhile() -> None:

@@ -20,7 +20,7 @@ from profiles.runs.rank_records import RankRecord
 from profiles.runs.records import Cell, Run, RunRecord, SweepRecord
 from profiles.scaling import advice, rows, run_directory
 from profiles.scaling.measure import Scaling, measure
-from profiles.scaling.rows import CellRow, LaunchRow, column_names, samples_per_s
+from profiles.scaling.rows import CellRow, LaunchRow, column_names, columns, samples_per_s
 from profiles.scaling.run_directory import csv_text
 from profiles.views.terminal import sweep as view
 
@@ -243,6 +243,36 @@ def test_a_strategy_that_is_faster_and_trains_the_same_is_named_and_so_is_what_e
     assert "exchange-cost" not in {look.code for look in sweep_of(other_step).looks}
     slower = cells | {horovod: (500, 501, 499)}
     assert not {"better-strategy", "exchange-cost"} & {look.code for look in sweep_of(slower).looks}
+
+
+@pytest.mark.parametrize(
+    ("jax_ms", "said"),
+    [
+        ((800, 801, 799), "1.25 x as fast under JAX as with sharded (at least 1.25 x)"),
+        ((1250, 1251, 1249), "1.25 x as fast with sharded as under JAX (at least 1.25 x)"),
+        ((900, 1100, 901), "as fast under JAX as with sharded, within the error of both (0.91 to 1.11 x)"),
+        ((800,), None),  # one launch has no error
+    ],
+)
+def test_another_backend_is_faster_only_beyond_the_error_of_both(jax_ms: tuple[int, ...], said: str | None) -> None:
+    one, took = replace(ONE, step="fit"), {"horovod": 1100, "sharded": 1000, "independent": 100}
+    cells: dict[Cell, tuple[int, ...]] = {}
+    for ranks in (1, 2):  # of several ranks the most count, and a bound does not
+        ours = {replace(one, ranks=ranks, strategy=name): (ms, ms + 1, ms - 1) for name, ms in took.items()}
+        cells |= ours | {replace(one, ranks=ranks, strategy="keras-jax", feed="numpy", step="compiled"): jax_ms}
+    found = [look for look in sweep_of(cells).looks if look.code == "under-jax"]
+    assert [look.text.partition(" trains ")[2] for look in found] == ([said] if said else [])
+    assert all("on 2 ranks" in look.text for look in found)
+    assert "better-strategy" not in {look.code for look in sweep_of(cells).looks if "keras" in look.text}
+
+
+def test_a_row_of_another_backend_has_its_ratio_and_says_what_is_not_comparable() -> None:
+    horovod, independent = ONE, replace(ONE, strategy="independent")
+    torch = replace(ONE, strategy="keras-torch", step="fit", feed="numpy")
+    rows = {row.cell: row for row in sweep_of({horovod: (500,), independent: (500,), torch: (1000,)}).cells}
+    assert rows[torch].of_horovod == pytest.approx(0.5)
+    assert rows[torch].limited_by is None and rows[horovod].limited_by is not None
+    assert rows[torch].note and not rows[horovod].note and columns(rows[torch])["note"] == rows[torch].note
 
 
 def test_what_limits_each_strategy_is_its_largest_share_by_hand() -> None:
