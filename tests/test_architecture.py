@@ -47,7 +47,7 @@ VIEWS = (
     ("profiles.views",),
 )
 MODEL = (
-    ("profiles.model.analysed", "profiles.model.measures_json"),
+    ("profiles.model.analysed", "profiles.model.measures_json", "profiles.model.logged"),
     ("profiles.model.measures", "profiles.model.marks", "profiles.model.columns"),
     (
         *("profiles.model.timeline", "profiles.model.launching"),

@@ -12,7 +12,8 @@ from ..ground.errors import RingscopeError
 from ..measuring.subject import Subject
 from ..model.measures import CLASSES, OWNERS, GpuMeasures, Trust
 from ..scaling.rows import CellRow
-from . import same_work
+from . import of_logs, same_work
+from .of_logs import LOGGED
 
 BASELINE_SCHEMA = "ringscope.baseline/1"
 HOLDS, BROKEN, UNJUDGED = "holds", "broken", "cannot be judged"
@@ -20,7 +21,7 @@ EXIT_CODES = {HOLDS: 0, BROKEN: 1, UNJUDGED: 2}
 # How much worse than the baseline is noise: of single recordings, 5 % of the value and half a point of share.
 RELATIVE, ABSOLUTE_SHARE = 0.05, 0.005
 # More of these is better; of every other metric, less.
-HIGHER_IS_BETTER = ("efficiency", "samples_per_s_global", "compute_share")
+HIGHER_IS_BETTER = ("efficiency", "samples_per_s_global", "compute_share", of_logs.BUS)
 _SHARES = {
     "feed_gap_share": "idle_feed",
     "compute_share": "compute",
@@ -66,6 +67,7 @@ class Baseline:
     # What the work was, where no cell tells it; unknown in baselines of before.
     kernels_per_step: int | None = None
     kernels: Mapping[str, float] = field(default_factory=dict)
+    ranks: int | None = None  # of the collectives that NCCL's Inspector logged
 
 
 @dataclass(slots=True)
@@ -87,8 +89,10 @@ class Judgement:
 
 
 def metrics(subject: Subject) -> dict[str, Metric]:
-    """Every metric of a subject, by name; of a sweep also `samples_per_s_global[<cell id>]`, `efficiency[...]`."""
+    """Every metric of a subject, by name; of a sweep also `samples_per_s_global[<cell id>]`, `efficiency[...]`, of
+    logs of NCCL's Inspector also `bus_gb_per_s[<kind>]`."""
     found = {name: _recorded(subject, name) for name in RECORDED}
+    found |= {name: Metric(name, *told) for name, told in of_logs.values(subject.logged).items()}
     for name in SWEPT:
         rows = [] if subject.scaling is None else subject.scaling.cells
         each = {row.cell.id: getattr(row, name) for row in rows if getattr(row, name) is not None and _tells(name, row)}
@@ -152,8 +156,8 @@ def judge(
     _refuse_what_says_nothing(at_most, at_least)
     for name in (*at_most, *at_least):
         if name not in known:
-            names = ", ".join((*RECORDED, *SWEPT))
-            raise RingscopeError(f"unknown metric {name!r}; use one of {names}, also with [<cell id>]")
+            names = ", ".join((*RECORDED, *SWEPT, *LOGGED))
+            raise RingscopeError(f"unknown metric {name!r}; use one of {names}, also with [<cell id>] or [AllReduce]")
     judgement = Judgement(subject.label, trust=trust.judged(subject.measures) if subject.measures else None)
     judgement.checks += [_check(known[name], "max", limit, "budget") for name, limit in at_most.items()]
     judgement.checks += [_check(known[name], "min", limit, "budget") for name, limit in at_least.items()]
@@ -166,7 +170,7 @@ def _refuse_what_says_nothing(at_most: Mapping[str, float], at_least: Mapping[st
     """Budgets that every run holds, such as 2 where 2 % is meant, or none."""
     for option, budgets in (("--max", at_most), ("--min", at_least)):
         for name, limit in budgets.items():
-            if name in RECORDED and not 0 <= limit <= 1:
+            if name in (*RECORDED, of_logs.WAITING) and not 0 <= limit <= 1:
                 meant = f"; write {limit:g} % as {limit / 100:g}" if 1 < limit <= 100 else ""
                 raise RingscopeError(f"{option} {name}={limit:g}: a share lies between 0 and 1{meant}")
     for name in at_most:
@@ -208,6 +212,10 @@ def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) 
                 "baseline", "max", 0.0, None, UNJUDGED, f"{text}; write a baseline for this work with --write-baseline"
             )
         ]
+    ranks = of_logs.ranks(subject.logged) if subject.logged else None
+    if ranks != baseline.ranks:
+        text = f"unlike work: the baseline's logs are of {baseline.ranks or 'no'} ranks, this run's of {ranks or 'no'}"
+        return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text}; write a baseline with --write-baseline")]
     first = _first_gpu(subject)
     known_work = cell and baseline.cell
     if first and not known_work and (why := same_work.unlike(baseline.kernels, baseline.kernels_per_step, first)):
@@ -266,6 +274,7 @@ def baseline_of(subject: Subject) -> Baseline:
         subject.record.cell.id if subject.record else None,
         kernels_per_step=first.kernels.per_step if first else None,
         kernels=same_work.kernels(first) if first else {},
+        ranks=of_logs.ranks(subject.logged) if subject.logged else None,
     )
 
 

@@ -31,5 +31,9 @@ class UnreadableRecording(RingscopeError):
         return type(self), (self.path, self.problem, self.remedy)
 
 
+class InspectorLog(UnreadableRecording):
+    """A log of NCCL's Inspector: collectives without a timeline of a GPU, which `timeline` and `gate` read apart."""
+
+
 class SameRecording(UnreadableRecording):
     """A file that is another of the files given again."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..ground.errors import RingscopeError
+from ..ground.errors import InspectorLog, RingscopeError
+from ..model.logged import Logged
 from ..model.measures import Measures
 from ..runs.records import RunRecord, beside
 from ..scaling.measure import Scaling
@@ -24,6 +25,7 @@ class Subject:
     machine: dict[str, Any] = field(default_factory=dict)
     record: RunRecord | None = None  # the launch the recordings belong to
     unmeasured: str = ""  # why there are no measures, although there is a file for them
+    logged: Logged | None = None  # collectives, where logs of NCCL's Inspector were given
 
 
 def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
@@ -36,9 +38,13 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
         return Subject(label, found, None, record.machine if record else {}, record)
     if len(paths) == 1 and (paths[0] / "measures.json").is_file():
         return load([paths[0] / "measures.json"], strict=strict)
+    from . import logged
     from .analysis import analyse
 
-    measures = analyse(paths, strict=strict).measures
+    try:
+        measures = analyse(paths, strict=strict).measures
+    except InspectorLog as error:
+        return Subject(label, None, None, unmeasured=str(error), logged=logged.measure(paths, strict=strict))
     record = beside(Path(measures.recordings[0].path))
     return Subject(label, measures, None, record.machine if record else {}, record)
 

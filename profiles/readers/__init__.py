@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..doubts import recordings as doubts
-from ..ground.errors import SameRecording, UnreadableRecording
+from ..ground.errors import InspectorLog, SameRecording, UnreadableRecording
 from ..ground.files import in_order
 from ..model import marks
 from ..model.timeline import Doubt, Timeline
@@ -190,8 +190,8 @@ def sorted_out(
     found += [doubts.skipped_files(folder, count) for folder, count in skipped.items()]
     if good:
         return good, found
-    if failures:
-        raise failures[0]
+    if failures:  # all that is there may be logs of NCCL's Inspector, which are read another way
+        raise next((one for one in failures if isinstance(one, InspectorLog)), failures[0])
     where = ", ".join(map(str, dict.fromkeys(file.folder or file.path for file in files)))
     raise UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
 
@@ -215,6 +215,8 @@ def _read(path: Path, *, max_bytes: int | None, cache: bool) -> Timeline | None:
     with opened(path, max_bytes=max_bytes, cache=cache) as file:
         with file.open("rb") as stream:
             head = stream.read(opening.HEAD_BYTES)
+        if refused.is_inspector_log(head):
+            raise InspectorLog(path, *refused.INSPECTOR_LOG)
         if said := refused.stranger(head):
             raise UnreadableRecording(path, *said)
         if refused.is_drawn(head):

@@ -19,6 +19,12 @@ _ROCPROF = (
 )
 _PYTORCH = "give the trace that prof.export_chrome_trace or tensorboard_trace_handler wrote"
 _BESIDE_NCCL = "record the same run with `nsys profile -t cuda,nvtx` or PyTorch's profiler, and give that"
+# What inspector_json.cc of github.com/NVIDIA/nccl writes; read by inspector_log.py, and not as a recording.
+_INSPECTOR: Final = re.compile(rb"\A\s*\{.{0,400}\"(?:inspector_output_format_version|coll_perf|p2p_perf)\"", re.DOTALL)
+INSPECTOR_LOG: Final = (
+    "a log of NCCL's Inspector, which holds the speed of each collective and no timeline of a GPU",
+    "give the logs of all ranks, without other files, to `ringscope timeline` or `ringscope gate`",
+)
 # Well-known strangers, by what their first bytes hold.
 _SIGNS: Final = tuple(
     (re.compile(sign, re.DOTALL), said)
@@ -86,13 +92,6 @@ _SIGNS: Final = tuple(
             ),
         ),
         (
-            rb"\A\s*\{.{0,400}\"(?:inspector_output_format_version|coll_perf|p2p_perf)\"",
-            (
-                "the output of NCCL's Inspector, which holds the speed of each collective and no timeline of a GPU",
-                _BESIDE_NCCL,
-            ),
-        ),
-        (
             rb"(?:\A|\n)(?:NCCL version \d|\S+:\d+:\d+ \[\d+\] NCCL (?:INFO|WARN|TRACE) )",
             ("a log of NCCL's (NCCL_DEBUG), which has no times", _BESIDE_NCCL),
         ),
@@ -113,6 +112,11 @@ def stranger(head: bytes) -> tuple[str, str] | None:
     if head.startswith(sqlite.MAGIC):
         return None  # its readers tell more; most recordings are such
     return next((said for sign, said in _SIGNS if sign.search(head)), None)
+
+
+def is_inspector_log(head: bytes) -> bool:
+    """True if NCCL's Inspector wrote this."""
+    return _INSPECTOR.match(head) is not None
 
 
 def is_drawn(head: bytes) -> bool:

@@ -42,11 +42,15 @@ Metrics of recordings, over the worst GPU, as shares (0..1) of its window:
   idle_sync_share idle_launch_share idle_turnaround_share idle_wait_share idle_unknown_share
 Metrics of sweeps, over the worst cell, or of one with [<cell id>]:
   efficiency samples_per_s_global
+Metrics of logs of NCCL's Inspector, over the slowest kind of collective (or of one with [AllReduce]), and the rank that
+waits most:
+  bus_gb_per_s waiting_share
 
 \b
 Examples:
   ringscope gate runs/20261120-101500-node1 --min efficiency=0.9
   ringscope gate rank0.sqlite rank1.sqlite --max feed_gap_share=0.02 --max exposed_h2d_share=0.01
+  ringscope gate nccl-inspector-unknown-jobid/ --min "bus_gb_per_s[AllReduce]=300"
   ringscope gate recordings/ --write-baseline baseline.json
   ringscope gate recordings/ --baseline baseline.json --junit gate.xml --markdown gate.md
 """,

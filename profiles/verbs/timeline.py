@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..ground import numbers, terminals
-from ..ground.errors import RingscopeError
+from ..ground.errors import InspectorLog, RingscopeError
 from ..model.measures import Measures
 from . import cut
 from .options import STDOUT, Output, Rule, Verb, refuse_ignored, write_json
@@ -36,6 +36,9 @@ directory, or a pattern. The format is detected from the content, not the name.
   mpirun -np 16 ringscope timeline runs/
   ringscope timeline /local/runs --partial host3.partial
   ringscope timeline host*.partial --html page.html
+  ringscope timeline nccl-inspector-unknown-jobid/ --json -
+
+Logs of NCCL's Inspector have no timeline; their collectives are shown as a table.
 
 Hundreds of recordings are measured in processes on all cores; started by mpirun or srun, by all that it started, each
 with what lies on its host. Where the hosts share no disk and no MPI, each leaves a partial file (--partial), and
@@ -90,6 +93,7 @@ class Options:
         return {"max_bytes": self.max_size, "cache": not self.no_cache}
 
 
+_OF_CUTTING = {"within", "shrink", "strip_private", "output"}
 _CUTTING = "--slice, --shrink or --strip-private"
 _FILE, _JSON = Output(), Output(stdout=True)
 
@@ -181,13 +185,22 @@ def command(context: click.Context, /, **options: Any) -> None:
     elif given.info:
         _info(given)
     else:
-        _measure(given)
+        try:
+            _measure(given)
+        except InspectorLog:  # all that is there, else it were a doubt
+            refuse_ignored(context, [(True, _shown(), "has no effect with logs of NCCL's Inspector; leave it out")])
+            _logged(given)
+
+
+def _shown() -> set[str]:
+    """Options about measures of a timeline."""
+    others = {"paths", "info", "max_size", "no_cache", "strict", "json_to"}
+    return {one.name for one in fields(Options)} - _OF_CUTTING - others
 
 
 def _rules(given: Options) -> list[Rule]:
     """Rules for options that would have no effect."""
-    cutting = {"within", "shrink", "strip_private", "output"}
-    shown = {one.name for one in fields(Options)} - cutting - {"paths", "info", "max_size", "no_cache", "strict"}
+    shown = _shown() | {"json_to"}
     return [
         (given.cuts, {*shown, "info", "strict"}, f"has no effect with {_CUTTING}; leave it out"),
         (not given.cuts, ("output",), f"names the file that {_CUTTING} writes; give one of them"),
@@ -300,6 +313,20 @@ def _measure(given: Options) -> None:
     recording = Path(measures.recordings[0].path)
     if measures.findings and records.beside(recording):
         terminals.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {recording.parent}")
+
+
+def _logged(given: Options) -> None:
+    """Show the collectives that NCCL's Inspector logged, unless the JSON goes where they would."""
+    from ..measuring import logged
+    from ..model.logged import dumps
+    from ..views.terminal import logged as view
+    from ..views.terminal import recording as terminal
+
+    found = logged.measure(given.paths, strict=given.strict, max_bytes=given.max_size)
+    if given.json_to is not None:
+        write_json(dumps(found), given.json_to)
+    if given.json_to != STDOUT:
+        view.show(found, terminal.console())
 
 
 def _analysis(given: Options, files: Files, progress: Progress) -> Analysis | None:

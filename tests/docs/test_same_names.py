@@ -22,7 +22,7 @@ from profiles.gpus.collective_kernels import KINDS
 from profiles.ground.lazy import LazyGroup
 from profiles.many_gpus import ranks_summary
 from profiles.metrics.kernels import GROUPS
-from profiles.model import measures_json
+from profiles.model import logged, measures_json
 from profiles.model.findings import Straggler
 from profiles.model.measures import CLASSES, OWNERS, Rest
 from profiles.model.operations import Arithmetic, Computed
@@ -214,7 +214,7 @@ def test_every_column_of_a_table_of_a_sweep_is_in_its_page_and_no_other(kind: ty
 
 
 def test_every_metric_that_can_be_gated_is_named() -> None:
-    assert not [metric for metric in (*gate.RECORDED, *gate.SWEPT) if not named(metric)]
+    assert not [metric for metric in (*gate.RECORDED, *gate.SWEPT, *gate.LOGGED) if not named(metric)]
 
 
 # ---- keys of the JSON
@@ -368,6 +368,19 @@ def test_every_key_of_what_fits_and_of_the_rules_is_in_its_guide(page: str, modu
         if isinstance(node, ast.Constant)
     ]
     assert len(written) > 8 and not set(written) - told - {"schema"}
+
+
+def test_every_key_of_the_json_of_collectives_is_in_its_section_and_the_page_knows_no_other() -> None:
+    page = (REFERENCE / "collectives-json.md").read_text()
+    told = {
+        heading: set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE))))
+        for heading, text in re.findall(r"^## (.*)\n([^#]*)", page, re.MULTILINE)
+    }
+    kinds = {
+        **{"Collectives": logged.Logged, "kinds[]": logged.LoggedKind},
+        **{"kinds[].each[]": logged.LoggedRank, "processes[]": logged.LoggedProcess},
+    }
+    assert told == {place: {one.name for one in fields(kind)} for place, kind in kinds.items()}
 
 
 def test_every_key_of_the_json_of_predictions_is_in_its_section_and_the_page_knows_no_other() -> None:

@@ -1,12 +1,17 @@
-"""What is fuzzed: a reader given any bytes makes a whole timeline of them, or says what is wrong with them."""
+"""What is fuzzed: a reader given any bytes makes something whole of them, or says what is wrong with them."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from profiles.ground.errors import UnreadableRecording
+from profiles.metrics import logged
+from profiles.model.logged import Logged
 from profiles.model.timeline import COLUMNS, Timeline
+from profiles.readers import refused
 
 READERS = (
     "nsys.sqlite",
@@ -20,13 +25,16 @@ READERS = (
     "chrome.horovod",
     "xplane",
     "xla_trace",
+    "inspector_log",
 )
 CORPUS = Path(__file__).parent / "corpus"
 
 
-def check(reader: str, path: Path) -> Timeline | None:
+def check(reader: str, path: Path) -> Timeline | Logged | None:
     """Read `path`. None: refused as it should be. Raises whatever else the reader raises, and AssertionError."""
     module = importlib.import_module(f"profiles.readers.{reader}")
+    if reader == "inspector_log":
+        return _log(module.read, path)
     module.detects(path.read_bytes()[: 1 << 16], path)
     try:
         timeline: Timeline = module.read(path)
@@ -41,3 +49,21 @@ def check(reader: str, path: Path) -> Timeline | None:
             assert (table["device"] >= -1).all()
     assert any(len(getattr(timeline, name)) for name in COLUMNS), "an empty timeline should have been refused"
     return timeline
+
+
+def _log(read: Callable[[Path], Any], path: Path) -> Logged | None:
+    """What has no timeline is measured at once."""
+    refused.is_inspector_log(path.read_bytes()[: 1 << 16])
+    try:
+        found = read(path)
+    except UnreadableRecording as error:
+        assert "\n" not in str(error), "a refusal is one line"
+        return None
+    made = logged.measured(found.calls, ["log"], found.damaged)
+    for kind in made.kinds:
+        assert sum(one.lasted_ns for one in kind.each) == kind.lasted_ns
+        assert sum(one.matched_ns - (one.waiting_ns or 0) for one in kind.each) == (kind.transfer_ns or 0) * len(
+            kind.each
+        )
+    assert sum(one.lasted_ns for one in made.processes) == sum(kind.lasted_ns for kind in made.kinds)
+    return made

@@ -344,7 +344,11 @@ ALL = (
         OF_ALIKE,
     ),
     Mutation(
-        "refusals-two-percent-written-as-2", GATE, "if name in RECORDED and not 0 <= limit <= 1:", "if False:", OF_GATE
+        "refusals-two-percent-written-as-2",
+        GATE,
+        "if name in (*RECORDED, of_logs.WAITING) and not 0 <= limit <= 1:",
+        "if False:",
+        OF_GATE,
     ),
     Mutation(
         "refusals-data-of-another-order",

@@ -243,7 +243,7 @@ def test_a_real_stranger_is_told_the_same(name: str, words: str) -> None:
     ("name", "words"),
     [
         ("nccl_profiler.json.gz", "NCCL's profiler plugin.* no timeline of a GPU; record the same run"),
-        ("nccl_inspector.log", "NCCL's Inspector.* no timeline of a GPU; record the same run"),
+        ("nccl_inspector.log", "NCCL's Inspector.* no timeline of a GPU; give the logs of all ranks"),
     ],
 )
 def test_what_else_is_written_beside_a_recording_is_named_and_points_to_one(name: str, words: str) -> None:

@@ -1,0 +1,48 @@
+"""Logs of NCCL's Inspector: from files to numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from .. import readers
+from ..ground.errors import SameRecording, UnreadableRecording
+from ..metrics import logged
+from ..model.logged import Logged
+from ..readers import File, inspector_log, opening, refused
+from ..readers.inspector_log import Log
+
+
+def measure(paths: Iterable[str | Path], *, strict: bool = False, max_bytes: int | None = None) -> Logged:
+    """The collectives in the logs at `paths` (files, directories, patterns, archives); other files become doubts.
+
+    Raises UnreadableRecording where no log can be read, or with `strict` at the first file that cannot.
+    """
+    import pandas as pd
+
+    with readers.listed(paths, max_bytes) as files:
+        good, doubts = readers.sorted_out(files, _each(files, max_bytes), strict=strict)
+    calls = pd.concat([log.calls for _, log in good], ignore_index=True)
+    made = logged.measured(calls, [str(file.called) for file, _ in good], sum(log.damaged for _, log in good))
+    made.doubts = [*doubts, *made.doubts]
+    return made
+
+
+def _each(files: Sequence[File], max_bytes: int | None) -> Iterator[Log | None | UnreadableRecording]:
+    for file in files:
+        try:
+            yield _log(file, max_bytes)
+        except UnreadableRecording as error:
+            yield UnreadableRecording(file.called, error.problem, error.remedy)
+
+
+def _log(file: File, max_bytes: int | None) -> Log | None:
+    """None: a file of a directory that is no log of the Inspector's. Raises UnreadableRecording."""
+    if not refused.is_inspector_log(opening.head(file.path)):
+        if file.folder is not None:
+            return None
+        raise UnreadableRecording(file.called, "no log of NCCL's Inspector", "give recordings and such logs apart")
+    if file.original:
+        raise SameRecording(file.called, f"the same log as {file.original}", "name one of them")
+    with opening.plain(file.path, max_bytes) as path:
+        return inspector_log.read(path)
