@@ -137,8 +137,10 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
         )
     if head.startswith(b"\n") and path.suffix in (".pftrace", ".perfetto-trace"):
         return (
-            "a Perfetto trace (rocprofv3 and others write them): it does not tell which call launched which kernel",
-            _ROCPROF,
+            "a Perfetto trace, whose protobuf is not read",
+            f"of PyTorch: `traceconv json {path.name} trace.json` (get.perfetto.dev/traceconv), then "
+            "`ringscope timeline trace.json`; of rocprofv3, which does not tell there which call launched which kernel: "
+            + _ROCPROF,
         )
     if path.suffix == ".otf2" or b"OTF2" in head[:32]:
         return "an OTF2 archive (rocprofv3 and Score-P write this format)", _ROCPROF

@@ -165,7 +165,10 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "events.json": (lambda: b'{"Type":79,"CudaEvent":{"startNs":"100","endNs":"200"}}\n' * 2, "nsys export -t json"),
     "strings.json": (lambda: b'{"data":["[Unknown]","[Unknown kernel module]"]}\n', "nsys export -t json"),
     "lines.json": (lambda: b'{"type":"String","id":"3720","value":"Profiling"}\n' * 2, "nsys export -t json"),
-    "trace.pftrace": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "Perfetto trace"),
+    "trace.pftrace": (
+        lambda: b"\n\x10" + b"P\x02\x08\x01" * 20,
+        "Perfetto trace.*`traceconv json trace.pftrace .*timeline",
+    ),
     "trace.bin": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "known format"),
     "results.otf2": (lambda: b"\x0aOTF2" + bytes(60), "OTF2"),
     "results.db": (lambda: _database("rocpd_string_00_ab", "rocpd_kernel_dispatch_00_ab"), "rocpd"),
