@@ -139,8 +139,7 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
         return (
             "a Perfetto trace, whose protobuf is not read",
             f"of PyTorch: `traceconv json {path.name} trace.json` (get.perfetto.dev/traceconv), then "
-            "`ringscope timeline trace.json`; of rocprofv3, which does not tell there which call launched which kernel: "
-            + _ROCPROF,
+            "`ringscope timeline trace.json`; of rocprofv3, where no kernel tells which call launched it: " + _ROCPROF,
         )
     if path.suffix == ".otf2" or b"OTF2" in head[:32]:
         return "an OTF2 archive (rocprofv3 and Score-P write this format)", _ROCPROF
