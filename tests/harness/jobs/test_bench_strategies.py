@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,25 @@ def test_every_strategy_is_a_row_beside_horovod(tmp_path: Path) -> None:
     # Momentum of 99 978 weights, or of this rank's half of them, beside the learning rate and the count of steps.
     assert kept["horovod"] == {99_978 * 4 + 12} and kept["sharded"] == {99_978 // 2 * 4 + 12}
     assert "limited by" in done.stdout and re.search(r"^horovod .* 1\.00 x ", done.stdout, re.M)
+
+
+def test_another_backend_that_crashes_or_is_absent_loses_its_own_row_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = "import sys; sys.modules['jax'] = None; from harness.training.worker import main; main(sys.argv[3:])"
+    for backend, does in (("jax", f'exec {sys.executable} -c "{absent}" "$@"'), ("torch", "kill -SEGV $$")):
+        python = tmp_path / backend
+        python.write_text(f"#!/bin/sh\n{does}\n")
+        python.chmod(0o755)
+        monkeypatch.setenv(f"RINGSCOPE_{backend.upper()}_PYTHON", str(python))
+    words = ["--models", "mlp", "--ranks", "1", "--steps", "4", "--warmup", "1", "--launches", "1", "--no-explain"]
+    words += ["--strategy", "keras-torch,keras-jax,horovod", "--out", str(tmp_path / "out")]
+    done = run_python("-m", "harness", "bench", *words, timeout_s=600)
+    with (tmp_path / "out" / "summary.csv").open() as file:
+        rows = {row["strategy"]: row for row in csv.DictReader(file)}
+    assert {name: row["status"] for name, row in rows.items()} == {
+        "horovod": "ok",
+        "keras-jax": "unsupported",
+        "keras-torch": "failed",
+    }, done.stdout + done.stderr
+    assert "pip install keras jax" in rows["keras-jax"]["reason"] and "SIGSEGV" in rows["keras-torch"]["reason"]
