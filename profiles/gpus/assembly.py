@@ -117,7 +117,8 @@ def gather(tables: Sequence[Tables], shifts: Sequence[int], gpus: Sequence[Place
 
     `shifts`: ns to add to each recording's times for the common clock; a GPU takes its first place's.
     """
-    making = list(each(partial(_Gpu, tables, shifts), gpus))
+    most = max((len(columns["start_ns"]) for one in tables for columns in one.columns.values()), default=0)
+    making = list(each(partial(_Gpu, tables, shifts), gpus, most))
     rows = max(map(len, making), default=0)
     for take, used in (
         (_Gpu.order, ("start_ns", "kind", "device")),

@@ -11,6 +11,8 @@ from typing import Final, TypeVar
 # Each more takes memory for the GPU it is at: some 60 bytes an operation.
 _AT_ONCE: Final = 2
 _LARGE_ROWS: Final = 1 << 21
+# Of fewer, threads wait for Python's lock, and for their own start, longer than they work.
+_SMALL_ROWS: Final = 1 << 16
 _WORTH_ROWS: Final = 1 << 17  # some 10 MB
 _alone = False
 
@@ -18,9 +20,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def each(function: Callable[[Item], Result], items: Iterable[Item], rows: int = 0) -> Iterator[Result]:
-    """`function(item)` of every item, in their order. rows: of the largest; large ones are worked on one by one."""
-    if _alone or rows > _LARGE_ROWS:
+def each(function: Callable[[Item], Result], items: Iterable[Item], rows: int) -> Iterator[Result]:
+    """`function(item)` of every item, in their order. rows: of the largest; large ones are worked on one by one, and so
+    are small ones."""
+    if _alone or not _SMALL_ROWS <= rows <= _LARGE_ROWS:
         yield from map(function, items)
         return
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -29,7 +32,7 @@ def each(function: Callable[[Item], Result], items: Iterable[Item], rows: int = 
 
 def spread(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
     """As `each`, on up to `most` threads; on an error, or Ctrl-C, the rest is not waited for."""
-    if _alone:
+    if _alone or most == 1:
         yield from map(function, items)
         return
     with ThreadPoolExecutor(most) as pool:

@@ -72,7 +72,8 @@ def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict
     tables = {table: _Table(columns, *_pieces(database, file, table, columns)) for table, columns in wanted.items()}
     pieces = [(name, table, piece) for name, table in tables.items() for piece in range(table.pieces)]
     fill = partial(_fill, database, file)
-    for done, _ in enumerate(spread(fill, pieces, max(2, min(8, os.cpu_count() or 2))), 1):
+    small = database.path.stat().st_size <= _TASK_BYTES
+    for done, _ in enumerate(spread(fill, pieces, 1 if small else max(2, min(8, os.cpu_count() or 2))), 1):
         tell(done / len(pieces))
     return {name: table.rows() for name, table in tables.items()}
 
