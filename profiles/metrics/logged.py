@@ -8,6 +8,7 @@ or takes (Broadcast, Reduce, Send, Recv): of these transfer and waiting are None
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -154,11 +155,15 @@ def _of_ranks(calls: pd.DataFrame) -> Iterator[Doubt]:
 
 
 def _processes(calls: pd.DataFrame, kinds: Sequence[LoggedKind]) -> list[LoggedProcess]:
-    world = calls[calls["ranks"] == calls["ranks"].max()]
+    world = calls[calls["ranks"] == calls["ranks"].max()].groupby("process")["rank"].unique()
     found = []
+    parts: dict[int, list[tuple[LoggedKind, LoggedRank]]] = defaultdict(list)
+    for kind in kinds:
+        for one in kind.each if not kind.why else ():
+            parts[one.process].append((kind, one))
     for process, rows in calls.groupby("process"):
-        told = world.loc[world["process"] == process, "rank"].unique()
-        of_it = [(kind, one) for kind in kinds for one in kind.each if one.process == process and not kind.why]
+        told = world.get(process, ())
+        of_it = parts[process]
         waiting = sum(one.waiting_ns or 0 for _, one in of_it)
         matched_ns, matched = sum(one.matched_ns for _, one in of_it), sum(kind.matched for kind, _ in of_it)
         last = sum(one.arrived_last or 0 for _, one in of_it)

@@ -132,6 +132,20 @@ def test_messages_between_two_ranks_have_a_length_and_no_waiting(tmp_path: Path)
     assert (kind.kind, kind.bytes, kind.lasting_gb_per_s, kind.transfer_ns) == ("Send", 30_000, 3.0, None)
 
 
+def test_a_process_has_its_rank_in_the_largest_communicator_and_the_parts_of_all_add_up(tmp_path: Path) -> None:
+    ranks = []
+    for rank in range(4):
+        pair = line(rank % 2, 0, 10 + 10 * rank, kind="AllGather", ranks=2)
+        pair["header"]["id"], pair["metadata"]["pid"] = f"0xb{rank // 2}", 100 + rank
+        ranks.append([pair, line(rank, 0, 40)])
+    found = logged.measure(write(tmp_path, *reversed(ranks)))
+    assert [(one.rank, one.pid, one.count) for one in found.processes] == [(k, 100 + k, 2) for k in range(4)]
+    assert [one.waiting_ns for one in found.processes] == [0, 10_000, 0, 10_000]
+    assert [one.arrived_last_share for one in found.processes] == [0.5, 0, 0.5, 0]
+    places = [[rank.process for rank in one.each] for one in found.kinds if one.kind == "AllGather"]
+    assert sorted(places) == [[0, 1], [2, 3]] and not found.doubts
+
+
 def run(command: Any, *arguments: str | Path) -> Result:
     return CliRunner().invoke(command, [str(one) for one in arguments])
 
