@@ -8,6 +8,7 @@ import io
 import os
 import re
 import secrets
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,8 +82,8 @@ MOST_BYTES: Final = 128 << 20
 
 
 def bytes_of(path: Path) -> bytes:
-    """Read a file that ringscope wrote. Raises OSError, also if it has more than MOST_BYTES or is a pipe, which might
-    never end."""
+    """Read a file that ringscope wrote, without the byte order mark of an editor. Raises OSError, also if it has more
+    than MOST_BYTES or is a pipe, which might never end."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a file", str(path))
     with path.open("rb") as file:
@@ -91,7 +92,7 @@ def bytes_of(path: Path) -> bytes:
         raise OSError(
             errno.EFBIG, f"larger than {MOST_BYTES >> 20} MiB, which is too large for a file of this kind", str(path)
         )
-    return found
+    return found.removeprefix(BOM_UTF8)
 
 
 def text_of(path: Path) -> str:

@@ -15,6 +15,7 @@ import stat
 import tarfile
 import tempfile
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,7 +110,7 @@ def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
 
 
 def whole(path: Path, mark: bytes) -> bytes:
-    """The content of a file of text whose format has many of `mark`.
+    """The content of a file of text whose format has many of `mark`, without a byte order mark.
 
     Raises UnreadableRecording where MAX_BLANK bytes hold none: they are holes, blanks, or one endless name or line.
     """
@@ -125,7 +126,7 @@ def whole(path: Path, mark: bytes) -> bytes:
                 problem = f"has {MAX_BLANK >> 20} MiB without {_MARKS[mark]} in them, which no profiler writes"
                 raise UnreadableRecording(path, problem, "copy it again, or record again")
             at = begin + last + 1
-    return path.read_bytes()
+    return path.read_bytes().removeprefix(BOM_UTF8)
 
 
 @contextmanager

@@ -72,6 +72,17 @@ def test_a_real_trace_has_the_counts_times_and_bytes_of_its_json(rank: int) -> N
     assert [doubt.code for doubt in found.doubts] == ["coarse-times"]
 
 
+@pytest.mark.parametrize("digits", [20, 37, 39, 41, 100, 301])
+def test_a_time_beyond_64_bits_is_no_time(digits: int) -> None:
+    """2 to the power of 128 and more divides 10**301: what is left in 128 bits is 0."""
+    import msgspec
+
+    texts = [f"{sign}1{'0' * (digits - 1)}{rest}" for sign in ("", "-") for rest in ("", ".5", ".000")]
+    for text in texts:
+        found, good = chrome.nanoseconds([msgspec.Raw(text.encode()), msgspec.Raw(b"5")])
+        assert good.tolist() == [False, True] and found.tolist() == [0, 5000], text
+
+
 def test_decimals_since_1970_come_back_to_the_nanosecond(tmp_path: Path) -> None:
     # A double holds microseconds of the epoch to a quarter of one.
     text = trace(

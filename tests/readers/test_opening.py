@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import threading
+from codecs import BOM_UTF8
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from benchmarks.write import WRITERS
 from profiles import readers
 from profiles.ground.errors import UnreadableRecording
 from profiles.readers import opening
+from tests.fuzz.target import CORPUS
 from tests.tiers import few
 
 from ..recordings import DATA, OURS, SHARED, fingerprint, needs_shared
@@ -50,6 +52,17 @@ def test_a_compressed_recording_is_read_whatever_its_name(packed: str, kind: str
     read, expected = readers.read(path), readers.read(plain)
     assert read.kernels.equals(expected.kernels) and read.copies.equals(expected.copies)
     assert read.recording.path == str(path)
+
+
+@pytest.mark.parametrize("seed", [f"chrome.{one}" for one in ("kineto", "rocprof", "horovod")] + ["xla_trace"])
+def test_a_byte_order_mark_that_an_editor_has_put_there_changes_nothing(seed: str, tmp_path: Path) -> None:
+    names = {"chrome.kineto": "all", "chrome.horovod": "gloo-2-ranks", "xla_trace": "built.json"}
+    (plain := tmp_path / "plain").write_bytes((CORPUS / seed / names.get(seed, "steps.json")).read_bytes())
+    (path := tmp_path / "marked").write_bytes(BOM_UTF8 + plain.read_bytes())
+    read, expected = readers.read(path), readers.read(plain)
+    assert read.recording.format == expected.recording.format
+    assert len(expected.kernels) + len(expected.phases) > 0
+    assert read.kernels.equals(expected.kernels) and read.phases.equals(expected.phases)
 
 
 def test_compressed_twice_is_read(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from ..tables import printed
 Array = np.ndarray
 
 _PIECE: Final = 1 << 16
+_DIGITS: Final = 36  # of a time, with its sign and point: as many fit into 128 bits
 _LONGEST: Final = LONGEST_NAME  # of an event: what is longer holds no name
 # What may be a number that JSON does not have; a set of letters to begin with is what is searched for fast.
 _NO_NUMBER: Final = re.compile(rb"[-nNiI][nNiI]?(?:[aA][nN]|[nN][fF](?:[iI][nN][iI][tT][yY])?)(?=[\s,\]}])")
@@ -166,7 +167,7 @@ def coded(values: list[Any]) -> tuple[Array, list[str]]:
 def nanoseconds(texts: Sequence[msgspec.Raw]) -> tuple[Array, Array]:
     """(int64 ns, good) of microseconds as JSON has them, quoted or not; rounded half to even below a nanosecond."""
     try:
-        scaled = pc.cast(_without_exponents(strings(texts)), pa.decimal128(38, 3))
+        scaled = pc.cast(_plain(strings(texts)), pa.decimal128(38, 3))
         words = np.frombuffer(scaled.buffers()[1], dtype=np.int64).reshape(-1, 2)[: len(texts)]
         good = words[:, 1] == words[:, 0] >> 63
         return np.where(good, words[:, 0], 0), good
@@ -191,11 +192,12 @@ def strings(*columns: Sequence[msgspec.Raw | bytes]) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(columns[0]), [None, offsets, pa.py_buffer(data)])
 
 
-def _without_exponents(texts: pa.Array) -> pa.Array:
-    """The texts. Raises ValueError where one has an exponent: 1e-999999999 would end the process in Arrow's cast."""
+def _plain(texts: pa.Array) -> pa.Array:
+    """The texts. Raises ValueError where one has an exponent, for 1e-999999999 would end the process in Arrow's cast,
+    or more characters than a time may have: of numbers beyond 128 bits that cast takes what is left, 0 of 1e300."""
     data = texts.buffers()[2].to_pybytes()
-    if b"e" in data or b"E" in data:
-        raise ValueError("an exponent")
+    if b"e" in data or b"E" in data or np.diff(np.frombuffer(texts.buffers()[1], np.int64)).max(initial=0) > _DIGITS:
+        raise ValueError("no plain number")
     return texts
 
 

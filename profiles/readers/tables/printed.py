@@ -7,6 +7,7 @@ it lies below 2^51 ns (26 days): the errors of reading and of scaling are then u
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,7 @@ def decoded(data: bytes) -> bytes:
     """UTF-8 bytes with `\n` ends, also from what PowerShell's `>` writes (UTF-16). What is no UTF-8 is replaced."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         data = data.decode("utf-16", errors="replace").encode()
-    data = data.removeprefix(b"\xef\xbb\xbf")
+    data = data.removeprefix(BOM_UTF8)
     if not _is_utf8(data):
         data = data.decode("utf-8", errors="replace").encode()
     return data.replace(b"\r\n", b"\n") if b"\r\n" in data[:_WINDOW] else data

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profiles.ground.errors import RingscopeError
-from profiles.ground.files import gzipped, in_order, whole, write_whole, written_whole
+from profiles.ground.files import gzipped, in_order, text_of, whole, write_whole, written_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -69,3 +69,8 @@ def test_a_gzipped_file_holds_neither_its_name_nor_the_time(tmp_path: Path) -> N
     one, other = ((tmp_path / name).read_bytes() for name in ("one.json.gz", "another.json.gz"))
     assert one == other and one[4:8] == bytes(4)
     assert gzip.decompress(one) == b"a trace"
+
+
+def test_a_byte_order_mark_is_no_part_of_what_is_read(tmp_path: Path) -> None:
+    (path := tmp_path / "measures.json").write_text("{}", encoding="utf-8-sig")
+    assert text_of(path) == "{}"
