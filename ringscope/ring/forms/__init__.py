@@ -26,6 +26,7 @@ from . import (
     products,
     projected,
     resized,
+    translated,
     written,
 )
 from .choice import wanted
@@ -33,6 +34,7 @@ from .choice import wanted
 # By the names of their modules, which RINGSCOPE_WITHOUT_FORMS takes; the later are laid over the earlier.
 OF_FUNCTIONS = {
     "bare": bare.of_one_stack,
+    "translated": translated.at_once,
     "products": products.flat,
     "padded_products": padded_products.multiples,
     "gelu": gelu.light,

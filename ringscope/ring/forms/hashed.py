@@ -104,6 +104,8 @@ def _places(shape: Sequence[Any], seed: Any) -> Any:
     seed on: XLA would keep a part that does not depend on the seed as a constant, in memory."""
     places, step = tf.reshape(seed, [1] * len(shape)), _word(GOLDEN)
     for axis, size in reversed(list(enumerate(shape))):
+        if isinstance(size, int) and size == 1:  # one place, the first
+            continue
         along = tf.cast(tf.range(size), tf.uint32) * step
         places = places + tf.reshape(along, [-1 if each == axis else 1 for each in range(len(shape))])
         step = step * tf.cast(size, tf.uint32)

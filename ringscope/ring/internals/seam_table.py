@@ -146,6 +146,9 @@ form: attention
     keras.src.backend nn.dot_product_attention
 form: bare
     tensorflow.python.util.tf_stack extract_stack
+form: translated
+    tensorflow.python.framework.func_graph FuncGraph._create_op_internal FuncGraph.capture
+    tensorflow.python.ops.gen_nn_ops bias_add_grad
 form: written
     tensorflow.python.ops.gen_math_ops batch_mat_mul_v2
 form: products

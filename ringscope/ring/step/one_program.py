@@ -21,6 +21,7 @@ from . import inlined
 from .choose import Chooser, NotOneUpdate, check_draws
 from .exchange_inside import Inside
 
+HELD = 8 << 20  # bytes of gradients that wait for each other
 Step = Callable[..., Any]
 """(data, kinds, compiled?) -> one step's logs."""
 
@@ -111,7 +112,7 @@ def _applied(
             known = without_loss_scale(optimizer)
             gradients = inside.exchange(gradients, variables or known._trainable_variables, compiled=compiled)
         elif compiled:
-            gradients = [None if g is None else _turned(tf.convert_to_tensor(g)) for g in gradients]
+            gradients = turned([None if g is None else tf.convert_to_tensor(g) for g in gradients])
 
         def update() -> None:
             with optimizers.short(optimizer) if by_xla else nullcontext():
@@ -128,15 +129,35 @@ def _applied(
         yield
 
 
-def _turned(gradient: Any) -> Any:
-    """A gradient as its weight lies, before the update reads it. On a GPU a convolution's lies otherwise, and an update
-    that turns it cannot write where the weight is: XLA copies all weights then."""
+def turned(gradients: Sequence[Any]) -> list[Any]:
+    """Gradients as their weights lie, before the update reads them; None stays None. On a GPU a convolution's lies
+    otherwise, and an update that turns it cannot write where the weight is: XLA copies all weights then."""
     from tensorflow.compiler.tf2xla.python import xla
 
-    if not gradient.shape.is_fully_defined() or gradient.shape.rank < 3:
-        return gradient
-    flat = tf.reshape(as_computed(gradient), [-1])
-    return tf.cast(tf.reshape(xla.optimization_barrier(flat)[0], gradient.shape), gradient.dtype)
+    found = list(gradients)
+    for places in _together(gradients):
+        flat = xla.optimization_barrier(*(tf.reshape(as_computed(gradients[i]), [-1]) for i in places))
+        for i, one in zip(places, flat, strict=True):
+            found[i] = tf.cast(tf.reshape(one, gradients[i].shape), gradients[i].dtype)
+    return found
+
+
+def _together(gradients: Sequence[Any]) -> Iterator[list[int]]:
+    """The places of gradients that have to be turned, some at a time: a barrier for each takes TensorFlow 4 ms before
+    every first step, and one for all would have XLA hold all gradients at once."""
+    group: list[int] = []
+    held = 0
+    for i, gradient in enumerate(gradients):
+        if gradient is None or not gradient.shape.is_fully_defined() or gradient.shape.rank < 3:
+            continue
+        size = gradient.shape.num_elements() * gradient.dtype.size
+        if group and held + size > HELD:
+            yield group
+            group, held = [], 0
+        group.append(i)
+        held += size
+    if group:
+        yield group
 
 
 def check_start(model: Any) -> None:
