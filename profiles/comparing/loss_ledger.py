@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..ground.errors import RingscopeError
-from ..model.measures import CLASSES, OWNERS, GpuMeasures, Measures
+from ..measuring.step_ledger import REST, per_step
+from ..model.measures import CLASSES, OWNERS, Measures
 
-_REST = "idle_unknown"
 IDLE = "idle"  # of any cause
 # GPU work, and pauses between kernels that wait for it, take as long with a profiler as without.
 UNDISTURBED = (*CLASSES, "idle_turnaround")
@@ -82,7 +81,7 @@ def _both(
     before: Measures, after: Measures, scale: Fraction
 ) -> tuple[dict[str, Fraction], dict[str, Fraction], set[str]]:
     """ns of a step per owner that both sets know, of each, and the owners that one of them cannot tell."""
-    one, other = _per_step(before), _per_step(after)
+    one, other = per_step(before), per_step(after)
     one = {owner: None if share is None else scale * share for owner, share in one.items()}
     unknown = {owner for owner in OWNERS if one[owner] is None or other[owner] is None}
     return _known(one, unknown), _known(other, unknown), unknown
@@ -92,42 +91,4 @@ def _known(per_step: dict[str, Fraction | None], unknown: set[str]) -> dict[str,
     """The owners both sets know; the time of the others joins what has no known cause."""
     known = {owner: share for owner, share in per_step.items() if owner not in unknown and share is not None}
     moved = sum((share for owner, share in per_step.items() if owner in unknown and share is not None), Fraction(0))
-    return known | {_REST: known.get(_REST, Fraction(0)) + moved}
-
-
-def _per_step(measures: Measures) -> dict[str, Fraction | None]:
-    """ns of a step per owner, averaged over GPUs; None where one of them cannot tell."""
-    if not measures.gpus:
-        raise RingscopeError("no GPU to compare: record a training that uses one")
-    ledgers = [_of_gpu(gpu) for gpu in measures.gpus]
-    found: dict[str, Fraction | None] = {}
-    for owner in OWNERS:
-        shares = [ledger[owner] for ledger in ledgers]
-        known = [share for share in shares if share is not None]
-        found[owner] = sum(known, Fraction(0)) / len(shares) if len(known) == len(shares) else None
-    # An owner that only some GPUs can tell counts as unknown, like time without a known cause.
-    only_some = [ledger[owner] or Fraction(0) for ledger in ledgers for owner in OWNERS if found[owner] is None]
-    lost = sum(only_some, Fraction(0))
-    rest = found[_REST]
-    found[_REST] = (rest or Fraction(0)) + lost / len(ledgers)
-    return found
-
-
-def _of_gpu(gpu: GpuMeasures) -> dict[str, Fraction | None]:
-    rows = gpu.steps.rows
-    if rows:
-        ledgers = [row.ledger_ns for row in rows]
-    elif gpu.holds_steps_alone:
-        ledgers = [gpu.ledger_ns]  # the measured steps fill the window
-    else:
-        why = gpu.steps.refused or "its steps were not found"
-        raise RingscopeError(
-            f"{gpu.title}: no steps to compare ({why}); measure with --per-step a recording whose steps are marked"
-        )
-    count = gpu.steps.count
-    return {
-        owner: None
-        if any(ledger[owner] is None for ledger in ledgers)
-        else Fraction(sum(ledger[owner] or 0 for ledger in ledgers), count)
-        for owner in OWNERS
-    }
+    return known | {REST: known.get(REST, Fraction(0)) + moved}

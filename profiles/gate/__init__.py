@@ -191,38 +191,10 @@ def _check(metric: Metric, bound: str, limit: float, what: str) -> Check:
 
 
 def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) -> list[Check]:
-    mine = gpu_names(subject)
-    if list(baseline.gpus) != mine:
-        text = f"unlike machines: the baseline ran on {_names(baseline.gpus)}, this run on {_names(mine)}"
-        return [
-            Check(
-                "baseline",
-                "max",
-                0.0,
-                None,
-                UNJUDGED,
-                f"{text}; write a baseline on this machine with --write-baseline",
-            )
-        ]
-    cell = subject.record.cell.id if subject.record else None
-    if cell and baseline.cell and _work(cell) != _work(baseline.cell):
-        text = f"unlike work: the baseline trained {_work(baseline.cell)}, this run {_work(cell)}"
-        return [
-            Check(
-                "baseline", "max", 0.0, None, UNJUDGED, f"{text}; write a baseline for this work with --write-baseline"
-            )
-        ]
-    ranks = of_logs.ranks(subject.logged) if subject.logged else None
-    if ranks != baseline.ranks:
-        text = f"unlike work: the baseline's logs are of {baseline.ranks or 'no'} ranks, this run's of {ranks or 'no'}"
-        return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text}; write a baseline with --write-baseline")]
-    first = _first_gpu(subject)
-    known_work = cell and baseline.cell
-    if first and not known_work and (why := same_work.unlike(baseline.kernels, baseline.kernels_per_step, first)):
-        text = f"unlike recordings: {why}; write a baseline of this one with --write-baseline"
-        return [Check("baseline", "max", 0.0, None, UNJUDGED, text)]
-    if not baseline.metrics:
-        return [Check("baseline", "max", 0.0, None, UNJUDGED, "the baseline has no metrics; write it again")]
+    why = unlike(subject, baseline, "the baseline")
+    if why or not baseline.metrics:
+        text = f"{why}; write one of this run" if why else "the baseline has no metrics; write it again"
+        return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text} with --write-baseline")]
     checks = []
     for name, value in baseline.metrics.items():
         metric = known.get(name, Metric(name, None, "this run has no such metric"))
@@ -235,7 +207,25 @@ def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) 
     return checks
 
 
-def _work(cell: str) -> str:
+def unlike(subject: Subject, baseline: Baseline, it: str) -> str:
+    """The reason why a subject is not to be compared with a baseline, which is called `it`; "" where it may be."""
+    mine = gpu_names(subject)
+    if list(baseline.gpus) != mine:
+        return f"unlike machines: {it} ran on {_names(baseline.gpus)}, this run on {_names(mine)}"
+    ranks = of_logs.ranks(subject.logged) if subject.logged else None
+    if ranks != baseline.ranks:
+        return f"unlike work: the logs of {it} are of {baseline.ranks or 'no'} ranks, this run's of {ranks or 'no'}"
+    cell = subject.record.cell.id if subject.record else None
+    if cell and baseline.cell:
+        if (before := work(baseline.cell)) == (now := work(cell)):
+            return ""
+        return f"unlike work: {it} trained {before}, this run {now}"
+    first = _first_gpu(subject)
+    why = first and same_work.unlike(baseline.kernels, baseline.kernels_per_step, first)
+    return f"unlike recordings: {why}" if why else ""
+
+
+def work(cell: str) -> str:
     """The part of a cell's id that names the work: the model, the ranks and the batch. How it is done may change."""
     return "-".join(cell.split("-")[:3])
 

@@ -36,6 +36,6 @@ def unlike(before: Mapping[str, float], before_per_step: int | None, gpu: GpuMea
     if same >= _SAME_TIME or most - least <= _SAME_COUNT * most:
         return ""
     return (
-        f"{numbers.count(before_per_step)} kernels per step in the baseline, {numbers.count(per_step)} here; kernels "
+        f"{numbers.count(before_per_step)} kernels per step before, {numbers.count(per_step)} here; kernels "
         f"of the same names take {numbers.share(same)} of the time: another model, or the same one compiled otherwise"
     )

@@ -118,3 +118,17 @@ def write_whole(path: Path, text: str) -> None:
     """Write a text file that no reader and no kill ever sees half of. Raises OSError."""
     with whole(path) as beside:
         put(beside, text)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """While it lasts no other process holds the file, which is made if need be. Replace it by `write_whole`: whoever
+    waited for it then waits for the new one. Raises OSError."""
+    import fcntl
+
+    while True:
+        with path.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                yield
+                return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ class Options:
     at_least: tuple[str, ...]
     baseline: Path | None
     write_baseline: Path | None
+    history: Path | None
+    export: tuple[Path, ...]
     junit: Path | None
     markdown: Path | None
     strict: bool
@@ -30,7 +33,7 @@ class Options:
     @property
     def judges(self) -> bool:
         """True if the run is to be checked against anything."""
-        return bool(self.at_most or self.at_least or self.baseline)
+        return bool(self.at_most or self.at_least or self.baseline or self.history)
 
 
 @click.command(
@@ -53,6 +56,7 @@ Examples:
   ringscope gate nccl-inspector-unknown-jobid/ --min "bus_gb_per_s[AllReduce]=300"
   ringscope gate recordings/ --write-baseline baseline.json
   ringscope gate recordings/ --baseline baseline.json --junit gate.xml --markdown gate.md
+  ringscope gate recordings/ --history history.jsonl --export run.bmf.json --export run.openmetrics
 """,
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -62,6 +66,18 @@ Examples:
     "--baseline", type=click.Path(path_type=Path), help="The budget is broken if this run is worse than that one."
 )
 @click.option("--write-baseline", type=Output(), help="Write this run's metrics as a baseline.")
+@click.option(
+    "--history",
+    type=Output(),
+    help="Broken if a step is slower than in the runs of this file, by their scatter. Adds the run to it.",
+)
+@click.option(
+    "--export",
+    multiple=True,
+    type=Output(),
+    help="Write the run's times and shares for Bencher (*.bmf.json), github-action-benchmark (*.benchmark.json) or as "
+    "OpenMetrics (*.openmetrics).",
+)
 @click.option("--junit", type=Output(), help="Write the checks as JUnit XML.")
 @click.option("--markdown", type=Output(), help="Write the checks as a Markdown table.")
 @click.option(
@@ -69,40 +85,59 @@ Examples:
 )
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:
-    """Check a run directory, measures or recordings against budgets, or against a baseline.
+    """Check a run directory, measures or recordings against budgets, a baseline, or the history of its runs.
 
     Exit code 0: all hold; 1: a budget is broken; 2: cannot be judged (no baseline, unlike machines, other work than
     the baseline's, a metric that the run does not have), or wrong usage.
     """
     import json
     import sys
+    from datetime import datetime, timezone
 
     from .. import gate
+    from ..gate import exported, history
     from ..ground.files import write_named
     from ..measuring import subject as subjects
+    from ..views.files import exports
     from ..views.terminal import gate as view
     from ..views.terminal import recording as terminal
 
     given = Options(**options)
-    if not (given.judges or given.write_baseline):
-        raise RingscopeError("nothing to check: give --max, --min or --baseline, or --write-baseline")
+    if not (given.judges or given.write_baseline or given.export):
+        raise RingscopeError(
+            "nothing to check: give --max, --min, --baseline or --history, or --write-baseline or --export"
+        )
     reported = ("junit", "markdown")
-    refuse_ignored(context, [(not given.judges, reported, "reports checks; give --max, --min or --baseline too")])
+    refuse_ignored(
+        context, [(not given.judges, reported, "reports checks; give --max, --min, --baseline or --history too")]
+    )
+    formats = {path: exports.of(path) for path in given.export}
     maxima, minima = _budgets(given.at_most, "--max"), _budgets(given.at_least, "--min")
     against = gate.from_json(_json(given.baseline)) if given.baseline else None
     subject = subjects.load(given.paths, strict=given.strict)
     judgement = gate.judge(subject, at_most=maxima, at_least=minima, baseline=against)
+    values = exported.values(subject) if formats else []
+    if given.history:
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        judgement.checks += history.judged_and_kept(given.history, subject, now, _commit())
+    for path, written in formats.items():
+        write_named(path, written(values))
     if given.write_baseline:
         write_named(given.write_baseline, json.dumps(gate.to_json(gate.baseline_of(subject)), indent=1) + "\n")
         terminals.echo(f"{given.write_baseline}: the baseline of {subject.label}")
-        if not given.judges:
-            return
+    if not given.judges:
+        return
     if given.junit:
         write_named(given.junit, view.junit(judgement))
     if given.markdown:
         write_named(given.markdown, view.markdown(judgement))
     terminal.say(view.text(judgement))
     sys.exit(judgement.exit_code)
+
+
+def _commit() -> str | None:
+    """The commit that CI runs for, where GitHub or GitLab tells it."""
+    return os.environ.get("GITHUB_SHA") or os.environ.get("CI_COMMIT_SHA") or None
 
 
 def _budgets(given: tuple[str, ...], option: str) -> dict[str, float]:

@@ -59,15 +59,19 @@ class Verb(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         written: dict[Path, str] = {}
         for parameter in self.params:
-            path = ctx.params.get(parameter.name or "")
-            if not isinstance(parameter.type, Output) or path in (None, STDOUT):
-                continue
-            flag = _flag(parameter)
-            if (other := written.setdefault(path.resolve(), flag)) != flag:
-                raise RingscopeError(f"{path}: {other} and {flag} cannot both go there; name two files")
-            if any(_is_read(path, word) for one in self.params if one is not parameter for word in _words(ctx, one)):
-                raise RingscopeError(f"{path}: is given to be read and is not written over; name another file")
+            named = ctx.params.get(parameter.name or "") if isinstance(parameter.type, Output) else None
+            for path in named or () if parameter.multiple else (named,):
+                if path not in (None, STDOUT):
+                    self._refuse(ctx, parameter, path, written)
         return super().invoke(ctx)
+
+    def _refuse(self, ctx: click.Context, parameter: click.Parameter, path: Path, written: dict[Path, str]) -> None:
+        flag = _flag(parameter)
+        if (other := written.get(path.resolve())) is not None:
+            raise RingscopeError(f"{path}: {other} and {flag} cannot both go there; name two files")
+        written[path.resolve()] = flag
+        if any(_is_read(path, word) for one in self.params if one is not parameter for word in _words(ctx, one)):
+            raise RingscopeError(f"{path}: is given to be read and is not written over; name another file")
 
 
 def _flag(parameter: click.Parameter | None) -> str:

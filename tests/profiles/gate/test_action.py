@@ -24,7 +24,7 @@ def environment(folder: Path, **inputs: str) -> dict[str, str]:
     command.parent.mkdir(exist_ok=True)
     command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m profiles "$@"\n')
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
-    blank = dict.fromkeys(("BASELINE", "AT_MOST", "AT_LEAST"), "")
+    blank = dict.fromkeys(("BASELINE", "HISTORY", "AT_MOST", "AT_LEAST"), "")
     files = {"JUNIT": "gate.xml", "MARKDOWN": "gate.md", "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
     return {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", **blank, **files, **inputs}
 
@@ -56,6 +56,13 @@ def test_a_worse_recording_fails_the_step_and_says_so_on_the_jobs_page(tmp_path:
     summary = (tmp_path / "summary.md").read_text()
     assert ("broken" in summary) == bool(code) and "feed_gap_share" in summary
     assert (tmp_path / "gate.xml").is_file()
+
+
+def test_a_history_is_kept_and_a_slower_run_fails_the_step(tmp_path: Path) -> None:
+    for step_ns, code in ((10 * MS, 0), (12 * MS, 1)):
+        (tmp_path / "a.json").write_text(view.dumps(measures([gpu(step_ns=step_ns)])))
+        assert _run(tmp_path, PATHS="a.json", HISTORY="h.jsonl").returncode == code
+    assert len((tmp_path / "h.jsonl").read_text().splitlines()) == 2
 
 
 def test_without_a_budget_the_step_fails_with_the_usage(tmp_path: Path) -> None:

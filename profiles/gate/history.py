@@ -1,0 +1,201 @@
+"""The runs before this one, in a file of a line each: has a step become slower, since when, and who takes the time?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from statistics import fmean, pstdev, stdev
+from typing import Final
+
+from ..ground import numbers, typed
+from ..ground.errors import RingscopeError
+from ..ground.files import alone, text_of, write_whole
+from ..measuring.step_ledger import REST, per_step
+from ..measuring.subject import Subject
+from ..model.measures import OWNERS, Measures
+from . import BROKEN, HOLDS, UNJUDGED, Baseline, Check, baseline_of, unlike
+from .change import FEW, Found, last
+
+SCHEMA: Final = "ringscope.run/1"
+MOST_RUNS: Final = 200
+STEP: Final = "step_ns"
+_RATE: Final = "samples_per_s_global["
+_TOLD: Final = 4  # owners
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A line of the file."""
+
+    time: str  # ISO 8601, UTC
+    commit: str | None
+    ledger_ns: Mapping[str, int]  # of a step, averaged over the GPUs; without owners that the recording cannot tell
+    of: Baseline
+    schema: str = SCHEMA
+
+    @property
+    def times(self) -> dict[str, float]:
+        """ns of a step, and of a sample per cell, by the metrics that they are told by."""
+        step = {STEP: float(sum(self.ledger_ns.values()))} if self.ledger_ns else {}
+        rates = {name: rate for name, rate in self.of.metrics.items() if name.startswith(_RATE) and rate > 0}
+        return step | {name: 1e9 / rate for name, rate in rates.items()}
+
+
+def run_of(subject: Subject, time: str, commit: str | None) -> Run:
+    """Raises RingscopeError where the subject has neither steps nor cells that were measured."""
+    why = subject.unmeasured or "no recording, and no cell that ran"
+    try:
+        ledger = _whole(subject.measures) if subject.measures else {}
+    except RingscopeError as error:  # a sweep's cells may tell
+        ledger, why = {}, str(error)
+    found = Run(time, commit, ledger, baseline_of(subject))
+    if not found.times:
+        raise RingscopeError(f"{subject.label}: no time of a step to keep: {why}")
+    return found
+
+
+def _whole(measures: Measures) -> dict[str, int]:
+    return {owner: round(ns) for owner, ns in per_step(measures).items() if ns is not None}
+
+
+def judged_and_kept(path: Path, subject: Subject, time: str, commit: str | None) -> list[Check]:
+    """Judge a run by the runs in a file, and add it to them. Raises RingscopeError, and then leaves the file as it is.
+
+    A run whose commit and numbers are the last one's is the same run, judged once more, and is not added again.
+    """
+    run = run_of(subject, time, commit)
+    try:
+        with alone(path):
+            runs = from_text(path, text_of(path))
+            if (
+                runs
+                and commit
+                and (runs[-1].commit, runs[-1].ledger_ns, runs[-1].of) == (commit, run.ledger_ns, run.of)
+            ):
+                runs.pop()
+            checks = judged(subject, run, runs)
+            write_whole(path, "".join(json.dumps(asdict(one)) + "\n" for one in [*runs, run][-MOST_RUNS:]))
+    except OSError as error:
+        raise RingscopeError(
+            f"{path}: the history cannot be kept there: {error.strerror or error}; name another file"
+        ) from None
+    except UnicodeDecodeError:
+        raise RingscopeError(f"{path}: not a history, it is no text; name another file") from None
+    return checks
+
+
+def from_text(path: Path, text: str) -> list[Run]:
+    """Raises RingscopeError for the first line that is no run."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            data = typed.loads(line)
+            if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+                raise ValueError(f"not of schema {SCHEMA}")
+            run = typed.made(Run, data, texts=False)
+            if run.ledger_ns.keys() - set(OWNERS) or any(ns < 0 for ns in run.ledger_ns.values()) or not run.times:
+                raise ValueError("no times of a step by owner, nor of a cell")
+            if not all(0 < one < float("inf") for one in run.times.values()):
+                raise ValueError("a time of 0, or without end")
+            found.append(run)
+        except ValueError as error:
+            raise RingscopeError(
+                f"{path}: line {number} is no run of a history ({error}); remove the line, or name another file"
+            ) from None
+    return found
+
+
+def judged(subject: Subject, run: Run, runs: Sequence[Run]) -> list[Check]:
+    """A check per time of the run, by the runs of the same GPUs and the same work."""
+    unlikes = [unlike(subject, one.of, "the run before") for one in runs]
+    alike = [one for one, why in zip(runs, unlikes, strict=True) if not why]
+    if runs and not alike:
+        text = f"{unlikes[-1]}; it is kept, and later runs like it are held against it"
+        return [Check("history", "max", 0.0, None, UNJUDGED, text)]
+    return [_check(name, run, alike, len(run.times)) for name in run.times]
+
+
+def _check(name: str, run: Run, alike: Sequence[Run], tests: int) -> Check:
+    runs = [*(one for one in alike if name in one.times), run]
+    times = [one.times[name] for one in runs]
+    found = last(times, tests)
+    steps, bound = name == STEP, "max" if name == STEP else "min"
+    value = times[-1] if steps else 1e9 / times[-1]
+    limit = (found.limit if steps else 1e9 / found.limit) if found.before else value
+    text = f"{name} = {_shown(name, times[-1])}"
+    if not found.before:
+        return Check(name, bound, limit, value, HOLDS, f"{text}, the first run of its history")
+    before, since = [runs[one] for one in found.before], [runs[one] for one in found.since]
+    if not since:
+        scatter = f"scatter {numbers.share(_scatter([times[one] for one in found.before]))}"
+        by = scatter if found.by_scatter else f"fewer than {FEW}, so 5 % is the limit"
+        text += f", as {len(before)} runs before ({by}); one run alone breaks at {_shown(name, found.limit)}"
+        return Check(name, bound, limit, value, HOLDS, text)
+    ratio, where = fmean(one.times[name] for one in since) / fmean(one.times[name] for one in before) - 1, ""
+    error = _error([one.times[name] for one in before], len(since))
+    doubt = f" ± {numbers.share(error / fmean(one.times[name] for one in before))}" if error is not None else ""
+    if steps:
+        where = "of a step: " + ", ".join(_owners(before, since))
+    text += f", {numbers.share(abs(ratio))}{doubt} {'slower' if ratio > 0 else 'faster'} than {len(before)} runs before"
+    text += f", since {_called(since[0])} ({_by(found)})" + (f"; {where}" if where else "")
+    return Check(name, bound, limit, value, BROKEN if ratio > 0 else HOLDS, text, where)
+
+
+def changes_ns(before: Sequence[Run], since: Sequence[Run]) -> dict[str, Fraction]:
+    """ns that each owner takes more of a mean step since; they sum to the mean step's change, exactly.
+
+    An owner that one of the runs cannot tell is in idle_unknown for all of them."""
+    every = [one.ledger_ns for one in (*before, *since)]
+    known = {owner for owner in OWNERS if owner != REST and all(owner in one for one in every)}
+
+    def mean(runs: Sequence[Run], owner: str) -> Fraction:
+        rest = {one for one in OWNERS if one not in known} if owner == REST else {owner}
+        return Fraction(sum(run.ledger_ns.get(one, 0) for run in runs for one in rest), len(runs))
+
+    found = {owner: mean(since, owner) - mean(before, owner) for owner in OWNERS if owner in known or owner == REST}
+    steps = [Fraction(sum(sum(one.ledger_ns.values()) for one in runs), len(runs)) for runs in (before, since)]
+    if sum(found.values()) != steps[1] - steps[0]:
+        raise AssertionError("the owners' changes do not sum to the change of the step")
+    return found
+
+
+def _owners(before: Sequence[Run], since: Sequence[Run]) -> list[str]:
+    """The owners whose time changed most, and what the others changed by together."""
+    changes = changes_ns(before, since)
+    order = sorted((one for one in changes if changes[one]), key=lambda one: -abs(changes[one]))
+    told = []
+    for owner in order[:_TOLD]:
+        error = _error([float(one.ledger_ns.get(owner, 0)) for one in before], len(since))
+        doubt = "" if error is None else f" ± {error:,.0f}"
+        told.append(f"{owner} {float(changes[owner]):+,.0f}{doubt} ns")
+    if rest := order[_TOLD:]:
+        told.append(f"others {float(sum(changes[one] for one in rest)):+,.0f} ns")
+    return told
+
+
+def _error(before: Sequence[float], since: int) -> float | None:
+    """Two standard errors of a difference of means, by the scatter before; None of one run, which has none."""
+    return 2 * stdev(before) * (1 / len(before) + 1 / since) ** 0.5 if len(before) > 1 else None
+
+
+def _scatter(times: Sequence[float]) -> float:
+    return pstdev(times) / fmean(times)
+
+
+def _shown(name: str, time: float) -> str:
+    return numbers.duration(time) if name == STEP else numbers.per_s(1e9 / time)
+
+
+def _called(run: Run) -> str:
+    return f"the run of {run.time}" + (f", commit {run.commit[:12]}" if run.commit else "")
+
+
+def _by(found: Found) -> str:
+    if found.p_value is not None:
+        return f"Mann-Whitney p = {found.p_value:.1g}, {len(found.since)} runs"
+    return (
+        "one run alone, beyond what 1 in 100 000 is" if found.by_scatter else f"by more than 5 %: fewer than {FEW} runs"
+    )

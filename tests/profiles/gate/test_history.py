@@ -1,0 +1,203 @@
+"""The history of a gate: what it keeps, what it judges by it, and that nothing in it is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from profiles.gate import BROKEN, HOLDS, UNJUDGED, Check, history
+from profiles.gate.history import Run, from_text, judged_and_kept, run_of
+from profiles.ground.errors import RingscopeError
+from profiles.measuring.subject import Subject
+from profiles.model import measures_json
+from profiles.runs.records import Cell
+from profiles.scaling.measure import Scaling
+from profiles.scaling.rows import CellRow
+from profiles.verbs.gate import command
+from tests.made.hand import gpu, measures
+from tests.recordings import ROOT
+
+MS = 1_000_000
+
+
+def run(step_ns: float, name: str = "NVIDIA H200", **ledger: int | None) -> Subject:
+    one = gpu(step_ns=round(step_ns), ledger=ledger)
+    one.name = name
+    return Subject("run", measures([one]), None)
+
+
+def keep(path: Path, subject: Subject, commit: str | None = None) -> Check:
+    (check,) = judged_and_kept(path, subject, "2026-11-28T12:00:00+00:00", commit)
+    return check
+
+
+def filled(path: Path, runs: int = 20, seed: int = 0, **ledger: int | None) -> list[float]:
+    times = list(10 * MS * np.exp(np.random.default_rng(seed).normal(0, 0.01, runs)))
+    lines = [json.dumps(history.asdict(run_of(run(ns, **ledger), f"t{at}", f"c{at}"))) for at, ns in enumerate(times)]
+    path.write_text("".join(line + "\n" for line in lines))
+    return times
+
+
+def cli(*arguments: Any) -> Result:
+    return CliRunner().invoke(command, [str(one) for one in arguments])
+
+
+def test_a_slower_step_is_told_with_its_first_run_its_owner_and_its_doubt(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    filled(path, idle_feed=MS)
+    checks = [keep(path, run(10.4 * MS + ns, idle_feed=1_400_000), f"new{ns}") for ns in range(5)]
+    last = checks[-1]
+    assert last.status == BROKEN and "commit new0" in last.message and "±" in last.message
+    assert last.where.startswith("of a step: idle_feed +400,000") and "\n" not in last.message
+    assert len(path.read_text().splitlines()) == 25
+
+
+def test_the_owners_changes_sum_to_the_steps_and_are_means_of_the_runs() -> None:
+    def made(*steps: dict[str, int]) -> list[Run]:
+        of = run_of(run(MS), "", None).of
+        return [Run("", None, step, of) for step in steps]
+
+    before = made({"compute": 7, "idle_feed": 2}, {"compute": 8, "idle_feed": 2, "idle_unknown": 1}, {"compute": 9})
+    since = made({"compute": 9, "idle_feed": 5}, {"compute": 8, "idle_launch": 3})
+    found = history.changes_ns(before, since)  # one of them cannot tell idle_feed, so none can
+    assert sum(found.values()) == Fraction(25, 2) - Fraction(29, 3)
+    assert found["compute"] == Fraction(17, 2) - 8 and found["idle_unknown"] == 4 - Fraction(5, 3)
+    assert set(found) == {"compute", "idle_unknown"}
+
+
+def test_a_faster_step_holds_and_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    filled(path)
+    check = [keep(path, run(9 * MS + ns)) for ns in range(4)][-1]
+    assert check.status == HOLDS and "faster" in check.message
+
+
+def test_a_first_run_holds_and_another_machine_or_work_is_never_compared(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    assert keep(path, run(10 * MS)).status == HOLDS
+    other = keep(path, run(5 * MS, name="Tesla V100"))
+    assert other.status == UNJUDGED and "Tesla V100" in other.message
+    assert keep(path, run(5 * MS, name="Tesla V100")).status == HOLDS
+    assert keep(path, run(20 * MS, name="Tesla V100")).status == BROKEN
+    assert keep(path, run(10 * MS)).status == HOLDS and len(path.read_text().splitlines()) == 5
+
+
+def test_a_sweep_is_judged_by_each_cells_throughput(tmp_path: Path) -> None:
+    cells = [Cell("mlp", ranks, 64) for ranks in (1, 2)]
+
+    def swept(*rates: float) -> Subject:
+        pairs = zip(cells, rates, strict=True)
+        rows = [CellRow(cell, 1, 1, "ok", "", samples_per_s_global=rate) for cell, rate in pairs]
+        return Subject("", None, Scaling([], rows, [], [], {}))
+
+    path = tmp_path / "history.jsonl"
+    for rates, statuses in (((100, 190), [HOLDS] * 2), ((101, 170), [HOLDS, BROKEN]), ((130, 190), [HOLDS] * 2)):
+        checks = judged_and_kept(path, swept(*rates), "t", None)
+        assert [check.status for check in checks] == statuses
+        assert [check.value for check in checks] == pytest.approx(list(rates)) and checks[0].bound == "min"
+
+
+def test_the_same_run_gated_again_is_kept_once_and_judged_alike(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    filled(path)
+    slow = run(13 * MS)
+    first, again = keep(path, slow, "abc"), keep(path, slow, "abc")
+    assert first == again and first.status == BROKEN and len(path.read_text().splitlines()) == 21
+    keep(path, slow, "abd")
+    assert len(path.read_text().splitlines()) == 22
+
+
+def test_only_the_last_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MOST_RUNS", 4)
+    path = tmp_path / "history.jsonl"
+    for commit in "abcdef":
+        keep(path, run(10 * MS), commit)
+    assert [one.commit for one in from_text(path, path.read_text())] == list("cdef")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{}",
+        b"no json",
+        b'{"schema": "ringscope.baseline/1"}',
+        b"\xff\xfe",
+        b"",
+        b"[" * 100_000,
+        *(
+            json.dumps(
+                {"schema": "ringscope.run/1", "time": "t", "commit": None, "ledger_ns": ledger, "of": of}
+            ).encode()
+            for ledger, of in (
+                ({"compute": -1}, {"metrics": {}, "gpus": []}),
+                ({"compute": 0}, {"metrics": {}, "gpus": []}),
+                ({"lunch": 5}, {"metrics": {}, "gpus": []}),
+                ({"compute": 1.5}, {"metrics": {}, "gpus": []}),
+                ({}, {"metrics": {}, "gpus": []}),
+                ({"compute": 5}, {"metrics": {}}),
+                ({}, {"metrics": {"samples_per_s_global[a]": 1e-320}, "gpus": []}),
+            )
+        ),
+    ],
+)
+def test_a_line_that_is_no_run_is_refused_in_one_line_and_nothing_is_lost(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "history.jsonl"
+    filled(path, 2)
+    path.write_bytes(before := path.read_bytes() + line + b"\n")
+    with pytest.raises(RingscopeError) as refused:
+        keep(path, run(10 * MS))
+    assert "\n" not in str(refused.value) and str(path) in str(refused.value)
+    assert path.read_bytes() == before and os.listdir(tmp_path) == [path.name]
+
+
+def test_what_has_no_steps_is_refused_and_not_kept(tmp_path: Path) -> None:
+    one = gpu()
+    one.steps.rows.clear()
+    one.window = "capture"
+    with pytest.raises(RingscopeError, match="no time of a step"):
+        keep(tmp_path / "history.jsonl", Subject("run", measures([one]), None))
+    assert not list(tmp_path.iterdir())
+
+
+def test_gates_at_the_same_time_lose_no_run(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text(measures_json.dumps(measures([gpu()])))
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom profiles.gate.history import judged_and_kept\n"
+        "from profiles.measuring.subject import load\nsubject = load([Path('m.json')])\n"
+        "for at in range(10): judged_and_kept(Path('h.jsonl'), subject, 't', sys.argv[1] + str(at))\n"
+    )
+    start = [sys.executable, "-c", script]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    gates = [subprocess.Popen([*start, name], cwd=tmp_path, env=environment) for name in "abc"]
+    assert [one.wait(300) for one in gates] == [0, 0, 0]
+    kept = [one.commit for one in from_text(tmp_path, (tmp_path / "h.jsonl").read_text())]
+    assert sorted(kept, key=str) == sorted(name + str(at) for name in "abc" for at in range(10))
+
+
+def test_the_command_keeps_the_run_with_its_commit_and_ends_with_0_1_or_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_SHA", "f00")
+    written = {}
+    for name, step_ns in (("good", 10), ("slow", 12)):
+        written[name] = tmp_path / f"{name}.json"
+        written[name].write_text(measures_json.dumps(measures([gpu(step_ns=step_ns * MS)])))
+    path = tmp_path / "history.jsonl"
+    assert cli(written["good"], "--history", path).exit_code == 0
+    slow = cli(written["slow"], "--history", path, "--markdown", tmp_path / "m.md", "--junit", tmp_path / "j.xml")
+    assert slow.exit_code == 1 and "step_ns" in (tmp_path / "m.md").read_text()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["commit"], sum(line["ledger_ns"].values())) for line in lines] == [("f00", 10 * MS), ("f00", 12 * MS)]
+    other = measures([replace(gpu(), name="Tesla V100")])
+    written["good"].write_text(measures_json.dumps(other))
+    assert cli(written["good"], "--history", path).exit_code == 2
