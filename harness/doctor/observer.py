@@ -1,24 +1,19 @@
 """See a rank of a script from inside its process: `ringscope doctor -- COMMAND`.
 
 The script is not changed. Keras's optimizers tell when weights are updated, and from TensorFlow's functions and the
-iterators of data sets come the samples of a step (samples.py). Each rank writes `rank<k>.jsonl`: a line when it starts,
-one before the first step and one after each, and one when enough steps are done; then it waits for the doctor's word
-and ends.
+iterators of data sets come the samples of a step (samples.py). Each rank tells what is seen (told.py), and of_torch.py
+sees what PyTorch trains.
 
 Nothing is imported before the script imports it, so that what it sets before still counts.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import functools
 import hashlib
-import json
 import os
-import signal
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -26,17 +21,22 @@ from typing import Any, cast
 
 from profiles.ground.after_import import AfterImport
 
+from ..launch import own
+from ..machine import ranks
+from .of_torch import OfTorch
 from .samples import Batches, rows_of
+from .told import Told
 
 FOLDER, STEPS, PATHS = "RINGSCOPE_OBSERVED", "RINGSCOPE_OBSERVED_STEPS", "RINGSCOPE_OBSERVED_PATHS"
 SAMPLED = 64  # values of a variable, by which the size of a difference is told
-WORD_LIMIT_S = 120.0
 REDUCES = ("allreduce", "allgather", "reducescatter", "grouped_allreduce", "grouped_allgather", "grouped_reducescatter")
 EXCHANGES = (*REDUCES, "alltoall")
 
 
 def begin() -> None:
-    """Observe this process, and none that it starts."""
+    """Observe this process, if it is a rank's, and none that it starts."""
+    if "RINGSCOPE_RANK" not in os.environ and not own.is_rank():
+        return
     folder, steps = os.environ.pop(FOLDER, None), os.environ.pop(STEPS, "0")
     paths = os.environ.pop(PATHS, "")
     if folder is None:
@@ -45,7 +45,10 @@ def begin() -> None:
         os.environ["PYTHONPATH"] = paths
     else:
         os.environ.pop("PYTHONPATH", None)
-    observer = Observer(Path(folder), int(os.environ.get("RINGSCOPE_RANK", "0")), int(steps))
+    told = Told(Path(folder), int(os.environ.get("RINGSCOPE_RANK", ranks.rank())), int(steps))
+    torch = OfTorch(told)
+    observer = Observer(told, torch)
+    torch.watch()
     sys.meta_path.insert(0, AfterImport(["keras"], observer.keras_is_there))
     sys.meta_path.insert(0, AfterImport(["horovod.tensorflow.mpi_ops"], observer.horovod_is_there))
 
@@ -53,8 +56,8 @@ def begin() -> None:
 class Observer:
     """Observes the training of one process. Its hooks are called on whatever thread trains."""
 
-    def __init__(self, folder: Path, rank: int, steps: int) -> None:
-        self._folder, self._rank, self._steps = folder, rank, steps
+    def __init__(self, told: Told, torch: OfTorch) -> None:
+        self._told, self._torch = told, torch
         self._lock, self._within = threading.RLock(), threading.local()
         self._optimizers: dict[int, Any] = {}
         self._began: dict[int, int] = {}  # iterations of each when it was first seen
@@ -64,20 +67,15 @@ class Observer:
         self._workers = 1  # that make its batches
         self._fed: weakref.WeakSet[Batches] = weakref.WeakSet()
         self._drawn: list[str] | None = None
-        self._file = (folder / f"rank{rank}.jsonl").open("a")
-        stacks = (folder / f"rank{rank}.stack").open("w")
-        faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True)
-        self._write({"kind": "process", "pid": os.getpid(), "argv": sys.orig_argv})
-
-    def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
 
     # ---- hooks
 
     def keras_is_there(self, keras: Any) -> None:
+        if keras.backend.backend() == "torch":
+            self._torch.keras_is_there()
+            return
         if keras.backend.backend() != "tensorflow":
-            self._write({"kind": "backend", "backend": keras.backend.backend()})
+            self._told.write({"kind": "backend", "backend": keras.backend.backend()})
             return
         import tensorflow as tf
         from keras.src.backend.tensorflow.trainer import TFEpochIterator
@@ -168,7 +166,7 @@ class Observer:
             new = [v for v in variables or optimizer._trainable_variables if id(v) not in self._variables]
             self._variables |= {id(v): v for v in new}
             if new and self._step == 0:
-                self._write(self._line(0, None))
+                self._told.write(self._line(0, None))
 
     def _look(self, arguments: Any) -> None:
         """Write, if steps have been taken since, what the weights are now and which samples they were taken on."""
@@ -176,10 +174,9 @@ class Observer:
             steps = max((_count(o) - self._began[key] for key, o in self._optimizers.items()), default=0)
             if steps <= self._step:
                 return
-            self._write(self._line(steps, self._rows(arguments, steps - self._step)))
+            line = self._line(steps, self._rows(arguments, steps - self._step))
             self._step = steps
-            if steps >= self._steps:
-                self._end()
+            self._told.stepped(line)
 
     def _line(self, step: int, rows: list[str] | None) -> dict[str, Any]:
         weights = [[_name(v), *_told(v)] for v in self._variables.values()]
@@ -208,16 +205,6 @@ class Observer:
                 if batches.iterator is leaf:
                     return batches.take(steps)
         return rows_of(tf.nest.flatten(leaves, expand_composites=True)) or self._drawn
-
-    def _end(self) -> None:
-        """Tell that enough is known, wait until all ranks are so far, and end in the middle of the script."""
-        self._write({"kind": "done"})
-        deadline = time.monotonic() + WORD_LIMIT_S
-        while not (self._folder / "end").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
 
 
 def _count(optimizer: Any) -> int:

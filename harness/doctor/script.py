@@ -22,6 +22,7 @@ from typing import Any
 from profiles.ground.errors import RingscopeError
 
 from .. import launch
+from ..launch import own
 from ..launch.environment import allowed, search_path
 from ..launch.profilers import check_script
 from ..processes.lifeline import Lifeline
@@ -29,7 +30,6 @@ from . import observer
 from .workspace import copied
 
 IN_PLACE = ", or give --in-place: then it may overwrite files here"
-LAUNCHERS = ("mpirun", "mpiexec", "horovodrun", "srun", "torchrun", "jsrun")
 POLL_S = 0.2
 STALL_S = 60.0  # without a step of any rank, once one has come to its end
 LAST_WORDS_S = 10.0  # for the ranks to end when they are told to
@@ -40,6 +40,7 @@ class Rank:
     """One rank as it was seen. `steps`: the line of each step, by its number; 0 is before the first."""
 
     number: int
+    of: int = 0  # ranks, as its launcher told it
     pid: int | None = None
     steps: dict[int, dict[str, Any]] = field(default_factory=dict)
     backend: str | None = None
@@ -56,11 +57,13 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The trial that is asked for."""
+    """The trial that is asked for. `launcher`: one of ours, or with `own` the user's, which is in the command and says
+    how many ranks there are."""
 
     command: Sequence[str]
     ranks: int
     launcher: str
+    own: bool = False
     steps: int = 10
     limit_s: float = 300.0
     in_place: bool = False
@@ -82,18 +85,16 @@ def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[s
 
     Raises RingscopeError where the command cannot be started.
     """
-    program = Path(trial.command[0]).name
-    if program in LAUNCHERS:
-        raise RingscopeError(f"give the command of one rank, without {program}: ringscope doctor -np 2 -- python ...")
     if shutil.which(trial.command[0], path=search_path(environ)) is None:
         raise RingscopeError(f"{trial.command[0]}: no such program; give a command such as: python train.py")
-    check_script(trial.command)
+    if not trial.own:
+        check_script(trial.command)
     with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as temporary:
         seen = Path(temporary, "seen")
         seen.mkdir()
         place = nullcontext(Path.cwd()) if trial.in_place else copied(Path.cwd(), Path(temporary, "copy"), IN_PLACE)
         with place as folder:
-            with Lifeline(lines=trial.ranks + 1) as lifeline:
+            with Lifeline(lines=1 if trial.own else trial.ranks + 1) as lifeline:
                 process = _start(trial, seen, folder, environ, lifeline.address)
                 found = _follow(trial, process, seen, tell)
             process.wait()  # whatever still lived has ended with the lifeline
@@ -103,24 +104,28 @@ def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[s
 def _start(
     trial: Trial, seen: Path, folder: Path, environ: Mapping[str, str], lifeline: str
 ) -> subprocess.Popen[bytes]:
-    """The launcher, whose ranks' Python is observed and no other: their own command says so, not the environment."""
-    hook = Path(launch.__file__).with_name("hook")
+    """The launcher, whose ranks' Python is observed and no other: of our launchers their own command says so, of the
+    user's each Python is asked whether it is a rank's (own.is_rank)."""
     variables = {
         observer.FOLDER: str(seen),
         observer.STEPS: str(trial.steps),
         observer.PATHS: environ.get("PYTHONPATH", ""),
-        "PYTHONPATH": ":".join(filter(None, (str(hook), allowed(environ).get("PYTHONPATH")))),
         # Ranks that do not choose a GPU each would else take the memory of all.
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
-    job = launch.command(
-        ["env", *(f"{name}={value}" for name, value in variables.items()), *trial.command],
-        ranks=trial.ranks,
-        launcher=trial.launcher,
-        environ=environ,
-        lifeline=lifeline,
-        log_dir=seen,
-    )
+    if trial.own:
+        job = launch.Job(list(trial.command), own.entered(environ, variables))
+    else:
+        hook = Path(launch.__file__).with_name("hook")
+        variables["PYTHONPATH"] = ":".join(filter(None, (str(hook), allowed(environ).get("PYTHONPATH"))))
+        job = launch.command(
+            ["env", *(f"{name}={value}" for name, value in variables.items()), *trial.command],
+            ranks=trial.ranks,
+            launcher=trial.launcher,
+            environ=environ,
+            lifeline=lifeline,
+            log_dir=seen,
+        )
     with (seen / "launcher.log").open("wb") as output:
         return subprocess.Popen(
             launch.keeper(job.argv, lifeline=lifeline),
@@ -141,7 +146,7 @@ def _follow(
     hung = late = False
     while True:
         over = process.poll() is not None
-        ranks = [_read(seen, number) for number in range(trial.ranks)]
+        ranks = _ranks(trial, seen)
         tell(ranks)
         now, so_far = time.monotonic(), sum(len(rank.steps) + rank.done + (rank.end is not None) for rank in ranks)
         if so_far != moves:
@@ -159,9 +164,23 @@ def _follow(
     (seen / "end").touch()
     with suppress(subprocess.TimeoutExpired):
         process.wait(LAST_WORDS_S)
+    words = _text(seen / "launcher.log")
     for rank in ranks:
-        rank.log, rank.stack = (_text(seen / f"rank{rank.number}.{kind}") for kind in ("log", "stack"))
-    return ranks, hung, late and bool(waited_for), _text(seen / "launcher.log")
+        rank.log = rank.log or _text(seen / f"rank{rank.number}.log") or words
+        rank.stack = _text(seen / f"rank{rank.number}.stack")
+    if trial.own and over and process.returncode and all(rank.end is None for rank in ranks):
+        for rank in waited_for:  # it ended in a way that it could not tell
+            rank.end = {"exit_code": process.returncode, "signal": None}
+    return ranks, hung, late and bool(waited_for), words
+
+
+def _ranks(trial: Trial, seen: Path) -> list[Rank]:
+    """All ranks as they have been seen so far; of a launcher of the user's the first that is there tells how many."""
+    number = trial.ranks
+    if trial.own:
+        there = (int(path.stem.removeprefix("rank")) for path in seen.glob("rank*.jsonl"))
+        number = max((_read(seen, each).of for each in there), default=0) or trial.ranks
+    return [_read(seen, each) for each in range(number)]
 
 
 def _text(path: Path) -> str:
@@ -176,11 +195,14 @@ def _read(seen: Path, number: int) -> Rank:
             break
         line = json.loads(text)
         if line["kind"] == "process":
-            rank = Rank(number, pid=line["pid"])
+            rank = Rank(number, line["of"], line["pid"])
         elif line["kind"] == "step":
             rank.steps[line["step"]] = line
         elif line["kind"] == "backend":
             rank.backend = line["backend"]
+        elif line["kind"] == "end":
+            rank.end = rank.end or {"exit_code": line["exit_code"], "signal": None}
+            rank.ended_at, rank.log = rank.ended_at or line["at"], rank.log or line["log"]
         elif line["kind"] == "done":
             rank.done = True
             break

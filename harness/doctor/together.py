@@ -9,6 +9,7 @@ from typing import Any
 
 from profiles.ground import threads
 
+from . import unlike
 from .checks import FAILURE, OK, UNKNOWN, WARNING, Check
 from .script import Observed, Rank
 
@@ -30,12 +31,14 @@ Line = dict[str, Any]
 
 
 def judge(found: Observed) -> list[Check]:
-    """Checks `script`, and where steps were seen `weights` and `data`; `replicas` where a strategy mirrors weights,
-    `loaders` where workers make the batches."""
-    checks = [_script(found)]
-    if all(rank.last_step for rank in found.ranks):
-        data, apart = _data(found.ranks)
-        checks += [_weights(found.ranks, apart), data, *_replicas(found.ranks), *_loaders(found.ranks)]
+    """Checks `script`, and where steps were seen `weights` and `data`; `buffers` where they differ, `metrics` where
+    Keras tells them, `replicas` where a strategy mirrors weights, `loaders` where workers make the batches."""
+    checks, ranks = [_script(found)], found.ranks
+    if all(rank.last_step for rank in ranks):
+        if len(ranks) > 1:
+            data, apart = _data(ranks)
+            checks += [_weights(ranks, apart), data, *unlike.buffers(ranks), *unlike.metrics(ranks)]
+        checks += [*_replicas(ranks), *_loaders(ranks)]
     return checks
 
 
@@ -50,8 +53,8 @@ def _script(found: Observed) -> Check:
     if failed:
         return Check("script", FAILURE, _how_it_failed(failed[0]), _mend(found), data | {"log": _tail(failed[0].log)})
     if any(rank.backend for rank in ranks):
-        text = f"Keras runs on {ranks[0].backend}; Horovod and ring train TensorFlow"
-        return Check("script", FAILURE, text, "set KERAS_BACKEND=tensorflow", data)
+        text = f"Keras runs on {ranks[0].backend}; its steps are seen on TensorFlow and PyTorch"
+        return Check("script", FAILURE, text, "set KERAS_BACKEND to tensorflow or torch", data)
     waiting = [rank for rank in ranks if not rank.done and rank.end is None]
     if waiting and (found.hung or found.late):
         return _waiting(found, waiting[0], data)
@@ -64,10 +67,10 @@ def _script(found: Observed) -> Check:
             return Check(
                 "script", FAILURE, text, "run the script by the Python of the environment that has ringscope", data
             )
-        text = f"{command} ended, and on rank {steps.index(0)} no Keras optimizer took a step"
+        text = f"{command} ended, and on rank {steps.index(0)} no optimizer of Keras or PyTorch took a step"
         remedy = (
-            "ringscope sees only steps of Keras 3 on TensorFlow; if the script trains with these, give the command "
-            "the arguments with which it trains"
+            "ringscope sees only steps of Keras 3 on TensorFlow and of PyTorch; if the script trains with these, give "
+            "the command the arguments with which it trains"
         )
         return Check("script", FAILURE, text, remedy, data)
     if len(set(steps)) > 1 and not all(rank.done for rank in ranks):
@@ -145,6 +148,10 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
     remedy = BY_RING if ring else BY_HAND if horovod else TWO_LINES
     if any(line["horovods_optimizer"] for line in lines):
         remedy = HOROVODS + TWO_LINES
+    if "torch" in lines[0]:
+        remedy = unlike.of_torch(lines)
+        if parts := unlike.parts(lines):
+            return Check("weights", UNKNOWN, parts, None, data)
     for step in sorted(set.intersection(*(set(rank.steps) for rank in ranks))):
         differing = _differing([rank.steps[step] for rank in ranks])
         if differing:
@@ -154,8 +161,13 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
             text += f", and {count - 1} more" if count > 1 else ""
             if step == 0 and not _differing([rank.steps[last] for rank in ranks]):
                 continue  # sent by rank 0 within the first step
+            later = [k for k in common if k > step and not _differing([rank.steps[k] for rank in ranks])]
+            if later and exchanged:
+                text = f"the ranks' weights part after step {step} and are equal again after step {later[0]}"
+                remedy = "right where the script averages weights now and then; else average gradients at each step"
+                return Check("weights", WARNING, text, remedy, data)
             return Check("weights", FAILURE, text, remedy, data | {"variable": name, "step": step, "difference": by})
-    if not apart and exchanged < values / 2 and not (ring and exchanged):
+    if not apart and exchanged < values / 2 and not (ring and exchanged) and not lines[0].get("exchanges_unseen"):
         text = (
             "equal on all ranks only because each trains alone on the same samples, from the same seed: "
             f"{exchanged or 'no'} values were exchanged, and the model has {values} weights"
@@ -166,6 +178,8 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
         return Check("weights", WARNING, "no weight moved: nothing is trained", "look at the learning rate", data)
     variables = len(lines[0]["weights"])
     text = f"{variables} variables, {values} values, bit-equal on all ranks after each of {len(common)} steps"
+    if sharded := lines[0].get("sharded", 0):
+        text += f"; {sharded} more are sharded, each rank has another part of these"
     return Check("weights", OK, text, None, data)
 
 
@@ -186,8 +200,8 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
     rows = [_rows(rank, last) for rank in ranks]
     if any(each is None for each in rows):
         text = (
-            "the samples of a step cannot be seen: they come neither from `fit`, nor a data set, nor arguments of a "
-            "tf.function"
+            "the samples of a step cannot be seen: they come neither from `fit`, nor a data set or DataLoader, "
+            "nor as arguments of a tf.function or of DistributedDataParallel"
         )
         return Check("data", UNKNOWN, text), False
     taken = [each for each in rows if each is not None]
@@ -201,8 +215,12 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
         return Check("data", OK, f"{counts} samples in {last} steps, none of them in common", None, data), True
     share = "the same samples on all ranks" if all(kind == common for kind in kinds) else f"{len(common)} in common"
     remedy = (
-        "ranks that train on the same samples do the same work: ring divides the data given to model.fit; in your "
-        "own loop use dataset.shard(ring.size(), ring.rank())"
+        unlike.SAMPLES_OF_TORCH
+        if "torch" in ranks[0].steps[last]
+        else (
+            "ranks that train on the same samples do the same work: ring divides the data given to model.fit; in your "
+            "own loop use dataset.shard(ring.size(), ring.rank())"
+        )
     )
     text = f"{counts} samples in {last} steps: {share}"
     return Check("data", WARNING, text, remedy, data), any(kind != common for kind in kinds)

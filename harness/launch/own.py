@@ -86,17 +86,27 @@ def environment(
         "recorded": recorded,
         "paths": environ.get("PYTHONPATH"),
     }
+    return entered(environ, {VARIABLE: json.dumps(told)})
+
+
+def entered(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment for a launcher, with these variables, in which every Python runs hook/sitecustomize.py."""
     # Outside of the launcher they tell of another one: a batch script of Slurm is its first task.
     mine = {name: value for name, value in environ.items() if name not in ranks.OF_ONE_RANK}
     hook = str(Path(__file__).with_name("hook"))
     paths = ":".join(filter(None, (hook, package_path(environ.get("PYTHONPATH")))))
-    return mine | {VARIABLE: json.dumps(told), "PYTHONPATH": paths}
+    return {**mine, **variables, "PYTHONPATH": paths}
+
+
+def is_rank() -> bool:
+    """True if this process runs a script as a rank of a launcher's, and is no launcher itself."""
+    return python_words(sys.orig_argv) is not None and ranks.is_told() and not launcher(sys.orig_argv)
 
 
 def begin() -> None:
     """Become the recorded form of this process where it is a rank's: the same command under the profiler."""
     words = python_words(sys.orig_argv)
-    if words is None or not ranks.is_told() or launcher(sys.orig_argv):
+    if words is None or not is_rank():
         return
     told = json.loads(os.environ.pop(VARIABLE))
     # The processes that this rank starts are no ranks.

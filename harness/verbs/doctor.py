@@ -72,8 +72,9 @@ def command(
 
     Every line is ok, a warning or a failure with what to do, or n/a if there is nothing to judge.
 
-    A command is run on 2 ranks for some steps of its Keras optimizers and then ended in the middle: are the weights
-    equal on all ranks after each step, and which samples did each train on? The script is not changed. It runs in a
+    A command is run on 2 ranks, or by its own launcher (torchrun, accelerate, mpirun ...) on that one's, for some steps
+    of Keras's or PyTorch's optimizers, and then ended in the middle: are the weights equal on all ranks after each
+    step, and which samples did each train on? The script is not changed. It runs in a
     copy of the working directory, which is dropped; what it writes by absolute paths it does write.
 
     Exit code 0: nothing fails; 1: something does; 2: bad input.
@@ -85,6 +86,7 @@ def command(
       ringscope doctor --json doctor.json  for a bug report
       ringscope doctor -- python train.py  do the ranks of this script train together?
       ringscope doctor -np 4 --steps 20 -- python train.py --epochs 3
+      ringscope doctor -- torchrun --nproc_per_node 2 train.py   PyTorch, or Keras on it
     """
     import json
 
@@ -106,8 +108,20 @@ def command(
     machine: dict[str, Any] | None = None
     if command_line:
         from ..doctor.script import Trial
+        from ..launch import own
 
-        trial = Trial(command_line, ranks or 2, launcher, steps=steps, limit_s=time_limit, in_place=in_place)
+        theirs = own.launcher(command_line)
+        says = f"is for {theirs} to say, which starts the ranks; leave it out, or give it to {theirs}"
+        options.refuse_ignored(context, [(theirs is not None, ("ranks", "launcher"), says)])
+        trial = Trial(
+            command_line,
+            ranks or 2,
+            theirs or ("single" if ranks == 1 else launcher),
+            own=theirs is not None,
+            steps=steps,
+            limit_s=time_limit,
+            in_place=in_place,
+        )
         checks = _try(console, trial, tell=tell)
     else:
         checks, machine = _examine(console, ranks=ranks, launcher=launcher, quick=quick, tell=tell)
@@ -130,12 +144,13 @@ def _try(console: Console, trial: Trial, *, tell: bool) -> list[Check]:
     from ..machine import nvml
 
     environ = dict(os.environ)
-    if trial.ranks > len(nvml.visible_gpus()):
+    if not trial.own and trial.ranks > len(nvml.visible_gpus()):
         environ["CUDA_VISIBLE_DEVICES"] = ""
     where = "here" if trial.in_place else "in a copy of this folder, which is dropped afterwards"
     if tell:
         device = "the CPU" if environ.get("CUDA_VISIBLE_DEVICES") == "" else "a GPU each"
-        console.print(f"{trial.ranks} ranks on {device}, {where}", markup=False)
+        who = f"{trial.launcher} starts the ranks" if trial.own else f"{trial.ranks} ranks on {device}"
+        console.print(f"{who}, {where}", markup=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("steps", total=trial.steps)

@@ -107,7 +107,7 @@ def test_any_way_to_train_is_judged_by_what_became_of_the_weights(
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        pytest.param(["ends"], "no Keras optimizer took a step", marks=pytest.mark.exhaustive),
+        pytest.param(["ends"], "no optimizer of Keras or PyTorch took a step", marks=pytest.mark.exhaustive),
         (["fails"], "rank 1 failed after 0 steps (exit code 1): FileNotFoundError: no-such-file.npy"),
         pytest.param(
             ["hangs"], "not enough steps within 40 s: rank 0 took 0 at odd.py:11", marks=pytest.mark.exhaustive
@@ -132,7 +132,7 @@ def test_a_rank_that_waits_for_one_that_has_ended_is_named_with_its_line(folder:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--", "mpirun", "-np", "2", "python", "x.py"], "without mpirun"),
+        (["-np", "2", "--", "mpirun", "-np", "2", "python", "x.py"], "is for mpirun to say"),
         (["--", "no-such-program"], "no-such-program: no such program"),
         (["--steps", "5"], "is for a command"),
         (["--quick", "--", "python", "x.py"], "not at a command"),

@@ -178,3 +178,77 @@ def test_a_folder_that_is_too_large_for_a_copy_is_refused(tmp_path: Path, monkey
     trial = Trial([sys.executable, "data"], 1, "single")
     with pytest.raises(RingscopeError, match="--in-place"):
         observe(trial, lambda _: None, os.environ)
+
+
+# ---- PyTorch
+
+
+def of_torch(number: int, *values: float, **facts: Any) -> dict[str, Any]:
+    seen = {"group": True, "ddp": 1, "ddp_called": 4} | facts.pop("torch", {})
+    return step(number, *values, torch=seen, sharded=0, **facts)
+
+
+@pytest.mark.parametrize(
+    ("seen", "remedy"),
+    [
+        ({"ddp_called": 0}, "call the wrapper"),
+        ({}, "no_sync"),
+        ({"ddp": 0}, "wrap the model"),
+        ({"ddp": 0, "group": False}, "start it by torchrun"),
+    ],
+)
+def test_pytorch_ranks_that_come_apart_are_told_what_averages_nothing(seen, remedy):
+    found = judged(*(rank(k, of_torch(1, 3, 4 + k, torch=seen)) for k in range(2)))
+    assert found["weights"][0] == "failure" and remedy in found["weights"][2]
+
+
+def test_weights_that_ranks_rightly_have_unlike_are_no_failure():
+    sharded = judged(*(rank(k, of_torch(1) | {"sharded": 4}) for k in range(2)))
+    assert sharded["weights"][0] == "n/a" and 4 in numbers(sharded["weights"][1])
+    stages = judged(rank(0, of_torch(1, 3)), rank(1, of_torch(1, 3, 4)))
+    assert stages["weights"][0] == "n/a"
+    # Averaged every second step.
+    steps = [[of_torch(n, 3 + n, 4 + k * (n % 2), exchanged=100) for n in (1, 2, 3)] for k in range(2)]
+    assert judged(*(rank(k, *steps[k]) for k in range(2)))["weights"][0] == "warning"
+    alone = [[of_torch(n, 3 + n, 4 + k) for n in (1, 2)] for k in range(2)]
+    assert judged(*(rank(k, *alone[k]) for k in range(2)))["weights"][0] == "failure"
+
+
+def test_statistics_that_differ_are_told_and_metrics_that_do_are_a_warning():
+    def pair(buffer: float, loss: float) -> dict[str, tuple[str, str, str]]:
+        lines = [of_torch(1, 3, rows=ROWS[k], exchanged=100, logs={"loss": k * loss}) for k in range(2)]
+        each = [line | {"buffers": [["norm/mean", str(k * buffer), [k]]]} for k, line in enumerate(lines)]
+        return judged(*(rank(k, line) for k, line in enumerate(each)))
+
+    same, unlike = pair(0, 0), pair(1, 0.5)
+    assert "buffers" not in same and same["metrics"][0] == "ok"
+    assert unlike["buffers"][0] == "ok" and "norm/mean" in unlike["buffers"][1]
+    assert unlike["metrics"][0] == "warning" and {0.5, 1} <= set(numbers(unlike["metrics"][1]))
+    assert unlike["weights"][0] == same["weights"][0] == "ok"
+
+
+def test_one_rank_has_no_other_to_be_compared_with():
+    assert set(judged(rank(0, step(1, 3, 4)))) == {"script"}
+    assert set(judged(rank(0, step(1, 3, 4, replicas={"count": 2, "apart": None})))) == {"script", "replicas"}
+
+
+# ---- a launcher of the user's own
+
+TORCHRUN = """#!/bin/sh
+for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 "$@" & done
+wait
+"""
+
+
+def test_ranks_of_the_users_own_launcher_tell_how_they_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "torchrun").write_text(TORCHRUN)
+    (tmp_path / "torchrun").chmod(0o755)
+    fails = "import os\nif os.environ['RANK'] == '1':\n    open('no-such-file')\n"
+    (tmp_path / "train.py").write_text(fails)
+    command = [str(tmp_path / "torchrun"), sys.executable, "train.py"]
+    found = observe(Trial(command, 7, "torchrun", own=True, limit_s=60), lambda ranks: None, dict(os.environ))
+    assert [(each.number, each.of, each.end["exit_code"]) for each in found.ranks] == [(0, 2, 0), (1, 2, 1)]
+    [check] = judge(found)
+    assert check.status == "failure" and check.text.startswith("rank 1 failed after 0 steps")
+    assert "FileNotFoundError" in check.text

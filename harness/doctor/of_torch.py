@@ -1,0 +1,276 @@
+"""See PyTorch train from inside of a rank's process, by a loop of its own or by Keras: `ringscope doctor -- COMMAND`.
+
+A step is one of the outermost optimizer: a wrapper that shards has another inside. Weights are read where the next
+step begins, as some share them after an optimizer's step: sharded optimizers send what each rank updated, others
+average weights.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from profiles.ground.after_import import AfterImport
+
+from .samples import rows_of
+from .told import Told
+
+REDUCES = (
+    *("all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "reduce", "reduce_scatter"),
+    *("reduce_scatter_tensor", "all_to_all", "all_to_all_single"),
+)
+SAMPLED = 64  # values of a weight, by which the size of a difference is told
+Values = list[tuple[str, Any]]  # weights and the like, with their names
+
+
+class OfTorch:
+    """Observes the training of one process."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._within = 0  # optimizers' steps
+        self._taken: dict[int, int] = {}  # steps of each optimizer
+        self._weights: Values = []
+        self._others: Values = []  # what modules keep and no gradient moves: BatchNorm's statistics, frozen weights
+        self._drawn: dict[int, list[str]] = {}  # samples since the last step, by the iterator
+        self._last_loader = 0
+        self._given: list[str] = []  # samples that DDP was called with
+        self._ready: dict[str, Any] | None = None  # what is known of the step that has been taken, but the weights
+        self._exchanged = self._most_exchanged = 0
+        self._wrapped = self._called = 0
+        self._workers = 1
+
+    def watch(self) -> None:
+        """Look at each part of PyTorch once the script has imported it."""
+        for name, then in (
+            ("torch.optim.optimizer", self._optimizers),
+            ("torch.distributed.distributed_c10d", self._collectives),
+            ("torch.nn.parallel.distributed", self._ddp),
+            ("torch.utils.data.dataloader", self._loaders),
+        ):
+            sys.meta_path.insert(0, AfterImport([name], then))
+
+    # ---- hooks
+
+    def _optimizers(self, optimizers: ModuleType) -> None:
+        optimizers.register_optimizer_step_pre_hook(self._pre_step)
+        optimizers.register_optimizer_step_post_hook(lambda optimizer, *_: self._ended(optimizer))
+        atexit.register(self._look)
+
+    def _pre_step(self, optimizer: Any, *_: Any) -> None:
+        groups = optimizer.param_groups
+        self._begins(optimizer, lambda: [("", each) for group in groups for each in group["params"]])
+
+    def keras_is_there(self) -> None:
+        """Keras's optimizers on PyTorch are none of PyTorch's."""
+        from keras.src.callbacks.callback_list import CallbackList
+        from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+        apply, ended = BaseOptimizer.apply, CallbackList.on_train_batch_end
+
+        @functools.wraps(apply)
+        def applied(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
+            variables = trainable_variables and list(trainable_variables)
+            self._begins(optimizer, lambda: [(v.path, v.value) for v in variables or optimizer._trainable_variables])
+            result = apply(optimizer, grads, variables)
+            self._ended(optimizer)
+            return result
+
+        @functools.wraps(ended)
+        def told(callbacks: Any, batch: int, logs: Any = None) -> Any:
+            found = {name: float(value) for name, value in (logs or {}).items()}
+            if self._ready is not None:
+                self._ready["logs"] = found
+            return ended(callbacks, batch, logs)
+
+        BaseOptimizer.apply, CallbackList.on_train_batch_end = applied, told
+        atexit.register(self._look)
+
+    def _collectives(self, c10d: ModuleType) -> None:
+        def counting(own: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(own)
+            def counted(*arguments: Any, **options: Any) -> Any:
+                self._exchanged += max(map(_count, (*arguments, *options.values())), default=0)
+                return own(*arguments, **options)
+
+            return counted
+
+        for name in REDUCES:
+            if hasattr(c10d, name):
+                setattr(c10d, name, counting(getattr(c10d, name)))
+
+    def _ddp(self, distributed: ModuleType) -> None:
+        import torch
+
+        kind = distributed.DistributedDataParallel
+        begin, forward = kind.__init__, kind._pre_forward  # `replicate` calls no forward
+
+        @functools.wraps(begin)
+        def begun(ddp: Any, *arguments: Any, **options: Any) -> None:
+            begin(ddp, *arguments, **options)
+            self._wrapped += 1
+
+        @functools.wraps(forward)
+        def called(ddp: Any, *arguments: Any, **options: Any) -> Any:
+            if torch.is_grad_enabled():
+                self._given += rows_of(list(_arrays((arguments, options)))) or []
+                if ddp.require_backward_grad_sync:
+                    self._called += 1
+                    self._exchanged += sum(each.numel() for each in ddp.parameters() if each.requires_grad)
+            return forward(ddp, *arguments, **options)
+
+        kind.__init__, kind._pre_forward = begun, called
+
+    def _loaders(self, loaders: ModuleType) -> None:
+        kind = loaders._BaseDataLoaderIter
+        following = kind.__next__
+
+        @functools.wraps(following)
+        def followed(iterator: Any) -> Any:
+            batch = following(iterator)
+            self._last_loader = id(iterator)  # another one validates, maybe on the same data set
+            self._drawn.setdefault(self._last_loader, []).extend(rows_of(list(_arrays(batch))) or [])
+            self._workers = max(self._workers, iterator._num_workers)
+            return batch
+
+        kind.__next__ = followed
+
+    # ---- steps
+
+    def _begins(self, optimizer: Any, moved: Callable[[], Values]) -> None:
+        """moved: what the optimizer updates, with the names that are known."""
+        self._within += 1
+        if self._within > 1:
+            return
+        if not self._taken:
+            self._meet(moved())
+            self._told.write(self._line(0, None) | {"weights": _digests(self._weights)})
+        elif max(self._taken.values()) == self._taken.get(id(optimizer), 0):  # not the second one of a GAN's step
+            self._look()
+        if id(optimizer) not in self._taken:
+            self._meet(moved())
+            self._taken[id(optimizer)] = 0
+
+    def _meet(self, moved: Values) -> None:
+        """Weights are compared in the order in which optimizers have them, which is that of the other ranks."""
+        known = {id(tensor) for _, tensor in self._weights}
+        names, others = _named()
+        if not any(name or id(tensor) in names for name, tensor in moved):  # DeepSpeed's has copies in parts
+            moved = sorted((("", names[key][1]) for key in names), key=lambda pair: names[id(pair[1])][0])
+        for name, tensor in moved:
+            if id(tensor) not in known and tensor.requires_grad:
+                self._weights.append((name or names.get(id(tensor), (f"weight {len(self._weights)}",))[0], tensor))
+        self._others = sorted(others.values(), key=lambda pair: (pair[0], tuple(pair[1].shape)))
+
+    def _ended(self, optimizer: Any) -> None:
+        self._within -= 1
+        if self._within:
+            return
+        self._taken[id(optimizer)] = self._taken.get(id(optimizer), 0) + 1
+        step = max(self._taken.values())
+        if self._taken[id(optimizer)] == step:
+            self._most_exchanged = max(self._most_exchanged, self._exchanged)
+            rows = self._drawn.get(self._last_loader) or self._given
+            self._ready = self._line(step, rows or None)
+            self._drawn, self._given, self._exchanged = {}, [], 0
+
+    def _look(self) -> None:
+        """Tell of the step that was taken last, with the weights as they are now."""
+        if self._ready is not None:
+            line, self._ready = self._ready, None
+            self._told.stepped(line | {"weights": _digests(self._weights), "buffers": _digests(self._others)})
+
+    def _line(self, step: int, rows: list[str] | None) -> dict[str, Any]:
+        import torch
+
+        weights = [tensor for _, tensor in self._weights]
+        return {
+            "kind": "step",
+            "step": step,
+            "elements": sum(each.numel() for each in weights),
+            "sharded": sum(_is_sharded(each) for each in weights),
+            "exchanged": self._most_exchanged,
+            "rows": rows,
+            "workers": self._workers,
+            "cores": sorted(os.sched_getaffinity(0)),
+            "replicas": {"count": 1, "apart": None},
+            "ring": False,
+            "horovod": False,
+            "exchanges_unseen": "horovod.torch" in sys.modules,
+            "horovods_optimizer": False,
+            "torch": {
+                "group": torch.distributed.is_available() and torch.distributed.is_initialized(),
+                "ddp": self._wrapped,
+                "ddp_called": self._called,
+            },
+        }
+
+
+def _named() -> tuple[dict[int, tuple[str, Any]], dict[int, tuple[str, Any]]]:
+    """All modules' parameters that gradients move, and what else they keep, each with its longest name, by its id."""
+    from torch import nn
+
+    moved: dict[int, tuple[str, Any]] = {}
+    others: dict[int, tuple[str, Any]] = {}
+    for module in gc.get_objects():
+        if issubclass(type(module), nn.Module):
+            for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+                found = moved if tensor.requires_grad else others
+                if len(name) >= len(found.get(id(tensor), ("",))[0]):
+                    found[id(tensor)] = name.removeprefix("module."), tensor
+    return moved, others
+
+
+def _is_sharded(tensor: Any) -> bool:
+    """True if each rank has another part of it: a DTensor, FSDP's flat one, ZeRO's, one of Megatron's."""
+    placements = getattr(tensor, "placements", ())
+    if placements:
+        return not all(one.is_replicate() for one in placements)
+    return (
+        type(tensor).__name__ == "FlatParameter"
+        or hasattr(tensor, "ds_id")
+        or bool(getattr(tensor, "tensor_model_parallel", False))
+    )
+
+
+def _digests(tensors: Values) -> list[list[Any]]:
+    """[name, digest of its bits, values at fixed places] of each; sharded ones are left out."""
+    import torch
+
+    found = []
+    for name, tensor in tensors:
+        if _is_sharded(tensor) or not tensor.numel():
+            continue
+        flat = getattr(tensor, "to_local", lambda tensor=tensor: tensor)().detach().cpu().contiguous().reshape(-1)
+        places = torch.linspace(0, flat.numel() - 1, min(SAMPLED, flat.numel())).long()
+        bits = hashlib.blake2b(flat.view(torch.uint8).numpy().tobytes(), digest_size=8).hexdigest()
+        found.append([name, bits, flat[places].double().tolist()])
+    return found
+
+
+def _arrays(batch: Any) -> Iterator[Any]:
+    """The arrays of a batch of any form."""
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        for each in batch:
+            yield from _arrays(each)
+    elif hasattr(batch, "detach") and not batch.is_sparse:
+        told = batch.detach().cpu()
+        yield told.float().numpy() if str(told.dtype) == "torch.bfloat16" else told.numpy()
+    elif hasattr(batch, "shape"):
+        yield batch
+
+
+def _count(tensors: Any) -> int:
+    """The elements of a tensor, or of several."""
+    if isinstance(tensors, (list, tuple)):
+        return sum(map(_count, tensors))
+    return int(tensors.numel()) if hasattr(tensors, "numel") else 0

@@ -1,0 +1,89 @@
+"""Differences that ranks may rightly have, with what they mean; and the remedies for PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .checks import OK, WARNING, Check
+from .script import Rank
+
+CALL_IT = (
+    "the model is wrapped in DistributedDataParallel, but the training calls the model inside, so no gradient is "
+    "averaged: call the wrapper (also in a train_step of Keras, instead of self(x))"
+)
+KEEP_TO_IT = (
+    "DistributedDataParallel averages gradients of the parameters that it was given, in each backward pass of its own "
+    "call outside of no_sync: make all parameters before it is made, give it all of them, and leave no_sync before the "
+    "last batch of a step"
+)
+WRAP_IT = "wrap the model, and call the wrapper: model = torch.nn.parallel.DistributedDataParallel(model)"
+START_IT = f"start it by torchrun, call torch.distributed.init_process_group() first, and {WRAP_IT}"
+SAMPLES_OF_TORCH = (
+    "ranks that train on the same samples do the same work: "
+    "DataLoader(dataset, sampler=torch.utils.data.DistributedSampler(dataset))"
+)
+Line = dict[str, Any]
+
+
+def of_torch(lines: list[Line]) -> str:
+    """The remedy where PyTorch's ranks have come apart."""
+    seen = [line["torch"] for line in lines]
+    if any(one["ddp"] and not one["ddp_called"] for one in seen):
+        return CALL_IT
+    if all(one["ddp"] for one in seen):
+        return KEEP_TO_IT
+    return WRAP_IT if all(one["group"] for one in seen) else START_IT
+
+
+def parts(lines: list[Line]) -> str | None:
+    """The reason that the ranks' weights cannot be compared: each rank has a part of the model of its own."""
+    first, *others = ([each[0] for each in line["weights"]] for line in lines)
+    if not first and (sharded := lines[0]["sharded"]):
+        return (
+            f"all {sharded} weights are sharded (FSDP, ZeRO, DTensor): each rank has another part of them, and there "
+            "is nothing to compare"
+        )
+    for rank, other in enumerate(others, start=1):
+        if other != first:
+            return (
+                f"rank 0 trains {len(first)} weights and rank {rank} {len(other)}, of other names: the ranks have "
+                "parts of a model (a pipeline?), and there is nothing to compare"
+            )
+    return None
+
+
+def buffers(ranks: list[Rank]) -> list[Check]:
+    """Tell of statistics and other values, moved by no gradient, that differ between ranks. That is no fault."""
+    last = min(rank.last_step for rank in ranks)
+    first, *others = (rank.steps[last].get("buffers", []) for rank in ranks)
+    names = [mine[0] for k, mine in enumerate(first) if any(o[k : k + 1] and o[k][1] != mine[1] for o in others)]
+    if not names:
+        return []
+    text = (
+        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} differ between ranks, which no gradient "
+        "moves: each rank keeps statistics or random states of its own samples, and a checkpoint has rank 0's (for "
+        "BatchNorm with few samples a rank: torch.nn.SyncBatchNorm)"
+    )
+    return [Check("buffers", OK, text, None, {"differ": len(names), "of": len(first)})]
+
+
+def metrics(ranks: list[Rank]) -> list[Check]:
+    """Tell whether Keras's loss and metrics are of all ranks, or each rank has its own."""
+    common = set.intersection(*({k for k, line in rank.steps.items() if line.get("logs")} for rank in ranks))
+    if not common:
+        return []
+    step = max(common)
+    first, *others = (rank.steps[step]["logs"] for rank in ranks)
+    for rank, other in enumerate(others, start=1):
+        for name, value in first.items():
+            if name in other and other[name] != value:
+                text = (
+                    f"each rank has its own: {name} after step {step} is {value:.4g} on rank 0, {other[name]:.4g} on "
+                    f"rank {rank}"
+                )
+                remedy = (
+                    "each is of that rank's samples: average them over the ranks (torch.distributed.all_reduce of "
+                    "totals and counts) before callbacks decide by them, or ranks stop at different epochs"
+                )
+                return [Check("metrics", WARNING, text, remedy, {"name": name, "step": step})]
+    return [Check("metrics", OK, f"{', '.join(first)}: the same on all ranks after step {step}", None, {"step": step})]

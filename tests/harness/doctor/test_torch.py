@@ -1,0 +1,59 @@
+"""`ringscope doctor -- torchrun ...` on ranks of PyTorch and of Keras on it; neither install brings PyTorch.
+
+RINGSCOPE_TORCH_PYTHON: the Python of an environment that has it. It alone catches a doctor that PyTorch or Keras has
+left behind: one that no longer sees their steps, wrappers or samples.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .test_script import doctor, folder  # noqa: F401
+
+PYTHON = os.environ.get("RINGSCOPE_TORCH_PYTHON") or (sys.executable if importlib.util.find_spec("torch") else None)
+pytestmark = [
+    *(pytest.mark.train, pytest.mark.exhaustive),
+    pytest.mark.skipif(
+        PYTHON is None, reason="PyTorch is not installed; RINGSCOPE_TORCH_PYTHON names a Python with it"
+    ),
+]
+WELL = {"script": "ok", "weights": "ok", "data": "ok"}
+SAME = {"data": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("words", "unlike", "remedy"),
+    [
+        (["ddp.py", "right"], {"buffers": "ok"}, ""),
+        (["ddp.py", "alone"], {"buffers": "ok", "weights": "failure"}, "wrap the model"),
+        (["ddp.py", "inside"], {"buffers": "ok", "weights": "failure"}, "call the wrapper"),
+        (["ddp.py", "same_seed"], {"weights": "failure", **SAME}, "wrap the model"),
+        (["ddp.py", "no_sampler"], SAME, ""),
+        (["ddp.py", "zero"], {"buffers": "ok"}, ""),
+        (["ddp.py", "fsdp"], {"weights": "n/a"}, ""),
+        (["keras_torch.py", "right"], {"metrics": "warning"}, ""),
+        (["keras_torch.py", "inside"], {"metrics": "warning", "weights": "failure"}, "self(x)"),
+    ],
+)
+def test_ranks_of_torchrun_are_judged_by_what_became_of_their_weights(
+    folder: Path,  # noqa: F811
+    words: list[str],
+    unlike: dict[str, str],
+    remedy: str,
+) -> None:
+    assert PYTHON is not None
+    if words[0] == "keras_torch.py" and subprocess.run([PYTHON, "-c", "import keras"], capture_output=True).returncode:
+        pytest.skip("Keras is not installed beside PyTorch")
+    launcher = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2]
+    code, checks = doctor(folder, "--steps", 4, "--", *launcher, *words)
+    expected = WELL | unlike
+    assert {name: check["status"] for name, check in checks.items()} == expected
+    assert code == int("failure" in expected.values())
+    assert remedy in (checks["weights"]["remedy"] or "")
+    assert checks["script"]["data"]["steps"] == [4, 4]
