@@ -1,4 +1,4 @@
-"""What launched work may wait for on the GPU, as far as the recordings show."""
+"""The causes for which launched work may wait on the GPU, as far as the recordings show."""
 
 from __future__ import annotations
 

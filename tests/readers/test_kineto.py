@@ -120,6 +120,13 @@ def test_a_peer_copy_tells_its_ends_and_the_device_it_ran_on(tmp_path: Path) -> 
     assert copies[columns].values.tolist() == [["p2p", 1, 2, 9, 1, 3, 64, "device", "device"]]
 
 
+@pytest.mark.parametrize("device", ["gpu", None, 1.5])
+def test_a_kernel_whose_device_is_no_number_ran_on_that_of_its_process(device: object, tmp_path: Path) -> None:
+    first = event("kernel", "k", "1", "2", pid=3, device=3, stream=7)
+    second = event("kernel", "k", "4", "2", pid=3, device=device, stream=7)
+    assert set(read(tmp_path, trace(first, second)).kernels["device"]) == {3}
+
+
 def test_copies_of_rocm_have_the_bytes_that_their_calls_say_and_are_there_once(tmp_path: Path) -> None:
     call = event("cuda_runtime", "hipMemcpyWithStream", "1", "9", correlation=117, size="2560", kind="1")
     copy = event("gpu_memcpy", "Memcpy HtoD (Host -> Device)", "4", "2", device=2, stream=0, correlation=117)

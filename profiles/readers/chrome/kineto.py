@@ -198,11 +198,13 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
     if table in ("api", *launches.OPERATIONS):
         columns["correlation"] = chrome.integers([a.correlation for a in args])
     if table in launches.OPERATIONS:
-        devices = [a.in_device if a.device is None else a.device for a in args]
+        devices = chrome.integers([a.in_device if a.device is None else a.device for a in args], bits=32)
+        if (devices < 0).any():  # Kineto's "process" of an operation on a GPU is its device, too
+            devices = np.where(devices < 0, chrome.integers([event.pid for event in events], bits=32), devices)
         contexts = [a.in_context if a.context is None else a.context for a in args]
         streams = [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
         columns |= {
-            "device": chrome.integers(devices, bits=32),
+            "device": devices,
             "context": chrome.integers(contexts, bits=32),
             "stream": chrome.integers(streams, bits=32),
             "pid": np.full(len(events), -1, dtype=np.int64),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -126,7 +127,8 @@ def test_a_script_that_ends_fails_or_hangs_is_said_to(folder: Path, command: lis
 def test_a_rank_that_waits_for_one_that_has_ended_is_named_with_its_line(folder: Path) -> None:
     code, checks = doctor(folder, "--", "python", "odd.py", "one_hangs")
     assert code == 1
-    assert "rank 1 took 0 steps and came no further at odd.py:11, while rank 0 took 0" in checks["script"]["text"]
+    text = checks["script"]["text"]
+    assert re.search(r"rank 1 took 0 steps .*odd\.py:11.* rank 0 took 0", text), text
 
 
 @pytest.mark.parametrize(
