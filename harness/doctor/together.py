@@ -212,7 +212,7 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
     if any(len(kind) < DISTINCT * len(each) for kind, each in zip(kinds, taken, strict=True)):
         return Check("data", UNKNOWN, f"{counts} samples, too many of them equal to compare", None, data), not common
     if not common:
-        return Check("data", OK, f"{counts} samples in {last} steps, none of them in common", None, data), True
+        return Check("data", OK, f"{counts} samples in {last} steps, none of them on two ranks", None, data), True
     share = "the same samples on all ranks" if all(kind == common for kind in kinds) else f"{len(common)} in common"
     remedy = (
         unlike.SAMPLES_OF_TORCH

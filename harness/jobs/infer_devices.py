@@ -68,7 +68,7 @@ def take(rows: Path, found: Inference) -> None:
         try:
             row = json.loads(line)
         except ValueError:  # of a process that was killed while it wrote
-            found.failures.append({"what": rows.stem, "why": f"its process ended in the middle of a row; see {rows}"})
+            found.failures.append({"what": rows.stem, "why": f"its process ended while it wrote a result; see {rows}"})
             continue
         if "failed" in row:
             where = f" on the {row['device']} with {row['batch']}" if row["device"] else ""

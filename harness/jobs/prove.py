@@ -96,7 +96,7 @@ BY_HAND = {
     "threads-oversubscribed": "bench already divides the host's cores among the ranks",
     "straggler": "the cause is the machine, not a setting of bench",
     "ranks-wait-by-turns": "bench's ranks already exchange once in a step, in as few messages as --step allows",
-    "gradients-wait-for-ranks": "the cause is on the ranks that are late: prove their findings",
+    "gradients-wait-for-ranks": "the cause is on the ranks that are late: apply the findings of these ranks",
     "slow-gpu": "the cause is the machine, not a setting of bench",
     "slow-link": "the cause is the machine, not a setting of bench",
     "slow-host": "the cause is the machine, not a setting of bench",

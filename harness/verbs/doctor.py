@@ -29,7 +29,13 @@ MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
 @click.option(
     "-np", "--ranks", type=click.IntRange(1), help="Ranks to try. [default: every GPU; 2 without one, or for a command]"
 )
-@click.option("--launcher", type=click.Choice(["horovodrun", "mpirun"]), default="horovodrun", show_default=True)
+@click.option(
+    "--launcher",
+    type=click.Choice(["horovodrun", "mpirun"]),
+    default="horovodrun",
+    show_default=True,
+    help="The program that starts the ranks.",
+)
 @click.option("--quick", is_flag=True, help="Look only: run no copy, no all-reduce and no training.")
 @click.option(
     "--steps",

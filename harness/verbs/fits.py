@@ -36,7 +36,7 @@ Examples:
     type=options.Number(0, 50),
     default=2,
     show_default=True,
-    help="How closely to find the batch, in percent; 0: to one sample.",
+    help="Precision of the batch that is found, in percent; 0: one sample.",
 )
 @click.option(
     "--multiple-of",

@@ -70,7 +70,10 @@ Examples:
     "--models",
     metavar="NAME,...",
     callback=_models,
-    help="Names (`help` lists them), or .keras files of yours.  [default: names that fit the machine and the part]",
+    help=(
+        "Models: names (`help` lists them), or .keras files of yours.  [default: names that fit the machine and the "
+        "part]"
+    ),
 )
 @click.option(
     "--batches",
@@ -87,7 +90,7 @@ Examples:
     "--rates",
     metavar="R,...",
     callback=_listed(float, 0.01, "--rates 50,200"),
-    help="Requests per second that arrive.  [default: 50]",
+    help="Requests per second that are sent.  [default: 50]",
 )
 @click.option(
     "--max-batch",
@@ -119,7 +122,7 @@ Examples:
 @click.option(
     "--url", help='Use a server that runs already: POST of {"instances": [...]} gives {"predictions": [...]}.'
 )
-@click.option("--instance", type=_FILE, help="With --url: a JSON file with the sample that is sent.")
+@click.option("--instance", type=_FILE, help="With --url: a JSON file with the sample to send.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for request arrival times.")
 @click.option("--out", type=_FILE, help="A folder for results and logs.  [default: runs/<date>-<host>-infer]")
 @click.option("--json", type=options.Output(stdout=True), help="Write JSON; - is stdout.")

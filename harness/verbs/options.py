@@ -150,7 +150,7 @@ def _option(flags: list[str], setting: Setting, *, single: bool, **special: Any)
 
 def _help(setting: Setting) -> str:
     if setting.name == "model":
-        return "For example resnet50; `help` lists them."
+        return "Model to train, for example resnet50; `help` lists them."
     return f"{setting.help}{': ' if setting.choices else ''}{', '.join(setting.choices)}."
 
 
@@ -199,12 +199,20 @@ def of_a_launch(*launchers: str) -> Callable[[F], F]:
     seconds: dict[str, Any] = {"type": Number(1), "show_default": True}
     path = click.Path(path_type=Path)
     options = (
-        click.option("--launcher", type=click.Choice(launchers), default=launchers[0], show_default=True),
-        click.option("--launcher-args", default="", help=f"Passed to the launcher as they are{passed_on}."),
-        click.option("--hosts", help="For example a:4,b:4.  [default: this machine]"),
+        click.option(
+            "--launcher",
+            type=click.Choice(launchers),
+            default=launchers[0],
+            show_default=True,
+            help="The program or batch system that starts the ranks.",
+        ),
+        click.option("--launcher-args", default="", help=f"Words passed unchanged to the launcher{passed_on}."),
+        click.option("--hosts", help="Hosts and their numbers of ranks, for example a:4,b:4.  [default: this machine]"),
         click.option("--hostfile", type=path, help="Hosts from a file, one per line: a slots=4."),
-        click.option("--time-limit", **seconds, default=900, help="Seconds that a launch may take."),
-        click.option("--stall-limit", **seconds, default=180, help="Seconds without a step."),
+        click.option("--time-limit", **seconds, default=900, help="Seconds after which a launch is ended."),
+        click.option(
+            "--stall-limit", **seconds, default=180, help="Seconds without a step, after which a launch is ended."
+        ),
         click.option("--env", metavar="NAME", multiple=True, help="Pass this variable to ranks on other hosts, too."),
         click.option(
             "--container", metavar="IMAGE", help="Run ranks in this container: by pyxis under srun, else by Apptainer."

@@ -40,14 +40,14 @@ Examples:
 @click.option(
     "--profiler",
     type=click.Choice(["nsys", "nvprof", "framework", "tensorflow"]),
-    help="[default: the first that is here]",
+    help="The profiler that records.  [default: the first that is here]",
 )
 @click.option(
     "--keep",
     type=click.Choice(["recordings", "measures"]),
     default="recordings",
     show_default=True,
-    help="measures: delete the recordings once they are measured.",
+    help="What to keep; measures: delete the recordings once they are measured.",
 )
 @click.option(
     "--record-ranks",
@@ -61,7 +61,7 @@ Examples:
     type=click.Choice(["train", "stop"]),
     default="train",
     show_default=True,
-    help="stop: end the command once the steps are recorded.",
+    help="What the command does once its steps are recorded; stop: it is ended.",
 )
 @click.option("--apply", is_flag=True, help="Try settings that may make a Python command faster and change no result.")
 @options.of_one_cell(steps=12, least_steps=3)

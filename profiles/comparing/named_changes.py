@@ -119,7 +119,9 @@ def _count(gpu: GpuMeasures) -> int | None:
         return None
     if not gpu.holds_steps_alone:
         problem = f"{gpu.steps.breaks} breaks (evaluation, checkpoints) lie between its steps"
-        raise RingscopeError(f"{gpu.title}: {problem}, so kernels have no time per step; cut some without")
+        raise RingscopeError(
+            f"{gpu.title}: {problem}, so kernels have no time per step; cut out steps without breaks between them"
+        )
     return gpu.steps.count
 
 

@@ -81,7 +81,7 @@ def _reasons(until: int | None, beyond: int | None, cpu: Sequence[Call], gpu: Se
         why = f" ({ours.why})" if ours.why else ""
         reasons.append(
             f"With {at:,} the GPU takes {numbers.duration(ours.call_ns)}, the CPU {numbers.duration(theirs.call_ns)}; "
-            f"launches, copies and compute are not known apart{why}"
+            f"the times of its launches, copies and compute are not known{why}"
         )
     on_gpu, on_cpu = line(gpu), line(cpu)
     if on_gpu is not None and on_cpu is not None:

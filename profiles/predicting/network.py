@@ -67,8 +67,10 @@ def measured(path: Path) -> Network:
         for number in (hosts, *(number for pair in sweep for number in pair)):
             typed.check(int, number, "what is counted")
     except (OSError, ValueError, KeyError, TypeError):
-        problem = "not what python -m harness.doctor.allreduce writes"
-        raise RingscopeError(f"--network {path}: {problem}; measure with it, or write links as 8x200Gb/s,2us") from None
+        problem = "not a file that python -m harness.doctor.allreduce wrote"
+        raise RingscopeError(
+            f"--network {path}: {problem}; measure with that program, or write links as 8x200Gb/s,2us"
+        ) from None
     if hosts < 2 or len({size for size, _ in sweep}) < 2 or min(took for _, took in sweep) <= 0:
         raise RingscopeError(f"--network {path}: give at least two sizes, between at least two hosts")
     times = np.array([took for _, took in sweep], float)

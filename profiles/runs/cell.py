@@ -104,7 +104,13 @@ class Cell:
         unsaid=True,
         exchangeable=True,
     )
-    aggregate: int = _axis(1, "Local steps per all-reduce", least=1, words="all-reduce every {} steps", unsaid=True)
+    aggregate: int = _axis(
+        1,
+        "Steps whose gradients are added up before each all-reduce",
+        least=1,
+        words="all-reduce every {} steps",
+        unsaid=True,
+    )
     op: str = _axis(
         "average",
         "How the ranks' gradients are combined (adasum: by MPI only)",

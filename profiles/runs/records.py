@@ -154,7 +154,9 @@ def _of_one_launch(ranks: list[RankRecord], directory: Path) -> list[RankRecord]
     """Raises Damaged where they are of launches of several sizes."""
     sizes = sorted({rank.size for rank in ranks})
     if len(sizes) > 1:
-        raise Damaged(f"{directory}: ranks of launches with {sizes[0]} and {sizes[1]} ranks; run that cell again")
+        raise Damaged(
+            f"{directory} holds records of launches with {sizes[0]} and with {sizes[1]} ranks; run that cell again"
+        )
     return ranks
 
 

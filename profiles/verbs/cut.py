@@ -51,7 +51,7 @@ Examples:
     "--max-size",
     metavar="BYTES",
     type=int,
-    help="How far a compressed file may grow when it is unpacked.  [default: 64 GiB]",
+    help="Most bytes to which a compressed file may unpack.  [default: 64 GiB]",
 )
 @click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")
 @click.pass_context

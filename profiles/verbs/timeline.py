@@ -105,12 +105,12 @@ _FILE, _JSON = Output(), Output(stdout=True)
     "--json-summary",
     metavar="FILE",
     type=_JSON,
-    help="Write what a summary of many GPUs shows as JSON; - is stdout.",
+    help="Write the summary of many GPUs as JSON; - is stdout.",
 )
 @click.option(
     "--window",
     type=click.Choice(["steps", "capture"]),
-    help="What to measure: the whole steps, or all that was recorded.  [default: steps if any are found, else capture]",
+    help="What to measure: the whole steps, or the whole recording.  [default: steps if any are found, else capture]",
 )
 @click.option("--per-step", is_flag=True, help="Also show every step: where its time went, its gaps.")
 @click.option(
@@ -136,7 +136,9 @@ _FILE, _JSON = Output(), Output(stdout=True)
 @click.option("--markdown", metavar="FILE", type=_FILE, help="Write verdicts and tables as Markdown.")
 @click.option("--charts", metavar="DIR", type=Output(folder=True), help="Write each chart to DIR as SVG and PNG.")
 @click.option("--parquet", metavar="FILE", type=_FILE, help="Write the per-step table.")
-@click.option("--info", is_flag=True, help="Show what is in the recordings and what is missing, and measure nothing.")
+@click.option(
+    "--info", is_flag=True, help="Show the contents of the recordings and the tables that are missing; measure nothing."
+)
 @click.option("--slice", "within", metavar="A:B", help="Keep this span of time, as ringscope cut --time does.")
 @click.option(
     "--shrink", is_flag=True, help="Keep only the tables that the measures need, as ringscope cut --shrink does."
@@ -151,7 +153,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
     "--max-size",
     metavar="BYTES",
     type=int,
-    help="How far a compressed file may grow when it is unpacked.  [default: 64 GiB]",
+    help="Most bytes to which a compressed file may unpack.  [default: 64 GiB]",
 )
 @click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")
 @click.option(

@@ -301,7 +301,7 @@ class Case:
         once_ns = self.whole.span_ns - self.gpu.span_ns if self.whole else 0
         if self.whole is None or once_ns < INPUT_LADDER[1] * self.whole.span_ns:
             return ""
-        return f"; the shares leave out {numbers.duration(once_ns)} that occur only once"
+        return f"; the shares leave out {numbers.duration(once_ns)} of work that occurs only once"
 
     def unpriced(self, code: str, *, text: str, change: str, evidence: Mapping[str, Any], refuted_by: str) -> Finding:
         """Make a finding whose gain is unknown."""

@@ -203,7 +203,7 @@ def work_waits(case: Case) -> Finding | None:
         change=(_OF_GRAPHS if graphs else see)
         + (". nvprof itself causes waits like these: compare with nsys" if case.recorded.startswith("nvprof") else ""),
         evidence={"idle_wait_ns": case.ns("idle_wait"), "launch_latency_ns": case.gpu.kernels.launch_latency_ns or {}},
-        refuted_by="launched work waits for as long with one stream",
+        refuted_by="with one CUDA stream launched work waits for as long",
     )
     # nvprof makes some of such waits: how much of them is the program's is not known.
     return replace(finding, at_most_gain=None) if finding and case.recorded.startswith("nvprof") else finding

@@ -161,8 +161,8 @@ def _slow_transfers(cases: Sequence[Case], measures: Measures) -> Finding | None
         {"collective": max(one.lost_ns for one in lost)},
         text=f"{of.name} spends {numbers.duration(took[least.index])} per step or more in collectives, the other "
         f"GPUs {numbers.duration(usual)}: the network that {of.name} uses is slower than the others'",
-        change="the network card and the switch of that rail: errors and speed (ibstat, ethtool -S), then swap cables; "
-        "which card NCCL takes for that GPU (NCCL_DEBUG=INFO)",
+        change="the network card and the switch that this GPU uses: errors and speed (ibstat, ethtool -S), then swap "
+        "cables; which card NCCL takes for that GPU (NCCL_DEBUG=INFO)",
         evidence={
             "collective_ns_per_step": int(took[least.index]),
             "others_median_ns_per_step": int(usual),

@@ -46,7 +46,7 @@ OF_A_BATCH = ("dice", "tversky")  # Keras's losses with one number for a batch
 ACROSS = ("Circle",)  # Keras's losses with a number for each sample that compare pairs in a batch
 
 
-TOGETHER = "sums of all ranks are ring.sum(values) and ring.mean(values, mask)"
+TOGETHER = "to sum or average over all ranks use ring.sum(values) or ring.mean(values, mask)"
 
 
 _kinds: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = weakref.WeakKeyDictionary()

@@ -32,7 +32,10 @@ def traced_without_those_that_raise(trace: Callable[[], Any], anew: Callable[[],
             anew()
         else:
             for form in choice.dropped.keys() - before.keys():
-                say.once(f"the form {form!r} is left out, since it does not work here ({choice.dropped[form]})")
+                say.once(
+                    f"layers train without ring's faster form {form!r}, which does not work here "
+                    f"({choice.dropped[form]})"
+                )
             return found
 
 

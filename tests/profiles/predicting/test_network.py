@@ -87,11 +87,17 @@ def test_no_latency_and_bandwidth_beside_those_found_are_nearer_to_the_times(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "not what python -m harness.doctor.allreduce writes"),
-        ('{"hosts": 2, "sweep": [{"bytes": 1, "time_ns": NaN}]}', "not what python -m harness.doctor.allreduce writes"),
-        ('{"hosts": 2, "sweep": [{"bytes": 1, "time_ns": 1%s}]}' % ("0" * 400), "not what python -m harness.doctor"),
-        ("[" * 100_000, "not what python -m harness.doctor.allreduce writes"),
-        ('{"hosts": 2}', "not what python -m harness.doctor.allreduce writes"),
+        ("{", "not a file that python -m harness.doctor.allreduce wrote"),
+        (
+            '{"hosts": 2, "sweep": [{"bytes": 1, "time_ns": NaN}]}',
+            "not a file that python -m harness.doctor.allreduce wrote",
+        ),
+        (
+            '{"hosts": 2, "sweep": [{"bytes": 1, "time_ns": 1%s}]}' % ("0" * 400),
+            "not a file that python -m harness.doctor",
+        ),
+        ("[" * 100_000, "not a file that python -m harness.doctor.allreduce wrote"),
+        ('{"hosts": 2}', "not a file that python -m harness.doctor.allreduce wrote"),
         ('{"hosts": 1, "sweep": [{"bytes": 1, "time_ns": 1}, {"bytes": 2, "time_ns": 2}]}', "at least two hosts"),
         ('{"hosts": 2, "sweep": [{"bytes": 1, "time_ns": 1}]}', "two sizes"),
         ('{"hosts": 2, "sweep": [{"bytes": 1, "time_ns": 0}, {"bytes": 2, "time_ns": 2}]}', "two sizes"),

@@ -114,7 +114,7 @@ def test_a_rank_of_a_launch_of_another_size_is_a_damaged_launch(tmp_path: Path) 
     for rank, size in ((0, 2), (1, 4)):
         write_rank(tmp_path / f"rank{rank}.jsonl", replace(record(), rank=rank, size=size))
     run = read_run(tmp_path)
-    assert run.record.status == "damaged" and "ranks of launches with 2 and 4 ranks" in run.record.reason
+    assert run.record.status == "damaged" and "launches with 2 and with 4 ranks" in run.record.reason
 
 
 @pytest.mark.parametrize("launches", [None, -3, 0, "2", True])

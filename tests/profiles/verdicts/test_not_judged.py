@@ -314,7 +314,7 @@ def test_a_call_that_fills_no_gap_is_not_under_way_in_it() -> None:
 def test_shares_of_what_is_left_say_so() -> None:
     """A loop that waits for half of its time, beside a gap that is half of all."""
     found = findings(looping(first_ms=100, gap_us=50, each_us=50))["python-in-the-loop"]
-    assert re.search(r"leave out 100(\.\d+)? ms that occur only once", found.text)
+    assert re.search(r"leave out 100(\.\d+)? ms of work that occurs only once", found.text)
     assert "only once" not in findings(looping(gap_us=50, each_us=50))["python-in-the-loop"].text
 
 
