@@ -1,7 +1,8 @@
 """`ringscope doctor -- torchrun ...` on ranks of PyTorch and of Keras on it; neither install brings PyTorch.
 
-RINGSCOPE_TORCH_PYTHON: the Python of an environment that has it. It alone catches a doctor that PyTorch or Keras has
-left behind: one that no longer sees their steps, wrappers or samples.
+RINGSCOPE_TORCH_PYTHON: the Python of an environment that has it.
+
+They alone catch a doctor that no longer sees the steps, wrappers or samples of a newer PyTorch or Keras.
 """
 
 from __future__ import annotations

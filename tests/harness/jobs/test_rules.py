@@ -25,7 +25,7 @@ PLANTED = """
 import json, sys, time
 from pathlib import Path
 from harness.training.rules.worker import record
-from profiles.runs.records import write_rank
+from profiles.runs.rank_records import write_rank
 rule, out = sys.argv[1], Path(sys.argv[2])
 if rule == "prefetch":
     raise MemoryError("no room")
