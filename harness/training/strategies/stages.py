@@ -72,7 +72,7 @@ def balanced(work: Sequence[int], count: int) -> list[int]:
     if len(work) < count:
         most = "one stage" if len(work) == 1 else f"{len(work)} stages"
         raise Unsupported(
-            f"this model can be cut into {most} stages at most, not {count}; take fewer ranks, or another strategy"
+            f"this model can be cut into {most} at most, not {count}; take fewer ranks, or another strategy"
         )
     ends = range(len(work))
     # largest[end]: the least possible largest stage of a cut into `stages` whose last ends at `end`, and that cut.
