@@ -11,6 +11,7 @@ import inspect
 import json
 import linecache
 import os
+import random
 import re
 import statistics
 import sys
@@ -100,15 +101,17 @@ class Sampler:
         least = period = 1_000_000_000 // self._hz
         own, before = threading.get_ident(), time.monotonic_ns()
         clock_ns, took_ns = 0, deque[int](maxlen=_LOOKS)
+        draws = random.Random()  # the script's own generator draws what it would draw without samples
         while not self._over.is_set():
-            time.sleep(period / 1e9)
+            wait_ns = int(period * (0.5 + draws.random()))  # in no step with a loop of that length
+            time.sleep(wait_ns / 1e9)
             now = time.monotonic_ns()
             if now - clock_ns >= _CLOCK_EVERY_NS:
                 clock_ns = time.monotonic_ns()
                 writer().end(writer().begin(marks.clock(clock_ns)))
                 now = time.monotonic_ns()
             # Woken, it may have waited for Python's lock: what held that is what is seen now.
-            since = (before + min(before + period, now)) // 2
+            since = (before + min(before + wait_ns, now)) // 2
             begun_ns = time.thread_time_ns()
             self._look(own, since, now)
             before = now
