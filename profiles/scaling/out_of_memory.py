@@ -46,5 +46,5 @@ def _look(row: CellRow, runs: Sequence[Run]) -> Look:
 
 def words(one: Remedy) -> str:
     """`--per-rank-batch 64 (smaller-batch, saves 1.2 GB)`."""
-    saves = "by an unknown amount" if one.saves_bytes is None else f"saves {numbers.size(one.saves_bytes)}"
-    return f"{one.option} ({one.code}, {saves})"
+    saved = "an unknown amount" if one.saves_bytes is None else numbers.size(one.saves_bytes)
+    return f"{one.option} ({one.code}, saves {saved})"

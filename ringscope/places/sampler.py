@@ -32,7 +32,7 @@ from .ranges import Place, writer
 HZ: Final = 200
 # Of a core, for looking: the thread that is looked at loses about as much again, as it hands over Python's lock.
 BUDGET: Final = 0.004
-_LOOKS: Final = 5  # the median of the last ones says what a look takes: a new line's first look takes many times that
+_LOOKS: Final = 5  # the median of as many sets the pace: a new line's first look takes many times as long
 # A thread hands over Python's lock when it has held it for so long, or when it leaves Python: with Python's 5 ms, a
 # sampler that is due in the middle of 3 ms of Python would see what comes after it.
 _SWITCH_S: Final = 0.0002

@@ -52,7 +52,7 @@ def check(reader: str, path: Path) -> Timeline | Logged | None:
 
 
 def _log(read: Callable[[Path], Any], path: Path) -> Logged | None:
-    """What has no timeline is measured at once."""
+    """Files without a timeline are measured at once."""
     refused.is_inspector_log(path.read_bytes()[: 1 << 16])
     try:
         found = read(path)

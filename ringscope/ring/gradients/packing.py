@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..internals.frameworks import tf
+from .types import size_bytes
 
 LARGE_BYTES = 1 << 20  # a gradient of this size travels by itself
 
@@ -23,9 +24,7 @@ class Packing:
         """The vectors, then every gradient in none of them, `apart` included; and the places of `apart` in this
         list."""
         dense = {i: g for i, g in enumerate(gradients) if isinstance(g, tf.Tensor) and g.shape.is_fully_defined()}
-        small = {
-            i: g for i, g in dense.items() if g.shape.num_elements() * g.dtype.size < LARGE_BYTES and i not in apart
-        }
+        small = {i: g for i, g in dense.items() if size_bytes(g) < LARGE_BYTES and i not in apart}
         kinds = dict.fromkeys(g.dtype for g in small.values())
         self._shapes = [{i: g.shape for i, g in small.items() if g.dtype == kind} for kind in kinds]
         self._count = len(gradients)

@@ -27,6 +27,11 @@ def as_computed(gradient: Any) -> Any:
     return gradient if found is None else found
 
 
+def size_bytes(gradient: Any) -> int:
+    """The bytes of a gradient whose shape is known."""
+    return int(gradient.shape.num_elements() * gradient.dtype.size)
+
+
 def _cast_from(tensor: Any) -> Any | None:
     op = tensor.op
     if op.type == "Cast":

@@ -13,7 +13,7 @@ from ..feed import opened
 from ..forms import forms, optimizers
 from ..global_batch import losses, normalization, sizes
 from ..gradients.aggregate import Update
-from ..gradients.types import as_computed
+from ..gradients.types import as_computed, size_bytes
 from ..internals.frameworks import hvd, tf
 from ..internals.laid_over import laid_over
 from ..models import began_alike, without_loss_scale
@@ -150,7 +150,7 @@ def _together(gradients: Sequence[Any]) -> Iterator[list[int]]:
     for i, gradient in enumerate(gradients):
         if gradient is None or not gradient.shape.is_fully_defined() or gradient.shape.rank < 3:
             continue
-        size = gradient.shape.num_elements() * gradient.dtype.size
+        size = size_bytes(gradient)
         if group and held + size > HELD:
             yield group
             group, held = [], 0

@@ -1,4 +1,4 @@
-"""What other tools are given of a run: valid by their own schema or grammar, and with the run's numbers."""
+"""A run in the formats of other tools: valid by their own schema or grammar, and with the run's numbers."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from typing import Any
 from ...exchange import IN_STREAM, on_device_of, outside_scopes, reduced_on_host
 from ...internals.frameworks import has_gpu, hvd, tf
 from ...say import once
+from ..types import size_bytes
 from . import xla_calls
 from .trace_order import Traced
 
@@ -41,7 +42,7 @@ class Overlap:
         given = [g for g in gradients if g is not None]
         if apart or not all(map(xla_calls.is_sent, given)) or len(_buckets(given)) < 2:
             return False
-        count = sum(map(xla_calls.size_bytes, given))
+        count = sum(map(size_bytes, given))
         taken_s = count * self._s_per_byte
         if not (taken_s > WORTH_S if self._wanted is None else self._wanted):
             return False
@@ -133,7 +134,7 @@ def _buckets(gradients: Sequence[Any]) -> list[list[int]]:
     for i in reversed(range(len(gradients))):
         kind = gradients[i].dtype
         filling.setdefault(kind, []).append(i)
-        filled[kind] = filled.get(kind, 0) + xla_calls.size_bytes(gradients[i])
+        filled[kind] = filled.get(kind, 0) + size_bytes(gradients[i])
         if filled[kind] >= BUCKET_BYTES:
             buckets.append(filling.pop(kind))
             del filled[kind]

@@ -29,10 +29,6 @@ def is_sent(gradient: Any) -> bool:
     return dense and (gradient.dtype != tf.bfloat16 or sums_bfloat16())
 
 
-def size_bytes(gradient: Any) -> int:
-    return int(gradient.shape.num_elements() * gradient.dtype.size)
-
-
 def sums(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
     """All ranks' sums of tensors, side by side by type, each type by a name with its own at the end; then the tensors
     that pass by, unchanged and computed before."""
