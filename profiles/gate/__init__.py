@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from ..doubts import trust
-from ..ground import numbers, typed
+from ..ground import numbers
 from ..ground.errors import RingscopeError
 from ..measuring.subject import Subject
-from ..model.measures import CLASSES, OWNERS, GpuMeasures, Trust
+from ..model.measures import GpuMeasures, Trust
 from ..scaling.rows import CellRow
 from . import of_logs, same_work
+from .baseline import BASELINE_SCHEMA as BASELINE_SCHEMA
+from .baseline import RECORDED as RECORDED
+from .baseline import SHARES, Baseline
+from .baseline import from_json as from_json
+from .baseline import load as load
+from .baseline import to_json as to_json
 from .of_logs import LOGGED
 
-BASELINE_SCHEMA = "ringscope.baseline/1"
 HOLDS, BROKEN, UNJUDGED = "holds", "broken", "cannot be judged"
 EXIT_CODES = {HOLDS: 0, BROKEN: 1, UNJUDGED: 2}
-# How much worse than the baseline is noise: of single recordings, 5 % of the value and half a point of share.
-RELATIVE, ABSOLUTE_SHARE = 0.05, 0.005
 # More of these is better; of every other metric, less.
 HIGHER_IS_BETTER = ("efficiency", "samples_per_s_global", "compute_share", of_logs.BUS)
-_SHARES = {
-    "feed_gap_share": "idle_feed",
-    "compute_share": "compute",
-    **{f"exposed_{name}_share": name for name in CLASSES if name != "compute"},
-    **{f"{owner}_share": owner for owner in OWNERS if owner.startswith("idle_") and owner != "idle_feed"},
-}
-RECORDED = (*_SHARES, "input_stall_share")
 SWEPT = ("efficiency", "samples_per_s_global")
 
 
@@ -52,22 +47,6 @@ class Check:
     status: str
     message: str
     where: str = ""  # where to look, of a broken one
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """A file small enough for git: the metrics of a run that was good, and what it ran on."""
-
-    metrics: Mapping[str, float]
-    gpus: Sequence[str]  # names, sorted; empty without a GPU
-    cell: str | None = None
-    relative: float = RELATIVE
-    absolute_share: float = ABSOLUTE_SHARE
-    schema: str = BASELINE_SCHEMA
-    # What the work was, where no cell tells it; unknown in baselines of before.
-    kernels_per_step: int | None = None
-    kernels: Mapping[str, float] = field(default_factory=dict)
-    ranks: int | None = None  # of the collectives that NCCL's Inspector logged
 
 
 @dataclass(slots=True)
@@ -128,14 +107,14 @@ def _recorded(subject: Subject, name: str) -> Metric:
 def _share(gpu: GpuMeasures, name: str) -> float | None:
     if name == "input_stall_share":
         return gpu.input_stall_share
-    ns = gpu.ledger_ns[_SHARES[name]]
+    ns = gpu.ledger_ns[SHARES[name]]
     return None if ns is None or not gpu.span_ns else ns / gpu.span_ns
 
 
 def _where(gpu: GpuMeasures, name: str) -> str:
     """The GPU, and the step in which it lost most."""
     place = gpu.title
-    owners = ("idle_feed", "h2d") if name == "input_stall_share" else (_SHARES[name],)
+    owners = ("idle_feed", "h2d") if name == "input_stall_share" else (SHARES[name],)
     if not gpu.steps.rows:
         return place
     pick = min if name in HIGHER_IS_BETTER else max
@@ -266,20 +245,3 @@ def baseline_of(subject: Subject) -> Baseline:
         kernels=same_work.kernels(first) if first else {},
         ranks=of_logs.ranks(subject.logged) if subject.logged else None,
     )
-
-
-def to_json(baseline: Baseline) -> dict[str, Any]:
-    return asdict(baseline)
-
-
-def from_json(data: Any) -> Baseline:
-    """Raises RingscopeError for anything but a baseline."""
-    if not isinstance(data, dict) or data.get("schema") != BASELINE_SCHEMA:
-        raise RingscopeError(f"not a baseline of schema {BASELINE_SCHEMA}; write one with --write-baseline")
-    try:
-        found = typed.made(Baseline, data, texts=False)
-        if found.relative < 0 or found.absolute_share < 0:
-            raise ValueError("a tolerance is below 0")
-        return found
-    except ValueError as error:
-        raise RingscopeError(f"not a whole baseline ({error}); write it again with --write-baseline") from None

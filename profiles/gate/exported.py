@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..measuring.subject import Subject
-from . import HIGHER_IS_BETTER, RECORDED, Baseline, work
+from . import HIGHER_IS_BETTER, RECORDED, work
+from .baseline import Baseline
 from .history import STEP, run_of
 
 

@@ -16,7 +16,10 @@ from ..ground.files import alone, text_of, write_whole
 from ..measuring.step_ledger import REST, per_step
 from ..measuring.subject import Subject
 from ..model.measures import OWNERS, Measures
-from . import BROKEN, HOLDS, UNJUDGED, Baseline, Check, baseline_of, unlike
+from ..readers import opening
+from ..runs import written
+from . import BROKEN, HOLDS, UNJUDGED, Check, baseline_of, unlike
+from .baseline import Baseline
 from .change import FEW, Found, last
 
 SCHEMA: Final = "ringscope.run/1"
@@ -89,6 +92,9 @@ def judged_and_kept(path: Path, subject: Subject, time: str, commit: str | None)
 
 def from_text(path: Path, text: str) -> list[Run]:
     """Raises RingscopeError for the first line that is no run."""
+    kind = written.told(path, text[: opening.HEAD_BYTES].encode())
+    if kind and kind != written.HISTORY:
+        raise RingscopeError(f"{path}: {kind[0]}, and no history of runs; name another file")
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         try:

@@ -6,13 +6,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..ground.errors import InspectorLog, RingscopeError
 from ..model.logged import Logged
 from ..model.measures import Measures
 from ..runs.records import RunRecord, beside
 from ..scaling.measure import Scaling
+
+_HEAD_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
     label = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if len(paths) == 1 and _is_run_directory(paths[0]):
         return _of_a_sweep(paths[0])
-    if len(paths) == 1 and paths[0].is_file() and paths[0].suffix == ".json" and (found := _written(paths[0])):
+    if len(paths) == 1 and paths[0].is_file() and (found := _written(paths[0])):
         record = beside(paths[0])
         return Subject(label, found, None, record.machine if record else {}, record)
     if len(paths) == 1 and (paths[0] / "measures.json").is_file():
@@ -86,15 +88,18 @@ def _of_a_sweep(path: Path) -> Subject:
 
 
 def _written(path: Path) -> Measures | None:
-    """Measures from a JSON file; None where it holds something else, such as a Kineto recording."""
+    """Measures from a file; None where it holds something else, such as a recording."""
     from ..model import measures_json as view
     from ..model.measures import SCHEMA
 
     if not path.is_file():
         raise RingscopeError(f"{path}: not a file; name measures that ringscope wrote, or recordings")
     with path.open("rb") as file:
-        if SCHEMA.encode() not in file.read(4096):
-            return None
+        head = file.read(_HEAD_BYTES)
+        file.seek(max(path.stat().st_size - _HEAD_BYTES, 0))
+        tail = file.read(_HEAD_BYTES)  # where other tools have sorted the keys
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or SCHEMA.encode() not in head + tail:
+        return None
     return view.load(path)
 
 

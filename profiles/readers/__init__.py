@@ -29,7 +29,7 @@ from ..ground.errors import InspectorLog, SameRecording, UnreadableRecording
 from ..ground.files import in_order
 from ..model import marks
 from ..model.timeline import Doubt, Timeline
-from ..runs.records import of_a_run
+from ..runs.written import of_a_run
 from . import opening, refused, sampled, twice
 from .nsys import report
 from .progress import heard_by
@@ -50,8 +50,8 @@ _FORMATS = (
     "rocprofv3.database",
     "chrome.rocprof",
     "xla_trace",
-    "chrome.kineto",
     "chrome.horovod",
+    "chrome.kineto",
     "xplane",
 )
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from ..runs import written
 from .tables import sqlite
 
 _READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/reference/files.md)"
@@ -152,6 +153,8 @@ def unknown(head: bytes, path: Path) -> tuple[str, str]:
     """(problem, remedy) of a file of which nothing is known."""
     if is_drawn(head):
         return "a trace that ringscope wrote for Perfetto", "name the recordings"
+    if ours := written.told(path, head):
+        return ours
     if head.lstrip()[:1] == b"<":
         return "XML or HTML, not a recording of a known format", _READ
     return "not a recording of a known format", _READ

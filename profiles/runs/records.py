@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,11 +15,6 @@ from .rank_records import Damaged, RankRecord, read_rank
 
 RUN_SCHEMA = "ringscope.run/1"
 SWEEP_SCHEMA = "ringscope.sweep/1"
-# The files of a run directory that are no recordings.
-_OF_A_RUN = re.compile(
-    r"(?:sweep|cell|record|measures|applied|fits)\.json|rank\d+\.(?:jsonl|log|progress|(?:end|error|places)\.json)"
-    r"|launcher\.log|(?:results|summary|autotune)\.csv|job\.(?:sbatch|pbs|lsf|json|log)|\.lock"
-)
 MOST_LAUNCHES = 1_000_000  # of a cell
 # Fields that are read of a machine, with their types; its other fields are only shown.
 _OF_A_MACHINE: dict[str, Any] = {
@@ -118,6 +112,8 @@ class Run:
 def read_sweep(directory: Path) -> SweepRecord:
     """The sweep a run directory holds. Raises RingscopeError where there is none."""
     remedy = "name a directory that bench wrote"
+    if directory.is_file():
+        raise Damaged(f"{directory}: a file, not a run directory; {remedy}")
     return _read_json(directory / "sweep.json", SWEEP_SCHEMA, remedy, SweepRecord.from_json)
 
 
@@ -205,8 +201,3 @@ def _check_part(hints: dict[str, Any], part: dict[str, Any], whose: str) -> None
             typed.check(hint, value, f"{whose} {name}")
         if hint is int and value is not None and value < 0:
             raise ValueError(f"{whose} {name} is {value}, below 0")
-
-
-def of_a_run(path: Path) -> bool:
-    """True if a run directory has a file of this name beside its recordings."""
-    return bool(_OF_A_RUN.fullmatch(path.name))

@@ -113,7 +113,7 @@ def command(context: click.Context, /, **options: Any) -> None:
     )
     formats = {path: exports.of(path) for path in given.export}
     maxima, minima = _budgets(given.at_most, "--max"), _budgets(given.at_least, "--min")
-    against = gate.from_json(_json(given.baseline)) if given.baseline else None
+    against = gate.load(given.baseline) if given.baseline else None
     subject = subjects.load(given.paths, strict=given.strict)
     judgement = gate.judge(subject, at_most=maxima, at_least=minima, baseline=against)
     values = exported.values(subject) if formats else []
@@ -151,14 +151,3 @@ def _budgets(given: tuple[str, ...], option: str) -> dict[str, float]:
         if not math.isfinite(found[name.strip()]):
             raise RingscopeError(f"{option} {text}: write it as {option} feed_gap_share=0.02")
     return found
-
-
-def _json(path: Path) -> object:
-    from ..ground import typed
-    from ..ground.files import text_of
-
-    try:
-        return typed.loads(text_of(path))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise RingscopeError(f"{path}: no baseline there ({reason}); write one with --write-baseline") from None

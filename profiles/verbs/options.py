@@ -90,13 +90,13 @@ def _words(context: click.Context, parameter: click.Parameter) -> Iterator[str]:
 
 def _is_read(path: Path, word: str) -> bool:
     """True if `path` is the file that `word` names, or a recording or record in the directory that it names."""
-    from ..runs import records
+    from ..runs import written
 
     try:
         if not path.is_file():
             return False
         if os.path.isdir(word):
-            kept = path.suffix in _RECORDINGS or (records.of_a_run(path) and path.name != "measures.json")
+            kept = path.suffix in _RECORDINGS or (written.of_a_run(path) and path.name != "measures.json")
             return kept and path.resolve().is_relative_to(Path(word).resolve())
         return os.path.samefile(path, word)
     except (OSError, ValueError):  # no file, or a text too long to be the name of one

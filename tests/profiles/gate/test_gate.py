@@ -21,6 +21,7 @@ from profiles.gate import (
     baseline_of,
     from_json,
     judge,
+    load,
     metrics,
     to_json,
 )
@@ -278,3 +279,33 @@ def test_a_baseline_that_a_run_as_good_would_break_is_refused(tolerance: str) ->
 def test_a_baseline_that_is_no_baseline_is_refused(values: Any) -> None:
     with pytest.raises(RingscopeError, match="not a whole baseline"):
         from_json({"schema": BASELINE_SCHEMA, "metrics": values, "gpus": []})
+
+
+RANGES: list[tuple[str, Any]] = [
+    ("metrics", {"feed_gap_share": -0.1}),
+    ("metrics", {"feed_gap_share": 1.01}),
+    ("metrics", {"efficiency[resnet50-n2]": -1}),
+    ("metrics", {"bus_gb_per_s[AllReduce]": -1e-9}),
+    ("metrics", {"waiting_share": 2}),
+    ("metrics", {"samples_per_s_global": True}),
+    ("kernels", {"gemm": -0.5}),
+    ("kernels", {"gemm": 1.5}),
+    ("kernels_per_step", -1),
+    ("ranks", -2),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), RANGES)
+def test_a_baseline_with_a_number_that_no_run_has_is_refused(key: str, value: Any) -> None:
+    written = to_json(baseline_of(_subject(gpu(ledger={"h2d": MS}))))
+    assert from_json(written)
+    with pytest.raises(RingscopeError, match="not a whole baseline"):
+        from_json(written | {key: value})
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", '"0"', "null", "[0]"])
+def test_a_baseline_whose_metric_is_no_number_is_refused_by_its_file(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    path.write_text(f'{{"schema": "{BASELINE_SCHEMA}", "metrics": {{"feed_gap_share": {number}}}, "gpus": []}}')
+    with pytest.raises(RingscopeError, match="baseline.json: no"):
+        load(path)

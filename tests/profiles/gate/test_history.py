@@ -201,3 +201,13 @@ def test_the_command_keeps_the_run_with_its_commit_and_ends_with_0_1_or_2(
     other = measures([replace(gpu(), name="Tesla V100")])
     written["good"].write_text(measures_json.dumps(other))
     assert cli(written["good"], "--history", path).exit_code == 2
+
+
+@pytest.mark.parametrize("metric", [{"feed_gap_share": -0.1}, {"feed_gap_share": 1.5}, {"efficiency": -2}])
+def test_a_run_with_a_number_that_no_run_has_is_refused_as_a_baseline_with_it_is(
+    metric: dict[str, float], tmp_path: Path
+) -> None:
+    kept = history.asdict(run_of(run(MS), "", None))
+    assert from_text(tmp_path, json.dumps(kept))
+    with pytest.raises(RingscopeError, match="line 1 is no run of a history"):
+        from_text(tmp_path, json.dumps(kept | {"of": kept["of"] | {"metrics": metric}}))

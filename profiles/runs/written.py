@@ -1,0 +1,71 @@
+"""Files that ringscope wrote, given where another one is due: what each is, and which command takes it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+# The files of a run directory that are no recordings.
+_OF_A_RUN: Final = re.compile(
+    r"(?:sweep|cell|record|measures|applied|fits)\.json|rank\d+\.(?:jsonl|log|progress|(?:end|error|places)\.json)"
+    r"|launcher\.log|(?:results|summary|autotune)\.csv|job\.(?:sbatch|pbs|lsf|json|log)|\.lock"
+)
+_IN_A_RUN: Final = (
+    "a file of a run directory",
+    "give the directory to `ringscope report`, `compare` or `gate`, or name the recordings in it",
+)
+_SCHEMA: Final = re.compile(rb'"schema"\s*:\s*"ringscope\.(\w+)/\d+"')
+# The history of `gate` and the record of a launch share the name of their schema.
+_HISTORY: Final = re.compile(rb'\A\s*\{"time": ?"[^"]*", ?"commit": ?[^,]*, ?"ledger_ns": ?\{')
+BASELINE: Final = ("a baseline", "give it to `ringscope gate RUN --baseline FILE`")
+HISTORY: Final = ("a history of runs", "give it to `ringscope gate RUN --history FILE`")
+_READ: Final = {
+    "measures": (
+        "measures that `ringscope timeline --json` wrote",
+        "give them to `ringscope check`, `compare` or `gate`, or name the recordings that they are of",
+    ),
+    "partial": (
+        "a partial file",
+        "give it to `ringscope timeline`, `check`, `compare` or `gate`, or name the recordings that it is of",
+    ),
+    "baseline": BASELINE,
+    "places": ("samples of Python, which belong to the recording beside them", "name that recording"),
+    **dict.fromkeys(("sweep", "run", "rank", "applied", "fits", "machine"), _IN_A_RUN),
+}
+# Who writes what no command reads.
+_WRITERS: Final = {
+    "summary": "timeline --json-summary",
+    "collectives": "timeline --json",
+    "check": "check --json",
+    "comparison": "compare --json",
+    "prediction": "predict --json",
+    "forecast": "predict --json",
+    "scaling": "report --json",
+    "rules": "rules",
+    "inference": "infer",
+    "doctor": "doctor --json",
+    "knobs": "record --apply",
+}
+_OF: Final = "name the recordings, or the run directory, from which it was made"
+_TABLE: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?model,ranks,per_rank_batch,")
+_EXPORT: Final = re.compile(
+    rb'\A# TYPE ringscope_|\A\s*\{\s*"[^"]*": ?\{\s*"(?:step|sample)_ns": ?\{\s*"value"'
+    rb'|\A\s*\[\s*\{\s*"name": ?"[^"]*: (?:step|sample)_ns",\s*"unit": ?"ns"'
+)
+
+
+def of_a_run(path: Path) -> bool:
+    """True if a run directory has a file of this name beside its recordings."""
+    return bool(_OF_A_RUN.fullmatch(path.name))
+
+
+def told(path: Path, head: bytes) -> tuple[str, str] | None:
+    """(what it is, what to do with it) of a file of ringscope's that begins with `head`; None for any other file."""
+    if _HISTORY.match(head):
+        return HISTORY
+    if (found := _SCHEMA.search(head)) and (schema := found[1].decode()) in (*_READ, *_WRITERS):
+        return _READ.get(schema) or (f"what `ringscope {_WRITERS[schema]}` wrote, which no command reads", _OF)
+    if _EXPORT.match(head):
+        return "what `ringscope gate --export` wrote, which no command reads", _OF
+    return _IN_A_RUN if _TABLE.match(head) or of_a_run(path) else None
