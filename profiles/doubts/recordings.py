@@ -135,10 +135,12 @@ def clocks_apart(seconds: float, side: str) -> Doubt:
     )
 
 
-def unfinished_recording(phases: int) -> Doubt:
+def unfinished_recording(phases: int | None = None) -> Doubt:
+    """phases: of Horovod's timeline, how many had not ended."""
+    stopped = "the file breaks off" if phases is None else f"training was killed, and {phases} phases had not ended"
     return Doubt(
         "unfinished-recording",
-        f"the timeline has no end: training was killed, and {phases} phases had not ended",
+        f"the timeline has no end: {stopped}",
         "let training end by itself, or use the measures of the part before the end",
     )
 

@@ -96,7 +96,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
             CARE, "counts and times of the events that were left out, and idle time in their place"
         ),
         "mixed-types": Weight(CARE, "counts and times of the events that were left out, and idle time in their place"),
-        "unfinished-recording": Weight(CARE, "the last phases, which have no end"),
+        "unfinished-recording": Weight(CARE, "the last phases and events, which are missing"),
         "copy-left-out": Weight(NOTE, "none: the recording is read once"),
         "unreadable": Weight(REFUSE, "all numbers of this recording, and what other ranks waited for"),
         "profiler-warnings": Weight(CARE, "the numbers that the profiler's warning is about"),

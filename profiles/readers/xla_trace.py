@@ -42,13 +42,9 @@ class _Event(msgspec.Struct, gc=False):
     args: dict[str, Any] | None = None
 
 
-class _Document(msgspec.Struct):
-    raw: list[msgspec.Raw] = msgspec.field(name="traceEvents")
-
-
 def detects(head: bytes, path: Path) -> bool:
     """Trace events of a process that is called as a plane of the profiler's."""
-    return b'"traceEvents"' in head and b'"schemaVersion"' not in head and _NAMED.search(head) is not None
+    return chrome.holds_events(head) and b'"schemaVersion"' not in head and _NAMED.search(head) is not None
 
 
 def read(path: Path) -> Timeline:
@@ -56,7 +52,7 @@ def read(path: Path) -> Timeline:
 
     Raises UnreadableRecording for broken JSON, and where it has neither GPU work nor ranges of the host.
     """
-    document = chrome.document(path, _Document)
+    document, unfinished = chrome.trace(path, chrome.Document)
     found = xplane.Found(Programs({}))
     names: dict[Thread, str] = {}
     rows: dict[Thread, list[planes.Row]] = defaultdict(list)
@@ -80,7 +76,7 @@ def read(path: Path) -> Timeline:
         raise UnreadableRecording(path, problem, "look at it with XProf (TensorBoard's profile plugin)")
     for (pid, tid), chosen in rows.items():
         _add(found, names.get((pid, None), ""), names.get((pid, tid), ""), tid, chosen)
-    doubts = xplane.doubted(found)
+    doubts = (*unfinished, *xplane.doubted(found))
     return xplane.timeline(path, found, None, (*doubts, *([capped_trace(count, _BESIDE)] if count >= _MOST else ())))
 
 

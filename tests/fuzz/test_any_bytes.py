@@ -104,7 +104,9 @@ def test_any_text_under_nvprofs_header_is_read_or_refused(tmp_path: Path, lines:
 @given(st.lists(events, max_size=6), extras)
 def test_any_events_are_read_or_refused(tmp_path: Path, found: list[object], more: dict[str, object]) -> None:
     check("chrome.kineto", written(tmp_path, json.dumps({"traceEvents": found, **more})))
-    check("chrome.horovod", written(tmp_path, json.dumps(found)))
+    bare = written(tmp_path, json.dumps(found))
+    for reader in ("chrome.horovod", "chrome.kineto", "chrome.rocprof", "xla_trace"):
+        check(reader, bare)
 
 
 @pytest.mark.parametrize("reader", READERS)

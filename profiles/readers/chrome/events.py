@@ -1,7 +1,8 @@
 """Events of Chrome's trace format, JSON, read in pieces and with times exact to the nanosecond.
 
 Times are decimals of microseconds, in Kineto's case since 1970: a double holds those to a quarter of a microsecond.
-So their text is kept and scaled as a decimal.
+So their text is kept and scaled as a decimal. A file is an object with a list of events, or that list alone, which
+Chrome takes without its last bracket, too.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...doubts.recordings import unfinished_recording
 from ...ground.errors import UnreadableRecording
-from ...model.timeline import LONGEST_NAME
-from ..opening import whole
+from ...model.timeline import LONGEST_NAME, Doubt
+from ..opening import HEAD_BYTES, whole
 from ..tables import printed
 
 Array = np.ndarray
@@ -33,6 +35,8 @@ _LONGEST: Final = LONGEST_NAME  # of an event: what is longer holds no name
 _NO_NUMBER: Final = re.compile(rb"[-nNiI][nNiI]?(?:[aA][nN]|[nN][fF](?:[iI][nN][iI][tT][yY])?)(?=[\s,\]}])")
 _INFINITE: Final = (b"inf", b"-inf", b"infinity", b"-infinity")
 _STANDS_AFTER: Final = b"[:, \t\r\n"
+_MOST_DROPPED: Final = 100  # closing braces of an event that breaks off
+_UNDECODED: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 class Args(msgspec.Struct, gc=False):
@@ -78,6 +82,40 @@ class Event(msgspec.Struct, gc=False):
     args: Args | None = None
 
 
+class Document(msgspec.Struct):
+    """A file of trace events, which are left as they are written."""
+
+    raw: list[msgspec.Raw] = msgspec.field(name="traceEvents")
+
+
+def begins(head: bytes) -> bytes:
+    """The bracket that JSON begins with, b"" where the head begins with something else."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    return start if start in (b"{", b"[") else b""
+
+
+def holds_events(head: bytes) -> bool:
+    """True if a file may hold trace events: an object of them, or the events alone."""
+    return b'"traceEvents"' in head if begins(head) == b"{" else begins(head) == b"[" and b'"ph"' in head
+
+
+def trace(path: Path, kind: type[Any]) -> tuple[Any, tuple[Doubt, ...]]:
+    """(the file as `kind`, a Document; doubts about it). Raises UnreadableRecording where its events cannot be read."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    if begins(head) == b"{":
+        return document(path, kind), ()
+    data = whole(path, b'"')
+    try:
+        found, ended = array(data)
+    except ValueError:
+        try:
+            found, ended = array(_plain_json(data))
+        except ValueError as error:
+            raise _damaged(path, error) from None
+    return kind(found), () if ended else (unfinished_recording(),)
+
+
 def document(path: Path, kind: type[Any]) -> Any:
     """The file as `kind`, whose events are left as msgspec.Raw. Raises UnreadableRecording where it is no whole JSON.
 
@@ -86,18 +124,44 @@ def document(path: Path, kind: type[Any]) -> Any:
     data = whole(path, b'"')
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except _UNDECODED:
         pass
-    data = _NO_NUMBER.sub(_null, data)
-    if not data.isascii():
-        data = data.decode("utf-8", errors="replace").encode()
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(_plain_json(data), type=kind)
     except msgspec.ValidationError as error:
         raise UnreadableRecording(path, f"a JSON file, but not a trace: {error}", "record it again") from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        problem = f"breaks off or is damaged ({error})"
-        raise UnreadableRecording(path, problem, "record it again, and let the profiler finish writing") from None
+    except _UNDECODED as error:
+        raise _damaged(path, error) from None
+
+
+def array(data: bytes) -> tuple[list[msgspec.Raw], bool]:
+    """(events of a list, whether it has its end). An event that breaks off is dropped. Raises ValueError."""
+    data = data.rstrip().rstrip(b"\0")
+    body = data.removesuffix(b"]").rstrip(b", \t\r\n")
+    damage: Exception | None = None
+    for dropped in range(_MOST_DROPPED):
+        try:
+            events = msgspec.json.decode(body + b"]", type=list[msgspec.Raw])
+            # Where an event was dropped, a bracket at the end was one of its own, as in "shape": "[]".
+            return events, data.endswith(b"]") and not dropped
+        except _UNDECODED as error:
+            damage = damage or error
+            # The last event may hold braces of its own: back to one that closes an event.
+            body = body[: max(body.rfind(b"}", 0, len(body) - 1), 0) + 1]
+            if body[-1:] != b"}":
+                break
+    raise ValueError(str(damage))
+
+
+def _plain_json(data: bytes) -> bytes:
+    """The same text without numbers and bytes that JSON does not have."""
+    data = _NO_NUMBER.sub(_null, data)
+    return data if data.isascii() else data.decode("utf-8", errors="replace").encode()
+
+
+def _damaged(path: Path, error: Exception) -> UnreadableRecording:
+    problem = f"breaks off or is damaged ({error})"
+    return UnreadableRecording(path, problem, "record it again, and let the profiler finish writing")
 
 
 def _null(found: re.Match[bytes]) -> bytes:
@@ -114,7 +178,7 @@ def events(raw: list[msgspec.Raw], kind: type[Any] = Event) -> Iterator[tuple[li
         piece = whole if max(map(len, whole)) <= _LONGEST else [one for one in whole if len(one) <= _LONGEST]
         try:
             yield several.decode(b"[" + b",".join(piece) + b"]"), len(whole) - len(piece)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        except _UNDECODED:
             good = [event for raw_event in piece if (event := _event(raw_event, one)) is not None]
             yield good, len(whole) - len(good)
 
@@ -122,7 +186,7 @@ def events(raw: list[msgspec.Raw], kind: type[Any] = Event) -> Iterator[tuple[li
 def _event(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except _UNDECODED:
         return None
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pandas as pd
 
@@ -30,13 +29,15 @@ _RECORD: Final = "record again with `horovodrun --timeline-filename FILE`"
 
 def detects(head: bytes, path: Path) -> bool:
     """An array of trace events with a name of Horovod's among them."""
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    return start[:1] == b"[" and b'"ph"' in head and any(sign in head for sign in _SIGNS)
+    return chrome.begins(head) == b"[" and chrome.holds_events(head) and any(sign in head for sign in _SIGNS)
 
 
 def read(path: Path) -> Timeline:
     """A timeline with `phases` alone. Raises UnreadableRecording where no collective has begun and ended."""
-    raw, whole = _events(path)
+    try:
+        raw, ended = chrome.array(whole(path, b'"'))
+    except ValueError:
+        raise UnreadableRecording(path, "a Horovod timeline that is damaged before its end", _RECORD) from None
     events: list[chrome.Event] = []
     damaged = 0
     for piece, bad in chrome.events(raw):
@@ -59,7 +60,7 @@ def read(path: Path) -> Timeline:
     if phases.empty:
         raise UnreadableRecording(path, "a Horovod timeline in which no collective ends", _RECORD)
     doubts = []
-    if not whole:
+    if not ended:
         doubts.append(unfinished_recording(unfinished))
     return make(
         Recording(
@@ -74,23 +75,6 @@ def read(path: Path) -> Timeline:
         doubts=tuple(doubts),
         left_out={k: v for k, v in {"not an event": damaged, "phases without an end": unfinished}.items() if v},
     )
-
-
-def _events(path: Path) -> tuple[list[msgspec.Raw], bool]:
-    """(events, whether the array has its end). An event that breaks off is dropped."""
-    data = whole(path, b'"').rstrip().rstrip(b"\0")
-    body = data.removesuffix(b"]").rstrip(b", \t\r\n")
-    for dropped in range(100):
-        try:
-            events = msgspec.json.decode(body + b"]", type=list[msgspec.Raw])
-            # Where an event was dropped, a bracket at the end was one of its own, as in "shape": "[]".
-            return events, data.endswith(b"]") and not dropped
-        except (msgspec.DecodeError, RecursionError):
-            # The last event may hold braces of its own: back to one that closes an event.
-            body = body[: max(body.rfind(b"}", 0, len(body) - 1), 0) + 1]
-            if body[-1:] != b"}":
-                break
-    raise UnreadableRecording(path, "a Horovod timeline that is damaged before its end", _RECORD)
 
 
 def _phases(events: list[chrome.Event], at: Array, names: dict[Any, str]) -> tuple[pd.DataFrame, int]:

@@ -64,8 +64,7 @@ class _Device(msgspec.Struct):
     name: Any = None
 
 
-class _Document(msgspec.Struct):
-    raw: list[msgspec.Raw] = msgspec.field(name="traceEvents")
+class _Document(chrome.Document):
     distributed: Any = msgspec.field(name="distributedInfo", default=None)
     devices: Any = msgspec.field(name="deviceProperties", default=None)
     base_ns: Any = msgspec.field(name="baseTimeNanoseconds", default=None)
@@ -73,14 +72,13 @@ class _Document(msgspec.Struct):
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """A JSON object that has Kineto's keys, or any with trace events in it."""
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    return start == b"{" and (b'"traceEvents"' in head or b'"schemaVersion"' in head)
+    """A JSON object that has Kineto's keys, or any trace events."""
+    return chrome.holds_events(head) or chrome.begins(head) == b"{" and b'"schemaVersion"' in head
 
 
 def read(path: Path) -> Timeline:
     """Raises UnreadableRecording for broken JSON, and for traces without GPU events that ringscope has not made."""
-    document = chrome.document(path, _Document)
+    document, doubts = chrome.trace(path, _Document)
     found = _Found()
     for events, damaged in chrome.events(document.raw):
         found.left_out["not an event"] += damaged
@@ -104,7 +102,7 @@ def read(path: Path) -> Timeline:
     if (told := launches.exchanges(frames)) is not None:
         frames["exchanges"] = told
     known = {"kernels", "copies", "memsets", "devices", *({"api", "marks", "syncs", "operators"} & set(frames))}
-    doubts = _doubts(frames, found.left_out)
+    doubts += _doubts(frames, found.left_out)
     frames["devices"] = gpus(_listed(document.devices), frames)
     rank = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
     rank = rank if type(rank) is int and 0 <= rank < _MOST_RANKS else None

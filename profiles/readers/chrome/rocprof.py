@@ -59,19 +59,15 @@ class _Event(msgspec.Struct, gc=False):
     args: _Args | None = None
 
 
-class _Document(msgspec.Struct):
-    raw: list[msgspec.Raw] = msgspec.field(name="traceEvents")
-
-
 def detects(head: bytes, path: Path) -> bool:
-    """An object of trace events with the names of rocprof's sections, or with its times."""
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    return start == b"{" and b'"traceEvents"' in head and (_HEAD.search(head) is not None or b'"BeginNs"' in head)
+    """Trace events with the names of rocprof's sections, or with its times."""
+    return chrome.holds_events(head) and (_HEAD.search(head) is not None or b'"BeginNs"' in head)
 
 
 def read(path: Path) -> Timeline:
     """Raises UnreadableRecording for broken JSON, and for traces without GPU events."""
-    found, left_out = _events(path)
+    document, doubts = chrome.trace(path, chrome.Document)
+    found, left_out = _events(document.raw)
     older = _of_processes(found)
     frames = {table: _frame(table, rows, left_out, older) for table, rows in found.items()}
     frames = {table: frame for table, frame in frames.items() if len(frame)}
@@ -88,17 +84,18 @@ def read(path: Path) -> Timeline:
         },
         known=frozenset({"kernels", "copies", "memsets", "devices", *({"api", "marks"} & set(frames))}),
         from_first=OPERATIONS,
+        doubts=doubts,
         left_out=left_out,
     )
     return require_gpu_work(timeline, path, _RECORD)
 
 
-def _events(path: Path) -> tuple[dict[str, list[_Event]], Counter[str]]:
+def _events(raw: list[msgspec.Raw]) -> tuple[dict[str, list[_Event]], Counter[str]]:
     """The events by table, and what was left out."""
     found: dict[str, list[_Event]] = defaultdict(list)
     left_out: Counter[str] = Counter()
     sections: dict[str, str] = {}
-    for events, damaged in chrome.events(chrome.document(path, _Document).raw, _Event):
+    for events, damaged in chrome.events(raw, _Event):
         left_out["not an event"] += damaged
         for event in events:
             if event.ph == "M" and event.name == "process_name" and event.args is not None:
