@@ -1,6 +1,6 @@
-"""Judge what is here and whether it works, for `ringscope doctor`: one `Check` per line.
+"""Judge what is installed here and whether it works, for `ringscope doctor`: one `Check` per line.
 
-Here are pure functions of `machine.describe()`; trials.py runs what has to be run.
+The checks here judge the description that `machine.describe()` gives; trials.py holds the checks that run something.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from ..launch import mpirun
 
 SCHEMA = "ringscope.doctor/1"
 OK, WARNING, FAILURE, UNKNOWN = "ok", "warning", "failure", "n/a"
-SHM_WANTED_BYTES = 1 << 30  # containers give 64 MB unless told; NCCL and Open MPI need some 10 MB a pair of ranks
+SHM_WANTED_BYTES = 1 << 30  # containers have 64 MB by default; NCCL and Open MPI need some 10 MB for each pair of ranks
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line. `remedy` is what to do, for warnings and failures; `data` the figures behind the text."""
+    """One line of doctor's output. remedy: what to do about a warning or a failure. data: the figures behind the
+    text."""
 
     name: str
-    status: str  # ok, warning, failure; n/a where there is nothing to judge, and the text says why
+    status: str  # ok, warning, failure; n/a if nothing can be judged: the text says why
     text: str
     remedy: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class Check:
 
 
 def to_json(checks: list[Check], machine: dict[str, Any] | None) -> dict[str, Any]:
-    """machine: None where it was not looked at."""
+    """The result as JSON. machine: the machine's description; None if none was made."""
     return {
         "schema": SCHEMA,
         "status": FAILURE if any(c.status == FAILURE for c in checks) else OK,
@@ -46,7 +47,7 @@ def to_json(checks: list[Check], machine: dict[str, Any] | None) -> dict[str, An
 
 
 def judge(machine: dict[str, Any]) -> Iterator[Check]:
-    """Everything that the description alone can tell."""
+    """Yield the checks that need nothing but the machine's description."""
     libraries = machine["libraries"]
     yield _system(machine)
     yield _shared_memory()
@@ -169,7 +170,7 @@ def _tensorflow(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
 
 
 def visible(gpus: int) -> int:
-    """The number of the machine's GPUs that CUDA_VISIBLE_DEVICES lets through."""
+    """The number of the machine's GPUs that CUDA_VISIBLE_DEVICES makes visible."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return gpus
@@ -208,7 +209,7 @@ def _horovod(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
 
 
 def _seams(libraries: dict[str, Any]) -> Check:
-    """The names of Keras, TensorFlow and Horovod that ring touches though they do not promise to keep them."""
+    """Check the private names that ring uses: Keras, TensorFlow and Horovod do not promise to keep them."""
     remedy = "install the releases that ring was tried with: pip install '.[train]' here"
     seams = libraries.get("seams")
     if seams is None:
@@ -240,7 +241,8 @@ def _mpi(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     text = f"{machine['mpi']}; Horovod uses {library}" if library else machine["mpi"]
     linked = re.search(r"Open MPI v(\d+)\.", library or "")
     if library and (not linked or int(linked[1]) < launcher):
-        # Seen with 4.1.4 under 5.0.11: MPI_Init fails, or every rank starts alone. 5.0.11 under 4.1.4 trains.
+        # Seen with Horovod linked to Open MPI 4.1.4 under mpirun 5.0.11: MPI_Init fails, or every rank starts alone.
+        # Horovod linked to 5.0.11 trains under mpirun 4.1.4.
         remedy = (
             "ranks of another or an older MPI do not find each other under this mpirun: put their own mpirun first on "
             "the PATH"

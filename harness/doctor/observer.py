@@ -1,10 +1,10 @@
-"""See a rank of a script from inside its process: `ringscope doctor -- COMMAND`.
+"""Observe a rank of a script from inside its process: `ringscope doctor -- COMMAND`.
 
-The script is not changed. Keras's optimizers tell when weights are updated, and from TensorFlow's functions and the
-iterators of data sets come the samples of a step (samples.py). Each rank tells what is seen (told.py), and of_torch.py
-sees what PyTorch trains.
+The script is not changed. Hooks in Keras's optimizers see when weights are updated; hooks in TensorFlow's functions and
+data set iterators see the samples of a step (samples.py). Each rank writes its observations to a file (told.py).
+of_torch.py observes PyTorch.
 
-Nothing is imported before the script imports it, so that what it sets before still counts.
+Nothing is imported before the script imports it, so that environment variables set by the script still work.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .samples import Batches, rows_of
 from .told import Told
 
 FOLDER, STEPS, PATHS = "RINGSCOPE_OBSERVED", "RINGSCOPE_OBSERVED_STEPS", "RINGSCOPE_OBSERVED_PATHS"
-SAMPLED = 64  # values of a variable, by which the size of a difference is told
+SAMPLED = 64  # values compared per variable, to tell the size of a difference
 REDUCES = ("allreduce", "allgather", "reducescatter", "grouped_allreduce", "grouped_allgather", "grouped_reducescatter")
 EXCHANGES = (*REDUCES, "alltoall")
 
 
 def begin() -> None:
-    """Observe this process, if it is a rank's, and none that it starts."""
+    """Observe this process if it is a rank, but no process that it starts."""
     if "RINGSCOPE_RANK" not in os.environ and not own.is_rank():
         return
     folder, steps = os.environ.pop(FOLDER, None), os.environ.pop(STEPS, "0")
@@ -54,17 +54,17 @@ def begin() -> None:
 
 
 class Observer:
-    """Observes the training of one process. Its hooks are called on whatever thread trains."""
+    """Observes the training of one process. Its hooks run on the thread that trains."""
 
     def __init__(self, told: Told, torch: OfTorch) -> None:
         self._told, self._torch = told, torch
         self._lock, self._within = threading.RLock(), threading.local()
         self._optimizers: dict[int, Any] = {}
-        self._began: dict[int, int] = {}  # iterations of each when it was first seen
+        self._began: dict[int, int] = {}  # id of an optimizer -> its iterations when first seen
         self._variables: dict[int, Any] = {}
         self._step = 0
         self._exchanged = 0
-        self._workers = 1  # that make its batches
+        self._workers = 1  # workers that make the batches
         self._fed: weakref.WeakSet[Batches] = weakref.WeakSet()
         self._drawn: list[str] | None = None
 
@@ -123,7 +123,7 @@ class Observer:
         BaseOptimizer.apply = applied
         type(tf.function(lambda: None)).__call__ = called
         TFEpochIterator.__init__ = started
-        # None is made to ask for its class: devices may not be set up yet.
+        # No iterator is made to get the class, because devices may not be set up yet.
         following = OwnedIterator.__next__
 
         def followed(iterator: Any) -> Any:
@@ -134,7 +134,7 @@ class Observer:
         OwnedIterator.__next__ = followed
 
     def horovod_is_there(self, operations: Any) -> None:
-        """Count the elements that go into its sums, where they are traced or made eagerly."""
+        """Count the elements that Horovod exchanges, in each call that is traced or runs eagerly."""
         library = getattr(operations, "MPI_LIB", None)
         for name in EXCHANGES:
             own = getattr(library, f"horovod_{name}", None)
@@ -155,13 +155,14 @@ class Observer:
     # ---- what is seen
 
     def _meet(self, optimizer: Any, variables: Sequence[Any] | None) -> None:
-        """Called where gradients are applied, mostly while that is traced."""
+        """Note an optimizer and its variables where it applies gradients, mostly while that is traced."""
         with self._lock:
             known = id(optimizer) in self._optimizers
             if not known:
                 self._optimizers[id(optimizer)] = optimizer
                 self._began[id(optimizer)] = _count(optimizer)
-            if (parts := getattr(optimizer, "parts_by_ring", None)) is not None:  # sharded: its own are parts of these
+            # sharded by ring: the optimizer's own variables are parts of these
+            if (parts := getattr(optimizer, "parts_by_ring", None)) is not None:
                 variables = parts.variables
             new = [v for v in variables or optimizer._trainable_variables if id(v) not in self._variables]
             self._variables |= {id(v): v for v in new}
@@ -169,7 +170,7 @@ class Observer:
                 self._told.write(self._line(0, None))
 
     def _look(self, arguments: Any) -> None:
-        """Write, if steps have been taken since, what the weights are now and which samples they were taken on."""
+        """Write the weights and the samples of the steps that were taken since the last call, if any."""
         with self._lock:
             steps = max((_count(o) - self._began[key] for key, o in self._optimizers.items()), default=0)
             if steps <= self._step:
@@ -196,7 +197,7 @@ class Observer:
         }
 
     def _rows(self, arguments: Any, steps: int) -> list[str] | None:
-        """The samples of the last `steps` steps, None where they do not show."""
+        """Digests of the samples of the last `steps` steps; None if they cannot be seen."""
         import tensorflow as tf
 
         leaves = tf.nest.flatten(arguments) if arguments is not None else []
@@ -225,8 +226,8 @@ def _elements(variable: Any) -> int:
 
 
 def _replicas(variables: Iterable[Any]) -> dict[str, Any]:
-    """count: of the devices on which a strategy of TensorFlow's mirrors the variables, 1 without one; apart: the first
-    variable whose replicas differ, the replica and by how much, None where all are equal."""
+    """{"count": devices on which a tf.distribute strategy mirrors the variables, 1 without one; "apart": [variable,
+    replica, difference] of the first variable whose replicas differ, None if all are equal}."""
     import numpy as np
     import tensorflow as tf
 
@@ -245,7 +246,7 @@ def _replicas(variables: Iterable[Any]) -> dict[str, Any]:
 
 
 def _told(variable: Any) -> list[Any]:
-    """[digest of its bits, values at fixed places]; nothing of one that is made where it is traced."""
+    """[digest of the bits, values at fixed places]; empty for a variable that exists only inside a traced function."""
     import numpy as np
     import tensorflow as tf
 

@@ -1,8 +1,8 @@
-"""See PyTorch train from inside of a rank's process, by a loop of its own or by Keras: `ringscope doctor -- COMMAND`.
+"""Observe a PyTorch training inside a rank's process, in a loop of its own or by Keras: `ringscope doctor -- COMMAND`.
 
-A step is one of the outermost optimizer: a wrapper that shards has another inside. Weights are read where the next
-step begins, as some share them after an optimizer's step: sharded optimizers send what each rank updated, others
-average weights.
+A step is counted at the outermost optimizer, because a sharding wrapper has another optimizer inside. Weights are read
+when the next step begins, because some trainings change them after the optimizer's step: sharded optimizers send the
+parts that each rank updated, other scripts average the weights.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ REDUCES = (
     *("all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "reduce", "reduce_scatter"),
     *("reduce_scatter_tensor", "all_to_all", "all_to_all_single"),
 )
-SAMPLED = 64  # values of a weight, by which the size of a difference is told
-Values = list[tuple[str, Any]]  # weights and the like, with their names
+SAMPLED = 64  # values compared per weight, to tell the size of a difference
+Values = list[tuple[str, Any]]  # (name, tensor) of weights or buffers
 
 
 class OfTorch:
-    """Observes the training of one process."""
+    """Observes the PyTorch training of one process."""
 
     def __init__(self, told: Told) -> None:
         self._told = told
-        self._within = 0  # optimizers' steps
-        self._taken: dict[int, int] = {}  # steps of each optimizer
+        self._within = 0  # depth of nested optimizer steps
+        self._taken: dict[int, int] = {}  # id of an optimizer -> its steps so far
         self._weights: Values = []
-        self._others: Values = []  # what modules keep and no gradient moves: BatchNorm's statistics, frozen weights
-        self._drawn: dict[int, list[str]] = {}  # samples since the last step, by the iterator
+        self._others: Values = []  # module tensors that no gradient moves: BatchNorm's statistics, frozen weights
+        self._drawn: dict[int, list[str]] = {}  # id of an iterator -> digests of the samples drawn since the last step
         self._last_loader = 0
-        self._given: list[str] = []  # samples that DDP was called with
-        self._ready: dict[str, Any] | None = None  # what is known of the step that has been taken, but the weights
+        self._given: list[str] = []  # digests of the samples given to DDP since the last step
+        self._ready: dict[str, Any] | None = None  # the record of the last step, still without the weights
         self._exchanged = self._most_exchanged = 0
         self._wrapped = self._called = 0
         self._workers = 1
 
     def watch(self) -> None:
-        """Look at each part of PyTorch once the script has imported it."""
+        """Install the hooks of each part of PyTorch once the script has imported it."""
         for name, then in (
             ("torch.optim.optimizer", self._optimizers),
             ("torch.distributed.distributed_c10d", self._collectives),
@@ -69,7 +69,7 @@ class OfTorch:
         self._begins(optimizer, lambda: [("", each) for group in groups for each in group["params"]])
 
     def keras_is_there(self) -> None:
-        """Keras's optimizers on PyTorch are none of PyTorch's."""
+        """Hook Keras's optimizers, which are not subclasses of PyTorch's."""
         from keras.src.callbacks.callback_list import CallbackList
         from keras.src.optimizers.base_optimizer import BaseOptimizer
 
@@ -110,7 +110,7 @@ class OfTorch:
         import torch
 
         kind = distributed.DistributedDataParallel
-        begin, forward = kind.__init__, kind._pre_forward  # `replicate` calls no forward
+        begin, forward = kind.__init__, kind._pre_forward  # not `forward`, since `replicate` does not call it
 
         @functools.wraps(begin)
         def begun(ddp: Any, *arguments: Any, **options: Any) -> None:
@@ -135,7 +135,8 @@ class OfTorch:
         @functools.wraps(following)
         def followed(iterator: Any) -> Any:
             batch = following(iterator)
-            self._last_loader = id(iterator)  # another one validates, maybe on the same data set
+            # the iterator drawn from last before a step trains; another one may validate
+            self._last_loader = id(iterator)
             self._drawn.setdefault(self._last_loader, []).extend(rows_of(list(_arrays(batch))) or [])
             self._workers = max(self._workers, iterator._num_workers)
             return batch
@@ -145,24 +146,26 @@ class OfTorch:
     # ---- steps
 
     def _begins(self, optimizer: Any, moved: Callable[[], Values]) -> None:
-        """moved: what the optimizer updates, with the names that are known."""
+        """Note that an optimizer's step begins. moved: returns the (name or "", tensor) pairs that it updates."""
         self._within += 1
         if self._within > 1:
             return
         if not self._taken:
             self._meet(moved())
             self._told.write(self._line(0, None) | {"weights": _digests(self._weights)})
-        elif max(self._taken.values()) == self._taken.get(id(optimizer), 0):  # not the second one of a GAN's step
+        elif max(self._taken.values()) == self._taken.get(id(optimizer), 0):  # not the second optimizer in a GAN's step
             self._look()
         if id(optimizer) not in self._taken:
             self._meet(moved())
             self._taken[id(optimizer)] = 0
 
     def _meet(self, moved: Values) -> None:
-        """Weights are compared in the order in which optimizers have them, which is that of the other ranks."""
+        """Add an optimizer's weights in the optimizer's order, which is the same on all ranks; list the modules' other
+        tensors."""
         known = {id(tensor) for _, tensor in self._weights}
         names, others = _named()
-        if not any(name or id(tensor) in names for name, tensor in moved):  # DeepSpeed's has copies in parts
+        # DeepSpeed's optimizer holds copies, in parts
+        if not any(name or id(tensor) in names for name, tensor in moved):
             moved = sorted((("", names[key][1]) for key in names), key=lambda pair: names[id(pair[1])][0])
         for name, tensor in moved:
             if id(tensor) not in known and tensor.requires_grad:
@@ -182,7 +185,7 @@ class OfTorch:
             self._drawn, self._given, self._exchanged = {}, [], 0
 
     def _look(self) -> None:
-        """Tell of the step that was taken last, with the weights as they are now."""
+        """Write the record of the last step, with the weights as they are now."""
         if self._ready is not None:
             line, self._ready = self._ready, None
             self._told.stepped(line | {"weights": _digests(self._weights), "buffers": _digests(self._others)})
@@ -214,7 +217,7 @@ class OfTorch:
 
 
 def _named() -> tuple[dict[int, tuple[str, Any]], dict[int, tuple[str, Any]]]:
-    """All modules' parameters that gradients move, and what else they keep, each with its longest name, by its id."""
+    """Tensors of all modules by id, each with its longest name: parameters that gradients move, and all others."""
     from torch import nn
 
     moved: dict[int, tuple[str, Any]] = {}
@@ -229,7 +232,8 @@ def _named() -> tuple[dict[int, tuple[str, Any]], dict[int, tuple[str, Any]]]:
 
 
 def _is_sharded(tensor: Any) -> bool:
-    """True if each rank has another part of it: a DTensor, FSDP's flat one, ZeRO's, one of Megatron's."""
+    """True if each rank holds another part of this tensor: a DTensor, FSDP's FlatParameter, or a weight of ZeRO or
+    Megatron."""
     placements = getattr(tensor, "placements", ())
     if placements:
         return not all(one.is_replicate() for one in placements)
@@ -241,7 +245,7 @@ def _is_sharded(tensor: Any) -> bool:
 
 
 def _digests(tensors: Values) -> list[list[Any]]:
-    """[name, digest of its bits, values at fixed places] of each; sharded ones are left out."""
+    """[name, digest of the bits, values at fixed places] of each tensor; sharded and empty tensors are left out."""
     import torch
 
     found = []
@@ -256,7 +260,7 @@ def _digests(tensors: Values) -> list[list[Any]]:
 
 
 def _arrays(batch: Any) -> Iterator[Any]:
-    """The arrays of a batch of any form."""
+    """Yield the arrays in a batch, however it is nested."""
     if isinstance(batch, Mapping):
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)):
@@ -270,7 +274,7 @@ def _arrays(batch: Any) -> Iterator[Any]:
 
 
 def _count(tensors: Any) -> int:
-    """The elements of a tensor, or of several."""
+    """The number of elements in a tensor or in nested lists of tensors."""
     if isinstance(tensors, (list, tuple)):
         return sum(map(_count, tensors))
     return int(tensors.numel()) if hasattr(tensors, "numel") else 0

@@ -1,7 +1,7 @@
 """`ringscope doctor -- COMMAND`: run a script for some steps and tell whether its ranks train together.
 
-The command runs on every rank, observed from inside (observer.py), in a copy of the working directory. It is ended when
-all ranks have taken enough steps, or one has ended, or none comes any further.
+The command runs on every rank in a copy of the working directory, observed from inside (observer.py). It is ended when
+every rank has taken enough steps or has ended, when ranks hang, or when the time limit is over.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from .workspace import copied
 
 IN_PLACE = ", or give --in-place: then it may overwrite files here"
 POLL_S = 0.2
-STALL_S = 60.0  # without a step of any rank, once one has come to its end
-LAST_WORDS_S = 10.0  # for the ranks to end when they are told to
+STALL_S = 60.0  # seconds without a new step of any rank, after at least one rank has finished
+LAST_WORDS_S = 10.0  # seconds that ranks have to end after they are told to
 
 
 @dataclass
 class Rank:
-    """One rank as it was seen. `steps`: the line of each step, by its number; 0 is before the first."""
+    """The observations of one rank. steps: step number -> its line; 0 is the state before the first step."""
 
     number: int
-    of: int = 0  # ranks, as its launcher told it
+    of: int = 0  # number of ranks, as its launcher says
     pid: int | None = None
     steps: dict[int, dict[str, Any]] = field(default_factory=dict)
     backend: str | None = None
     done: bool = False
-    end: dict[str, Any] | None = None  # how it ended by itself, as its keeper wrote it
+    end: dict[str, Any] | None = None  # how the process ended, as its keeper wrote it
     ended_at: float = 0.0
     log: str = ""
-    stack: str = ""  # where it was when it hung
+    stack: str = ""  # its Python stack when it hung
 
     @property
     def last_step(self) -> int:
@@ -57,8 +57,8 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The trial that is asked for. `launcher`: one of ours, or with `own` the user's, which is in the command and says
-    how many ranks there are."""
+    """The trial to run. launcher: one of ringscope's or, if `own`, the user's, which is part of the command and sets
+    the number of ranks."""
 
     command: Sequence[str]
     ranks: int
@@ -71,7 +71,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The trial's result. `hung`: some ranks came no further; `late`: the time was up before enough was seen."""
+    """The trial's result. hung: some ranks made no progress. late: the time limit was over before enough was seen."""
 
     trial: Trial
     ranks: list[Rank]
@@ -81,9 +81,9 @@ class Observed:
 
 
 def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[str, str]) -> Observed:
-    """Run the command on its ranks until enough is known; `tell` is called while it runs.
+    """Run the command until enough is known; `tell` is called with the ranks meanwhile.
 
-    Raises RingscopeError where the command cannot be started.
+    Raises RingscopeError if the command cannot be started.
     """
     if shutil.which(trial.command[0], path=search_path(environ)) is None:
         raise RingscopeError(f"{trial.command[0]}: no such program; give a command such as: python train.py")
@@ -97,20 +97,21 @@ def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[s
             with Lifeline(lines=1 if trial.own else trial.ranks + 1) as lifeline:
                 process = _start(trial, seen, folder, environ, lifeline.address)
                 found = _follow(trial, process, seen, tell)
-            process.wait()  # whatever still lived has ended with the lifeline
+            process.wait()  # the lifeline's end has ended all processes that were left
         return Observed(trial, *found)
 
 
 def _start(
     trial: Trial, seen: Path, folder: Path, environ: Mapping[str, str], lifeline: str
 ) -> subprocess.Popen[bytes]:
-    """The launcher, whose ranks' Python is observed and no other: of our launchers their own command says so, of the
-    user's each Python is asked whether it is a rank's (own.is_rank)."""
+    """Start the launcher so that only the ranks' Python processes are observed. With ringscope's launchers the
+    variables are set in the rank's command; under the user's launcher each Python checks whether it is a rank
+    (own.is_rank)."""
     variables = {
         observer.FOLDER: str(seen),
         observer.STEPS: str(trial.steps),
         observer.PATHS: environ.get("PYTHONPATH", ""),
-        # Ranks that do not choose a GPU each would else take the memory of all.
+        # Ranks that do not choose a GPU would otherwise take the memory of all GPUs.
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
     if trial.own:
@@ -140,7 +141,7 @@ def _start(
 def _follow(
     trial: Trial, process: subprocess.Popen[bytes], seen: Path, tell: Callable[[list[Rank]], None]
 ) -> tuple[list[Rank], bool, bool, str]:
-    """(the ranks, whether they hung, whether the time was up, the launcher's words), once enough is known."""
+    """Wait until enough is known: (the ranks, whether they hung, whether time was up, the launcher's output)."""
     deadline = time.monotonic() + trial.limit_s
     moved_at, moves = time.monotonic(), -1
     hung = late = False
@@ -169,13 +170,13 @@ def _follow(
         rank.log = rank.log or _text(seen / f"rank{rank.number}.log") or words
         rank.stack = _text(seen / f"rank{rank.number}.stack")
     if trial.own and over and process.returncode and all(rank.end is None for rank in ranks):
-        for rank in waited_for:  # it ended in a way that it could not tell
+        for rank in waited_for:  # it ended in a way that it could not report
             rank.end = {"exit_code": process.returncode, "signal": None}
     return ranks, hung, late and bool(waited_for), words
 
 
 def _ranks(trial: Trial, seen: Path) -> list[Rank]:
-    """All ranks as they have been seen so far; of a launcher of the user's the first that is there tells how many."""
+    """All ranks as observed so far; under the user's launcher the ranks' own files tell how many there are."""
     number = trial.ranks
     if trial.own:
         there = (int(path.stem.removeprefix("rank")) for path in seen.glob("rank*.jsonl"))
@@ -188,7 +189,7 @@ def _text(path: Path) -> str:
 
 
 def _read(seen: Path, number: int) -> Rank:
-    """Read the lines of a rank so far. A command may start Python several times: the last counts."""
+    """Read a rank's lines so far. A command may start Python several times; the last process counts."""
     rank = Rank(number)
     for text in _text(seen / f"rank{number}.jsonl").splitlines(keepends=True):
         if not text.endswith("\n"):
@@ -213,7 +214,7 @@ def _read(seen: Path, number: int) -> Rank:
 
 
 def _ask_where(rank: Rank) -> None:
-    """Make the rank write its Python stack, which works even while it waits inside a library."""
+    """Make the rank write its Python stack (SIGUSR2), which works even while it waits inside a library."""
     if rank.pid is not None:
         with suppress(ProcessLookupError):
             os.kill(rank.pid, signal.SIGUSR2)

@@ -1,4 +1,4 @@
-"""Judge by what a script's ranks were seen doing whether they train together, one `Check` a question."""
+"""Judge whether a script's ranks train together, by what was observed in them: one `Check` per question."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ BY_RING = (
     "something other than the distributed optimizer updates this weight: update it by an optimizer that the model "
     "holds when ring.distribute(model) is called, or average the gradients first: ring.average_gradients(gradients)"
 )
-DISTINCT = 0.9  # of a rank's rows, below which equal rows say nothing: the data has few different ones
+# the least share of a rank's samples that must differ; below it, equal samples on two ranks prove nothing
+DISTINCT = 0.9
 Line = dict[str, Any]
 
 
 def judge(found: Observed) -> list[Check]:
-    """Checks `script`, and where steps were seen `weights` and `data`; `buffers` where they differ, `metrics` where
-    Keras tells them, `replicas` where a strategy mirrors weights, `loaders` where workers make the batches."""
+    """The check `script` and, if steps were seen, `weights` and `data`; also `buffers` if they differ, `metrics` if
+    Keras reports them, `replicas` if a strategy mirrors weights, and `loaders` if workers make the batches."""
     checks, ranks = [_script(found)], found.ranks
     if all(rank.last_step for rank in ranks):
         if len(ranks) > 1:
@@ -84,14 +85,14 @@ def _script(found: Observed) -> Check:
 
 
 def _failed(rank: Rank) -> bool:
-    """True if it has ended by an error of its own; what a launcher ends for another's sake gets a signal."""
+    """True if this rank failed by itself: a launcher ends ranks with a signal when another one has failed."""
     return rank.end is not None and (bool(rank.end["exit_code"]) or rank.end["signal"] not in (None, 9, 15))
 
 
 def _how_it_failed(rank: Rank) -> str:
     assert rank.end is not None
     how = f"exit code {rank.end['exit_code']}" if rank.end["signal"] is None else f"signal {rank.end['signal']}"
-    # A function that TensorFlow traces fails with `SomeError: in user code:`, and below it, indented, the error itself.
+    # A function that TensorFlow traces fails with `SomeError: in user code:`; the error itself follows, indented.
     error = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: (?!in user code:)|$)")
     lines = [line for line in rank.log.splitlines() if error.match(line)]
     said = (lines or rank.log.strip().splitlines() or [""])[-1].strip()[:300]
@@ -126,7 +127,7 @@ def _waiting(found: Observed, rank: Rank, data: dict[str, Any]) -> Check:
 
 
 def _where(stack: str) -> str:
-    """The innermost line of the main thread, which is written last, that is nobody's library."""
+    """The innermost line in the user's own code, in the main thread, whose stack is written last."""
     frames = re.findall(r'File "([^"]+)", line (\d+) in', re.split(r"(?m)^(?:Current thread|Thread) .*$", stack)[-1])
     own = [frame for frame in frames if not re.search(r"site-packages|/lib/python3|/harness/|^<", frame[0])]
     return f"{Path(own[0][0]).name}:{own[0][1]}" if own else ""
@@ -136,7 +137,8 @@ def _where(stack: str) -> str:
 
 
 def _weights(ranks: list[Rank], apart: bool) -> Check:
-    """apart: the ranks took different samples, so that weights which are equal have been made so."""
+    """Judge the weights. apart: the ranks took different samples, so equal weights prove that gradients were
+    exchanged."""
     common = sorted(set.intersection(*(set(rank.steps) for rank in ranks)) - {0})
     lines = [rank.steps[rank.last_step] for rank in ranks]
     ring, horovod = (all(line[what] for line in lines) for what in ("ring", "horovod"))
@@ -160,7 +162,7 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
             text = f"each rank trains alone: {name} differs between rank 0 and rank {rank} {when}, by {by:.2g}"
             text += f", and {count - 1} more" if count > 1 else ""
             if step == 0 and not _differing([rank.steps[last] for rank in ranks]):
-                continue  # sent by rank 0 within the first step
+                continue  # rank 0 broadcasts its weights within the first step
             later = [k for k in common if k > step and not _differing([rank.steps[k] for rank in ranks])]
             if later and exchanged:
                 text = f"the ranks' weights part after step {step} and are equal again after step {later[0]}"
@@ -184,7 +186,8 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
 
 
 def _differing(lines: list[Line]) -> tuple[str, int, float, int] | None:
-    """(first variable that differs, the rank where it does, by how much in the values looked at, how many do)."""
+    """(first variable that differs, its rank, the largest difference in the compared values, number of such
+    variables)."""
     found = []
     for rank, line in enumerate(lines[1:], start=1):
         for mine, theirs in zip(lines[0]["weights"], line["weights"], strict=False):

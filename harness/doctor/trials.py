@@ -1,4 +1,4 @@
-"""Run the trials of `ringscope doctor`: copies, an all-reduce under the real launcher, ranks that train together."""
+"""Run the trials of `ringscope doctor`: copies, an all-reduce under the real launcher, and a training on all ranks."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from .checks import FAILURE, OK, UNKNOWN, WARNING, Check, visible
 from .equality import TOLERANCE, Equality
 
 RUN_LIMIT_S = 240
-# Below this share of what pinned memory gives, pageable memory is what holds the input back.
+# Below this share of the pinned bandwidth, pageable memory limits the input.
 PAGEABLE_SHARE = 0.5
-# One way through one link of the first NVLink (NVIDIA Tesla P100 white paper); since then 25 and more.
+# Bandwidth in one direction of one first-generation NVLink (NVIDIA Tesla P100 white paper); newer ones have 25 and
+# more.
 NVLINK_GB_PER_S = 20.0
 NAMES_ERROR = re.compile("rror")
-SMALL = 1 << 16  # bytes of an all-reduce whose time is all latency
+SMALL = 1 << 16  # bytes of an all-reduce whose time is latency only
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Something to run, and about how long it takes."""
+    """A trial and about how long it takes."""
 
     name: str
     expected_s: float
@@ -42,7 +43,7 @@ class Trial:
 
 
 def plan(machine: dict[str, Any], *, ranks: int | None, launcher: str) -> list[Trial]:
-    """The trials for this machine; `ranks` None: every GPU there is, 2 without one."""
+    """The trials for this machine. ranks: None for every GPU, or 2 without a GPU."""
     gpus = visible(len(machine["gpus"]))
     count = ranks or gpus or 2
     return [
@@ -53,7 +54,7 @@ def plan(machine: dict[str, Any], *, ranks: int | None, launcher: str) -> list[T
 
 
 def copies(machine: dict[str, Any]) -> list[Check]:
-    """Host-device copy bandwidth of each GPU, pageable against pinned."""
+    """Measure the host-device copy bandwidth of each GPU, from pageable and from pinned memory."""
     if not machine["gpus"]:
         return [Check("copies", UNKNOWN, "no GPU")]
     done = _run([sys.executable, "-m", "harness.doctor.bandwidth"], dict(os.environ))
@@ -77,7 +78,7 @@ def judge_copies(found: dict[str, Any]) -> Check:
 
 
 def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
-    """Bus bandwidth of one large all-reduce under the real launcher, and whether the sum is right."""
+    """Measure the bus bandwidth of one large all-reduce under the real launcher, and check the sum."""
     if reason := _cannot_launch(machine, ranks):
         return Check("all-reduce", UNKNOWN, reason)
     size = (512 if machine["gpus"] else 16) << 20
@@ -93,7 +94,7 @@ def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
 
 
 def judge_allreduce(found: dict[str, Any], launcher: str, machine: dict[str, Any]) -> Check:
-    """machine: as `machine.describe` tells it; what its GPUs and the links between them lead to expect."""
+    """Judge an all-reduce. machine: the description by `machine.describe`, whose GPUs and links tell what to expect."""
     text = (
         f"{found['bus_gb_per_s']:.2f} GB/s bus bandwidth, {found['ranks']} ranks on {found['device']}, "
         f"{found['bytes'] >> 20} MiB in {found['time_ns'] / 1e6:.1f} ms, {launcher}"
@@ -126,9 +127,9 @@ def _cannot_launch(machine: dict[str, Any], ranks: int) -> str | None:
 
 
 def training(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
-    """Check that the ranks train to the weights of one rank on their joined batches, in both step modes.
+    """Check that the ranks reach the weights of one rank that trains on their joined batches, in both step modes.
 
-    Without a GPU for each rank they train on the CPU: what is tried is that gradients are exchanged at all.
+    Without a GPU for each rank they train on the CPU, which tests only that gradients are exchanged.
     """
     if machine["libraries"]["horovod"] is None or machine["libraries"]["tensorflow"] is None:
         return Check("training", UNKNOWN, "no Horovod or no TensorFlow")
@@ -142,7 +143,7 @@ def training(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
     with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as folder, Lifeline(lines=ranks + 1) as lifeline:
 
         def start(ranks: int) -> list[str]:
-            """The launcher's words, up to the rank's own command."""
+            """The launcher's words, without the rank's command."""
             job = launch.command([], ranks=ranks, launcher=launcher, environ=environ, lifeline=lifeline.address)
             return launch.keeper(job.argv, lifeline=lifeline.address)
 
@@ -186,14 +187,14 @@ def judge_training(found: list[Equality], where: str) -> Check:
 
 
 def _launch(rank_argv: list[str], *, ranks: int, launcher: str) -> subprocess.CompletedProcess[str] | str:
-    """Start the ranks, each of which ends when this process does."""
+    """Start the ranks under a lifeline, so that they end when this process does."""
     with Lifeline(lines=ranks + 1) as lifeline:
         job = launch.command(rank_argv, ranks=ranks, launcher=launcher, environ=os.environ, lifeline=lifeline.address)
         return _run(launch.keeper(job.argv, lifeline=lifeline.address), job.env | {"TF_CPP_MIN_LOG_LEVEL": "3"})
 
 
 def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str] | str:
-    """The finished process, or one line that says how it failed."""
+    """Run a command. Returns the finished process, or one line that says how it failed."""
     try:
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=RUN_LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -206,7 +207,7 @@ def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[st
 
 
 def why(output: str) -> str:
-    """The line of a failed command's output that says most: the first that names an error, else the last."""
+    """The most telling line of a failed command's output: the first that names an error, else the last."""
     return line_with(NAMES_ERROR, output) or output.strip().rpartition("\n")[2][:300]
 
 

@@ -1,6 +1,7 @@
-"""Run `record --apply`: a script as it is and with knobs turned, by turns; what pays is told as lines to paste.
+"""Run `record --apply`: train a script unchanged and with one setting (a knob) changed, by turns; print what pays.
 
-Each turn is a start of the script on all ranks in a copy of the working directory, ended once enough steps are timed.
+A turn starts the script on all ranks in a copy of the working directory, and ends it once enough steps are timed. The
+settings that made it faster are printed as lines to paste into the script or the shell.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ from .options import Record
 from .progress import about, counted
 from .run_directory import new_path, writing
 
-TURNS = 2  # each way
-STEPS, SECONDS = 40, 20.0  # that are timed of a turn, whichever is over first
-LIMIT_S = 600.0  # of a turn
+TURNS = 2  # of the unchanged script, and of each knob
+STEPS, SECONDS = 40, 20.0  # timed in a turn, whichever is over first
+LIMIT_S = 600.0  # a turn that takes longer is ended
 POLL_S = 0.2
 Copied = Callable[[Path, Path], AbstractContextManager[Path]]
 
 
 @dataclass(slots=True)
 class Trials:
-    """The turns of one script so far. take: starts it with those knobs turned."""
+    """The turns of one script so far. take: runs a turn with the given knobs turned."""
 
     take: Callable[[Sequence[Knob]], Taken]
     as_it_is: list[Taken] = field(default_factory=list)
     tried: dict[Knob, list[Taken]] = field(default_factory=dict)
-    again: list[Taken] = field(default_factory=list)  # of all that paid, together
+    again: list[Taken] = field(default_factory=list)  # turns with all the knobs that paid, together
 
     def first(self) -> Taken:
-        """The script as it is. Raises RingscopeError where it does not train."""
+        """Run a turn of the unchanged script. Raises RingscopeError if it does not train."""
         taken = self.take([])
         if taken.step_ns is None:
             raise RingscopeError(f"the unchanged script cannot be timed, so no setting can be tried: {taken.why}")
@@ -59,7 +60,7 @@ class Trials:
         return taken
 
     def by_turns(self, every: Sequence[Knob]) -> None:
-        """Round by round the script as it is, then with each of the knobs. One that failed is not tried again."""
+        """Run rounds of the unchanged script and each knob alone. A knob whose turn failed is not tried again."""
         for number in range(TURNS):
             if number:
                 self._again()
@@ -69,13 +70,14 @@ class Trials:
                     turns.append(self.take([knob]))
 
     def confirm(self, paid: Sequence[Knob]) -> None:
-        """The same with all that paid: of many knobs one is faster by chance in few turns, and not in others."""
+        """Run turns with all the knobs that paid, because among many knobs one may look faster in few turns by
+        chance."""
         for _ in range(TURNS):
             self.again.append(self.take(paid))
             self._again()
 
     def verdicts(self) -> dict[Knob, Verdict]:
-        """The verdict on each knob that had all its turns."""
+        """The verdict on each knob that had all its turns, or failed in one."""
         whole = {knob: turns for knob, turns in self.tried.items() if len(turns) == TURNS or turns[-1].step_ns is None}
         return {knob: knobs.judge(self.as_it_is, turns) for knob, turns in whole.items()}
 
@@ -89,8 +91,8 @@ class Trials:
 
 
 def main(options: Record, copied: Copied) -> int:
-    """Try what may pay, and say what did; returns the exit code. copied: copies a folder into a new one, for as long as
-    the copy is needed."""
+    """Try the knobs and print which of them pay; returns the exit code. copied: context manager that copies a folder
+    into a new one."""
     console = terminal.console()
     how = bench.how_to_launch(options.launch)
     sweep.check_launcher(how)
@@ -151,7 +153,7 @@ def _turn(
     turned: Sequence[Knob],
     steps: int,
 ) -> Taken:
-    """One start of the script in `place`. Its ranks are ended when each has written into `folder` what it has seen."""
+    """Start the script once in `place`. Its ranks are ended when each has written its report into `folder`."""
     folder.mkdir()
     environment = {name: value for knob in turned for name, value in knob.environment.items()}
     change = [f"--change={name}={number}" for name, number in (knob.change for knob in turned if knob.change)]
@@ -187,7 +189,7 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, ranks: int) -> bool:
 
 
 def _taken(folder: Path, ranks: int, turned: Sequence[Knob], late: bool) -> Taken:
-    """Read what the ranks have told."""
+    """Read the ranks' reports of a turn."""
     told = [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.tried.json"))]
     if len(told) < ranks:
         why = f"no {STEPS} steps within {numbers.minutes(LIMIT_S)}" if late else f"it failed: {_last_words(folder)}"
@@ -207,7 +209,7 @@ def _taken(folder: Path, ranks: int, turned: Sequence[Knob], late: bool) -> Take
 
 
 def _last_words(folder: Path) -> str:
-    """The last line that a rank, else the launcher, printed."""
+    """The last line that a rank printed; if no rank printed any, the launcher's last line."""
     for path in (*sorted(folder.glob("rank*.log")), folder / "launcher.log"):
         lines = path.read_text(errors="replace").split("\n") if path.exists() else []
         if said := [line.strip() for line in lines if line.strip()]:
@@ -216,7 +218,8 @@ def _last_words(folder: Path) -> str:
 
 
 def _report(trials: Trials, options: Record, folder: Path, console: Console) -> None:
-    """Print the knobs that are kept, with both numbers, and the lines to paste; also into `knobs.json`."""
+    """Print for each knob its gain and whether it is kept, then the lines to paste; write all of it into
+    `knobs.json`."""
     if not trials.as_it_is:
         return
     verdicts = trials.verdicts()
@@ -259,7 +262,7 @@ def _step(turns: Sequence[Taken]) -> str:
 
 
 def _said(name: str, turns: Sequence[Taken], verdict: Verdict) -> str:
-    """`2 threads each: 11.2 ms a step, +10.2 % (+8 % to +12 %)`."""
+    """The result of a knob, such as `2 threads each: 11.2 ms a step, +10.2 % (+8 % to +12 %)`."""
     if verdict.gain is None:
         return f"{name}: {verdict.why}"
     low, high = (numbers.gain(value - 1) for value in (verdict.gain.low, verdict.gain.high))

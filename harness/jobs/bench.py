@@ -84,7 +84,7 @@ def main(options: Bench) -> int:
 
 
 def _is_submitted(options: Bench, how: sweep.How) -> bool:
-    """True if a batch system is to run the sweep. Raises RingscopeError for what only such a one is asked for."""
+    """True if a batch system is to run the sweep. Raises RingscopeError if it is not, and an option is only for one."""
     if how.launcher in BATCH and not (how.launcher in ("slurm", "srun") and in_allocation()):
         return True
     if named := options.launch.given & {one.name for one in fields(Job)}:
@@ -96,7 +96,7 @@ def _is_submitted(options: Bench, how: sweep.How) -> bool:
 
 
 def _submit(chosen: list[Cell], options: Bench, how: sweep.How, gpus: int, console: Console) -> int:
-    _file_of(chosen, options, gpus)  # it refuses unknown values before anything is written
+    _file_of(chosen, options, gpus)  # unknown values are refused here, before anything is written
     directory = _directory(options, chosen, how)
     tasks = sweep.missing(directory, retry_failed=options.retry_failed)
     path = directory.path.resolve()
@@ -106,10 +106,10 @@ def _submit(chosen: list[Cell], options: Bench, how: sweep.How, gpus: int, conso
 
 
 def _run(rounds: Rounds) -> bool:
-    """Launch what is missing; whether it was stopped."""
+    """Launch what is missing. True if it was interrupted."""
     directory, console = rounds.directory, rounds.console
     try:
-        with stopped_by_signals():  # also where something is shown or measured between launches
+        with stopped_by_signals():  # also while a result is shown or measured between launches
             console.print(f"{rounds.plan()}, into {directory.path}", soft_wrap=True)
             rounds.run()
     except KeyboardInterrupt:
@@ -118,7 +118,7 @@ def _run(rounds: Rounds) -> bool:
 
 
 def remembered(options: Bench) -> Bench:
-    """The options of `--resume`: what the command line does not name is as the sweep began."""
+    """The options of `--resume`: an option that is not given now has the value with which the sweep began."""
     path = options.launch.out or run_directory.newest()
     before = read_sweep(path).options
     launch, given = options.launch, options.launch.given
@@ -130,7 +130,7 @@ def remembered(options: Bench) -> Bench:
     container = launch.container or before.get("container")
     variables = launch.variables or tuple(before.get("env", ()))
     again = replace(launch, launcher=launcher, limits=limits, out=path, container=container, variables=variables)
-    if launcher == before.get("launcher"):  # another launcher does not take the same words
+    if launcher == before.get("launcher"):  # another launcher would not know these arguments
         again = replace(again, launcher_args=launch.launcher_args or before.get("launcher_args") or "")
     if launcher != "single" and not launch.hosts and before.get("hosts"):
         again = replace(again, hosts=host_lists.parse(before["hosts"]))
@@ -140,7 +140,7 @@ def remembered(options: Bench) -> Bench:
 
 
 def _trial(options: Bench, gpus: int, console: Console) -> prove.Trial | None:
-    """The trial that is asked for, told to the person; None where none is."""
+    """Find the trial that `--apply` asks for and print it; None without `--apply`."""
     if options.finding is None or options.of is None:
         return None
     steps, warmup = (options.choices.values[name][0] for name in ("steps", "warmup"))
@@ -154,18 +154,18 @@ def _trial(options: Bench, gpus: int, console: Console) -> prove.Trial | None:
 
 
 def exit_code(scaling: Scaling) -> int:
-    """0 where every cell is ok, 1 else."""
+    """0 if every cell is ok, else 1."""
     return 0 if all(row.status == "ok" for row in scaling.cells) else 1
 
 
 def cells(options: Bench, *, gpus: int) -> list[Cell]:
-    """The grid; its first cell where one is asked for and the machine leaves a choice."""
+    """The cells of the grid; only the first one if `options.first_only`."""
     found = grid(options.choices, gpus=gpus)
     return found[:1] if options.first_only else found
 
 
 def check_data(cells: Sequence[Cell], how: sweep.How) -> None:
-    """Raise RingscopeError where a cell's data is not here, and its ranks would run here."""
+    """Raise RingscopeError if the ranks run on this host and a cell's data is not here."""
     for data in {cell.data for cell in cells} - {"synthetic", "generated"}:
         if not how.hosts and not Path(data).is_dir():
             raise RingscopeError(f"--data {data}: no such directory; name one of TFRecords, synthetic, or generated")
@@ -178,7 +178,8 @@ def how_to_launch(options: Launch) -> sweep.How:
     hosts, words = options.hosts, options.launcher_args
     if options.launcher in ("slurm", "srun") and in_allocation():
         hosts = hosts or slurm.hosts(os.environ)
-        words = words if "launcher_args" in options.given else ""  # a sweep remembers sbatch's
+        # arguments that a sweep remembers were for sbatch, not for a launcher inside the job
+        words = words if "launcher_args" in options.given else ""
     return sweep.How(
         launcher=options.launcher,
         hosts=hosts,
@@ -196,7 +197,8 @@ def in_allocation() -> bool:
 
 
 def _directory(options: Bench, cells: list[Cell], how: sweep.How) -> RunDirectory:
-    """Make or resume the run directory. With `minutes` each cell is launched once, and again as time allows."""
+    """Make or resume the run directory. With `minutes` each cell is launched once; launches are added while time is
+    left."""
     if options.resume and options.launch.out:
         more = cells if options.more_cells else []
         return RunDirectory.resume(options.launch.out, more, launches=options.launches)
@@ -214,8 +216,8 @@ def new_directory(
     minutes: float | None = None,
     search: dict[str, Any] | None = None,
 ) -> RunDirectory:
-    """A run directory that remembers how it was begun. minutes: within which cells are launched again. search: of a
-    search for a batch. Raises RingscopeError."""
+    """Make a run directory that records the options of the sweep. minutes: time in which launches are repeated. search:
+    the plan of a search for the largest batch (`fits`). Raises RingscopeError."""
     record = SweepRecord(
         cells=cells,
         launches=launches,
@@ -246,7 +248,7 @@ def run_tasks(
     found: dict[str, Any],
     console: Console,
 ) -> bool:
-    """Run the tasks; whether a person, or the machine's end, stopped them."""
+    """Run the tasks. True if Ctrl-C, SIGTERM or SIGHUP stopped them."""
     with Watch(tasks, console) as watch:
         return run_watched(directory, tasks, how, found, watch)
 
@@ -254,7 +256,7 @@ def run_tasks(
 def run_watched(
     directory: RunDirectory, tasks: Iterable[sweep.Task], how: sweep.How, found: dict[str, Any], watch: Watch
 ) -> bool:
-    """Run the tasks, told to `watch`; whether they were stopped."""
+    """Run the tasks and report their progress to `watch`. True if a signal stopped them."""
     try:
         with stopped_by_signals():
             sweep.run(directory, tasks, how=how, machine=found, watcher=watch)
@@ -265,7 +267,7 @@ def run_watched(
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """The machine's end, or a terminal's, is a KeyboardInterrupt too, so that what runs is ended in order."""
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt too, so that running launches are ended in order."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -301,7 +303,7 @@ def _dry_run(
 
 
 def _file_of(cells: Sequence[Cell], options: Bench, gpus: int) -> submit.Written:
-    """The file for the batch system, of a sweep that is not written down yet. Raises RingscopeError."""
+    """The file for the batch system, for a sweep whose run directory does not exist yet. Raises RingscopeError."""
     launches = options.launches or LAUNCHES
     record = SweepRecord(list(cells), launches, options.launch.launcher)
     path = (options.launch.out or new_path()).resolve()

@@ -1,4 +1,4 @@
-"""Prove a finding: the cell it was found in again, and beside it the same cell with the change made."""
+"""Prove a finding: train the cell that it was found in, and the same cell with the advised change."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from profiles.scaling.measure import Scaling
 from profiles.verdicts.feed import HOST_FED
 
 RECORDINGS = (".sqlite", ".nvvp", ".xplane.pb")
-LARGER = 2  # times the batch, times the local steps between all-reduces
+LARGER = 2  # factor on the batch, or on the number of local steps between all-reduces
 
-Change = Callable[[Cell, int], Cell]  # the changed cell on a host with these GPUs; the same cell if it has the change
+# (cell, GPUs of the host) -> the changed cell; the same cell if it has the change already
+Change = Callable[[Cell, int], Cell]
 
 
 def _compiled(cell: Cell, gpus: int) -> Cell:
@@ -43,7 +44,7 @@ def _even_batch(cell: Cell, gpus: int) -> Cell:
 
 def _ahead(cell: Cell, gpus: int) -> Cell:
     if gpus:
-        feeds = ("pinned", "device", cell.feed)  # not every strategy has the first
+        feeds = ("pinned", "device", cell.feed)  # not every strategy has `pinned`
         return replace(cell, feed=next(feed for feed in feeds if feed in cell.spread.feeds))
     return replace(cell, feed="prefetch") if cell.feed in HOST_FED else cell
 
@@ -60,7 +61,7 @@ def _less_often(cell: Cell, gpus: int) -> Cell:
     return replace(cell, aggregate=LARGER * cell.aggregate) if "aggregate" in cell.spread.heeds else cell
 
 
-# A finding -> the settings that its change may be, the first that changes the cell is taken.
+# A finding's code -> changes; the first one that alters the cell is taken.
 CHANGES: dict[str, tuple[Change, ...]] = {
     "not-compiled": (_compiled, _larger_batch),
     "unfused-batch-norm": (_compiled,),
@@ -82,7 +83,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "gradients-not-compressed": (_compressed,),
     "model-too-small": (_less_often,),
 }
-# The reasons for which no setting of a cell makes a finding's change.
+# The reason why no setting of a cell can make a finding's change.
 BY_HAND = {
     "loss-fetched-every-step": "bench's training fetches nothing in a step",
     "host-synchronises": "in bench's training only the feed waits for the GPU",
@@ -113,7 +114,8 @@ BY_HAND = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A finding, the cell it was found in and the cell with its change; no finding where nothing was measured."""
+    """A finding, the cell in which it was found, and the cell with the change. finding: None if nothing was
+    measured."""
 
     code: str
     finding: Finding | None
@@ -127,17 +129,17 @@ class Trial:
         return "without a price" if most is None else f"predicted at most {numbers.gain(most)}"
 
     def words(self) -> str:
-        """`copies-pageable: feed device -> pinned, predicted at most +12.3 %`."""
+        """For example `copies-pageable: feed device -> pinned, predicted at most +12.3 %`."""
         one, other = asdict(self.before), asdict(self.after)
         changed = [f"{name} {value} -> {other[name]}" for name, value in one.items() if value != other[name]]
         return f"{self.code}: {', '.join(changed)}, {self.prediction}"
 
 
 def trial(code: str, path: Path, *, gpus: int, steps: int | None = None, warmup: int | None = None) -> Trial:
-    """The trial of one finding of a recorded launch, on a host with `gpus`.
+    """The trial of one finding of a recorded launch, on a host with `gpus` GPUs.
 
-    A launch without measures (a training on the CPU has no GPU's timeline) has no findings: the change of any code is
-    tried there, and nothing predicted. Raises RingscopeError where it cannot be tried.
+    A launch without measures (a training on the CPU) has no findings: any change may be tried there, with no
+    prediction. Raises RingscopeError if the change cannot be tried.
     """
     subject, record = _launch(path)
     finding = _found(code, subject, path)
@@ -156,9 +158,10 @@ def trial(code: str, path: Path, *, gpus: int, steps: int | None = None, warmup:
 
 
 def _launch(path: Path) -> tuple[Subject | None, RunRecord]:
-    """The launch's measured numbers, None where it left nothing to measure, and its record.
+    """The measures of a launch, None if nothing was measured, and its record.
 
-    `path`: the launch, a file of it, or its run directory, of which the last measured launch is taken, else the last.
+    path: the launch, one of its files, or its run directory; of a run directory the last measured launch, else the
+    last.
     """
     folder = path.parent if path.is_file() else path
     if not (folder / "record.json").is_file():
@@ -175,7 +178,7 @@ def _launch(path: Path) -> tuple[Subject | None, RunRecord]:
         )
     if not (folder / "measures.json").is_file():
         return None, record
-    # Recordings anew: `ringscope timeline` may say more of them than the version that wrote the measures did.
+    # Measure the recordings again, because this version may find more than the one that wrote the measures.
     recordings = (in_order(folder.glob(f"rank*{suffix}")) for suffix in RECORDINGS)
     return load(next(filter(None, recordings), [folder])), record
 
@@ -185,20 +188,21 @@ def _found(code: str, subject: Subject | None, path: Path) -> Finding | None:
         return None
     found: dict[str, Finding] = {}
     for finding in subject.measures.findings:
-        found.setdefault(finding.code, finding)  # of several GPUs' the one that is worth most
+        # findings are sorted: for several GPUs keep the one with the largest gain
+        found.setdefault(finding.code, finding)
     if code not in found:
         raise RingscopeError(f"{path}: no finding {code!r} there; its findings are {', '.join(found) or 'none'}")
     return found[code]
 
 
 def outcome(tried: Trial, scaling: Scaling) -> Ratio | None:
-    """Throughput with the change over without it, per sample; None where either did not run."""
+    """Throughput with the change over throughput without it, in samples; None if either failed."""
     one, other = (scaling.spreads.get(cell.id) for cell in (tried.before, tried.after))
     return ratio(other, one) if one is not None and other is not None else None
 
 
 def report(tried: Trial, scaling: Scaling, directory: Path) -> str:
-    """Predicted against measured in a sentence; both also into `applied.json`."""
+    """Compare prediction and measurement in a sentence, and write both into `applied.json`."""
     measured = outcome(tried, scaling)
     most = tried.finding.at_most_gain if tried.finding else None
     written = {

@@ -1,4 +1,4 @@
-"""Run `record`: a cell or any command under a profiler, its recordings measured (docs/guides/record.md)."""
+"""Run `record`: run a cell or any command under a profiler and measure its recordings (docs/guides/record.md)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from .grid import Choices, grid
 from .options import Record
 from .run_directory import check_space, new_path, writing
 
-POLL_S = 0.5  # how often it is seen whether recordings are whole
-LOWEST = 19  # niceness
+POLL_S = 0.5  # seconds between checks for complete recordings
+LOWEST = 19  # the lowest priority, as niceness
 
 
 def main(options: Record) -> int:
@@ -69,7 +69,7 @@ def main(options: Record) -> int:
 
 @dataclass(slots=True)
 class _Report:
-    """Tell of the recordings, once: which files they are, and what they measure."""
+    """Reports the recordings once: names the files and shows what they measure."""
 
     options: Record
     profiler: Profiler
@@ -80,20 +80,20 @@ class _Report:
         self.console.print(text, soft_wrap=True)
 
     def tell(self, folder: Path) -> None:
-        """Raises RingscopeError where there is no recording, or not a whole one."""
+        """Collect the recordings and report them. Raises RingscopeError if there is none, or if one is incomplete."""
         with self.console.status(f"exporting what {self.profiler.name} recorded"):
             found = measuring.collect(self.profiler, folder)
         self._tell(folder, found)
 
     def tell_beside(self, folder: Path) -> None:
-        """The same while the ranks train: at the lowest priority, without a spinner in their output.
+        """Report while the ranks still train, at the lowest priority and without a spinner in their output.
 
-        Nothing that goes wrong here ends the training: it is tried again at its end.
+        An error here does not end the training; the report is tried again at its end.
         """
         os.nice(LOWEST)
         try:
             self._tell(folder, measuring.collect(self.profiler, folder))
-        except Exception as error:  # (days of training are worth more than to know it now)
+        except Exception as error:  # (an early report is worth less than days of training)
             self.say(f"not measured yet: {error}; the training goes on, and ringscope tries again at its end")
         else:
             self.say("the training continues to its end")
@@ -111,7 +111,8 @@ class _Report:
 
 
 def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -> tuple[Path | None, bool]:
-    """Train one cell with its timed steps recorded; its launch's folder, None without files, and if it failed."""
+    """Train one cell and record its timed steps. Returns the launch's folder, None if nothing was recorded, and whether
+    it failed."""
     cell = grid(choices, gpus=how.gpus)[0]
     sample.check(how.recorded, cell.ranks)
     bench.check_data([cell], how)
@@ -128,10 +129,11 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
 
 
 def _command(options: Record, how: sweep.How, report: _Report, theirs: str | None) -> tuple[Path | None, bool]:
-    """Run a user's command on every rank, its output passed through; the folder of its recordings, and if it failed.
+    """Run the user's command on every rank and pass its output through. Returns the folder of its recordings, None if
+    there are none, and whether the command failed.
 
-    What they say is told as soon as they are whole. The command then goes on to its own end, or is ended. theirs: the
-    launcher of the user's that the command is; it starts the ranks.
+    The measures are shown as soon as the recordings are complete. Then the command is ended (`--then stop`) or runs on
+    to its end. theirs: the user's own launcher, if the command calls one; it starts the ranks.
     """
     profiler = report.profiler
     if options.stops:
@@ -161,7 +163,7 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
         code = _until_end(process, partial(_is_whole, profiler, folder, ranks.count))
         if code is None and options.stops:
             report.say("recorded; the training is ended, as --then stop asks")
-            if theirs:  # it ends its ranks, some of which may be on other hosts
+            if theirs:  # the user's launcher ends its ranks itself, since some may be on other hosts
                 process.terminate()
                 process.wait()
             lifeline.close()
@@ -181,18 +183,19 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
 
 @dataclass(frozen=True, slots=True)
 class _Ranks:
-    """The ranks of a command: ringscope or a launcher of the user's starts them."""
+    """The start and the count of a command's ranks, for ringscope or for the user's own launcher."""
 
     job: Callable[[str], launch.Job]
-    """The command that starts them, each under a keeper with this lifeline where ringscope starts them."""
+    """Lifeline address -> the command that starts the ranks; ranks that ringscope starts have a keeper with this
+    lifeline."""
     count: Callable[[], int | None]
-    """The number of ranks that are recorded; None while not all of them have started."""
+    """The number of ranks that are recorded; None until all ranks have started."""
     check: Callable[[], None]
-    """Raise RingscopeError where none started that could be recorded."""
+    """Raise RingscopeError if no rank has started that could be recorded."""
 
 
 def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
-    """Ranks that ringscope starts."""
+    """Describe ranks that ringscope starts."""
     sample.check(how.recorded, options.ranks)
     if not how.hosts:
         profilers.check_script(options.command)
@@ -213,7 +216,8 @@ def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, spa
 
 
 def _theirs(name: str, options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
-    """Ranks that the user's launcher of this name starts; RingscopeError for options that are the launcher's to say."""
+    """Describe ranks that the user's launcher `name` starts. Raises RingscopeError for options that this launcher
+    decides."""
     ours = ("launcher", "launcher_args", "hosts", "hostfile", "env", "container")
     if given := [one for one in ours if one in options.launch.given]:
         flag = given[0].replace("_", "-")
@@ -227,7 +231,7 @@ def _theirs(name: str, options: Record, how: sweep.How, profiler: Profiler, fold
 
 
 def _is_whole(profiler: Profiler, folder: Path, count: Callable[[], int | None]) -> bool:
-    """True if all ranks have been recorded while they run; of a launcher of the user's not before all have begun."""
+    """True if the recordings of all ranks are complete; False as long as not all ranks have started."""
     number = count()
     return number is not None and profiler.whole(folder, number)
 
@@ -242,7 +246,7 @@ def _check_stop(profiler: Profiler, how: sweep.How) -> None:
 
 
 def _until_end(process: subprocess.Popen[bytes], whole: Callable[[], bool]) -> int | None:
-    """Wait for the end of a command, and return its exit code; None where its recordings are whole before that."""
+    """Wait until the command ends and return its exit code; return None if its recordings are complete before that."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(POLL_S)
@@ -255,9 +259,10 @@ def _recorded(how: sweep.How, ranks: int) -> int:
 
 
 def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
-    """Measure the recordings into `measures.json` beside them; with `keep` "measures" they are then dropped.
+    """Measure the recordings into `measures.json` beside them; with `keep` "measures" the recordings are then deleted.
 
-    None where they hold no GPU work (a training on the CPU): they stay, and the reason is printed.
+    Returns None and prints the reason if they cannot be measured, for example after a training on the CPU; the files
+    stay.
     """
     try:
         measures = measuring.write_measures(recordings)

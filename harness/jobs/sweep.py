@@ -1,4 +1,4 @@
-"""Runs a grid: every cell's launches, interleaved, each fault a record and not the end."""
+"""Run a grid: the launches of all cells, interleaved; a failed launch becomes a record and does not end the sweep."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from . import tuned
 from .grid import indivisible
 from .run_directory import RunDirectory
 
-# TensorFlow and Horovod loaded, and nothing trained yet.
+# A rank that has loaded TensorFlow and Horovod and has not trained yet.
 LEAST_BYTES_A_RANK = 350_000_000
 
 
@@ -57,15 +57,15 @@ class How:
     hosts: tuple[Host, ...] = ()
     limits: Limits = field(default_factory=Limits)
     launcher_args: tuple[str, ...] = ()
-    profiler: Profiler | None = None  # then the timed steps are recorded, and the launch is no measurement
+    profiler: Profiler | None = None  # records the timed steps; such a launch is no measurement
     recorded: str = sample.ALL  # which ranks, see machine.sample
-    variables: tuple[str, ...] = ()  # of the environment that ranks get beside what training needs
+    variables: tuple[str, ...] = ()  # environment variables that ranks get beside those that training needs
     container: str | None = None  # the image that ranks run in
-    gpus: int = 0  # of this host that its ranks may use; 0: they train on the CPU
+    gpus: int = 0  # GPUs of this host that its ranks may use; 0: they train on the CPU
 
 
 def curves(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Cells that differ in ranks alone, by growing ranks: what says how something scales, each as one list."""
+    """Lists of cells that differ only in their number of ranks, each sorted by it: the points of one scaling curve."""
     found: list[list[Cell]] = []
     for cell in cells:
         curve = next((curve for curve in found if same_but_ranks(cell, curve[0])), None)
@@ -76,10 +76,10 @@ def curves(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 
 def order(cells: Sequence[Cell], launches: int) -> list[Task]:
-    """First every cell once, a curve after the other, so that there is something to read early; then round after round
-    over all cells, each in an order of its own (the same on every machine).
+    """First every cell once, curve after curve, so that early results can be read; then in each round all cells in a
+    shuffled order, the same on every machine.
 
-    What drifts with time, such as clocks that warm up, then hits all cells alike and not the last one's launches.
+    Conditions that drift with time, such as clocks that warm up, then affect all cells alike.
     """
     tasks = [(cell, 0) for curve in curves(cells) for cell in curve]
     for number in range(1, launches):
@@ -90,7 +90,7 @@ def order(cells: Sequence[Cell], launches: int) -> list[Task]:
 
 
 def missing(directory: RunDirectory, *, retry_failed: bool = False) -> list[Task]:
-    """Launches that are yet to be made; with `retry_failed` also those that have ended otherwise than ok."""
+    """Launches that are still to be made; with `retry_failed` also launches whose status is not ok."""
     sweep = directory.sweep
     wanted = order(sweep.cells, sweep.launches)
     return [task for task in wanted if not directory.done(*task, retry_failed=retry_failed)]
@@ -99,9 +99,9 @@ def missing(directory: RunDirectory, *, retry_failed: bool = False) -> list[Task
 def run(
     directory: RunDirectory, tasks: Iterable[Task], *, how: How, machine: dict[str, Any], watcher: Watcher
 ) -> list[RunRecord]:
-    """Launch the tasks one after the other; the records of what became of them.
+    """Launch the tasks one after the other and return their records.
 
-    KeyboardInterrupt leaves the launch under way `interrupted`, its processes ended and its files whole.
+    A KeyboardInterrupt marks the running launch `interrupted`, ends its processes and leaves its files complete.
     """
     return [_launch(directory, cell, number, how, machine, watcher) for cell, number in tasks]
 
@@ -148,7 +148,7 @@ def _launch(
 
 
 def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> Callable[[str], launch.Job]:
-    """lifeline -> the Job that trains the cell, its files in `folder`."""
+    """A function from a lifeline's address to the Job that trains the cell, with its files in `folder`."""
 
     argv = launch.worker(folder / "cell.json", folder)
     if cell.spread.backend != TENSORFLOW:
@@ -168,25 +168,26 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
             variables=how.variables,
             container=how.container,
             recorded=how.recorded,
-            memory_limit_mb=0 if how.gpus else cell.memory_limit_mb,  # of a GPU the worker sees to it itself
+            memory_limit_mb=0 if how.gpus else cell.memory_limit_mb,  # on a GPU the worker limits memory itself
         )
 
     return make
 
 
 def stall_check(limits: Limits) -> dict[str, str]:
-    """Horovod's own stall shut-down, a little before ours: it knows which tensor waits for which rank."""
+    """Settings of Horovod's own stall limit, shorter than ours, because Horovod knows which tensor waits for which
+    rank."""
     shutdown_s = max(2, int(limits.stall_s * 0.8))
     return {
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(shutdown_s),
         "HOROVOD_STALL_CHECK_TIME_SECONDS": str(max(1, shutdown_s // 2)),
-        # Gloo's own limit, 30 s unless set, would end a rank whose peer merely is slow.
+        # Gloo's default of 30 s would end a rank whose peer is merely slow.
         "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(limits.stall_s) + 30),
     }
 
 
 def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
-    """The outcome of a cell that needs no try: what it asks for is not here. None where it may be tried."""
+    """The outcome of a cell that cannot run here, without trying it; None if it may be tried."""
     if reason := indivisible(cell):
         return Outcome("indivisible", reason)
     try:
@@ -233,7 +234,7 @@ def _too_many(cell: Cell, how: How) -> str | None:
 
 
 def check_training() -> None:
-    """Raise RingscopeError if nothing can be trained because TensorFlow is missing: no cell could be tried then."""
+    """Raise RingscopeError if TensorFlow is missing, because no cell could train then."""
     if importlib.util.find_spec("tensorflow") is None:
         raise RingscopeError(
             f"TensorFlow is not installed in {sys.prefix}; `make setup` in ringscope's repository makes an environment"
@@ -242,7 +243,7 @@ def check_training() -> None:
 
 
 def check_launcher(how: How) -> None:
-    """Raise RingscopeError where the launcher itself is not installed, or not usable: then no cell could be tried."""
+    """Raise RingscopeError if the launcher is not installed or not usable, because no cell could run then."""
     program = {"slurm": "mpirun", "single": None}.get(how.launcher, how.launcher)
     os.environ |= {"PATH": search_path(os.environ), **home(os.environ)}
     if program and not shutil.which(program):

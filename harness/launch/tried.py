@@ -28,29 +28,30 @@ from profiles.ground.files import write_whole
 from . import script
 from .steps import KERAS
 
-WARM_UP = 16  # steps, in which programs are compiled; their losses are compared
-LEAST_S = 1.0  # that are timed of steps however short
-SEED = 1  # of all turns, for scripts that set none
+WARM_UP = 16  # steps before timing starts: programs are compiled in them, and their losses are compared
+LEAST_S = 1.0  # seconds that are timed at least, however short the steps are
+SEED = 1  # of every turn; a seed that the script sets replaces it
 Change = Callable[[int], None]
 BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-BY_EPOCH = ("ModelCheckpoint", "BackupAndRestore")  # Keras's, that look at batches where `save_freq` says so
-PYTHON = (b"PyFunc", b"GeneratorDataset")  # in the graph of a data set
+BY_EPOCH = ("ModelCheckpoint", "BackupAndRestore")  # Keras callbacks that need no batch hook if save_freq is "epoch"
+PYTHON = (b"PyFunc", b"GeneratorDataset")  # parts of a data set's graph that run Python
 
 
 @dataclass(slots=True)
 class Seen:
-    """One rank's words on a turn. refused: of each change of code why it is not made; "" where it can be."""
+    """One rank's report of a turn. refused: for each change of `fit` the reason why it cannot be made; "" if it can."""
 
     rank: int
     steps: int = 0
     seconds: float = 0.0
-    losses: dict[str, float] = field(default_factory=dict)  # "epoch:steps" -> the first metric, the mean so far
+    # "epoch:steps" -> the first metric's mean over the epoch so far
+    losses: dict[str, float] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
 
 class Turn:
-    """Times the steps of one process: so many, and more up to `least_s`, but for so many seconds at most. out: where
-    the file goes. wanted: changes of `fit`, and the number of each."""
+    """Times the training steps of this process: `steps` of them, more until `least_s` is over, but none after
+    `seconds`. out: the folder of the report. wanted: change of `fit` -> its number."""
 
     def __init__(
         self, out: Path, rank: int, steps: int, seconds: float, wanted: dict[str, int], least_s: float = 0.0
@@ -62,7 +63,7 @@ class Turn:
         self._done = False
 
     def watch(self, keras: ModuleType) -> None:
-        """Report this Keras's steps, and make the change."""
+        """Hook into this Keras, to time its steps and to make the changes in `fit`."""
         keras.utils.set_random_seed(SEED)
         listed = keras.callbacks.CallbackList
         self._before(listed, "on_epoch_begin", lambda known, *_: self._epoch_begins())
@@ -83,7 +84,7 @@ class Turn:
         keras.Model.fit = changed
 
     def _change(self, possible: dict[str, Change | str]) -> None:
-        """Make those that are wanted. The first `fit` tells what is possible; one that is not there ends the turn."""
+        """Make the wanted changes. The first `fit` tells which are possible; if a wanted one is not, the turn ends."""
         first = not self.seen.refused
         if first:
             self.seen.refused = {name: made if isinstance(made, str) else "" for name, made in possible.items()}
@@ -95,7 +96,7 @@ class Turn:
                 self._write()
 
     def finish(self) -> None:
-        """The script is at its end: what is known is all."""
+        """Write the report at the end of the script, if it has not been written before."""
         if not self._done:
             self._write()
 
@@ -111,7 +112,7 @@ class Turn:
         setattr(kind, name, call)
 
     def _hear_ends(self, kind: Any) -> None:
-        """Watch the ends of batches for this class of callbacks, which may have a method of its own."""
+        """Watch `on_train_batch_end` of this class of callback lists, because a subclass may override it."""
         if getattr(kind.on_train_batch_end, "tried_by", None) is not self:
             self._before(kind, "on_train_batch_end", self._batch_ends)
 
@@ -126,7 +127,7 @@ class Turn:
             self.seen.losses[f"{self._epoch}:{self._at}"] = loss
 
     def _ended(self, known: Any, *, goes_on: bool) -> None:
-        """Steps have ended if any had begun; others begin now if it `goes_on`."""
+        """Count the steps that have just ended, if any had begun; restart the clock if training `goes_on`."""
         if self._done:
             return
         if self._began_s is not None:
@@ -135,7 +136,7 @@ class Turn:
                 enough_s = self._least_s if self.seen.steps >= self._steps else self._seconds
                 last = self._elapsed_s() >= enough_s
                 if last:
-                    _loss(known.model)  # waits for the GPU
+                    _loss(known.model)  # reading the loss waits for the GPU
                 self.seen.seconds = self._elapsed_s()
                 if last:
                     self._write()
@@ -153,7 +154,7 @@ class Turn:
 
 
 def _steps(known: Any) -> int | None:
-    """Steps of an epoch, if these callbacks know them."""
+    """The number of steps in an epoch, if this callback list knows it."""
     steps: int | None = (known.params or {}).get("steps")
     return steps
 
@@ -165,8 +166,8 @@ def _loss(model: Any) -> float | None:
 
 
 def changes(keras: ModuleType, call: dict[str, Any]) -> dict[str, Change | str]:
-    """The changes that a call of `fit` allows, by its arguments: name -> a function that makes it with a number, or the
-    reason against it."""
+    """The changes that this call of `fit` allows: name -> a function that makes the change with a number, or the reason
+    why it cannot be made."""
     return {
         "steps_per_execution": _steps_per_execution(keras, call),
         "prefetch": _prefetch(call),
@@ -204,7 +205,7 @@ def _has_length(call: dict[str, Any]) -> bool:
 
 
 def _batch_hook(keras: ModuleType, callback: Any) -> str | None:
-    """The first of its methods that is called for batches."""
+    """The first method of this callback that Keras would call for each batch; None if there is none."""
     kind = type(callback)
     if kind.__name__ in BY_EPOCH and kind.__module__.startswith("keras.") and callback.save_freq == "epoch":
         return None
@@ -264,7 +265,8 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def seeded(start: ModuleType) -> None:
-    """Fix the seed of this ring where the script gives none: turns that begin with other weights cannot be compared."""
+    """Give `ring.init` a fixed seed if the script gives none: turns that start from different weights cannot be
+    compared."""
     init = start.init
 
     @wraps(init)

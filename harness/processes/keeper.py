@@ -1,10 +1,9 @@
-"""`python -m harness.processes.keeper -- COMMAND`: runs a command and lets nothing of it outlive the sweep.
+"""`python -m harness.processes.keeper -- COMMAND`: runs a command and lets none of its processes outlive the sweep.
 
-A keeper stands above the launcher and one above every rank, here and on other hosts. It holds a connection to the
-sweep, the lifeline. Whatever ends the sweep, kill -9 included, ends the connection: the kernel says so at once to
-keepers of the same host or of one that is reached; a host that is cut off or dead is noticed by TCP's keep-alive
-within 35 s. The keeper then kills everything below it, also what has started a session of its own: it is a
-subreaper (prctl(2)), so orphans become its children.
+A keeper runs above the launcher and one above every rank, on this and on other hosts. It holds a TCP connection to the
+sweep, the lifeline. Whatever ends the sweep, kill -9 included, closes the connection: the kernel tells the keepers at
+once; a host that is dead or cut off is noticed by TCP keep-alive within 35 s. The keeper then kills every process below
+it, also processes in sessions of their own: it is a subreaper (prctl(2)), so orphans become its children.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from ..machine import ranks, sample
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CONNECT_TIMEOUT_S = 15
-GRACE_S = 3  # from a SIGTERM that is passed on to the SIGKILL
+GRACE_S = 3  # seconds from passing on a SIGTERM to the SIGKILL
 MEMORY_POLL_S = 0.05
 MIB = 1 << 20
 CANNOT_START = 127
-# mpirun 4 and 5 keep files in these folders, each in one named by its process id. A killed mpirun leaves it, and the
-# next one that is given the same id refuses to start.
+# mpirun 4 and 5 make a folder below these, named by their process id. A killed mpirun leaves it behind, and a later
+# mpirun with the same process id refuses to start.
 MPIRUN_FILES = ("OMPI_MCA_orte_local_tmpdir_base", "PRTE_MCA_prte_local_tmpdir_base")
 
 
@@ -72,10 +71,11 @@ def main() -> int:
 
 
 def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: bool, memory_limit_mb: int = 0) -> int:
-    """Run `argv` until it ends, or the lifeline does. Returns its exit code; 128 + n where signal n ended it.
+    """Run `argv` until it ends or the lifeline closes. Returns its exit code, or 128 + n if signal n ended it.
 
-    lifeline: `host:port/token`. log_dir: where the files of a rank go. rank: the command is a rank's, not a launcher's.
-    memory_limit_mb: of the host's memory, in 2^20 bytes; a command that has held more at any time has failed.
+    lifeline: `host:port/token`. log_dir: folder of a rank's files. rank: the command is a rank, not a launcher.
+    memory_limit_mb: limit of host memory in MiB, 0 for none; a command that exceeds it is killed, and its end file says
+    so.
     """
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     number = ranks.rank()
@@ -99,7 +99,7 @@ def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: b
     child = _start(argv, log_dir / f"rank{number}.log" if rank and log_dir else None)
     if isinstance(child, OSError):
         return _refuse(f"cannot start {argv[0]}: {child}")
-    import psutil  # noqa: F401 (while the child runs: the end of the lifeline must not wait for an import)
+    import psutil  # noqa: F401 (imported now, so that killing need not wait for it)
 
     code, seen_bytes = _watch(child.pid, line, wake, memory_limit_mb)
     if rank and log_dir:
@@ -114,7 +114,7 @@ def _refuse(why: str) -> int:
 
 
 def connect(lifeline: str) -> socket.socket:
-    """Connect to a lifeline, `host:port/token`. It ends within 35 s of being cut off. Raises OSError."""
+    """Connect to a lifeline, `host:port/token`. A connection that is cut off ends within 35 s. Raises OSError."""
     address, _, token = lifeline.partition("/")
     host, _, port = address.rpartition(":")
     line = socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S)
@@ -128,7 +128,8 @@ def connect(lifeline: str) -> socket.socket:
 
 
 def oom_kills() -> int:
-    """Count processes that this host's kernel has killed for lack of memory since it booted; 0 if it does not say."""
+    """The number of processes that this host's kernel has killed for lack of memory since boot; 0 if it does not
+    say."""
     try:
         counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     except OSError:
@@ -141,7 +142,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _wake_on_signals() -> int:
-    """A file descriptor that becomes readable, a byte for each, when a child ends or this process is told to end."""
+    """A file descriptor that becomes readable when a child ends or this process is told to end: a byte per signal."""
     wake, write = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(write, False)
@@ -160,7 +161,7 @@ def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | OSErr
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            # Should even the keeper be killed, its own child at least goes with it.
+            # If the keeper itself is killed, its child is killed too.
             preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
         )
     except OSError as error:
@@ -171,8 +172,8 @@ def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | OSErr
 
 
 def _watch(pid: int, line: socket.socket | None, wake: int, memory_limit_mb: int) -> tuple[int, int]:
-    """Wait for the child's end; end it when the lifeline ends, a signal says so, or it has held more memory than it
-    may. Returns its exit code and, with a limit, the most bytes that it was seen to hold."""
+    """Wait for the child's end. End it if the lifeline closes, a signal asks for it, or its memory exceeds the limit.
+    Returns its exit code and its peak memory in bytes (0 without a limit)."""
     deadline: float | None = None
     seen_bytes = 0
     while True:
@@ -199,12 +200,12 @@ def _watch(pid: int, line: socket.socket | None, wake: int, memory_limit_mb: int
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory of the host that a process has held at once; 0 once it has ended."""
+    """The peak host memory of a process in bytes; 0 once it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0
-    peak = status.partition("VmHWM:")[2].split()  # a process that is ending has none
+    peak = status.partition("VmHWM:")[2].split()  # a process that is ending has no such line
     return int(peak[0]) * 1024 if peak else 0
 
 
@@ -216,7 +217,7 @@ def _alive(line: socket.socket) -> bool:
 
 
 def _reap(pid: int) -> int | None:
-    """Collect every child that has ended; the exit code (negative: signal) if `pid` is among them."""
+    """Reap every child that has ended. Returns the exit code (negative: signal) of `pid` if it is among them."""
     found = None
     while True:
         try:
@@ -230,7 +231,7 @@ def _reap(pid: int) -> int | None:
 
 
 def kill_below() -> None:
-    """Kill every descendant until none is left. Those whose parent was killed become children of this process."""
+    """Kill every descendant until none is left; orphans of a killed process become children of this one."""
     import psutil
 
     while True:
@@ -253,7 +254,8 @@ def _living(process: Any) -> bool:
 
 
 def _write_end(path: Path, code: int, killed_for_memory: int, memory_limit_mb: int, seen_bytes: int) -> None:
-    # Linux counts pages by processor, and its two accounts of the most differ by some: what ended the child counts.
+    # The kernel's two figures for peak memory differ slightly, as pages are counted per CPU: take the larger, so that a
+    # child killed for its memory is always reported so.
     held = max(seen_bytes, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
     over = {"over_memory_limit_mb": memory_limit_mb} if 0 < memory_limit_mb * MIB < held else {}
     end = {
@@ -266,7 +268,7 @@ def _write_end(path: Path, code: int, killed_for_memory: int, memory_limit_mb: i
     }
     try:
         write_whole(path, json.dumps(end))
-    except OSError as error:  # the record of an end is worth less than the end
+    except OSError as error:  # the exit code matters more than this file
         print(f"ringscope: cannot write {path}: {error}", file=sys.stderr)
 
 

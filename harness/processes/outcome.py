@@ -1,4 +1,4 @@
-"""Judge a launch by what it left behind: exit codes, the files of the ranks, logs."""
+"""Judge how a launch ended by the files it left: exit codes, the ranks' records and errors, logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from profiles.runs.records import STATUSES
 from ..machine.memory import OUT_OF_MEMORY
 from .keeper import MIB
 
-# A rank that says this tells of another's end, not of a fault of its own.
+# A rank that says this reports the end of another rank, not a fault of its own.
 OF_A_PEER = re.compile(
     r"HorovodInternalError|Horovod has been shut down|[Cc]onnection (reset|closed|refused)|peer|Broken pipe|"
     r"communication failed|mpirun noticed|UnavailableError"
@@ -30,23 +30,23 @@ UNREACHABLE = re.compile(
     r"[Uu]nable to connect|unable to reliably start|lost communication with|cannot reach the sweep|"
     r"closed by remote host|Timed out waiting for|not reachable"
 )
-# Said when the line above it, in another's words, is not known here.
+# Tried when no line says why a host could not be reached.
 UNREACHABLE_SOMEHOW = re.compile(r"ssh not successful|A daemon failed to report back")
 UNSUPPORTED = re.compile(
     r"(Gloo|MPI|NCCL)( support)? has not been built|not (been )?built with|unavailable because|Invalid MPI type"
 )
 STALLED = re.compile(r"is stalled for longer than|Timed out waiting \d+ms")
 
-# Of what a log ends with: TensorFlow's information and warnings, an exception without a message, a rule's or a frame's.
+# Lines at a log's end that explain nothing: TensorFlow's information and warnings, a bare exception, a rule, a frame.
 SAYS_NOTHING = re.compile(r"^[IW]\d{4} \d\d[: ]|^\d{4}-\d\d-\d\d [\d:.]+: [IW] |^[\w.]+$|^Traceback \(most recent")
 WITHOUT_MODEL = ("start", "import", "connect")  # phases of a worker's progress
-RANK = re.compile(r"^\[\d+\]<\w+>:")  # horovodrun's, before what a rank says
-KEEPERS = re.compile(r"ringscope: ")  # what keepers say of their own
+RANK = re.compile(r"^\[\d+\]<\w+>:")  # horovodrun's prefix of a rank's line
+KEEPERS = re.compile(r"ringscope: ")  # the prefix of lines that a keeper prints itself
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One of profiles.runs.records.STATUSES, and the reason if it is not ok."""
+    """The end of a launch. status: one of profiles.runs.records.STATUSES. reason: empty if it is ok."""
 
     status: str
     reason: str = ""
@@ -63,9 +63,9 @@ def judge(
 ) -> Outcome:
     """The outcome of the launch that left its files in `directory`.
 
-    The first failure counts: a rank whose peer has gone fails too. processes: how many ranks there were. exit_code: the
+    The first failure counts, because ranks whose peer has gone fail too. processes: the number of ranks. exit_code: the
     launcher's. stopped: why the launch was ended from outside, if it was. remote: ranks ran on other hosts. lost: hosts
-    that do not see `directory`, and why the files of their ranks could not be fetched.
+    that do not see `directory` -> why their ranks' files could not be fetched.
     """
     errors = _by_rank(directory, "error.json")
     ends = _by_rank(directory, "end.json")
@@ -90,10 +90,10 @@ def judge(
 
 
 def _by_rank(directory: Path, kind: str) -> dict[int, dict[str, Any]]:
-    """rank -> what its `rank<k>.<kind>` holds, first written first."""
+    """rank -> the content of its `rank<k>.<kind>`, in the order in which the files were written."""
     found: dict[int, dict[str, Any]] = {}
     for path in sorted(directory.glob(f"rank*.{kind}"), key=lambda path: path.stat().st_mtime_ns):
-        with contextlib.suppress(OSError, ValueError):  # half a file says nothing
+        with contextlib.suppress(OSError, ValueError):  # a half-written file is ignored
             told = json.loads(path.read_text())
             if isinstance(told, dict):
                 found[int(path.name[4:].partition(".")[0])] = told
@@ -106,16 +106,16 @@ def _first(found: dict[int, dict[str, Any]]) -> tuple[int, dict[str, Any]]:
 
 def _of_error(rank: int, error: dict[str, Any]) -> Outcome:
     status = error.get("status")
-    # A cell that is not possible fails on every rank: naming one would mislead.
+    # A cell that is not possible fails on every rank, so do not name one.
     who = "" if status in ("unsupported", "indivisible") else f"rank {rank}: "
     return Outcome(status if status in STATUSES else "failed", f"{who}{error.get('reason', 'no reason given')}")
 
 
 def _over_limit(directory: Path, rank: int, end: dict[str, Any]) -> Outcome:
-    """A rank held more of its host's memory than it may, whatever else became of it."""
+    """The outcome of a rank that used more host memory than its limit, however it ended."""
     held, limit = end["max_rss_bytes"] / MIB, end["over_memory_limit_mb"]
     phase = _by_rank(directory, "progress").get(rank, {}).get("phase")
-    when = " before it had a model" if phase in WITHOUT_MODEL else ""  # then a smaller batch is no help
+    when = " before it had a model" if phase in WITHOUT_MODEL else ""  # a smaller batch is no help then
     return Outcome(
         "oom", f"rank {rank} used {held:,.0f} MiB of host memory{when}, more than {limit:,} (--memory-limit-mb)"
     )
@@ -144,7 +144,7 @@ def _where(directory: Path, lost: Mapping[str, str]) -> str:
 
 
 def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> Outcome | None:
-    """Judge by what the launcher and the ranks printed, where that settles it."""
+    """Judge by the output of the launcher and the ranks; None if that does not settle it."""
     said = _read(directory / "launcher.log")
     if remote and (line := line_with(UNREACHABLE, said) or line_with(UNREACHABLE_SOMEHOW, said)):
         return Outcome("unreachable", line)
@@ -162,7 +162,7 @@ def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> 
 
 
 def _of_ends(directory: Path, ends: dict[int, dict[str, Any]]) -> Outcome | None:
-    """The first rank that ended badly; SIGTERM is what launchers send to the others."""
+    """Name the first rank that ended badly; SIGTERM is ignored, because launchers send it to the other ranks."""
     killed = {rank: number for rank, end in ends.items() if (number := _signal(end)) and number != signal.SIGTERM}
     for rank, number in killed.items():
         return Outcome("failed", f"rank {rank} was killed by {number.name}")
@@ -174,7 +174,7 @@ def _of_ends(directory: Path, ends: dict[int, dict[str, Any]]) -> Outcome | None
 
 
 def _signal(end: Mapping[str, Any]) -> signal.Signals | None:
-    """The signal that ended a rank, or its profiler or shell, which ends with 128 + the signal of its child."""
+    """The signal that ended a rank; a profiler or shell around it exits with 128 + its child's signal."""
     number = end["signal"] or (end["exit_code"] or 0) - 128
     return signal.Signals(number) if number in set(signal.Signals) else None
 
@@ -189,7 +189,8 @@ def _read(path: Path, tail_bytes: int = 200_000) -> str:
 
 
 def line_with(pattern: re.Pattern[str], text: str) -> str | None:
-    """The first line that has it. A traceback shows the code that raised an error, indented, before the error."""
+    """The first line that matches; lines that are not indented come first, because a traceback shows the code
+    indented."""
     found = [line for line in text.splitlines() if pattern.search(line)]
     return _clean(min(found, key=_is_indented)) if found else None
 
@@ -199,14 +200,14 @@ def _is_indented(line: str) -> bool:
 
 
 def last_words(log: Path) -> str:
-    """`: <the last line that says something>`, empty where there is none."""
+    """`: <the last line that explains something>`; empty if there is none."""
     lines = map(_clean, (line for line in _read(log).splitlines() if not line.startswith((" ", "\t"))))
     said = [line for line in lines if re.search(r"\w", line) and not SAYS_NOTHING.search(line)]
     return f": {said[-1]}" if said else ""
 
 
 def _clean(line: str) -> str:
-    """A log's line without horovodrun's `[rank]<stderr>:` and not endless."""
+    """A line of a log without horovodrun's `[rank]<stderr>:`, cut to 300 characters."""
     return RANK.sub("", line.strip()).lstrip()[:300]
 
 

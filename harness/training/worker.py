@@ -41,7 +41,8 @@ OFFSET_BARRIERS = 21
 
 
 class Progress:
-    """`rank<k>.progress`: one line, rewritten in place at most five times a second, so that it costs a step nothing."""
+    """Writes `rank<k>.progress`: one line, rewritten in place at most five times a second, so that it costs a step
+    nothing."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
@@ -63,7 +64,7 @@ class Progress:
         self._next_ns = time.monotonic_ns() + 200_000_000
 
 
-# Parts of a graph's error: where it was, and TensorFlow's additions.
+# Lines of a graph's error that only say where it happened, or that TensorFlow adds.
 PLACES = re.compile(r'Detected at node |<stack traces unavailable>|File "|\d+ root error|\[\[|Hint: |\[Op:')
 
 
@@ -98,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
         text = json.dumps({"status": status, "reason": reason})
         write_whole(options.out / f"rank{rank}.error.json", text)
         sys.stderr.flush()
-        # Not sys.exit: Horovod's shutdown waits for ranks that may never come.
+        # Not sys.exit, because Horovod's shutdown waits for ranks that may never come.
         os._exit(3 if status in ("unsupported", "indivisible") else 1)
     return 0
 
@@ -122,8 +123,8 @@ def what_became(error: Exception) -> tuple[str, str]:
 def first_cause(text: str) -> str:
     """The line of an error's text that says what happened.
 
-    It is the first one. If TensorFlow was executing a graph, it stands between the places of the operations and their
-    names again; if memory did not suffice, it says so.
+    This is the first line. If TensorFlow was executing a graph, lines that name places in the code come before it; if
+    memory did not suffice, it is the line that says so.
     """
     lines = [line for line in map(str.strip, text.splitlines()) if line]
     if lines[0].endswith("Graph execution error:"):
@@ -133,7 +134,8 @@ def first_cause(text: str) -> str:
 
 
 def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> RankRecord:
-    """Train a cell as this rank: set up, warm up, time one window. record: its profiler, cuda or tensorflow.
+    """Train a cell as this rank: set up, warm up, time one window. record: the profiler to run, cuda or tensorflow, or
+    None.
 
     Raises Unsupported for a cell that cannot run here, RingscopeError where its data or its GPUs are missing.
     """
@@ -155,12 +157,12 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     _check_ranks(cell)
     progress.phase("build")
     trainer = trainer_of(cell, "/GPU:0" if gpus else "/CPU:0")
-    if gpus and cell.spread.exchange != "parameter server":  # which keeps the weights in host memory
+    if gpus and cell.spread.exchange != "parameter server":  # parameter servers keep the weights in host memory
         facts.check_on_gpu(trainer.model)
     last: dict[str, Any] = {}
 
     def turn() -> int:
-        with masks.unspread():  # as ring's own steps are traced, so that every strategy trains the same program
+        with masks.unspread():  # traced like ring's own steps, so that every strategy trains the same program
             last["logs"], waited_ns = trainer.turn()
         return waited_ns
 
@@ -198,7 +200,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         else:
             window = measured(cell.steps, progress.phase("train", cell.steps))
     progress.phase("finish")
-    with masks.unspread():  # of a split model each stage is traced alone
+    with masks.unspread():  # a split model traces each stage alone here
         own = trainer.told(recorded=record is not None)
     return RankRecord(
         rank=ring.rank(),
@@ -217,7 +219,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
 
 
 def _elsewhere(cell: Cell, out: Path, progress: Progress, record: str | None) -> RankRecord:
-    """As `train`, on another backend of Keras than TensorFlow, which is not loaded then."""
+    """Train a cell on another Keras backend than TensorFlow, without importing TensorFlow."""
     from . import peers
 
     combinations.check(cell, gpus=None)
@@ -236,8 +238,8 @@ def _check_ranks(cell: Cell) -> None:
 
 
 def limit_gpus(memory_limit_mb: int) -> None:
-    """Limit the memory of each GPU to `memory_limit_mb` MiB, before TensorFlow takes any. Without a GPU the rank's
-    keeper sees to the host's memory."""
+    """Limit the memory of each GPU to `memory_limit_mb` MiB, before TensorFlow takes any. The keeper limits host
+    memory."""
     import tensorflow as tf
 
     for gpu in tf.config.list_physical_devices("GPU"):
@@ -247,18 +249,18 @@ def limit_gpus(memory_limit_mb: int) -> None:
 
 
 def synchronise(trainer: Trainer) -> None:
-    """Wait until the devices have done all that was launched."""
+    """Wait until the devices have finished all launched work."""
     import tensorflow as tf
 
     trainer.settle()
-    # Not tf.test.experimental.sync_devices, which asks the devices of other tasks of a cluster, too, and fails.
+    # Not tf.test.experimental.sync_devices: in a cluster it also asks the devices of other tasks, and fails.
     for number in range(len(tf.config.get_visible_devices("GPU"))):
         with tf.device(f"/GPU:{number}"):
             tf.raw_ops.SyncDevice()
 
 
 def barrier() -> None:
-    """Wait until all ranks are here. The exchange runs on the CPU, so that no kernel of it is in a recording."""
+    """Wait until all ranks are here. The exchange runs on the CPU, so that recordings hold no kernel of it."""
     import horovod.tensorflow as hvd
     import tensorflow as tf
 
@@ -281,7 +283,7 @@ def clock_offset_ns() -> int:
 
 @contextmanager
 def recording(profiler: str | None, out: Path) -> Iterator[None]:
-    """Profile the block, where a profiler is named; the recording gets a mark with the rank."""
+    """Profile the block if a profiler is named; mark the recording with the rank."""
     from ringscope import ring
     from ringscope.ring import marks
 

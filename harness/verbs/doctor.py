@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..doctor.checks import Check
     from ..doctor.script import Trial
 
-NAME_WIDTH = 14  # of the longest check, `shared memory`
+NAME_WIDTH = 14  # width of the longest name, `shared memory`
 MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
 
 
@@ -141,7 +141,7 @@ def command(
 
 
 def _try(console: Console, trial: Trial, *, tell: bool) -> list[Check]:
-    """Run the command, with the steps that its slowest rank has taken shown, and judge it."""
+    """Run the command, show the steps of its slowest rank meanwhile, and judge the result."""
     import os
 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -175,7 +175,7 @@ def _try(console: Console, trial: Trial, *, tell: bool) -> list[Check]:
 def _examine(
     console: Console, *, ranks: int | None, launcher: str, quick: bool, tell: bool
 ) -> tuple[list[Check], dict[str, Any]]:
-    """All checks, each printed as soon as it is known: a trial that takes long hides nothing before it."""
+    """Run all checks and print each as soon as it is known, so that a long trial does not delay earlier lines."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from ..doctor import checks as doctor

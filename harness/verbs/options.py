@@ -1,4 +1,4 @@
-"""Options that several verbs share: the settings of cells, made from profiles.runs.cell.SETTINGS; and a launch's."""
+"""Options that several verbs share: the settings of a cell, made from profiles.runs.cell.SETTINGS, and of a launch."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ OF_A_GRID = OF_A_CELL | {"scaling"}
 def _values(
     setting: Setting, *, single: bool
 ) -> Callable[[click.Context, click.Parameter, Any], tuple[Any, ...] | None]:
-    """A callback: `a,b` -> ("a", "b") and `1,2` -> (1, 2), every value checked; `help` prints the values there are.
+    """A click callback that checks every value: `a,b` -> ("a", "b"), `1,2` -> (1, 2); `help` prints the known values.
 
-    With `single` one value is wanted, and what is given is (value,).
+    single: accept one value only, and return it as a tuple of one.
     """
 
     def read(context: click.Context, parameter: click.Parameter, value: Any) -> tuple[Any, ...] | None:
@@ -62,7 +62,7 @@ def _numbers(words: tuple[str, ...], flag: str, given: object, setting: Setting)
         found = ()
     if not found or min(found) < least:
         raise RingscopeError(f"{flag}: {given!r} is not a list of whole numbers from {least} on; write it as 1,2,4")
-    if max(found) > MOST:  # a record with it could not be read again
+    if max(found) > MOST:  # a record with a larger number could not be read again
         raise RingscopeError(f"{flag}: {max(found)} is more than any cell has")
     return found
 
@@ -77,8 +77,7 @@ def _names(words: tuple[str, ...], flag: str, given: object, known: tuple[str, .
 
 
 def choices_of(setting: Setting, *, listed: bool = False) -> tuple[str, ...]:
-    """Every value that a setting can have, and the word for all of them where it takes a list; empty where there is no
-    list of them."""
+    """Every value that a setting can have, with the word for all of them if `listed`; empty if any value is allowed."""
     if setting.name == "model":
         from ..jobs.grid import ALL
         from ..training.models import MODELS
@@ -88,7 +87,7 @@ def choices_of(setting: Setting, *, listed: bool = False) -> tuple[str, ...]:
 
 
 def of_a_grid(command: F) -> F:
-    """A list for every axis of the grid, and one value of every other setting."""
+    """Add a list option for every axis of the grid, and a single-valued option for every other setting."""
     made = [_listed(one) if one.axis else _single(one) for one in SETTINGS if not one.derived]
     scaling = click.option(
         "--scaling",
@@ -108,7 +107,7 @@ def of_one_cell(
     model_required: bool = False,
     without: Collection[str] = (),
 ) -> Callable[[F], F]:
-    """One value of every setting whose name is not in `without`."""
+    """Add a single-valued option for every setting that is not in `without`."""
     special: dict[str, dict[str, Any]] = {
         "model": {"required": model_required},
         "ranks": {"default": 1, "show_default": True},
@@ -143,7 +142,8 @@ def _option(flags: list[str], setting: Setting, *, single: bool, **special: Any)
         "callback": _values(setting, single=single),
         "help": f"{_help(setting)}{fits if single else ''}",
     }
-    if not setting.fits and setting.default is not None:  # with a default of None click misses nothing that is required
+    # with an explicit default of None, click accepts that a required option is missing
+    if not setting.fits and setting.default is not None:
         plain["default"] = setting.default
     return click.option(*flags, setting.name, **(plain | special))
 
@@ -165,13 +165,14 @@ def choices(chosen: Mapping[str, Any]) -> Choices:
         _check_until(chosen["until"], data)
         data = "generated"
         lists["data"] = (data,)
-    if data not in ("synthetic", "generated"):  # whole: ranks on other hosts may start elsewhere
+    # an absolute path, since ranks on other hosts may start in another directory
+    if data not in ("synthetic", "generated"):
         lists["data"] = (str(Path(data).resolve()),)
     return Choices(lists, chosen.get("scaling", "weak"))
 
 
 def of_learning(chosen: Mapping[str, Any]) -> list[Rule]:
-    """Options that say how long to learn, and need what is to be learnt."""
+    """Rules for options that say how long to learn, and that need --until or generated data."""
     return [
         (not chosen["until"], ("max_epochs",), "works only with --until accuracy=A; add that, or leave it out"),
         (
@@ -194,7 +195,7 @@ def _check_until(until: str, data: str) -> None:
 
 
 def of_a_launch(*launchers: str) -> Callable[[F], F]:
-    """Options that say where and how ranks are started, for how long at most, and where their files go."""
+    """Add options that say where and how ranks are started, for how long at most, and where their files go."""
     passed_on = ", or to the batch system" if "slurm" in launchers else ""
     seconds: dict[str, Any] = {"type": Number(1), "show_default": True}
     path = click.Path(path_type=Path)
@@ -223,7 +224,7 @@ def of_a_launch(*launchers: str) -> Callable[[F], F]:
 
 
 def of_a_job(command: F) -> F:
-    """Options for a batch system."""
+    """Add options for a batch system."""
     path = click.Path(path_type=Path, dir_okay=False)
     return _together(
         command,
@@ -268,7 +269,7 @@ def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
 
 
 def of_the_launcher(chosen: Mapping[str, Any]) -> list[Rule]:
-    """Options of a launch that exclude each other."""
+    """Rules for options of a launch that exclude each other."""
     from ..launch import BATCH
 
     return [

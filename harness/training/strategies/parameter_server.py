@@ -36,7 +36,7 @@ from ..models import MODELS, build, compile_model, loss_for, optimizer
 from . import Trainer
 from .ports import held
 
-AHEAD = 2  # steps per worker that are handed out before the oldest is awaited
+AHEAD = 2  # steps per worker that may be scheduled before the oldest must have finished
 UNKNOWN_WAIT = "each worker fetches its own batches"
 
 
@@ -49,7 +49,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
         compile_model(model, spec, optimizer=optimizer(cell))
         model.optimizer.build(model.trainable_variables)
         updates = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-    # The samples go to every worker once, as bytes; float32 is made of them there.
+    # Every worker gets all samples once, as uint8, and converts them to float32 itself.
     as_bytes = replace(cell, input_dtype="uint8")
     source = make_source(as_bytes, cell.per_rank_batch * cell.ranks, rank=0, size=1, threads=ring.threads())
 
@@ -77,16 +77,16 @@ def trainer(cell: Cell, device: str) -> Trainer:
 
 
 def update_of(strategy: Any, model: Any, loss: Any, updates: Any) -> Any:
-    """A worker's step: (loss, updates when it began to read the weights, updates with its own, its number)."""
+    """A worker's step; returns (loss, updates before it read the weights, updates including its own, worker index)."""
 
     def replica(x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
         read = tf.identity(updates)
-        with tf.control_dependencies([read]), tf.GradientTape() as tape:  # no weight is read before it
+        with tf.control_dependencies([read]), tf.GradientTape() as tape:  # read the counter before any weight
             value = loss(y, model(x, training=True))
             scaled = model.optimizer.scale_loss(value)
         gradients = tape.gradient(scaled, [v.value for v in model.trainable_variables])
         model.optimizer.apply(gradients, model.trainable_variables)
-        # In a graph only what is of one variable is ordered: these are there when every update has been made.
+        # A graph orders only operations on the same variable: reading all of them waits until every update is made.
         applied = [v.value.read_value() for v in model.trainable_variables]
         with tf.control_dependencies(applied):
             count = updates.assign_add(1, read_value=True)
@@ -100,11 +100,11 @@ def update_of(strategy: Any, model: Any, loss: Any, updates: Any) -> Any:
 
 
 class Asynchronous:
-    """Steps handed out ahead of their results: a turn hands out one for each worker, and waits for what is overdue."""
+    """Schedules steps ahead of their results: a turn schedules one step per worker and waits for overdue results."""
 
     def __init__(self, schedule: Callable[[], Any], coordinator: Any, workers: int, check: Callable[[], None]) -> None:
         self._schedule, self._coordinator, self._workers, self._check = schedule, coordinator, workers, check
-        self._begun: list[Any] = []  # results, some of the future, in the order of their steps
+        self._begun: list[Any] = []  # results, some still pending, in the order of their steps
         self._marks = nvtx_marks()
 
     def turn(self) -> tuple[dict[str, Any], int]:
@@ -120,7 +120,8 @@ class Asynchronous:
         self._coordinator.join()
 
     def facts(self, warmup: int) -> dict[str, Any]:
-        """The mean loss, every update's staleness and the worker that made it, of the steps after the warm-up."""
+        """The mean loss, the staleness of every update and the worker that made it, over the steps after the
+        warm-up."""
         timed = self._coordinator.fetch(self._begun[warmup * self._workers :])
         return {
             "logs": {"loss": sum(float(value) for value, *_ in timed) / len(timed)},
@@ -131,10 +132,10 @@ class Asynchronous:
 
 
 class Cluster:
-    """The processes of the workers and of the parameter server; they end with this one."""
+    """The processes of the workers and of the parameter server; they end with this process."""
 
     def __init__(self, workers: int, gpus: Sequence[str]) -> None:
-        self._held = ExitStack()  # as long as this process lives
+        self._held = ExitStack()  # ports stay reserved as long as this process lives
         ports = self._held.enter_context(held(workers + 1))
         jobs = [("worker", index) for index in range(workers)] + [("ps", 0)]
         addresses = [f"127.0.0.1:{port}" for port in ports]
@@ -153,7 +154,7 @@ class Cluster:
     @staticmethod
     @cache
     def of(workers: int, device: str) -> Cluster:
-        """The one cluster of this process, which itself leaves GPUs alone."""
+        """The one cluster of this process; the process itself uses no GPU."""
         gpus = []
         if "GPU" in device:
             found = len(tf.config.list_physical_devices("GPU"))
@@ -165,7 +166,8 @@ class Cluster:
         return Cluster(workers, gpus)
 
     def check(self) -> None:
-        """Raises RingscopeError where a task has ended, of which the coordinator only says that it waits."""
+        """Raise RingscopeError if a worker or the parameter server has ended, because the coordinator would wait for
+        it."""
         for name, task in self._tasks.items():
             if task.poll() is not None:
                 raise RingscopeError(f"{name} ended with code {task.returncode}; its output is in this rank's log")
