@@ -29,6 +29,7 @@ from profiles.views.terminal import recording as terminal
 from .. import launch
 from ..launch import profilers
 from ..processes.lifeline import Lifeline
+from ..processes.stopping import stopped_by_signals
 from . import bench, knobs, sweep
 from .knobs import Knob, Taken, Verdict
 from .options import Record
@@ -125,7 +126,7 @@ def main(options: Record, copied: Copied) -> int:
 
     trials, began_s = Trials(take), time.monotonic()
     try:
-        with bench.stopped_by_signals():
+        with stopped_by_signals():
             first = trials.first()
             cores = len(os.sched_getaffinity(0))
             every = knobs.of_environment(gpus=how.gpus, ranks=options.ranks, cores=cores, environ=os.environ)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from profiles.views.terminal import sweep as view
 from ..launch import BATCH, slurm
 from ..launch import hosts as host_lists
 from ..machine import nvml
+from ..processes.stopping import stopped_by_signals
 from ..processes.supervise import Limits
 from . import prove, submit, sweep
 from .grid import CPU_MINUTES, GPU_MINUTES, LAUNCHES, grid
@@ -263,21 +262,6 @@ def run_watched(
     except KeyboardInterrupt:
         return True
     return False
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt too, so that running launches are ended in order."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _dry_run(

@@ -24,9 +24,9 @@ from profiles.views.terminal import inference as view
 from ..inference import is_file, serving
 from ..machine import describe as machine
 from ..machine import nvml
+from ..processes.stopping import stopped_by_signals
 from ..training.models import MODELS
 from . import infer_devices, infer_served, infer_together
-from .bench import stopped_by_signals
 from .infer_steps import Step
 from .options import Infer
 from .progress import Steps, told_on

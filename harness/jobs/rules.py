@@ -27,9 +27,9 @@ from profiles.views.terminal import rules as view
 
 from .. import launch
 from ..machine import describe, nvml
+from ..processes.stopping import stopped_by_signals
 from ..processes.supervise import Limits, Progress, supervise
 from . import sweep
-from .bench import stopped_by_signals
 from .grid import suits
 from .options import Rules
 from .progress import counted, told_on

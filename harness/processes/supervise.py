@@ -14,7 +14,7 @@ from profiles.ground.errors import RingscopeError
 
 from .. import launch
 from ..launch.hosts import Host
-from . import remote_files
+from . import remote_files, stopping
 from .lifeline import Lifeline, let_go
 from .outcome import Outcome, judge
 
@@ -68,11 +68,16 @@ def supervise(
     `on_progress` is told how far the slowest rank is whose progress is seen here. `ssh` leads to hosts that do not see
     `directory`. Nothing of the job lives on when this returns or raises, KeyboardInterrupt included.
     """
-    with remote_files.copied(directory.resolve(), hosts, ssh) as lost, Lifeline(hosts, lines=processes + 1) as lifeline:
+    with (
+        remote_files.copied(directory.resolve(), hosts, ssh) as lost,
+        stopping.noted() as look,
+        Lifeline(hosts, lines=processes + 1) as lifeline,
+    ):
+        look()  # a request that came as the launch before ended
         job = make_job(lifeline.address)
         keeper = _start(job, lifeline.address, directory)
         try:
-            stopped = _watch(keeper, directory, limits, on_progress)
+            stopped = _watch(keeper, directory, limits, on_progress, look)
         finally:
             lifeline.close()
             let_go(keeper)
@@ -96,9 +101,16 @@ def _start(job: launch.Job, lifeline: str, directory: Path) -> subprocess.Popen[
 
 
 def _watch(
-    keeper: subprocess.Popen[bytes], directory: Path, limits: Limits, on_progress: Callable[[Progress], object]
+    keeper: subprocess.Popen[bytes],
+    directory: Path,
+    limits: Limits,
+    on_progress: Callable[[Progress], object],
+    look: Callable[[], None],
 ) -> Outcome | None:
-    """Wait for the end of a launch. Returns None where it ends by itself, else why it must be ended."""
+    """Wait for the end of a launch. Returns None if it ends by itself, else why it must be ended.
+
+    `look` raises KeyboardInterrupt if the job was asked to end (`stopping`).
+    """
     began = moved = time.monotonic()
     failed: float | None = None
     seen: dict[int, Progress] = {}
@@ -106,6 +118,7 @@ def _watch(
         with contextlib.suppress(subprocess.TimeoutExpired):
             keeper.wait(POLL_S)
             return None
+        look()
         now = time.monotonic()
         progress = read_progress(directory)
         if progress != seen:

@@ -1,0 +1,62 @@
+"""Ctrl-C, SIGTERM and SIGHUP become a KeyboardInterrupt, so that a job is ended in order.
+
+A handler that raises does so between any two instructions: also between taking a lock and the `try` that gives it back,
+or inside a finalizer, where Python drops the exception. So while a launch is under way the handler only notes the
+request, and the launch raises it when it looks.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(slots=True)
+class _Request:
+    """`asked`: a signal has come that nobody has raised yet. `noting`: how many launches are under way."""
+
+    asked: bool = False
+    noting: int = 0
+
+    def handle(self, *_: object) -> None:
+        self.asked = True
+        if not self.noting:
+            self.look()
+
+    def look(self) -> None:
+        if self.asked:
+            self.asked = False
+            raise KeyboardInterrupt
+
+
+_request = _Request()
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt in this block for each of SIGNALS. Only the main thread may open it."""
+    before = {number: signal.signal(number, _request.handle) for number in SIGNALS}
+    try:
+        yield
+        _request.look()  # a request that came as the last launch ended
+    finally:
+        _request.asked = False
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def noted() -> Iterator[Callable[[], None]]:
+    """Note requests in this block instead of raising them. The function that it gives raises what has been noted.
+
+    Outside of `stopped_by_signals` signals do what they did before.
+    """
+    _request.noting += 1
+    try:
+        yield _request.look
+    finally:
+        _request.noting -= 1
