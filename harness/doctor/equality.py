@@ -26,18 +26,18 @@ from profiles.ground.errors import RingscopeError
 from profiles.runs.cell import setting
 from profiles.runs.records import Cell
 
-TOLERANCE = 1e-5  # float32 sums in another order: 1e-7 a step, some tens of them
-LAST_LINES = 30  # of a log, in the error
+TOLERANCE = 1e-5  # float32 sums in another order differ by 1e-7 a step; a check takes some tens of steps
+LAST_LINES = 30  # lines of a log's end that the error quotes
 
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """The result of one cell. `max_difference`: largest |w of N ranks - w of one rank| over all trainable weights."""
+    """The result of one cell. max_difference: the largest |w of N ranks - w of one rank| over all trainable weights."""
 
     cell: Cell
     max_difference: float
-    trainable_bit_equal: bool  # across the N ranks
-    statistics_bit_equal: bool  # the same for moving statistics and other weights that are not trained
+    trainable_bit_equal: bool  # between the N ranks
+    statistics_bit_equal: bool  # likewise, for moving statistics and other weights that are not trained
 
     @property
     def holds(self) -> bool:
@@ -52,10 +52,11 @@ def check(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 600,
 ) -> list[Equality]:
-    """Train `cells` (all of one number of processes) together and on one rank with the joined batch, and compare.
+    """Train `cells` on their ranks, and on one rank with the joined batch, and compare the weights.
 
-    launch: number of processes -> the launcher's words before `python`, such as ["horovodrun", "-np", "2"].
-    directory: a folder for the weights and the logs. Raises RingscopeError where a launch fails.
+    cells: all with the same number of processes. launch: number of processes -> the launcher's words before `python`,
+    such as ["horovodrun", "-np", "2"]. directory: a folder for the weights and the logs. Raises RingscopeError if a
+    launch fails.
     """
     joined = [on_one_device(cell) for cell in cells]
     run(cells, launch(cells[0].processes), directory, env=env, timeout_s=timeout_s)
@@ -64,7 +65,7 @@ def check(
 
 
 def on_one_device(cell: Cell) -> Cell:
-    """The cell's joined batches on one device, without any strategy."""
+    """The same cell on one device with the joined batch, and no strategy."""
     plain = {name: setting(name).default for name in ("strategy", "micro_batches", "stages", "compression")}
     return replace(cell, **plain, ranks=1, per_rank_batch=cell.per_rank_batch * cell.ranks)
 
@@ -77,9 +78,9 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 600,
 ) -> None:
-    """Train cells under a launcher; the weights end in `directory/<cell id>/rank<k>.npz`.
+    """Train cells under a launcher; each rank writes its weights to `directory/<cell id>/rank<k>.npz`.
 
-    Raises RingscopeError with the ends of the log and, after `timeout_s`, of the ranks' stacks.
+    Raises RingscopeError with the end of the log and, after `timeout_s`, the ends of the ranks' stacks.
     """
     directory.mkdir(parents=True, exist_ok=True)
     ranks = cells[0].ranks
@@ -126,7 +127,7 @@ def compare(cell: Cell, together: Path, alone: Path) -> Equality:
 
     return Equality(
         cell,
-        # NaN must not pass for small.
+        # A difference of NaN must not count as small.
         max_difference=max(differences) if np.all(np.isfinite(differences)) else float("inf"),
         trainable_bit_equal=bit_equal(trainable),
         statistics_bit_equal=bit_equal([name for name in one if name not in trainable]),
@@ -141,7 +142,7 @@ def _weights(path: Path) -> dict[str, Any]:
 
 
 def save_weights(model: Any, path: Path) -> None:
-    """Keep a model's weights for `compare`."""
+    """Write a model's weights into a file that `compare` reads."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {f"trainable{i}": w.numpy() for i, w in enumerate(model.trainable_weights)}
     arrays |= {f"other{i}": w.numpy() for i, w in enumerate(model.non_trainable_weights)}
@@ -171,10 +172,11 @@ def main(argv: list[str] | None = None) -> None:
         faulthandler.dump_traceback_later(options.stacks_after, file=place.open("w"))
     ring.init(pin=not any(cell.spread.one_process or cell.spread.splits for cell in cells))
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
-    # Else a GPU's float32 products have 10 bits of mantissa, and the order of sums shows.
+    # Without this a GPU rounds float32 factors to 10 bits of mantissa (TF32), and the order of sums shows.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     if (most := max(cell.gpus_per_process for cell in cells)) > 1:
-        devices.take(device, most, local_rank=ring.local_rank())  # before the first cell uses any
+        # devices must be chosen before the first cell uses any
+        devices.take(device, most, local_rank=ring.local_rank())
     for cell in cells:
         trainer = trainer_of(cell, device)
         for _ in range(cell.steps):

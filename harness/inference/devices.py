@@ -30,7 +30,7 @@ RECORDED_CALLS = 20
 
 
 class Measuring:
-    """One model on the CPU and, where there is one, on the first GPU. Each point is measured once."""
+    """Measures one model on the CPU and, if there is one, on the first GPU. Each (device, batch) is measured once."""
 
     def __init__(self, name: str, places: Sequence[str], least_s: float, tell: Tell) -> None:
         self.name, self.least_s, self._tell = models.named(name), least_s, tell
@@ -38,11 +38,12 @@ class Measuring:
         self.calls: dict[tuple[str, int], Call] = {}
 
     def point(self, device: str, batch: int) -> Call | None:
-        """The call with that batch; None where it fails, which is told."""
+        """Measure a call with that batch; None if it fails, and then the failure is reported."""
         if (device, batch) not in self.calls:
             try:
                 self.calls[device, batch] = self._measure(device, batch)
-            except Exception as error:  # a failure of one device is a row: the others are measured all the same
+            # a failure on one device is a row, and the other device is measured all the same
+            except Exception as error:
                 self._tell({"model": self.name, "device": device, "batch": batch, "failed": what_became(error)[1]})
                 return None
             self._tell(asdict(self.calls[device, batch]))
@@ -65,7 +66,7 @@ class Measuring:
         )
 
     def narrow(self, batches: Sequence[int]) -> None:
-        """Measure batches between the last one that the CPU wins and the first that the GPU wins."""
+        """Measure batches between the last one at which the CPU is faster and the first at which the GPU is."""
         on = {device: [call for (at, _), call in self.calls.items() if at == device] for device in ("CPU", "GPU")}
         until, beyond = crossover.between(on["CPU"], on["GPU"])
         if until is not None and beyond is not None:
@@ -77,7 +78,8 @@ class Measuring:
 
 
 def timed(call: Callable[[], object], least_s: float) -> list[int]:
-    """Lengths of calls, in ns: at least LEAST_CALLS of them, for `least_s` altogether, after WARM_UP uncounted ones."""
+    """Durations of calls in ns: at least LEAST_CALLS and at most MOST_CALLS within `least_s`, after WARM_UP uncounted
+    calls."""
     for _ in range(WARM_UP):
         call()
     took: list[int] = []
@@ -90,7 +92,7 @@ def timed(call: Callable[[], object], least_s: float) -> list[int]:
 
 
 def _with_parts(found: Call, call: Callable[[], object]) -> Call:
-    """The call with its copies, launches and compute, as TensorFlow's profiler and the ledger tell them."""
+    """Add to a call its copies, launches and compute, from a recording by TensorFlow's profiler."""
     from profiles.measuring.analysis import measure
 
     with tempfile.TemporaryDirectory() as folder:
@@ -99,7 +101,7 @@ def _with_parts(found: Call, call: Callable[[], object]) -> Call:
                 for _ in range(RECORDED_CALLS):
                     call()
             (gpu,) = measure(folder, window="capture").gpus
-        except Exception as error:  # what a profiler cannot do costs the parts, not the call
+        except Exception as error:  # if the profiler fails, the call's own time is still reported
             return replace(found, why=f"no recording of this call: {what_became(error)[1]}")
     return parts.of_call(found, gpu, RECORDED_CALLS)
 
@@ -119,7 +121,7 @@ def main(plan_path: str, out: str) -> int:
         for name in plan["models"]:
             try:
                 measuring = Measuring(name, places, plan["least_s"], tell)
-            except Exception as error:  # as for a point
+            except Exception as error:  # a row, as in `point`
                 tell({"model": models.named(name), "device": None, "batch": None, "failed": what_became(error)[1]})
                 continue
             for batch in plan["batches"]:

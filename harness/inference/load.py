@@ -1,9 +1,10 @@
-"""`python -m harness.inference.load PLAN.json OUT.json`: requests at planned times to a server, whatever it answers.
+"""`python -m harness.inference.load PLAN.json OUT.json`: sends requests at planned times, however fast the answers
+come.
 
 PLAN: {"url", "per_s", "seconds", "seed", "instances": [sample, ...], "limit_s": seconds that an answer may take}.
-Arrivals are a Poisson process, and a request is sent when it is due, however many are not answered yet (open loop): a
-server that falls behind is not asked less, so its latency, from the planned arrival on, is what users would see.
-OUT has a list for each column of `profiles.inference.loads.Answers`, and `errors`, the reasons with their counts.
+Arrivals are a Poisson process. A request is sent when it is due, even if earlier ones are not answered yet (open loop):
+a server that falls behind gets no fewer requests, so the latency, counted from the planned arrival, is what users would
+see. OUT has a list for each column of `profiles.inference.loads.Answers`, and `errors`: reasons with their counts.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ import numpy as np
 from profiles.ground.files import write_whole
 from profiles.inference import batching
 
-# Batches of other sizes round otherwise: float32 answers of one sample differ by this much, bfloat16's by 1 %.
+# Batches of other sizes round differently: answers to one sample differ by this much in float32, by 1 % in bfloat16.
 RTOL, ATOL = 2e-2, 1e-3
 WARM_UP = 5
-SHOWN = 120  # bytes of an answer
-FAULTS = (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError)  # json's own is a ValueError
+SHOWN = 120  # bytes of an answer that an error quotes
+FAULTS = (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError)  # json's own error is a ValueError
 
 
 class Load:
-    """The requests of one load and what became of them. Times in ns from `begin`."""
+    """The requests of one load and their results. Times are in ns since the load began."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self._plan, self.url = plan, plan["url"]
@@ -44,16 +45,17 @@ class Load:
         self._begin = 0
 
     async def run(self) -> None:
-        """Send all, and wait for the last answer."""
+        """Send all requests, and wait for the last answer."""
         limit = aiohttp.ClientTimeout(total=self._plan["limit_s"])
         connector = aiohttp.TCPConnector(limit=0)
         headers = {"Content-Type": "application/json"}
         async with aiohttp.ClientSession(connector=connector, timeout=limit, headers=headers) as self._session:
-            for number in range(max(WARM_UP, len(self._bodies))):  # also what each sample's answer is, one at a time
+            # warms the server up, and gets the expected answer to each sample, one request at a time
+            for number in range(max(WARM_UP, len(self._bodies))):
                 which = number % len(self._bodies)
                 self._expected[which] = (await self._ask(which))["predictions"]
             gc.collect()
-            gc.disable()  # a pause of the load's would be taken for the server's
+            gc.disable()  # a pause of this process would be counted as the server's
             self._begin = time.monotonic_ns()
             tasks = []
             for number, due in enumerate(self.due_ns.tolist()):
@@ -96,12 +98,12 @@ class Load:
 
 
 def shortened(text: bytes) -> str:
-    """A server's answer, short enough for an error."""
+    """The beginning of a server's answer, short enough for an error message."""
     return text[:SHOWN].decode(errors="replace")
 
 
 def _alike(answer: Any, expected: Any) -> bool:
-    """True if two answers are one up to rounding. A model with several outputs answers by their names."""
+    """True if two answers agree up to rounding. A model with several outputs answers with a dict of their names."""
     if isinstance(expected, dict) and isinstance(answer, dict):
         return answer.keys() == expected.keys() and all(_alike(answer[name], expected[name]) for name in expected)
     if isinstance(expected, list) and any(isinstance(one, dict) for one in expected):
@@ -109,7 +111,7 @@ def _alike(answer: Any, expected: Any) -> bool:
     try:
         one, other = np.asarray(answer, float), np.asarray(expected, float)
         return bool(one.shape == other.shape and np.allclose(one, other, rtol=RTOL, atol=ATOL, equal_nan=True))
-    except (ValueError, TypeError):  # another shape, or no numbers
+    except (ValueError, TypeError):  # different shapes, or no numbers
         return bool(answer == expected)
 
 
@@ -117,7 +119,7 @@ def main(plan_path: str, out: str) -> int:
     load = Load(json.loads(Path(plan_path).read_text()))
     try:
         asyncio.run(load.run())
-    except FAULTS as error:  # before the load: it has none that it would not count
+    except FAULTS as error:  # raised by the warm-up only, because the load itself counts its errors
         print(f"{load.url} does not answer as asked: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     write_whole(Path(out), json.dumps(load.to_json()))

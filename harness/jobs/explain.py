@@ -1,8 +1,8 @@
-"""A few launches beside a sweep's timed ones, which tell why N ranks are not N times one.
+"""A few launches beside a sweep's timed launches, which explain why N ranks are not N times as fast as one.
 
-With GPUs each model is recorded once on one rank and once on the most; without, launches on the most ranks exchange
-nothing (profiles.explaining.explained says what is made of them). They lie in `explain/` of the run directory, which is
-a sweep of its own: resumed like one, and a fault there is a row there.
+With GPUs each model is recorded on one rank and on the most ranks. Without a GPU, the most ranks train once more
+without exchanging gradients (profiles.explaining.explained evaluates both). The launches lie in `explain/` of the run
+directory. This is a run directory too: it can be resumed, and a failed launch is a record in it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from . import measuring, sweep
 from .run_directory import RunDirectory, check_space
 from .times import Times
 
-# Of the whole sweep's time, these launches with it, unless more is left of what the sweep may take.
+# The share of the whole sweep's time that these launches may take; more if the sweep has time left.
 SHARE = 1 / 3
 RECORDED_STEPS = 12  # as `ringscope record` does
-# Launches that exchange nothing: two, so that one which something else disturbed does not count.
+# Launches without an exchange of gradients: two, so that one disturbed launch does not decide.
 UNEXCHANGED = 2
-# A recorded launch against a timed one of the cell: the profiler, its export, measuring.
+# Time of a recorded launch relative to a timed launch of the same cell: profiling, exporting and measuring are added.
 RECORDING_TAKES = 1.5
 
 Launch = Callable[[Sequence[sweep.Task], RunDirectory, sweep.How, Callable[[sweep.Task], bool]], None]
@@ -36,16 +36,17 @@ Launch = Callable[[Sequence[sweep.Task], RunDirectory, sweep.How, Callable[[swee
 
 @dataclass(slots=True)
 class Budget:
-    """The time that launches may still take; `limit_s` None: as long as they do."""
+    """The time that the launches may take in all. limit_s: None for no limit."""
 
     limit_s: float | None
-    usual_s: dict[Cell, float]  # what a launch takes, as far as the timed ones tell
+    usual_s: dict[Cell, float]  # expected seconds of one launch, from the timed launches
     spent_s: float = 0.0
     left_out: int = 0
-    untold: int = 0  # of those left out the first ones: without a second one less is known, without the first nothing
+    # first launches among those left out: without a first launch nothing is known, without a second one less
+    untold: int = 0
 
     def allows(self, task: sweep.Task) -> bool:
-        """True if a launch may begin, which then counts as spent."""
+        """True if a launch may begin; its expected time then counts as spent."""
         expected_s = self.usual_s[task[0]]
         if self.limit_s is not None and self.spent_s + expected_s > self.limit_s:
             self.left_out += 1
@@ -65,11 +66,11 @@ def explain(
     *,
     allowed_s: Callable[[float], float | None],
 ) -> None:
-    """Launch what is missing.
+    """Launch the explaining launches that are missing.
 
-    scaling, runs: of the timed launches. launch: launches tasks in a directory, as long as they are allowed.
-    allowed_s: seconds that these launches took before -> that they may take in all; None whatever they take, and then
-    what failed is tried again.
+    scaling, runs: the timed launches. launch: runs tasks in a run directory, each if it is allowed at its turn.
+    allowed_s: seconds spent on explaining before -> seconds that it may take in all; None for no limit, and then failed
+    launches are repeated.
     """
     on_gpus = any(rank.device for run in runs for rank in run.ranks)
     how = replace(how, profiler=profilers.choose() if on_gpus else None)
@@ -97,7 +98,8 @@ def explain(
 
 
 def planned(scaling: Scaling, how: sweep.How) -> tuple[list[sweep.Task], dict[Cell, float]]:
-    """The launches that explain a sweep, one for every model before a second one, and the expected time of each."""
+    """The launches that explain a sweep, with the expected time of each: the first launch of every model before any
+    second."""
     times = Times(how.gpus, scaling.launches)
     tasks: list[sweep.Task] = []
     usual_s: dict[Cell, float] = {}
@@ -118,7 +120,7 @@ def _took_s(run: Run) -> float:
 
 
 def _folder(directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How) -> RunDirectory:
-    """`explain/`, with the cells of the tasks; what else it holds stays."""
+    """The run directory `explain/` with the cells of the tasks; cells that it already has stay."""
     path = directory.path / explained.FOLDER
     cells = list(dict.fromkeys(cell for cell, _ in tasks))
     launches = 1 + max(number for _, number in tasks)
@@ -134,7 +136,8 @@ def _folder(directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How
 
 
 def _measure(inside: RunDirectory, profiler: profilers.Profiler) -> None:
-    """Measure what was recorded and is not measured yet; what cannot be becomes a failed launch, with the reason."""
+    """Measure the recordings that are not measured yet; a launch that cannot be measured is recorded as failed, with
+    the reason."""
     for run in read_runs(inside.path):
         if run.record.status != "ok" or not run.record.profiled or (run.directory / "measures.json").exists():
             continue

@@ -1,7 +1,8 @@
-"""The job of `fits`: find the largest batch of a cell by launches that fit or do not (docs/guides/memory.md).
+"""The job of `fits`: find the largest batch of a cell by launches that fit or run out of memory
+(docs/guides/memory.md).
 
-Each try is a launch of its own, kept like those of a sweep; the kept ones decide which is next, so a search that
-was stopped goes on.
+Each try is a launch of its own, kept in the run directory. The kept launches decide on the next batch, so an
+interrupted search can continue.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from .options import Bench, Fits
 from .progress import Watch, told_on
 from .run_directory import RunDirectory
 
-# Share of the host's free memory without a limit of one's own: the rest is for other programs.
+# The share of the host's free memory that may be used if no limit is given; the rest is for other programs.
 SHARE_OF_HOST = 0.8
-FIRST_PART = 8  # the search begins with this part of the batch that suits the model, where memory tells little yet
+FIRST_PART = 8  # the search begins with this part of the model's usual GPU batch, where memory use still says little
 MIB = fits.MIB
 
 
 def main(options: Fits) -> int:
-    """Search, or predict; returns the exit code."""
+    """Search for the largest batch, or predict it; returns the exit code."""
     console = told_on(options.as_json)
     if options.of is not None:
         return _predict(options, options.of, console)
@@ -82,7 +83,7 @@ def _report(text: str, options: Fits, show: Callable[[], None]) -> None:
 
 def _directory(options: Fits, how: sweep.How) -> RunDirectory:
     if options.resume and options.launch.out:
-        fits.read(options.launch.out)  # raises where there is no search
+        fits.read(options.launch.out)  # raises if the directory holds no search
         return RunDirectory.resume(options.launch.out, [])
     cell = _first(options, how)
     bench.check_data([cell], how)
@@ -97,10 +98,11 @@ def _directory(options: Fits, how: sweep.How) -> RunDirectory:
 
 
 def _first(options: Fits, how: sweep.How) -> Cell:
-    """The cell, with the batch that is tried first and the memory that it may take. Raises RingscopeError."""
+    """The cell with the batch to try first and its memory limit. Raises RingscopeError."""
     given = options.choices.values
     cell = grid(options.choices, gpus=how.gpus)[0]
-    if "feed" not in given and not how.gpus:  # other feeds keep many batches in the host's memory, as none on a GPU
+    # other feeds keep many batches in host memory, which is what the CPU trains in
+    if "feed" not in given and not how.gpus:
         cell = replace(cell, feed="resident")
     if "per_rank_batch" not in given:
         cell = replace(
@@ -118,7 +120,7 @@ def _first(options: Fits, how: sweep.How) -> Cell:
 
 
 def _capacity(cell: Cell) -> int | None:
-    """The bytes that a rank may take: its limit, or what is free now on the GPU that has least."""
+    """The bytes that a rank may use: its limit, else the least free memory of any GPU now; None if unknown."""
     if cell.memory_limit_mb:
         return cell.memory_limit_mb * MIB
     free = [gpu["memory_bytes"] - (gpu["memory_used_bytes"] or 0) for gpu in nvml.visible_gpus() if gpu["memory_bytes"]]
@@ -126,7 +128,7 @@ def _capacity(cell: Cell) -> int | None:
 
 
 def _search(directory: RunDirectory, how: sweep.How, console: Console) -> bool:
-    """Launch until the answer is known, or a launch ends otherwise; whether it was stopped."""
+    """Launch until the answer is known or a launch fails in another way. True if a signal stopped the search."""
     plan = fits.planned(directory.sweep)
     first = directory.sweep.cells[0]
     if not directory.sweep.machine:
@@ -150,7 +152,7 @@ def _search(directory: RunDirectory, how: sweep.How, console: Console) -> bool:
 
 
 def _task(directory: RunDirectory, cell: Cell) -> sweep.Task:
-    """The next launch of the cell, which the sweep is to know."""
+    """The next launch of the cell; a new cell is added to the sweep's record."""
     if cell not in directory.sweep.cells:
         directory.sweep.cells.append(cell)
         directory.write_sweep()

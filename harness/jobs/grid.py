@@ -1,4 +1,4 @@
-"""The grid: lists of choices -> cells, with defaults that fit the machine. A cell is a profiles.runs.cell.Cell."""
+"""The grid: lists of choices -> cells (profiles.runs.cell.Cell), with defaults that fit the machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from profiles.runs.strategies import OWN_SETTINGS, TENSORFLOW
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Settings that suit a model where the command line does not say."""
+    """The defaults of a model, for settings that the command line does not give."""
 
     gpu_batch: int
     cpu_batch: int
@@ -23,7 +23,7 @@ class Fit:
     cpu_feeds: tuple[str, ...] = ("prefetch",)
 
 
-# Batches that fill an 80 GB GPU's time, not its memory.
+# GPU batches that keep an 80 GB GPU busy; they do not fill its memory.
 FITS = {
     "resnet50": Fit(256, 4, gpu_input="uint8"),
     "inception3": Fit(128, 4, gpu_input="uint8"),
@@ -38,61 +38,64 @@ FITS = {
     "dense2": Fit(4096, 256),
     "mlp": Fit(4096, 256, cpu_feeds=("prefetch", "resident")),
 }
-ALL = "all"  # in place of models: GPU_ALL, or CPU_ALL
-GPU_MODELS = ("resnet50", "transformer")  # convolutions, and attention: each a curve within three minutes
+ALL = "all"  # stands for all models: GPU_ALL, or CPU_ALL
+# convolutions, and attention: each scaling curve takes less than three minutes
+GPU_MODELS = ("resnet50", "transformer")
 GPU_ALL = (*GPU_MODELS, "inception3", "vgg16", "lstm", "gru", "dense41m", "cnn_cifar", "mlp")
 GPU_PRECISION = "mixed_bfloat16"
 GPU_FEEDS = ("pinned",)
 CPU_MODELS = ("cnn_cifar", "mlp")
 CPU_ALL = (*CPU_MODELS, "lstm", "gru", "dense2")
 CPU_RANKS = (1, 2)
-LAUNCHES = 3  # of a cell
-# Within which cells are launched again. On two cores four cells take 1 min once, and 1 min what explains them.
+LAUNCHES = 3  # launches of each cell
+# Minutes within which launches are repeated. On two cores one launch of each of four cells takes 1 min, and explaining
+# them 1 min.
 GPU_MINUTES, CPU_MINUTES = 12, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The values that the command line lists for each setting. A setting that is not there fits the machine."""
+    """The values that the command line lists for each setting. A missing setting gets a default that fits the
+    machine."""
 
     values: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))
     scaling: str = "weak"
 
 
-# The order of reading: a model, its settings, and innermost the ranks that it grows over.
+# The order of reading: first the model, then its settings, innermost the number of ranks.
 _ORDER = sorted((one for one in SETTINGS if not one.derived), key=lambda one: one.name == "ranks")
 
 
 def grid(choices: Choices, *, gpus: int) -> list[Cell]:
-    """Every combination once, in reading order: model, then its settings, then growing ranks.
+    """Every combination of the choices once: by model, then by its settings, then by growing ranks.
 
-    Weak scaling: `per_rank_batch` is every rank's. Strong: it is the batch of all ranks together, which each then
-    shares equally; the cells keep it as `global_batch`.
+    Weak scaling: `per_rank_batch` is the batch of each rank. Strong scaling: it is the batch of all ranks together,
+    divided equally among them; the cells keep it as `global_batch`.
     """
     cells = []
     for model in models(choices, gpus):
         values = {**suits(model, gpus), **choices.values, "model": (model,)}
         values["ranks"] = sorted(values["ranks"])
         several = len(values.get("strategy", ())) > 1
-        if several and "feed" not in choices.values:  # beside each other they are fed alike
+        if several and "feed" not in choices.values:  # compared strategies must have the same feed
             values["feed"] = values["feed"][:1]
         for chosen in itertools.product(*(values.get(one.name) or (one.default,) for one in _ORDER)):
             cell = Cell(**dict(zip((one.name for one in _ORDER), chosen, strict=True)))
             if several and cell.ranks % cell.gpus_per_process and any(n % cell.stages == 0 for n in values["ranks"]):
-                continue  # its stages divide others of the ranks
+                continue  # drop only this cell: other numbers of ranks divide by its stages
             cell = _as_its_strategy_can(cell, choices.values)
             cells.append(share(cell, cell.per_rank_batch) if choices.scaling == "strong" else cell)
     return list(dict.fromkeys(cells))
 
 
 def models(choices: Choices, gpus: int) -> tuple[str, ...]:
-    """The models that the command line names, `all` of them, or those that fit the machine."""
+    """The models that the command line names, all models for `all`, or by default models that fit the machine."""
     named = choices.values.get("model") or (GPU_MODELS if gpus else CPU_MODELS)
     return (GPU_ALL if gpus else CPU_ALL) if ALL in named else tuple(named)
 
 
 def suits(model: str, gpus: int) -> dict[str, Any]:
-    """The values that fit a model on a host with `gpus`, for the settings that depend on these."""
+    """Default values of a model on a host with `gpus` GPUs, for the settings that depend on the machine."""
     fit = FITS.get(model, Fit(64, 16, gpu_step="fit"))
     if not gpus:
         return {"ranks": CPU_RANKS, "per_rank_batch": (fit.cpu_batch,), "feed": fit.cpu_feeds}
@@ -107,13 +110,14 @@ def suits(model: str, gpus: int) -> dict[str, Any]:
 
 
 def _as_its_strategy_can(cell: Cell, given: Mapping[str, tuple[Any, ...]]) -> Cell:
-    """A setting that the command line leaves open takes a value that the strategy can do. If several strategies are
-    asked for, one that does not heed a setting is measured once. A value asked of one strategy alone stays, and is
-    refused if it cannot be."""
+    """The cell with every setting that the command line leaves open changed to a value that its strategy supports. With
+    several strategies, a setting that a strategy ignores gets its default, so that equal cells are measured once. A
+    value given for a single strategy stays, and is refused later if the strategy does not support it."""
     spread = cell.spread
-    if spread.backend != TENSORFLOW and len(given.get("strategy", ())) > 1:  # Keras's fit chooses both
+    if spread.backend != TENSORFLOW and len(given.get("strategy", ())) > 1:  # Keras's fit chooses both there
         cell = replace(cell, feed=spread.feeds[0], step=spread.steps[0])
-    if "feed" not in given and cell.until and cell.feed == "resident":  # one batch teaches nothing
+    # training on one repeated batch reaches no accuracy
+    if "feed" not in given and cell.until and cell.feed == "resident":
         cell = replace(cell, feed="prefetch")
     if "feed" not in given and cell.feed not in spread.feeds:
         ahead = "device" if cell.feed == "pinned" else "prefetch"
@@ -127,18 +131,18 @@ def _as_its_strategy_can(cell: Cell, given: Mapping[str, tuple[Any, ...]]) -> Ce
 
 
 def share(cell: Cell, global_batch: int) -> Cell:
-    """The cell of strong scaling: the global batch divided by the ranks (rounded down where it does not divide)."""
+    """The cell for strong scaling: the global batch divided by the ranks, rounded down if it does not divide."""
     return replace(cell, per_rank_batch=global_batch // cell.ranks, global_batch=global_batch)
 
 
 def default_ranks(gpus: int) -> tuple[int, ...]:
-    """1, 2, 4, ... and all of the GPUs."""
+    """1, 2, 4, ... and the number of GPUs."""
     powers = (2**i for i in range(gpus.bit_length()))
     return tuple(dict.fromkeys((*(n for n in powers if n <= gpus), gpus)))
 
 
 def indivisible(cell: Cell) -> str | None:
-    """The reason that the cell's batch cannot be shared by its ranks, or these by its stages; None where they can."""
+    """The reason why the cell's batch or ranks cannot be divided as it asks; None if they can."""
     if cell.global_batch is not None and cell.global_batch % cell.ranks:
         return f"a batch of {cell.global_batch} over all ranks does not divide by {cell.ranks}"
     if cell.ranks % cell.gpus_per_process:

@@ -1,4 +1,4 @@
-"""Run `infer`: options -> processes that answer -> rows -> `inference.json` and the report."""
+"""Run `infer`: options -> processes that compute predictions -> rows -> `inference.json` and the report."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def main(options: Infer) -> int:
 
 
 def check(options: Infer) -> None:
-    """Raise RingscopeError for what cannot be run here."""
+    """Raise RingscopeError if a part cannot run here."""
     for model in options.models:
         if is_file(model) and not Path(model).is_file():
             raise RingscopeError(f"--models {model}: no such file; name a .keras file that is there, or a model")
@@ -75,7 +75,7 @@ def check(options: Infer) -> None:
 
 
 def measure(options: Infer, gpus: int, out: Path, found: Inference, console: Console) -> bool:
-    """Run all parts, and add their rows to `found`. True if a person stopped it."""
+    """Run all parts, and add their rows to `found`. True if a signal stopped them."""
     steps = []
     if "devices" in options.parts:
         steps += infer_devices.steps(options, gpus, out, found)
@@ -94,7 +94,7 @@ def measure(options: Infer, gpus: int, out: Path, found: Inference, console: Con
 
 
 def take(step: Step, progress: Steps, found: Inference, console: Console) -> None:
-    """Run one step. If it fails, its error is kept and printed, and the next step goes on."""
+    """Run one step. If it fails, its error is recorded and printed, and the next step runs all the same."""
     progress.begun(step.words)
     began = time.monotonic()
     try:
@@ -124,7 +124,7 @@ def told(found: Inference, options: Infer, gpus: int) -> list[Doubt]:
 
 
 def write(found: Inference, text: str, options: Infer, out: Path, console: Console) -> None:
-    """The report on the terminal and in the files that are asked for. text: it as JSON."""
+    """Write the report to the terminal and to the files that are asked for. text: the report as JSON."""
     if options.json is not None:
         write_json(text, options.json)
     if options.html is not None:

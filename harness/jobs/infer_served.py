@@ -1,4 +1,5 @@
-"""Requests in batches: a server for each pair of limits, and to each a load at every rate, from a process beside it."""
+"""Requests in batches: start a server for each pair of batching limits, and load it at every rate from another
+process."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ from .options import Infer
 
 MODEL = "mlp"
 MOST, WAIT_MS, RATES = (1, 8), (1.0, 5.0), (50.0,)
-ANSWER_S = 30.0  # that an answer may take before it counts as lost
+ANSWER_S = 30.0  # seconds after which a request without an answer counts as lost
 READY_S = 2.0
 
 
 def steps(options: Infer, out: Path, found: Inference) -> list[Step]:
-    """A step for each server; one for all rates where the server runs already."""
+    """One step for each server that is started; a single step for a server that already runs."""
     rates = options.rates or RATES
     folder, loading_s = out / "batching", len(rates) * (options.seconds + 2)
     if options.url:
@@ -53,13 +54,13 @@ def said(rates: tuple[float, ...]) -> str:
 
 
 def pairs(options: Infer) -> list[Limits]:
-    """Every b with every t; batches of 1 wait for nobody, so once."""
+    """Every maximal batch with every waiting time; a batch of 1 waits for no request, so it occurs once."""
     waits = options.wait_ms or WAIT_MS
     return [Limits(most, wait) for most in options.most or MOST for wait in (waits if most > 1 else (0.0,))]
 
 
 def serve(model: str, limits: Limits, rates: tuple[float, ...], options: Infer, folder: Path, found: Inference) -> None:
-    """Start a server, ask it at each rate, end it. Raises RingscopeError where it does not come up."""
+    """Start a server, load it at each rate, and end it. Raises RingscopeError if it does not start."""
     name = models.named(model)
     folder = folder / f"{name}-{limits.most}-{limits.wait_ms:g}ms"
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,7 @@ def serve(model: str, limits: Limits, rates: tuple[float, ...], options: Infer, 
 
 
 def prepare(model: str, folder: Path, *, saved: bool) -> None:
-    """Write made-up samples of what the model takes, and with `saved` a SavedModel. Raises RingscopeError."""
+    """Write made-up samples of the model's input and, if `saved`, a SavedModel. Raises RingscopeError."""
     if not saved and not is_file(model):
         spec = MODELS[model].spec
         write_whole(folder / "samples.json", models.instances(spec.input_shape, "float32"))
@@ -85,7 +86,7 @@ def prepare(model: str, folder: Path, *, saved: bool) -> None:
 
 
 def answers(url: str) -> bool:
-    """True if a server says that it is ready."""
+    """True if a server answers that it is ready."""
     try:
         with urllib.request.urlopen(url, timeout=READY_S) as response:
             return bool(response.status == 200)
@@ -103,9 +104,9 @@ def ask(
     found: Inference,
     rule: str | None = None,
 ) -> None:
-    """Load a server at each rate and take the rows.
+    """Load a server at each rate and add the resulting rows to `found`.
 
-    of: its name, and its model's. limits: None where the server has its own.
+    of: names of the server and of its model. limits: None if the server has its own.
     """
     folder.mkdir(parents=True, exist_ok=True)
     samples = folder / "samples.json"
@@ -128,7 +129,7 @@ def ask(
 
 
 def instance(path: Path) -> object:
-    """The sample of a file. Raises RingscopeError."""
+    """Read the sample in a file. Raises RingscopeError."""
     try:
         return typed.loads(text_of(path))
     except (OSError, ValueError) as error:

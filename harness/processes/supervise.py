@@ -1,4 +1,4 @@
-"""Starts a launch, watches it, ends it (at its limit, at a stall, or with the sweep) and judges how it ended."""
+"""Start a launch, watch it, end it (at its limit, at a stall, or with the sweep) and judge how it ended."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from . import remote_files, stopping
 from .lifeline import Lifeline, let_go
 from .outcome import Outcome, judge
 
-# Often enough for a reader and for a limit; seldom enough to take no time from ranks on the same cores.
+# Short enough for a reader and for the limits, long enough to take no time from ranks on the same cores.
 POLL_S = 0.5
-# From one rank's failure to the end of the others. A launcher that works ends them by itself.
+# Seconds from one rank's failure until the others are ended; a working launcher ends them by itself earlier.
 AFTER_FAILURE_S = 20
 PHASES = ("start", "import", "connect", "build", "autotune", "warm-up", "train", "judge", "finish", "done")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`time_s` for a whole launch; `stall_s` without a step of any rank once training has begun."""
+    """Time limits of a launch in seconds. time_s: of the whole launch. stall_s: without a new step, once training has
+    begun."""
 
     time_s: float = 900
     stall_s: float = 180
@@ -35,18 +36,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a rank: the worker's phase, and `step` of its `of` steps done."""
+    """The progress of a rank: the worker's phase, and the steps done of `of` steps."""
 
     phase: str
     step: int
     of: int
 
     def order(self) -> tuple[int, int]:
-        """Later is greater."""
+        """A sort key: greater is later."""
         return (PHASES.index(self.phase) if self.phase in PHASES else -1, self.step)
 
     def stepping(self) -> bool:
-        """True if steps are under way: from here on no step for a while is a stall (building and compiling is not)."""
+        """True if steps are under way, so that a time without a step is a stall; building and compiling are no
+        stall."""
         return self.phase == "train" or (self.phase in ("autotune", "warm-up") and self.step > 0)
 
     def __str__(self) -> str:
@@ -63,10 +65,11 @@ def supervise(
     ssh: Sequence[str] = (),
     on_progress: Callable[[Progress], object] = lambda slowest: None,
 ) -> Outcome:
-    """Run the job that `make_job(lifeline)` gives to its end and judge it by what it left in `directory`.
+    """Run the job that `make_job(lifeline)` returns until it ends, and judge it by the files in `directory`.
 
-    `on_progress` is told how far the slowest rank is whose progress is seen here. `ssh` leads to hosts that do not see
-    `directory`. Nothing of the job lives on when this returns or raises, KeyboardInterrupt included.
+    ssh: words of a command that reaches hosts that do not see `directory`. on_progress: called with the progress of the
+    slowest rank whose file is visible here. No process of the job is left when this returns or raises,
+    KeyboardInterrupt included.
     """
     with (
         remote_files.copied(directory.resolve(), hosts, ssh) as lost,
@@ -94,7 +97,7 @@ def _start(job: launch.Job, lifeline: str, directory: Path) -> subprocess.Popen[
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the sweep, which ends its ranks in order
+                start_new_session=True,  # Ctrl-C must reach only the sweep, which ends its ranks in order
             )
         except OSError as error:
             raise RingscopeError(f"cannot start {job.argv[0]}: {error}") from error
@@ -107,7 +110,7 @@ def _watch(
     on_progress: Callable[[Progress], object],
     look: Callable[[], None],
 ) -> Outcome | None:
-    """Wait for the end of a launch. Returns None if it ends by itself, else why it must be ended.
+    """Wait for the end of a launch. Returns None if it ends by itself, else the outcome for which it must be ended.
 
     `look` raises KeyboardInterrupt if the job was asked to end (`stopping`).
     """
@@ -127,7 +130,7 @@ def _watch(
         if failed is None and any(directory.glob("rank*.error.json")):
             failed = now
         if failed is not None and now - failed > AFTER_FAILURE_S:
-            return None  # judged by the error that the rank wrote
+            return None  # the rank's error file tells the outcome
         if now - began > limits.time_s:
             return Outcome("timeout", f"not done within {limits.time_s:g} s (--time-limit){_where(seen)}")
         if any(map(Progress.stepping, seen.values())) and now - moved > limits.stall_s:
@@ -136,7 +139,7 @@ def _watch(
 
 
 def read_progress(directory: Path) -> dict[int, Progress]:
-    """Read what each rank last said of its progress."""
+    """The last progress that each rank has written: rank -> Progress."""
     said = {}
     for path in directory.glob("rank*.progress"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
@@ -156,7 +159,7 @@ def _where(progress: dict[int, Progress]) -> str:
 
 
 def _stopped_below(pid: int) -> str:
-    """Names the ranks of this host that are stopped (SIGSTOP, a debugger): what all others wait for."""
+    """Name the ranks of this host that are stopped (SIGSTOP or a debugger), because all other ranks wait for them."""
     import psutil
 
     stopped = set()

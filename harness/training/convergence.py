@@ -1,4 +1,4 @@
-"""Training until a validation accuracy is reached: epochs are timed, and between them the model is judged, untimed."""
+"""Train until a validation accuracy is reached: epochs are timed; the evaluation between them is not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ EVALUATED_AT_ONCE = 256  # samples
 
 @dataclass(slots=True)
 class Epoch:
-    """Up to its end: `training_ns` without the judging, `samples` of all ranks."""
+    """The state at an epoch's end. training_ns: since the start, without evaluation. samples: of all ranks since the
+    start."""
 
     training_ns: int
     samples: int
@@ -36,8 +37,8 @@ def converged(
     done: Callable[[int], None],
     judging: Callable[[], object],
 ) -> tuple[Window, dict[str, Any]]:
-    """Run `converge` for a trainer. measured(steps, told after each) trains and times these steps; judging() comes
-    before each judgement."""
+    """Run `converge` for a trainer. measured(steps, done) trains and times these steps, and calls `done` after each;
+    judging() is called before each evaluation."""
 
     def average() -> None:
         judging()
@@ -56,8 +57,9 @@ def converge(
 ) -> tuple[Window, dict[str, Any]]:
     """Train until the cell's accuracy is reached, or its epochs are over.
 
-    epoch(number of its first step): trains one and times it. judge: accuracies over all ranks, (training, validation).
-    The window is that of all epochs, laid end to end; the facts are what a rank's record has as `convergence`.
+    epoch(number of its first step): trains one epoch and times it. judge: returns the accuracies over all ranks,
+    (training, validation). Returns one window over all epochs laid end to end, and the facts that a rank's record has
+    under `convergence`.
     """
     wanted = cell.accuracy_wanted
     assert wanted is not None
@@ -86,16 +88,17 @@ def converge(
 
 
 def laid_together(windows: list[Window]) -> Window:
-    """One window of all their steps, that begins where the first does."""
+    """One window with all their steps laid end to end; it starts where the first window starts."""
     start = windows[0].start_ns
     steps = [step for window in windows for step in window.step_ns]
     return Window(start, start + sum(steps), steps, [wait for window in windows for wait in window.input_wait_ns])
 
 
 def judge_of(model: Any, source: Generated, average: Callable[[], object]) -> Callable[[], tuple[float, float]]:
-    """A function that tells the model's accuracy on training and validation samples, each rank counting its part.
+    """A function that returns the model's accuracy on training and on validation samples; each rank counts its own
+    share.
 
-    average: called before, so that all ranks judge the same model.
+    average: called before each evaluation, so that all ranks evaluate the same model.
     """
     from ringscope.ring.exchange import reduced_on_host
     from ringscope.ring.internals.frameworks import hvd
@@ -123,7 +126,7 @@ def judge_of(model: Any, source: Generated, average: Callable[[], object]) -> Ca
 
 @contextmanager
 def untouched(model: Any) -> Iterator[None]:
-    """Forget what the steps inside learn: weights and the optimizer's state are as before."""
+    """Restore the weights and the optimizer's state at the end of the block, so that its steps leave no trace."""
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]

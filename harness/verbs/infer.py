@@ -1,4 +1,4 @@
-"""`ringscope infer`: what answers cost."""
+"""`ringscope infer`: measures the cost of inference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILE = click.Path(path_type=Path)
 def _listed(
     convert: Callable[[str], Any], least: float, example: str
 ) -> Callable[[click.Context, click.Parameter, str | None], tuple[Any, ...]]:
-    """A callback: `1,2` -> (1, 2), of numbers from `least` on; () where nothing is given."""
+    """A click callback that reads numbers: `1,2` -> (1, 2), each at least `least`; () if the option is not given."""
 
     def read(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Any, ...]:
         try:

@@ -1,7 +1,8 @@
-"""Sources of samples: synthetic ones by seed, or a directory of TFRecords.
+"""Sources of samples: synthetic samples made from a seed, or a directory of TFRecords.
 
-The joined batch of N ranks is the batch of one rank with N times the samples: sample j of step i on rank r is number
-(i * N + r) * batch + j, whichever rank asks. NumPy alone makes synthetic ones: only what needs TensorFlow loads it.
+The joined batch of N ranks equals the batch of one rank with N times the samples: sample j of step i on rank r is
+number (i * N + r) * batch + j of the whole sequence. Synthetic samples are made by NumPy alone, so that TensorFlow is
+loaded only where it is used.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ POOL_BATCHES = 64
 
 
 class Source(Protocol):
-    """Endless batches of this rank. `arrays` makes NumPy ones, `dataset` the same through tf.data, not prefetched.
+    """Endless batches for this rank. `arrays` yields NumPy batches; `dataset` is a tf.data.Dataset of the same, without
+    prefetch.
 
-    Labels are int64: TensorFlow keeps int32 tensors in host memory, and a step compiled by XLA then begins with a copy
-    of them that waits for the step before; 2 ms of 41 on an H200 (docs/results).
+    Labels are int64: TensorFlow keeps int32 tensors in host memory, so a step compiled by XLA would begin by copying
+    them, and that copy waits for the previous step; 2 ms of 41 on an H200 (docs/results).
     """
 
     batch: int
@@ -39,8 +41,8 @@ class Source(Protocol):
 class Synthetic:
     """Random samples from a pool of whole global batches (at most some 128 MiB of uint8 in all, at least one batch).
 
-    batch: samples of this rank per step. rank, size: this rank, and how many there are. dtype: float32 (-1 to 1) or
-    uint8. threads: of tf.data. batches: of the pool at most.
+    batch: this rank's samples per step. rank, size: this rank, and the number of ranks. dtype: float32 (-1 to 1) or
+    uint8. threads: of tf.data. batches: the most batches in the pool.
     """
 
     def __init__(
@@ -86,8 +88,8 @@ class Synthetic:
 
 
 def _random_rows(seed: int, first: int, count: int, row_bytes: int) -> Any:
-    """Rows `first` to `first + count` of an endless table of random bytes, shape (count, row_bytes), the same in
-    whatever pieces it is asked for: Philox makes 32 bytes per count of its counter, so a row's start is known."""
+    """Rows `first` to `first + count` of an endless table of random bytes, shape (count, row_bytes). A row has the same
+    bytes in every call, because Philox makes 32 bytes per step of its counter, and so can start at any row."""
     counts = -(-row_bytes // 32)
     generator = np.random.Philox(key=seed)
     generator.advance(first * counts)
@@ -96,12 +98,12 @@ def _random_rows(seed: int, first: int, count: int, row_bytes: int) -> Any:
 
 
 class TFRecords:
-    """tf.train.Examples: `image/encoded` (JPEG, PNG) or `image/raw` (uint8 of the model's shape), and
+    """Reads tf.train.Examples with `image/encoded` (JPEG, PNG) or `image/raw` (uint8 of the model's shape), and with
     `image/class/label`.
 
-    Where the ranks can share the files evenly, each reads its own. Otherwise each rank reads all files and keeps every
-    N-th example. Either way they repeat without end. Raises RingscopeError where the directory has no TFRecords, or
-    fewer examples than one step of all ranks takes.
+    If the number of files divides by the number of ranks, each rank reads its own files. Otherwise each rank reads all
+    files and keeps every N-th example. The examples repeat without end. Raises RingscopeError if the directory has no
+    TFRecords, or fewer examples than one step of all ranks takes.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class TFRecords:
 
         by_file = len(self._files) % self._size == 0
         files = self._files[self._rank :: self._size] if by_file else self._files
-        # In the order of the files, so that every rank counts the examples alike.
+        # No shuffling of files: each rank must number the examples alike.
         examples = tf.data.TFRecordDataset(files, num_parallel_reads=4).with_options(options(self._threads)).repeat()
         if not by_file:
             examples = examples.shard(self._size, self._rank)
@@ -176,6 +178,6 @@ def options(threads: int) -> Any:
 
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
-    # Else tf.data adds a prefetch of its own, and feed `host` would be `prefetch`.
+    # tf.data would add a prefetch of its own, and feed `host` would be the same as `prefetch`.
     options.experimental_optimization.inject_prefetch = False
     return options

@@ -1,7 +1,7 @@
-"""The grid's Keras models on other backends than TensorFlow, in Keras's own `model.fit`: `keras-jax`, `keras-torch`.
+"""The grid's Keras models on other backends than TensorFlow, by Keras's own `model.fit`: `keras-jax`, `keras-torch`.
 
-A module per backend gives a `Peer`; what is the same for all is here and in `fitted`. `train` loads a backend: before
-it nothing imports Keras. The window, its edges and the samples are those of every other strategy.
+A module per backend provides a `Peer`; common code is here and in `fitted`. `train` loads the backend; nothing imports
+Keras before that. The timed window and the samples are the same as for every other strategy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..strategies import Unsupported
 
 
 class Peer(Protocol):
-    """One process of a training on another backend. batch: samples of each of its steps."""
+    """One process of a training on another backend. batch: its samples per step."""
 
     rank: int
     size: int
@@ -40,10 +40,11 @@ class Peer(Protocol):
         """Wait until all processes are here."""
 
     def synchronise(self, model: Any) -> None:
-        """Wait until the devices have done all that was launched."""
+        """Wait until the devices have finished all launched work."""
 
     def memory_peak_bytes(self) -> list[int] | None:
-        """The most that the backend's allocator has handed out on each GPU of this process; None without GPUs."""
+        """The peak memory that the backend's allocator has handed out on each GPU of this process; None without
+        GPUs."""
 
     def leave(self) -> None:
         """Part from the other processes."""
@@ -52,8 +53,8 @@ class Peer(Protocol):
 class WithoutTensorFlow(PathFinder):
     """Finds all modules but TensorFlow, as if it were not installed.
 
-    Keras imports it on any backend, for its random seed. It brings stand-ins for cuBLAS's functions, in which those
-    calls of JAX end that come later.
+    Keras imports TensorFlow on any backend, for its random seed. TensorFlow brings stub functions for cuBLAS, and later
+    calls from JAX would end in these stubs.
     """
 
     @classmethod
@@ -62,15 +63,15 @@ class WithoutTensorFlow(PathFinder):
 
 
 def use(backend: str) -> None:
-    """Choose the backend of Keras, which must not be loaded yet, and leave TensorFlow out."""
+    """Choose the backend of Keras and hide TensorFlow; call it before Keras is imported."""
     sys.meta_path[:] = [WithoutTensorFlow if finder is PathFinder else finder for finder in sys.meta_path]
     os.environ["KERAS_BACKEND"] = backend
 
 
 def train(cell: Cell, folder: Path, progress: Any) -> RankRecord:
-    """Train a cell as this process. folder: of the launch, where its processes meet.
+    """Train a cell as this process. folder: the launch's folder, through which its processes find each other.
 
-    Raises Unsupported where the backend is not installed, RingscopeError where it does not see the GPUs.
+    Raises Unsupported if the backend is not installed, RingscopeError if it does not see the GPUs.
     """
     backend = cell.spread.backend
     progress.phase("import")

@@ -1,8 +1,8 @@
-"""A step in parts: the batch cut along its samples, the model along its layers, each piece on a device of its own.
+"""A training step in parts: the batch is cut along its samples, the model along its layers; each piece has a device.
 
-`replicas` are parts on different devices of a model in one stage; `split` is parts that follow each other through
-stages on different devices. The loss is that of the joined outputs, so every output is there before the way back
-begins (GPipe's schedule, Huang et al. 2019, arXiv:1811.06965).
+`replicas` has several parts of the batch on different devices, and a model in one stage. `split` has parts that pass
+through stages on different devices. The loss is computed on the joined outputs, so the backward pass begins after the
+last forward pass (GPipe's schedule, Huang et al. 2019, arXiv:1811.06965).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Exchange = Callable[[list[Any]], list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One part's way through one stage: what goes in and out, and the tape between."""
+    """The forward pass of one part through one stage: its input (`entered`), its output (`left`) and the gradient
+    tape."""
 
     tape: Any
     entered: Any
@@ -28,13 +29,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Devices of all parts. places[part][stage]: a device. A stage's variables lie where its first part is computed."""
+    """The devices of all parts. places[part][stage]: a device. A stage's variables are on the device of its first
+    part."""
 
-    stages: Sequence[Any]  # models whose outputs are the next one's inputs
+    stages: Sequence[Any]  # models; the outputs of one are the inputs of the next
     places: Sequence[Sequence[str]]
 
     def forward(self, x: Any) -> list[list[Piece]]:
-        """The way of each part through all stages."""
+        """The forward pass of each part through all stages."""
         return [self._through(part, places) for part, places in zip(self._cut(x), self.places, strict=True)]
 
     def _cut(self, x: Any) -> list[Any]:
@@ -44,7 +46,7 @@ class Plan:
         pieces: list[Piece] = []
         for stage, place in zip(self.stages, places, strict=True):
             with tf.device(place):
-                entered = tf.identity(value)  # the transfer between devices
+                entered = tf.identity(value)  # transfers the value between devices
                 with tf.GradientTape() as tape:
                     if pieces:
                         tape.watch(entered)
@@ -53,10 +55,10 @@ class Plan:
         return pieces
 
     def backward(self, pieces: Sequence[Sequence[Piece]], gradient: Any) -> list[list[Any]]:
-        """Gradients of each stage's variables, summed over the parts, where the variables are.
+        """Gradients of each stage's variables, summed over the parts, on the device of the variables.
 
-        gradient: of the joined outputs. Without a device's name around it the way back of every stage would run on the
-        first device.
+        gradient: of the joined outputs. Without explicit devices TensorFlow would run the backward pass of every stage
+        on the first device.
         """
         with tf.device(self.places[0][-1]):
             cut = self._cut(gradient)
@@ -72,7 +74,7 @@ class Plan:
         for number in reversed(range(len(self.stages))):
             piece, variables = way[number], self.stages[number].trainable_variables
             wanted = [v.value for v in variables] + ([piece.entered] if number else [])
-            if not wanted:  # a first stage without weights, such as one that scales
+            if not wanted:  # a first stage without weights, for example one that only scales its input
                 found.insert(0, [])
                 break
             with tf.device(places[number]):
@@ -83,8 +85,8 @@ class Plan:
 
 
 def update_in_place(optimizer: Any) -> None:
-    """Compute each variable's update on the device that holds it; TensorFlow would compute all of them on the first
-    one."""
+    """Compute each variable's update on the device that holds it; by default TensorFlow computes all on the first
+    device."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     update_step = inner.update_step
 
@@ -96,9 +98,10 @@ def update_in_place(optimizer: Any) -> None:
 
 
 def train_step(model: Any, plan: Plan, loss: Any, exchange: Sequence[Exchange] | None = None) -> Callable[[Any], Any]:
-    """(x, y) -> the logs of one update of `model`, whose weights are the plan's stages', in their order.
+    """A function (x, y) -> logs that makes one update of `model`; the model's weights are those of the plan's stages,
+    in order.
 
-    exchange: per stage, its gradients -> the gradients to apply.
+    exchange: for each stage a function from its gradients to the gradients to apply.
     """
     last = [places[-1] for places in plan.places]
     update_in_place(model.optimizer)
