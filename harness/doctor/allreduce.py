@@ -1,10 +1,11 @@
 """Measure the all-reduce on each rank: `horovodrun -np 2 python -m harness.doctor.allreduce --out FILE`.
 
-On several hosts (`horovodrun -np 8 -H a:4,b:4 ...`) FILE tells `ringscope predict --network FILE` of their network.
+Run on several hosts (`horovodrun -np 8 -H a:4,b:4 ...`), FILE describes their network for `ringscope predict --network
+FILE`.
 
-Bus bandwidth = bytes / time x 2 (n - 1) / n: what each link carries in a ring, so that it can be held against the
-hardware whatever n is (nccl-tests, doc/PERFORMANCE.md). The time is what one more in a row takes: the ranks agree on
-it, which takes Horovod some ms, while the one before is being made. Rank 0 writes FILE.
+Bus bandwidth = bytes / time x 2 (n - 1) / n: the load on each link of a ring, so that it can be compared with the
+hardware for any n (nccl-tests, doc/PERFORMANCE.md). The time is that of one more all-reduce in a row, because the
+ranks' agreement on it, some ms in Horovod, then overlaps with the previous all-reduce. Rank 0 writes FILE.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from profiles.ground.files import write_whole
 WARM_UP = 3
 REPEATS = 10
 IN_A_ROW = 5
-SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 26)  # bytes: from where latency is all of the time to where it is none
+SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 26)  # bytes, from all latency to no latency
 
 
 def bus_gb_per_s(size_bytes: int, time_ns: float, ranks: int) -> float:
-    """GB (1e9 bytes) per s and link; 0 for one rank, which sends nothing."""
+    """Bus bandwidth in GB (1e9 bytes) per s; 0 for one rank, which sends nothing."""
     return size_bytes / time_ns * 2 * (ranks - 1) / ranks
 
 
 def measure(sizes: Sequence[int]) -> dict[str, Any]:
-    """Median over REPEATS of the time that one of IN_A_ROW all-reduces adds to one, of float32 vectors of these bytes.
+    """For float32 vectors of these bytes: the median over REPEATS of the time that each further all-reduce in a row
+    takes.
 
-    All but `sweep` is of the largest; `device` is where its averages came to lie.
+    All keys but `sweep` describe the largest vector. `device` says where Horovod put the result.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from ringscope import ring
@@ -61,7 +63,7 @@ def _measured(size_bytes: int) -> dict[str, Any]:
         return value
 
     def timed_ns(times: int) -> tuple[int, Any]:
-        hvd.allreduce(tf.zeros(()), name="together")  # Horovod's TensorFlow half has no barrier
+        hvd.allreduce(tf.zeros(()), name="together")  # Horovod's TensorFlow API has no barrier
         start_ns = time.perf_counter_ns()
         value = reduced(times)
         tf.test.experimental.sync_devices()

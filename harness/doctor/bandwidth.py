@@ -1,6 +1,7 @@
 """Host-device copy bandwidth of each GPU, from pageable and from pinned memory, in GB/s (1e9 bytes).
 
-`python -m harness.doctor.bandwidth` prints one line of JSON and takes its CUDA contexts with it when it ends.
+`python -m harness.doctor.bandwidth` prints one line of JSON. It runs in a process of its own, so that its CUDA contexts
+end with it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Any
 
 from ringscope.ring.feed.cuda import Driver
 
-COPY_BYTES = 256 << 20  # large against every fixed cost: 5 ms at 55 GB/s
+COPY_BYTES = 256 << 20  # so large that fixed costs do not count: 5 ms at 55 GB/s
 REPEATS = 8
 
 
 def measure() -> list[dict[str, Any]]:
-    """One entry a GPU: {"device", "pageable": {"h2d_gb_per_s", "d2h_gb_per_s"}, "pinned": {the same}}."""
+    """One entry per GPU: {"device", "pageable": {"h2d_gb_per_s", "d2h_gb_per_s"}, "pinned": {the same}}."""
     cuda = Driver()
     cuda.cuInit(0)
     count = ctypes.c_int()
@@ -38,7 +39,7 @@ def _measure_device(cuda: Driver, index: int) -> dict[str, Any]:
         pinned = ctypes.c_void_p()
         cuda.cuMemHostAlloc(ctypes.byref(pinned), ctypes.c_size_t(COPY_BYTES), ctypes.c_uint(0))
         pageable = ctypes.create_string_buffer(COPY_BYTES)
-        ctypes.memset(pageable, 1, COPY_BYTES)  # touched, so that every page is really there
+        ctypes.memset(pageable, 1, COPY_BYTES)  # written once, so that every page is mapped
         answer = {
             "device": index,
             "pageable": _both_ways(cuda, memory, ctypes.cast(pageable, ctypes.c_void_p)),

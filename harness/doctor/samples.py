@@ -1,4 +1,4 @@
-"""The samples that a rank trains on, told apart by digests, so that the ranks' can be compared."""
+"""The samples that a rank trains on, as digests, so that the samples of different ranks can be compared."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-ROWS = 1024  # of a batch
+ROWS = 1024  # digested of a batch at most
 
 
 def rows_of(leaves: Sequence[Any]) -> list[str] | None:
-    """A digest of each of the first ROWS rows of a batch, over all its tensors and arrays that have as many; None where
-    there is no batch."""
+    """A digest of each of the first ROWS samples of a batch, over all arrays whose length is that of the first one;
+    None if there is no batch."""
     import numpy as np
 
     arrays = [np.asarray(leaf) for leaf in leaves if _is_batch(leaf)]
@@ -36,7 +36,7 @@ def _is_batch(leaf: Any) -> bool:
 
 
 class Batches:
-    """A data set as Keras's `fit` iterates over it, the digests of whose rows are kept in their order."""
+    """A data set for Keras's `fit` that keeps the digests of its samples in their order."""
 
     def __init__(self, dataset: Any) -> None:
         self._rows: list[list[str]] = []
@@ -44,12 +44,12 @@ class Batches:
         self.iterator: Any = None
 
     def __iter__(self) -> Any:
-        self._rows.clear()  # of batches that an earlier iterator had made ahead
+        self._rows.clear()  # drops batches that an earlier iterator has prepared ahead
         self.iterator = iter(self._dataset)
         return self.iterator
 
     def take(self, count: int) -> list[str]:
-        """The rows of the next `count` batches."""
+        """Take the digests of the next `count` batches."""
         taken, self._rows[:count] = self._rows[:count], []
         return [row for rows in taken for row in rows]
 

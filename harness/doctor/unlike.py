@@ -1,4 +1,4 @@
-"""Differences that ranks may rightly have, with what they mean; and the remedies for PyTorch."""
+"""Differences between ranks that may be intended, and their meaning; also the remedies for PyTorch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Line = dict[str, Any]
 
 
 def of_torch(lines: list[Line]) -> str:
-    """The remedy where PyTorch's ranks have come apart."""
+    """The remedy if the weights of PyTorch's ranks differ."""
     seen = [line["torch"] for line in lines]
     if any(one["ddp"] and not one["ddp_called"] for one in seen):
         return CALL_IT
@@ -36,7 +36,8 @@ def of_torch(lines: list[Line]) -> str:
 
 
 def parts(lines: list[Line]) -> str | None:
-    """The reason that the ranks' weights cannot be compared: each rank has a part of the model of its own."""
+    """The reason why the ranks' weights cannot be compared, because each rank has another part of the model; else
+    None."""
     first, *others = ([each[0] for each in line["weights"]] for line in lines)
     if not first and (sharded := lines[0]["sharded"]):
         return (
@@ -53,7 +54,7 @@ def parts(lines: list[Line]) -> str | None:
 
 
 def buffers(ranks: list[Rank]) -> list[Check]:
-    """Tell of statistics and other values, moved by no gradient, that differ between ranks. That is no fault."""
+    """Report values that no gradient moves, such as statistics, and that differ between ranks. This is no fault."""
     last = min(rank.last_step for rank in ranks)
     first, *others = (rank.steps[last].get("buffers", []) for rank in ranks)
     names = [mine[0] for k, mine in enumerate(first) if any(o[k : k + 1] and o[k][1] != mine[1] for o in others)]
@@ -68,7 +69,7 @@ def buffers(ranks: list[Rank]) -> list[Check]:
 
 
 def metrics(ranks: list[Rank]) -> list[Check]:
-    """Tell whether Keras's loss and metrics are of all ranks, or each rank has its own."""
+    """Report whether Keras's loss and metrics agree on all ranks, or each rank has its own."""
     common = set.intersection(*({k for k, line in rank.steps.items() if line.get("logs")} for rank in ranks))
     if not common:
         return []

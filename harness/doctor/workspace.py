@@ -1,4 +1,4 @@
-"""A copy of the working directory, in which a script that is tried may write what it likes."""
+"""A copy of the working directory, so that a script under trial changes no file of the user's."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MOST_FILES = 100_000
 
 @contextmanager
 def copied(folder: Path, into: Path, or_else: str = "") -> Iterator[Path]:
-    """A copy of `folder` below `into`, a new folder, gone afterwards. Environments, .git and what links lead to are
-    linked.
+    """A copy of `folder` below `into`, a new folder that is removed afterwards. Environments, .git and targets of links
+    are linked, not copied.
 
-    or_else: what else can be done about a folder that is too large. Raises RingscopeError where it holds more than is
-    worth copying.
+    or_else: words for the error about a folder that is too large. Raises RingscopeError for more than MOST_FILES files
+    or LARGEST_BYTES bytes.
     """
     _check(folder, or_else)
     into.mkdir()
@@ -37,7 +37,7 @@ def _is_linked(entry: os.DirEntry[str]) -> bool:
 
 
 def _files(folder: str) -> Iterator[int]:
-    """The sizes in bytes of the files that a copy takes."""
+    """The sizes in bytes of the files that would be copied."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if _is_linked(entry) or entry.name == "__pycache__":

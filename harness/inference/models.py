@@ -1,4 +1,4 @@
-"""The model that answers: one of ours by name, or a `.keras` file, on a device, as one traced function."""
+"""The model for inference: a model of ours by name, or a `.keras` file, on a device, as one traced function."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ..training import models
 from . import is_file
 
 Array = NDArray[Any]
-SAMPLES = 8  # different ones: an answer that went to another request shows
+SAMPLES = 8  # different samples, so that an answer to another request is noticed
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model on a device, and what it takes."""
+    """A model on a device, and the shape and type of its input."""
 
     model: Any
-    answer: Callable[[Any], Any]  # a batch of tensors or arrays -> a tensor, of any number of samples
+    answer: Callable[[Any], Any]  # a batch of any size, as tensor or array -> a tensor
     input_shape: tuple[int, ...]
     input_dtype: str
     parameters: int
 
 
 def gpus() -> list[Any]:
-    """The GPUs that TensorFlow sees; it takes their memory as it needs it."""
+    """The GPUs that TensorFlow sees; sets them to allocate memory as needed."""
     import tensorflow as tf
 
     found: list[Any] = tf.config.list_physical_devices("GPU")
@@ -73,7 +73,7 @@ def _read(path: str) -> Any:
 
 
 def samples(shape: tuple[int, ...], dtype: str, count: int, seed: int = 0) -> Array:
-    """Make `count` random samples, equal for equal seeds."""
+    """`count` random samples; equal seeds give equal samples."""
     rng = np.random.default_rng(seed)
     if np.issubdtype(np.dtype(dtype), np.integer):
         return rng.integers(0, 2, (count, *shape)).astype(dtype)
@@ -81,10 +81,10 @@ def samples(shape: tuple[int, ...], dtype: str, count: int, seed: int = 0) -> Ar
 
 
 def instances(shape: tuple[int, ...], dtype: str) -> str:
-    """Samples as the JSON of a request."""
+    """SAMPLES samples as the JSON body of a request."""
     return json.dumps({"instances": samples(shape, dtype, SAMPLES).tolist()})
 
 
 def named(name: str) -> str:
-    """The model's name in a report: its own, or its file's."""
+    """The model's name in a report: its own, or that of its file."""
     return Path(name).stem if is_file(name) else name

@@ -1,8 +1,8 @@
-"""`python -m harness.inference.server PLAN.json`: a model behind HTTP, by LitServe: uvicorn, FastAPI and its batching.
+"""`python -m harness.inference.server PLAN.json`: a model behind HTTP, by LitServe (uvicorn, FastAPI, and batching).
 
 PLAN: {"model", "port", "most", "wait_ms", "workers"}. `POST /predict` takes {"instances": [sample, ...]} and answers
-{"predictions": [...]} as TensorFlow Serving's REST does, and beside it `batch`, the requests that were computed
-together, and `service_ns`, what that took.
+{"predictions": [...]} like TensorFlow Serving's REST interface. Two keys are added: `batch`, the number of requests
+computed together, and `service_ns`, the time of that computation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ WARM_UP = 3
 
 
 class Answers(litserve.LitAPI):
-    """A model as LitServe's workers run it. Without batching LitServe gives `predict` a request, else `batch`'s."""
+    """A model in LitServe's workers. LitServe gives `predict` one request, or with batching the list that `batch`
+    returns."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         super().__init__(max_batch_size=plan["most"], batch_timeout=plan["wait_ms"] / 1000)
@@ -33,7 +34,7 @@ class Answers(litserve.LitAPI):
     def setup(self, device: str) -> None:
         self._loaded = models.load(self._name, "/GPU:0" if models.gpus() else "/CPU:0")
         shape, dtype = self._loaded.input_shape, self._loaded.input_dtype
-        for size in range(1, self._most + 1):  # what a size costs once, it costs before the load
+        for size in range(1, self._most + 1):  # the one-time costs of each batch size, paid before the load
             for _ in range(WARM_UP):
                 self._loaded.answer(models.samples(shape, dtype, size)).numpy()
 
@@ -66,7 +67,7 @@ def main(plan_path: str) -> None:
     server = litserve.LitServer(
         Answers(plan), accelerator="cpu", devices=1, workers_per_device=plan["workers"], timeout=False
     )
-    # LitServe's own idea of a device is torch's; the model takes TensorFlow's first GPU, where there is one.
+    # LitServe's devices are PyTorch's, so it is told `cpu`; the model uses TensorFlow's first GPU, if there is one.
     server.run(host="127.0.0.1", port=plan["port"], generate_client_file=False, log_level="warning", access_log=False)
 
 

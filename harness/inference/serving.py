@@ -1,4 +1,4 @@
-"""The servers that a load can be sent to: how each is started, when it is ready, and how it counts its waiting."""
+"""The servers that can be measured: how each is started, when it is ready, and how it forms batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TENSORFLOW_SERVING = "tensorflow_model_server"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A server that is to be started: its command, where it is asked, where it says that it is ready."""
+    """A server to start: its command, the URL for requests, and the URL that tells whether it is ready."""
 
     argv: list[str]
     url: str
@@ -29,16 +29,17 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """start(model, limits, folder for its files) -> how to start it. rule: of profiles.inference.batching.RULES."""
+    """A kind of server. start(model, limits, folder for its files) -> its Start. rule: how it forms batches, one of
+    profiles.inference.batching.RULES."""
 
     start: Callable[[str, Limits, Path], Start]
     rule: str
-    needs: str  # a program, or a module of Python
+    needs: str  # a program, or a Python module
     remedy: str
 
 
 def litserve(model: str, limits: Limits, folder: Path) -> Start:
-    """LitServe, which is FastAPI under uvicorn, with workers that gather requests."""
+    """LitServe (FastAPI under uvicorn), whose workers gather requests into batches."""
     port = free_port()
     plan = folder / "server.json"
     told = {"model": model, "port": port, "most": limits.most, "wait_ms": limits.wait_ms, "workers": 1}
@@ -48,9 +49,9 @@ def litserve(model: str, limits: Limits, folder: Path) -> Start:
 
 
 def tensorflow_serving(model: str, limits: Limits, folder: Path) -> Start:
-    """TensorFlow Serving's REST, on a SavedModel that lies in `folder`/model/1 (harness.inference.export).
+    """TensorFlow Serving's REST interface, with a SavedModel in `folder`/model/1 (harness.inference.export).
 
-    Its own batching: https://www.tensorflow.org/tfx/serving/serving_config#batching_configuration
+    Batches are formed by its own settings: https://www.tensorflow.org/tfx/serving/serving_config#batching_configuration
     """
     port, grpc = free_port(), free_port()
     batching = folder / "batching.txt"
@@ -82,7 +83,7 @@ SERVERS: Final = {
 
 
 def check(name: str) -> None:
-    """Raise RingscopeError where that server, or what asks it, is not here."""
+    """Raise RingscopeError if that server, or the client that loads it, is not installed."""
     import importlib.util
 
     server = SERVERS[name]
@@ -94,7 +95,7 @@ def check(name: str) -> None:
 
 
 def check_load() -> None:
-    """Raise RingscopeError where there is nothing to ask a server with."""
+    """Raise RingscopeError if the client that loads a server is not installed."""
     import importlib.util
 
     if not importlib.util.find_spec("aiohttp"):

@@ -1,9 +1,11 @@
-"""`python -m harness.inference.together PLAN.json NUMBER DIR`: one process of several that answer side by side.
+"""`python -m harness.inference.together PLAN.json NUMBER DIR`: one of several processes that compute predictions at
+once.
 
-PLAN: {"model", "batch": samples per device, "devices": of this process, "kind": CPU or GPU, "threads", "seconds"}. The
-process is ready when `ready<NUMBER>` is in DIR. When `go` is there it answers, from the time in it on for `seconds`, by
-the clock that all processes of a host share (CLOCK_MONOTONIC). `calls<NUMBER>.json` has begin and end of each call.
-With several devices it cuts each batch between them and joins the answers: one synchronous model.
+PLAN: {"model", "batch": samples per device, "devices": of this process, "kind": CPU or GPU, "threads", "seconds"}. When
+the process is ready it writes `ready<NUMBER>` into DIR and waits for the file `go`, which holds the time to start. From
+then on it computes for `seconds`, by the clock that all processes of a host share (CLOCK_MONOTONIC).
+`calls<NUMBER>.json` lists begin and end of each call in ns. With several devices it cuts each batch between them and
+joins the results: one synchronous model.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ LOOK_S = 0.005
 
 
 def answering(plan: dict[str, Any]) -> Callable[[], Any]:
-    """A call: the samples from host memory to all devices, the answers back."""
+    """A function for one call: copies the samples from host memory to all devices and the results back."""
     import tensorflow as tf
 
     if plan["kind"] == "CPU":

@@ -1,4 +1,4 @@
-"""CPU against GPU: every model with every batch on both, then where the GPU becomes faster, and why."""
+"""CPU against GPU: measure every model with every batch on both, then find the batch from which the GPU is faster."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from .options import Infer
 CPU_MODELS = ("dense2", "mlp", "cnn_cifar")
 GPU_MODELS = (*CPU_MODELS, "resnet50")
 BATCHES = (1, 10, 100, 1000)
-POINT_S = 0.3  # of calls per point
-NARROWED = 6  # points that a crossover may take
+POINT_S = 0.3  # seconds of calls per point
+NARROWED = 6  # points that narrowing a crossover may take
 
 
 def steps(options: Infer, gpus: int, out: Path, found: Inference) -> list[Step]:
-    """A step for each model: a process of its own, so that one that fails or fills the memory fails alone."""
+    """One step for each model, each in a process of its own, so that a failure or a full memory affects only that
+    model."""
     chosen = options.models or (GPU_MODELS if gpus else CPU_MODELS)
     batches = options.batches or BATCHES
     points = len(batches) * (2 if gpus else 1) + (2 * NARROWED if gpus else 0)
@@ -40,7 +41,7 @@ def steps(options: Infer, gpus: int, out: Path, found: Inference) -> list[Step]:
 
 
 def measure(model: str, batches: tuple[int, ...], folder: Path, found: Inference) -> None:
-    """Run one model in a process and take its rows. Raises RingscopeError where the process fails."""
+    """Measure one model in a process and add its rows to `found`. Raises RingscopeError if the process fails."""
     folder.mkdir(exist_ok=True)
     name = models.named(model)
     plan, rows, log = (folder / f"{name}.{end}" for end in ("plan.json", "jsonl", "log"))
@@ -56,18 +57,18 @@ def measure(model: str, batches: tuple[int, ...], folder: Path, found: Inference
 
 
 def first_gpu() -> dict[str, str]:
-    """So that a process sees no other GPU, and no other one is in its recording."""
+    """The variables that let a process see only the first GPU, so that its recording holds no other."""
     gpus = nvml.visible_gpus()
     return {"CUDA_VISIBLE_DEVICES": str(gpus[0]["uuid"])} if gpus else {}
 
 
 def take(rows: Path, found: Inference) -> None:
-    """Put what the process has written into the report, and the crossover, where both devices were measured."""
+    """Add the process's rows to the report, and the crossover if both devices were measured with a common batch."""
     mine: list[Call] = []
     for line in rows.read_text().splitlines() if rows.exists() else ():
         try:
             row = json.loads(line)
-        except ValueError:  # of a process that was killed while it wrote
+        except ValueError:  # the process was killed while it wrote this line
             found.failures.append({"what": rows.stem, "why": f"its process ended while it wrote a result; see {rows}"})
             continue
         if "failed" in row:

@@ -1,4 +1,4 @@
-"""Replicas against one synchronous model: each device with a process of its own, or one process for all."""
+"""Replicas against one synchronous model: a process for each device, or one process for all devices."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .options import Infer
 
 CPU_BATCH, GPU_BATCH = 32, 256
 CPU_MODEL, GPU_MODEL = "cnn_cifar", "resnet50"
-AHEAD_S = 0.5  # from the sign to begin until the begin: all processes have seen it by then
+AHEAD_S = 0.5  # seconds between the file `go` and the start of the load, so that all processes have read it
 
 
 def steps(options: Infer, gpus: int, out: Path, found: Inference) -> list[Step]:
-    """Two steps for each model: each way by itself."""
+    """Two steps for each model: one for the replicas, one for the synchronous model."""
     count = options.replicas or max(2, gpus)
     chosen = options.models or ((GPU_MODEL,) if gpus else (CPU_MODEL,))
     batch = max(options.batches) if options.batches else GPU_BATCH if gpus else CPU_BATCH
@@ -52,13 +52,14 @@ class Way:
 
 
 def ways(count: int, batch: int, gpus: int) -> tuple[Way, Way]:
-    """Both, with as many samples at once. Replicas may share a GPU; the one model has each GPU once."""
+    """Both ways, with the same number of samples at once. Replicas may share a GPU; the synchronous model uses each GPU
+    once."""
     devices = min(count, gpus) if gpus else count
     return Way("replicas", count, 1, batch), Way("synchronous", 1, devices, batch * count // devices)
 
 
 def said(way: Way, gpus: int) -> str:
-    """`2 processes with a GPU each`."""
+    """The way in words, for example `2 processes with a GPU each`."""
     if way.name == "synchronous":
         return f"one process with {way.devices} device{'s' * (way.devices > 1)}"
     kind = "GPU" if gpus >= way.processes else "part of a GPU" if gpus else "part of the CPU"
@@ -66,7 +67,7 @@ def said(way: Way, gpus: int) -> str:
 
 
 def measure(model: str, way: Way, kind: str, seconds: float, folder: Path, found: Inference) -> None:
-    """Run one way and take its row. Raises RingscopeError where a process fails."""
+    """Run one way and add its row to `found`. Raises RingscopeError if a process fails."""
     name = models.named(model)
     folder = folder / f"{name}-{way.name}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +90,7 @@ def measure(model: str, way: Way, kind: str, seconds: float, folder: Path, found
 
 
 def visible(number: int, kind: str, way: str) -> dict[str, str]:
-    """The GPUs that a process sees: a replica its own."""
+    """The variables that set a process's visible GPUs: one GPU for each replica, all for the synchronous model."""
     if kind == "CPU":
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     gpus = nvml.visible_gpus()
@@ -97,7 +98,8 @@ def visible(number: int, kind: str, way: str) -> dict[str, str]:
 
 
 def row(model: str, way: Way, calls: list[tuple[int, ...]], begin_ns: int, seconds: float) -> Together:
-    """calls: begin and end; a call that ends after the window does not count."""
+    """The result of one way. calls: (begin, end) in ns; a call that ends after the window does not count in the
+    throughput."""
     until_ns = begin_ns + round(seconds * 1e9)
     within = sum(end <= until_ns for _, end in calls)
     p50, p99 = stats.nearest_ranks(np.array([end - begin for begin, end in calls], np.int64), 50, 99)

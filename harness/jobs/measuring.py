@@ -1,4 +1,4 @@
-"""Turn what a profiler left of a launch into a recording per rank, with `measures.json` beside them."""
+"""Turn a profiler's files of a launch into one recording per rank, with `measures.json` beside them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from ..launch import tensorflow_profiler
 from ..launch.profilers import Profiler
 from ..processes.lifeline import Lifeline
 
-_TOLD = 0.01  # of the steps' time, a part of the user's code that is told
+_TOLD = 0.01  # a line of the user's code with a smaller share of the time is not reported
 
 
 def collect(profiler: Profiler, folder: Path) -> list[Path]:
-    """The recordings in `folder`, one per rank: nsys's exported to SQLite, frameworks' taken out of their folders.
+    """The recordings in `folder`, one per rank: nsys reports are exported to SQLite, framework recordings moved up into
+    `folder`.
 
-    No export outlives this, KeyboardInterrupt and kill -9 included. Raises RingscopeError where there is no recording,
-    or an export fails.
+    No export outlives this process, even after KeyboardInterrupt or kill -9. Raises RingscopeError if there is no
+    recording, or an export fails.
     """
     if profiler.name == "nsys":
         if reports := in_order(folder.glob("rank*.nsys-rep")):
@@ -44,14 +45,14 @@ def collect(profiler: Profiler, folder: Path) -> list[Path]:
             tensorflow_profiler.take_out(directory)
         found = in_order(path for suffix in profiler.suffixes for path in folder.glob(f"rank*{suffix}"))
     if not found:
-        log = folder / "rank0.log"  # a cell's; what a command of the user's printed went to the terminal
+        log = folder / "rank0.log"  # only cells have a log; the output of a user's command went to the terminal
         see = f"see {log.name} there" if log.exists() else "see what the command printed: perhaps it ended too soon"
         raise RingscopeError(f"{folder}: {profiler.name} wrote no recording; {see}")
     return found
 
 
 def write_measures(recordings: Sequence[Path]) -> Measures:
-    """Measure the recordings of one launch. Raises RingscopeError where they hold no GPU work, or nothing readable."""
+    """Measure the recordings of one launch. Raises RingscopeError if they hold no GPU work, or none can be read."""
     measures = load(list(recordings)).measures
     assert measures is not None  # recordings were given
     write_whole(recordings[0].with_name("measures.json"), measures_json.dumps(measures))
@@ -59,7 +60,7 @@ def write_measures(recordings: Sequence[Path]) -> Measures:
 
 
 def of_the_host(recordings: Sequence[Path]) -> list[str]:
-    """A text for each part of the user's code that takes 1 % of the time of a recording without a GPU, or more; the
+    """A text for each part of the user's code that takes at least 1 % of the time, in recordings without a GPU; the
     longest first."""
     told: list[tuple[float, str]] = []
     for path in recordings:
@@ -80,8 +81,8 @@ def of_the_host(recordings: Sequence[Path]) -> list[str]:
 
 
 def _export_all(nsys: str, reports: Sequence[Path]) -> None:
-    """Export as many reports at once as there are cores, each under a keeper, since a thread that waits for a process
-    hears no signal."""
+    """Export as many reports at once as there are cores. Each export has a keeper, because a thread that waits for a
+    process gets no signal."""
     at_once = min(len(reports), len(os.sched_getaffinity(0)))
     with Lifeline(lines=at_once + 1) as lifeline, ThreadPoolExecutor(at_once) as pool:
         kept = launch.keeper([nsys], lifeline=lifeline.address)
@@ -93,8 +94,9 @@ def _export_all(nsys: str, reports: Sequence[Path]) -> None:
 
 
 def _export(nsys: Sequence[str], report: Path) -> None:
-    """Written beside and renamed, so that a killed export is not taken for a recording."""
-    partial_file = report.with_name(f".{report.stem}.partial.sqlite")  # nsys may add the suffix where it lacks
+    """Export one report to SQLite. The file is renamed when complete, so that a killed export is not taken for a
+    recording."""
+    partial_file = report.with_name(f".{report.stem}.partial.sqlite")  # nsys adds the suffix .sqlite if it is missing
     done = run_export(nsys, report, partial_file, kept=True)
     if done.returncode or not partial_file.is_file():
         partial_file.unlink(missing_ok=True)

@@ -17,8 +17,8 @@ class Job:
 
     ranks_per_node: int | None = None
     cpus_per_rank: int | None = None
-    prologue: Path | None = None  # lines of bash that come first
-    volume: str | None = None  # of Kubeflow: the claim that keeps the run directory
+    prologue: Path | None = None  # lines of bash to run before the sweep
+    volume: str | None = None  # for kubeflow: the volume claim that keeps the run directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class Launch:
     """Options that say where and how ranks are started, and where their files go."""
 
     launcher: str = "horovodrun"
-    launcher_args: str = ""  # as a shell would split it
+    launcher_args: str = ""  # split as a shell would
     hosts: tuple[Host, ...] = ()  # none: this machine
     limits: Limits = field(default_factory=Limits)
     out: Path | None = None  # the run directory; None: a new one under runs/
-    variables: tuple[str, ...] = ()  # of the environment that ranks get beside what training needs
+    variables: tuple[str, ...] = ()  # environment variables that ranks get beside those that training needs
     container: str | None = None  # the image that ranks run in
     job: Job = field(default_factory=Job)
     given: frozenset[str] = frozenset()  # the options above that the command line names
@@ -43,9 +43,9 @@ class Bench:
     choices: Choices
     launch: Launch
     launches: int | None = None  # None: as many as fit into `minutes`, 3 at most
-    minutes: float | None = None  # within which cells are launched again; None: what fits the machine
-    first_only: bool = False  # where the machine leaves a choice of cells, the first
-    finding: str | None = None  # to prove, found in the launch `of`
+    minutes: float | None = None  # time in which launches are repeated; None: a default for the machine
+    first_only: bool = False  # train only the first cell of the grid
+    finding: str | None = None  # code of a finding to prove, in the launch `of`
     of: Path | None = None
     resume: bool = False
     more_cells: bool = False  # with `resume`: the grid is added to the sweep's cells
@@ -56,15 +56,15 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """The search for the largest batch of a cell, or what runs lead to expect."""
+    """The search for the largest batch of a cell, or its prediction from earlier runs."""
 
     launch: Launch
     choices: Choices
     most: int
-    within: float  # a share of the batch
+    within: float  # precision, as a share of the batch
     multiple_of: int
     resume: bool = False
-    of: Path | None = None  # runs, of which it is predicted; nothing is launched
+    of: Path | None = None  # runs from which the batch is predicted, without launching anything
     as_json: Path | None = None
 
 
@@ -72,8 +72,8 @@ class Fits:
 class Rules:
     """Options of `rules`: the rules to measure, on what, how often, and where the files go."""
 
-    names: tuple[str, ...]  # of profiles.rules.RULES
-    model: str | None  # None: what suits the machine
+    names: tuple[str, ...]  # keys of profiles.rules.RULES
+    model: str | None  # None: a default for the machine
     batch: int | None
     pairs: int
     time_limit_s: float
@@ -85,17 +85,17 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A cell, or a command of the user's, under a profiler."""
+    """Options of `record`: a cell, or a command of the user's, and how to record it."""
 
     launch: Launch
-    choices: Choices | None  # of the cell; None: a command
+    choices: Choices | None  # the cell; None for a command
     command: tuple[str, ...] = ()
-    ranks: int = 1  # of the command
-    span: Span = field(default_factory=Span)  # of the command
+    ranks: int = 1  # of the command, as `span`
+    span: Span = field(default_factory=Span)
     profiler: str | None = None
     keep: str = "recordings"
     recorded: str = "all"  # ranks: all, first-per-host, 0,8,16
-    stops: bool = False  # a command ends when it is recorded
+    stops: bool = False  # end the command once it is recorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Options of a batch system, and what all batch scripts have in common. One module per system writes the script.
+"""Options of a batch system, and the common part of all batch scripts; a module per system writes the script.
 
-A script runs the whole sweep in one allocation: `ringscope bench --resume`, which starts its ranks there. All that a
-user gives is quoted: no path or argument is read as a command (tests/harness/launch/test_batch.py).
+A script runs the whole sweep in one allocation: `ringscope bench --resume`, which starts the ranks there. Every path
+and argument from the user is quoted, so that none is read as a command (tests/harness/launch/test_batch.py).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from .environment import allowed
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A sweep to run in a batch system. gpus: whether each rank needs a GPU."""
+    """A sweep to run in a batch system. gpus: True if each rank needs a GPU."""
 
     argv: tuple[str, ...]  # the sweep's own command
     ranks: int
     minutes: int
     log: Path
-    ranks_per_node: int | None = None  # None: all on one node, but under Slurm as it sees fit
+    ranks_per_node: int | None = None  # None: all on one node; under Slurm, as Slurm decides
     cpus_per_rank: int | None = None
     gpus: bool = False
-    args: tuple[str, ...] = ()  # further ones of the system, which win over ours
-    prologue: str = ""  # lines of bash that come first, such as `module load cuda`
-    variables: tuple[str, ...] = ()  # that travel beside what training needs
+    args: tuple[str, ...] = ()  # further options of the system; they override ringscope's
+    prologue: str = ""  # lines of bash to run first, such as `module load cuda`
+    variables: tuple[str, ...] = ()  # names of variables that ranks get beside those that training needs
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def nodes(self) -> list[int]:
-        """The ranks of each node."""
+        """The number of ranks on each node."""
         most = self.ranks_per_node or self.ranks
         full, rest = divmod(self.ranks, most)
         return [most] * full + ([rest] if rest else [])
@@ -49,9 +49,9 @@ def script(
     without: str | tuple[str, ...],
     before: Sequence[str],
 ) -> str:
-    """A batch script: lines `<mark> <directive>`, the prologue, the allow-list's variables, the command.
+    """A batch script: lines `<mark> <directive>`, the prologue, the variables that ranks may get, the command.
 
-    `without`: the system's own variables, by how they begin, which each node gets from it. `before`: lines before the
+    without: prefixes of the system's own variables, which each node gets from the system. before: lines before the
     command.
     """
     env = allowed(request.environ, request.variables)
@@ -59,14 +59,14 @@ def script(
     lines = ["#!/bin/bash", *(f"{mark} {one_line(directive)}" for directive in directives)]
     lines += [request.prologue.rstrip("\n")] if request.prologue else []
     lines += ["set -eu"]
-    # Entries that the prologue puts before a search path stay before it.
+    # Search paths are appended, so that folders which the prologue puts first stay first.
     lines += [f"export {name}={_value(name, value, bool(request.prologue))}" for name, value in sorted(passed.items())]
     lines += [*before, f"cd {shlex.quote(str(Path.cwd()))}", f"exec {' '.join(map(_word, request.argv))}"]
     return "\n".join(lines) + "\n"
 
 
 def _word(word: str) -> str:
-    """A word of the command: quoted, but the name of the file in which the system lists the nodes."""
+    """A word of the command, quoted, except the name of the file in which the system lists the nodes."""
     return f'"{word}"' if word in NODE_FILES else shlex.quote(word)
 
 
@@ -87,14 +87,14 @@ def _value(name: str, value: str, prologue: bool) -> str:
 
 
 def one_line(text: str) -> str:
-    """A directive as it is. Raises RingscopeError for a line break, which would end it and begin a command."""
+    """A directive unchanged. Raises RingscopeError for a line break, which would end it and begin a command."""
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise RingscopeError(f"{text!r} has a line break or another control character; a batch script cannot name it")
     return text
 
 
 def read_prologue(path: Path) -> str:
-    """The lines of a prologue. Raises RingscopeError."""
+    """The lines of a prologue. Raises RingscopeError if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
-"""The environment variables that a rank gets: all on this host, only names that training needs on another one.
+"""The environment variables of a rank: on this host all of them, on another host only names that training needs.
 
-horovodrun puts its whole environment on ssh's command line, where everybody on both hosts can read it. So no other
-variable goes to another host. On this host ranks inherit the environment from their launcher.
+horovodrun puts its whole environment on ssh's command line, where everybody on both hosts can read it; so other
+variables do not leave this host. On this host ranks inherit the launcher's environment.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NAMES = """
     CUDA_ROOT CUDA_VISIBLE_DEVICES CUDNN_LOGDEST_DBG CUDNN_LOGINFO_DBG CUDNN_LOGLEVEL_DBG
     NVIDIA_DRIVER_CAPABILITIES NVIDIA_TF32_OVERRIDE NVIDIA_VISIBLE_DEVICES TF_DETERMINISTIC_OPS TF_CONFIG
 """
-# Of libraries whose settings are many and never secret.
+# Prefixes of libraries that have many settings, none of them secret.
 _FAMILIES = """
     LC_ FI_ GLOO_ GOMP_ HOROVOD_ IBV_ KERAS_ KMP_ MKL_ NCCL_ NVTX_ OMP_ OMPI_ OPAL_ OPENBLAS_ PMIX_ PRTE_ RDMAV_
     RINGSCOPE_ TF_AUTOTUNE_ TF_CPP_ TF_CUDA_ TF_CUDNN_ TF_DISABLE_ TF_DUMP_ TF_ENABLE_ TF_FORCE_ TF_GPU_ TF_NUM_ TF_USE_
     TF_XLA_ UCX_ XLA_
 """
-# Variables of an allocation that Open MPI's daemons and srun read: for launches inside one.
+# Variables of a Slurm allocation that Open MPI's daemons and srun read, for launches inside one.
 _OF_SLURM = """
     SLURM_CLUSTER_NAME SLURM_CONF SLURM_CPUS_ON_NODE SLURM_CPUS_PER_TASK SLURM_JOBID SLURM_JOB_CPUS_PER_NODE
     SLURM_JOB_ID SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES SLURM_JOB_PARTITION SLURM_NNODES SLURM_NODELIST
@@ -38,24 +38,26 @@ _OF_SLURM = """
 NAMES = frozenset(_NAMES.split())
 FAMILIES = tuple(_FAMILIES.split())
 OF_SLURM = frozenset(_OF_SLURM.split())
-# Words of a name that a family lets in but that holds a secret all the same.
+# Words in a name that mark it as secret, even if its prefix is allowed.
 SECRET = re.compile(
     r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|COOKIE|(^|_)(API_?)?(AUTH|BEARER|CERT|JWT|KEY|PASS|PWD)(_|$)", re.IGNORECASE
 )
-# Set by a launcher that this process runs under: a launch inside it would take itself for part of the outer one.
+# Set by a launcher above this process; with them a launch below it would take itself for part of the outer launch.
 INHERITED = re.compile(
     r"OMPI_(COMM_WORLD_|WORLD_|UNIVERSE|APP_CTX_|NUM_APP_CTX|FIRST_RANKS|FILE_LOCATION|ARGV$|COMMAND$)|"
     r"OMPI_MCA_(ess$|pmix$|orte_ess_|orte_hnp_uri|orte_local_daemon_uri|num_procs$)|PMI_|MPI_LOCAL(RANKID|NRANKS)$|"
     r"PMIX_(RANK|NAMESPACE|SERVER|SECURITY_MODE|GDS_MODULE|BFROP_BUFFER_TYPE|VERSION|HOSTNAME)|PRTE_LAUNCHED|"
     r"TORCHELASTIC_|RINGSCOPE_(RANK|SIZE|RECORDED)$|"
     r"HOROVOD_(RANK|SIZE|LOCAL_|CROSS_|GLOO_(IFACE|RENDEZVOUS))|"
-    # By these mpirun knows an allocation and its nodes, and a rank its number. The rest only names the job.
+    # By these mpirun finds an allocation and its nodes, and a rank its number. The excepted names only describe the
+    # job.
     r"SLURM_(?!JOB_(ID|NAME|USER|ACCOUNT|PARTITION|QOS)$|ARRAY_|SUBMIT_|TMPDIR$|CLUSTER_NAME$)"
 )
 
 
 def on_this_host(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
-    """All variables of `environ` but those of a launcher that this process runs under, with what `allowed` adds.
+    """All variables of `environ` except those of a launcher above this process, and with the changes that `allowed`
+    makes.
 
     more: names of variables that are passed in any case.
     """
@@ -64,7 +66,8 @@ def on_this_host(environ: Mapping[str, str], more: Collection[str] = ()) -> dict
 
 
 def allowed(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
-    """The variables of `environ` that a rank gets, with this package on its path and Open MPI told that root may run.
+    """The variables of `environ` that a rank on another host gets, with this package on its path; Open MPI may run as
+    root.
 
     more: names of variables that are passed in any case.
     """
@@ -72,14 +75,14 @@ def allowed(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str,
     if paths := package_path(env.get("PYTHONPATH")):
         env["PYTHONPATH"] = paths
     env |= {"PATH": search_path(env), **home(env)}
-    # Open MPI refuses root, which is who runs in containers.
+    # Open MPI refuses to run as root, the usual user in containers.
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     env.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
     return env
 
 
 def package_path(paths: str | None) -> str:
-    """PYTHONPATH with this package on it, unless it is installed; "" for none."""
+    """PYTHONPATH with this package on it, unless the package is installed; "" if both are empty."""
     root = str(Path(__file__).resolve().parents[2])
     return ":".join(filter(None, ("" if root in site.getsitepackages() else root, paths)))
 
@@ -87,22 +90,23 @@ def package_path(paths: str | None) -> str:
 def search_path(environ: Mapping[str, str]) -> str:
     """PATH with the programs of this Python's environment first, whether it is activated or not.
 
-    Without an empty entry, which stands for the current directory.
+    Empty entries are dropped, because they mean the current directory.
     """
     folders = [str(Path(sys.executable).parent), *(environ.get("PATH") or os.defpath).split(os.pathsep)]
     return os.pathsep.join(dict.fromkeys(filter(None, folders)))
 
 
 def home(environ: Mapping[str, str]) -> dict[str, str]:
-    """HOME, without which Open MPI starts nothing, as the user's entry names it where the environment does not."""
+    """{"HOME": folder}, because Open MPI does not start without it: from the environment, else from the password
+    database."""
     try:
         return {"HOME": environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir}
-    except KeyError:  # a container's user without an entry
+    except KeyError:  # a container's user may have no entry
         return {}
 
 
 def passes(name: str) -> bool:
-    """True if a variable of this name reaches a rank by itself."""
+    """True if a rank gets a variable of this name without being asked for."""
     if name in NAMES:
         return True
     return name.startswith(FAMILIES) and not SECRET.search(name) and not INHERITED.match(name)

@@ -13,7 +13,7 @@ from profiles.ground.errors import RingscopeError
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host and how many ranks it takes."""
+    """A host and the number of ranks that it takes."""
 
     name: str
     slots: int
@@ -23,7 +23,7 @@ class Host:
 
 
 def parse(text: str) -> tuple[Host, ...]:
-    """`a:4,b:4`; a name alone takes one rank."""
+    """Read hosts from `a:4,b:4`; a name without a number takes one rank."""
     hosts = tuple(_host(*part.strip().partition(":")[::2], whole=text) for part in text.split(",") if part.strip())
     if not hosts:
         raise RingscopeError(f"hosts: {text!r} names no host; write name:slots, as in a:4,b:4")
@@ -31,7 +31,7 @@ def parse(text: str) -> tuple[Host, ...]:
 
 
 def read(path: Path) -> tuple[Host, ...]:
-    """A host file: one host per line, `a slots=4` (Open MPI's form) or `a:4`; # begins a comment."""
+    """Read a host file: one host per line, `a slots=4` (Open MPI's form) or `a:4`; # begins a comment."""
     try:
         lines = [line.partition("#")[0].strip() for line in path.read_text().splitlines()]
     except OSError as error:
@@ -46,13 +46,13 @@ def read(path: Path) -> tuple[Host, ...]:
         hosts.append(_host(match[1], match[2] or match[3] or "", whole=line))
     if not hosts:
         raise RingscopeError(f"{path}: no host in it; write one host per line, such as: node1 slots=4")
-    # PBS and LSF write a host once per rank.
+    # PBS and LSF write a host's name once per rank.
     names = dict.fromkeys(host.name for host in hosts)
     return tuple(Host(name, sum(host.slots for host in hosts if host.name == name)) for name in names)
 
 
 def _host(name: str, slots: str, *, whole: str) -> Host:
-    # The name ends on ssh's and mpirun's command lines: one beginning with a dash would be an option there.
+    # The name is used on ssh's and mpirun's command lines, where a name that begins with a dash would be an option.
     if not re.fullmatch(r"[A-Za-z0-9_\[][A-Za-z0-9_.\-\]]*", name):
         raise RingscopeError(f"hosts: {name!r} in {whole!r} is not a host name; write name:slots, as in a:4,b:4")
     if slots and not (slots.isdigit() and int(slots) > 0):
@@ -61,9 +61,9 @@ def _host(name: str, slots: str, *, whole: str) -> Host:
 
 
 def take(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
-    """The first hosts that together hold the ranks, the last with as many slots as are still needed.
+    """The first hosts that together hold the ranks; the last one gets only as many slots as are still needed.
 
-    No host named: none. Raises RingscopeError where they have too few slots.
+    Returns () if no host is named. Raises RingscopeError if they have too few slots.
     """
     if not hosts:
         return ()
@@ -79,12 +79,12 @@ def take(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
 
 
 def is_local(name: str) -> bool:
-    """True if the name is this machine's."""
+    """True if the name means this machine."""
     return name in ("localhost", "127.0.0.1", "::1", socket.gethostname(), socket.getfqdn())
 
 
 def slurm_slots(environ: Mapping[str, str]) -> list[int]:
-    """The ranks each node of the allocation takes, of `SLURM_TASKS_PER_NODE`, such as 4(x2),3 -> 4, 4, 3."""
+    """The number of ranks on each node of the allocation, from `SLURM_TASKS_PER_NODE`: 4(x2),3 -> 4, 4, 3."""
     slots: list[int] = []
     for part in environ.get("SLURM_TASKS_PER_NODE", "1").split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)

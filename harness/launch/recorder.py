@@ -1,4 +1,5 @@
-"""The recorder of a training: it opens a profiler's range once steps are steady, and closes it some steps later."""
+"""The recorder of a training: it opens a profiler's range once the step time is steady, and closes it some steps
+later."""
 
 from __future__ import annotations
 
@@ -9,17 +10,17 @@ from collections.abc import Callable
 
 from profiles.ground import numbers
 
-LOOK_EVERY = 10  # steps: the ranks of a job look at the same ones, so that they record the same
-FIRST_LOOK = 20  # steps
-ALIKE = 0.2  # medians of the last steps and of as many before them differ by less: steady
-WINDOWS = 5, 10  # so many steps: a checkpoint every ten has the host ahead of the GPU, and behind, by turns
-LAST_LOOK = 200  # steps; what is not steady by then is recorded as it is
+LOOK_EVERY = 10  # steps between checks: all ranks check at the same steps, so that they record the same ones
+FIRST_LOOK = 20  # steps before the first check
+ALIKE = 0.2  # the largest relative difference between the medians of the last steps and of as many before them
+WINDOWS = 5, 10  # numbers of steps to compare: both, since a checkpoint every ten steps makes groups of five differ
+LAST_LOOK = 200  # steps; a training that is not steady by then is recorded as it is
 
 
 class Recorder:
-    """Opens the profiler's range once steps are steady, and closes it `steps` steps later.
+    """Opens the profiler's range once the step time is steady, and closes it `steps` steps later.
 
-    steps: 0 where the time says when. begins, ends: open and close it. clock: in seconds.
+    steps: 0 if the range is opened and closed by time. begins, ends: open and close the range. clock: returns seconds.
     """
 
     def __init__(
@@ -30,16 +31,16 @@ class Recorder:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.steps, self._begins, self._ends, self._clock = steps, begins, ends, clock
-        self._lock = threading.Lock()  # the time that is waited for steps ends on another thread
+        self._lock = threading.Lock()  # the thread that records by time opens and closes the range too
         self._took: list[float] = []
         self._began_s: float | None = None
-        self.number = 0  # of the step that runs
-        self.expects_steps = False  # a loop has begun
+        self.number = 0  # of the current step
+        self.expects_steps = False  # True once a training loop has begun
         self.opened_at: int | None = None
         self.closed = False
 
     def step(self) -> None:
-        """A step begins, and so the one before it has ended."""
+        """Note that a step begins, so that the one before it has ended."""
         now_s = self._clock()
         if self._began_s is not None:
             self._took.append(now_s - self._began_s)
@@ -47,24 +48,25 @@ class Recorder:
         self._began_s = now_s
 
     def pause(self) -> None:
-        """The step that runs is the last before something else: the end of an epoch, an evaluation."""
+        """Note that the current step is the last before other work: the end of an epoch, an evaluation."""
         if self._began_s is not None:
             self._began_s = None
             self._ended()
 
     def finish(self) -> None:
-        """The script is at its end."""
+        """Close the range at the end of the script."""
         with self._lock:
             if self.opened_at is not None:
                 self._close()
 
     @property
     def holds_nothing(self) -> bool:
-        """It was never opened, or with the last step of all. (By time it is opened before any step is seen.)"""
+        """True if the range was never opened, or was opened after the last step. (By time it is opened before any
+        step.)"""
         return self.opened_at is None or 0 < self.number == self.opened_at
 
     def unopened(self, *, failed: bool = False) -> str:
-        """The reason that nothing was recorded, and what to do."""
+        """The reason why nothing was recorded, and what to do."""
         if failed:
             return "nothing was recorded: the script failed before; first make the script run without ringscope"
         if self.number:
@@ -77,7 +79,7 @@ class Recorder:
         return f"nothing was recorded: {why}; let the script train longer, or set the time: --delay S --duration S"
 
     def waits_for(self) -> str:
-        """Tell what is waited for, and about how long; "" where the recording is over, or waits for a time."""
+        """The recording's next steps and about how long they take; "" once it is over, or if it is recorded by time."""
         if self.closed or not self.steps:
             return ""
         if self.opened_at is not None:
@@ -91,7 +93,7 @@ class Recorder:
         return f"step {done} of {of} ({what}){left}"
 
     def open(self) -> bool:
-        """Open the range now; False where it has been open already."""
+        """Open the range now; False if it was opened before."""
         with self._lock:
             if self.opened_at is not None or self.closed:
                 return False
@@ -117,7 +119,7 @@ class Recorder:
         return self.number >= FIRST_LOOK and any(map(self._is_alike, WINDOWS))
 
     def _is_alike(self, steps: int) -> bool:
-        """Did as many steps take as long as as many before them?"""
+        """True if the last `steps` steps took about as long as as many steps before them."""
         if len(self._took) < 2 * steps:
             return False
         earlier, later = (statistics.median(part) for part in (self._took[-2 * steps : -steps], self._took[-steps:]))

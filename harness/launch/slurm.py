@@ -1,4 +1,4 @@
-"""Slurm: a batch script that runs the whole sweep inside one allocation. There mpirun or srun starts the ranks."""
+"""Slurm: a batch script that runs the whole sweep inside one allocation, where mpirun or srun starts the ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .hosts import Host, slurm_slots
 
 
 def script(request: batch.Request, *, by_srun: bool = False) -> str:
-    """The batch script. Of two directives that say the same sbatch takes the later: `request.args` win."""
+    """The batch script. If two directives set the same option sbatch takes the later, so `request.args` override
+    ours."""
     per_node = request.ranks_per_node
     directives = [
         "--job-name=ringscope",
@@ -29,37 +30,39 @@ def script(request: batch.Request, *, by_srun: bool = False) -> str:
     directives += [_gpus(request, by_srun)] if request.gpus else []
     words = [_escaped(word) for word in [*directives, *request.args]]
     before = [
-        # sbatch --export=NONE makes srun pass nothing on either, unless told (sbatch(1)).
+        # After sbatch --export=NONE, srun passes no variables either, unless SLURM_EXPORT_ENV is unset (sbatch(1)).
         "unset SLURM_EXPORT_ENV",
-        # mpirun's daemon is one task per node: it gets all cores of the allocation there, not one task's (srun(1)).
+        # mpirun's daemon is one task per node; with SLURM_WHOLE it gets all the node's allocated cores (srun(1)).
         *([] if by_srun else ["export SLURM_WHOLE=1"]),
     ]
     return batch.script("#SBATCH", words, request, without="SLURM_", before=before)
 
 
 def _gpus(request: batch.Request, by_srun: bool) -> str:
-    """Under mpirun not --gpus-per-task: it would bind each node's one daemon, and so its ranks, to one GPU."""
+    """The directive for GPUs. Under mpirun it is not --gpus-per-task, which would bind each node's daemon, and so all
+    its ranks, to one GPU."""
     if by_srun:
         return "--gpus-per-task=1"
     return f"--gpus-per-node={request.ranks_per_node}" if request.ranks_per_node else f"--gpus={request.ranks}"
 
 
 def _pattern(log: Path) -> str:
-    """The log as a file name pattern (sbatch(1)), in which % has a meaning and a backslash takes it away."""
+    """The log's path as a file name pattern (sbatch(1)), in which % is special and a backslash disables that."""
     if "\\" in str(log):
         raise RingscopeError(f"{log}: Slurm writes no log to a path with a backslash; name another --out")
     return str(log).replace("%", "%%")
 
 
 def _escaped(word: str) -> str:
-    """A word of a directive as sbatch reads it: split at blanks outside of quotes, `\\` before a quote inside them."""
+    """A word of a directive in sbatch's syntax: words end at blanks outside quotes; inside quotes `\\` escapes a
+    quote."""
     if re.fullmatch(r"[\w./:=,+@%-]+", batch.one_line(word)):
         return word
     return '"' + re.sub(r'([\\"])', r"\\\1", word) + '"'
 
 
 def submit(path: Path) -> str | None:
-    """Hand the script to Slurm: the job's id, None where there is no sbatch here. Raises RingscopeError."""
+    """Submit the script to Slurm. Returns the job's id, None if there is no sbatch here. Raises RingscopeError."""
     if not shutil.which("sbatch"):
         return None
     done = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True, check=False)
@@ -70,7 +73,8 @@ def submit(path: Path) -> str | None:
 
 
 def hosts(environ: Mapping[str, str]) -> tuple[Host, ...]:
-    """The nodes of the allocation that this process runs in, with the tasks that each takes. Raises RingscopeError."""
+    """The nodes of the allocation that this process runs in, with the number of tasks on each. Raises
+    RingscopeError."""
     nodes = environ.get("SLURM_JOB_NODELIST", "")
     try:
         told = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)

@@ -1,7 +1,7 @@
-"""The steps of a training, seen from inside of its process.
+"""The steps of a training, observed inside its process.
 
-Keras's own list of callbacks tells of every batch of `fit`, with any backend; `train_on_batch` is seen too. PyTorch's
-optimizers call a hook after each of their steps. The steps are marked (`step N`) unless the script's ring does that.
+Keras's list of callbacks reports every batch of `fit`, on any backend; `train_on_batch` is observed too. PyTorch's
+optimizers call a hook after each step. Each step gets a mark (`step N`), unless the script's ring writes the marks.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TORCH, OPTIMIZERS = "torch", "torch.optim.optimizer"
 class Steps:
     """Tells a recorder of each step, and marks it by `step N` on the thread that launches it.
 
-    within: the profiler that records is a framework's; the marks that the script's ring writes are not for that one.
-    stepped: called on the thread of each step.
+    within: the profiler is a framework's own, which does not see the marks that ring writes. stepped: called on the
+    thread of each step.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Steps:
         self._begun: list[Any] = []
 
     def begin(self) -> None:
-        """A step begins. The mark of the one before ends first, as the recording may close now."""
+        """Note that a step begins. The previous step's mark ends first, because the recording may close now."""
         self._stepped()
         self._end()
         self.recorder.step()
@@ -42,12 +42,12 @@ class Steps:
             self._begun.append(ranges.writer().begin(marks.step(self.recorder.number)))
 
     def pause(self) -> None:
-        """Something else than a step begins."""
+        """Note that other work than a step begins."""
         self._end()
         self.recorder.pause()
 
     def expect(self) -> None:
-        """A loop of steps begins."""
+        """Note that a loop of steps begins."""
         self.recorder.expects_steps = True
 
     def _end(self) -> None:
@@ -56,7 +56,7 @@ class Steps:
 
 
 def watch(keras: ModuleType, steps: Steps) -> None:
-    """Report every step that this Keras takes."""
+    """Hook into this Keras, to report every step that it takes."""
     listed, model = keras.callbacks.CallbackList, keras.Model
 
     def told(name: str, tell: Callable[[], None]) -> None:
@@ -83,9 +83,10 @@ def watch(keras: ModuleType, steps: Steps) -> None:
 
 
 def watch_optimizers(optimizers: ModuleType, steps: Steps) -> None:
-    """Report the steps of a PyTorch loop: each begins where the one before it has updated the weights.
+    """Report the steps of a PyTorch loop: a step begins where the previous one has updated the weights.
 
-    Of several optimizers, as a GAN has them, the first that steps counts. A training by Keras has been told by that.
+    With several optimizers, as in a GAN, only the first one that steps is counted. A training by Keras is not counted
+    again.
     """
     first: list[int] = []
 

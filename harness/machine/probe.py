@@ -1,6 +1,7 @@
-"""`python -m harness.machine.probe`: what TensorFlow, Horovod, cuDNN and NCCL say of themselves, as one line of JSON.
+"""`python -m harness.machine.probe`: the versions and builds of TensorFlow, Horovod, cuDNN and NCCL, as a line of JSON.
 
-A process of its own, so that nobody else has to import TensorFlow or load CUDA. It allocates nothing on a GPU.
+It runs in a process of its own, so that no other process has to import TensorFlow or load CUDA. It allocates nothing on
+a GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def main() -> None:
     ):
         try:
             answer[name] = ask()
-        except Exception as error:  # whatever is wrong with a library is an answer here, not the end
+        except Exception as error:  # a broken library is an answer here; the other libraries are still asked
             answer[name] = None
             reasons[name] = f"{type(error).__name__}: {error}".splitlines()[0]
     print(json.dumps(answer | {"reasons": reasons}))
@@ -43,7 +44,7 @@ def _tensorflow() -> dict[str, Any]:
         "cuda_build": bool(build.get("is_cuda_build")),
         "built_for_cuda": build.get("cuda_version"),
         "built_for_cudnn": build.get("cudnn_version"),
-        # Listing initialises the driver but no context: the silent fall-back to the CPU shows here.
+        # Listing initialises the driver but no context. 0 here means that TensorFlow falls back silently to the CPU.
         "gpus": len(tf.config.list_physical_devices("GPU")),
     }
 
@@ -57,7 +58,7 @@ def _horovod() -> dict[str, Any]:
 
 
 def _seams() -> dict[str, Any]:
-    """Private names of Keras, TensorFlow and Horovod that ring touches, and those of them that are missing."""
+    """The number of private names of Keras, TensorFlow and Horovod that ring uses, and the missing ones."""
     from ringscope.ring.internals import seams, versions
 
     missing = [{"kind": one.seam.kind, "line": one.line} for one in seams.look(load=True)]
@@ -104,7 +105,7 @@ def _call(library: str, function: str) -> int:
 
 
 def _library(name: str) -> ctypes.CDLL:
-    """The newest lib<name>.so.* there is: as the loader finds it, else inside NVIDIA's packages, else CUDA's folder."""
+    """The newest lib<name>.so.*: where the loader finds it, else in NVIDIA's Python packages, else in CUDA's folder."""
     versions = ("9", "8") if name == "cudnn" else ("13", "12", "11.0", "2")
     for version in versions:
         try:

@@ -1,4 +1,4 @@
-"""Processes beside a job that are no ranks: each under a keeper, so that none outlives the job, whatever ends it."""
+"""Processes of a job that are not ranks: each runs under a keeper, so that none outlives the job."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LOOK_S = 0.1
 
 
 class Helpers:
-    """A group of processes; use it as a context, which ends all of them and what they started."""
+    """A group of processes; use it as a context manager, which ends all of them and their children."""
 
     def __init__(self, *, most: int = 1) -> None:
         self._lifeline = Lifeline(lines=most + 1)
         self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def start(self, argv: Sequence[str], log: Path, more: Mapping[str, str] | None = None) -> None:
-        """Start a command with its output in `log`. more: variables beside a rank's own."""
+        """Start a command with its output in `log`. more: variables added to those of a rank."""
         with log.open("ab") as output:
             process = subprocess.Popen(
                 launch.keeper(argv, lifeline=self._lifeline.address),
@@ -35,12 +35,13 @@ class Helpers:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is for the job, which ends them in order
+                start_new_session=True,  # Ctrl-C must reach only the job, which ends these processes in order
             )
         self._running.append((process, log))
 
     def until(self, holds: Callable[[], bool], limit_s: float, what: str) -> None:
-        """Wait until it holds. Raises RingscopeError where one of the processes ends before, or after `limit_s`."""
+        """Wait until `holds()` is true. Raises RingscopeError if a process ends before that, or after `limit_s`
+        seconds."""
         until = time.monotonic() + limit_s
         while not holds():
             for process, log in self._running:
@@ -51,7 +52,7 @@ class Helpers:
             time.sleep(LOOK_S)
 
     def ended(self, limit_s: float, what: str) -> None:
-        """Wait until all have ended. Raises RingscopeError where one failed, or took longer."""
+        """Wait until all have ended. Raises RingscopeError if one failed, or is not done after `limit_s` seconds."""
         until = time.monotonic() + limit_s
         while any(process.poll() is None for process, _ in self._running) and time.monotonic() < until:
             time.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""Facts that a rank tells of itself when it has trained: its last logs, its weights, its memory, its GPU."""
+"""Facts that a rank records about itself after training: its last logs, its weights, its memory, its GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from profiles.ground.errors import RingscopeError
 
 
 def closing(model: Any, logs: Any) -> dict[str, Any]:
-    """The last logs, a SHA-256 of the trainable weights (equal on ranks that trained together), and versions."""
+    """The last logs, a SHA-256 of the trainable weights (equal on ranks that trained together), memory, and
+    versions."""
     import horovod
     import keras
     import tensorflow as tf
@@ -27,7 +28,7 @@ def closing(model: Any, logs: Any) -> dict[str, Any]:
 
 
 def of_model(model: Any, logs: Any) -> dict[str, Any]:
-    """The part of it that is known alike on any backend of Keras."""
+    """The facts that can be found on any backend of Keras."""
     import keras
 
     digest = hashlib.sha256()
@@ -43,7 +44,7 @@ def of_model(model: Any, logs: Any) -> dict[str, Any]:
 
 
 def check_on_gpu(model: Any) -> None:
-    """Raise RingscopeError where weights to train lie elsewhere, of a process that has a GPU for them."""
+    """Raise RingscopeError if this process has a GPU, but a trainable weight is not on it."""
     for variable in model.trainable_variables:
         if "GPU" not in (device := variable.value.device):
             raise RingscopeError(f"{variable.path} is placed on {device}, not on a GPU: its steps would run on the CPU")
@@ -56,7 +57,8 @@ def _bytes_of(variables: Any) -> int:
 
 
 def memory_built_bytes() -> int:
-    """Bytes that a process holds now of its first GPU, without one of the host: asked when the model is built."""
+    """Bytes that this process holds now on its first GPU, or in host memory without a GPU; call it when the model is
+    built."""
     import tensorflow as tf
 
     if tf.config.get_visible_devices("GPU"):
@@ -65,21 +67,23 @@ def memory_built_bytes() -> int:
 
 
 def memory_peak_bytes() -> list[int] | None:
-    """The most that TensorFlow's allocator has handed out on each GPU of this process so far; None without GPUs."""
+    """The peak memory that TensorFlow's allocator has handed out on each GPU of this process so far; None without
+    GPUs."""
     import tensorflow as tf
 
-    gpus = range(len(tf.config.get_visible_devices("GPU")))  # not of other tasks of a cluster
+    gpus = range(len(tf.config.get_visible_devices("GPU")))  # without the GPUs of other tasks of a cluster
     return [int(tf.config.experimental.get_memory_info(f"GPU:{number}")["peak"]) for number in gpus] or None
 
 
 def host_memory_peak_bytes() -> int:
-    """The most memory of the host that this process has held at once."""
+    """The peak host memory of this process (VmHWM), in bytes."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def gpu_uuid(ordinal: int) -> str | None:
-    """The UUID of a GPU as nvidia-smi prints it; None without a driver. ordinal: of those this process sees."""
+    """The UUID of a GPU as nvidia-smi prints it; None without a driver. ordinal: among the GPUs that this process
+    sees."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,7 +1,8 @@
-"""Launches that warm up beside each other and are timed one after the other.
+"""Launches that warm up side by side and are timed one after the other.
 
-RINGSCOPE_TURNS names a folder of one launch. Once its ranks are warm, rank 0 leaves the file `warm` there and waits for
-the file `go`, and the others for rank 0; without the variable nothing waits. `benchmarks/strategies.py` gives turns.
+RINGSCOPE_TURNS names a folder of one launch. Once its ranks are warm, rank 0 writes the file `warm` there and waits for
+the file `go`; the other ranks wait for rank 0. Without the variable no rank waits. `benchmarks/strategies.py` writes
+`go`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Warm-up, and one timed window: how long each step took, and how much of it was waiting for input.
 
 The device is synchronised at both ends of the window and nowhere inside. A step lasts from its start to the start of
-the next, in the host's time; the last one also holds the final synchronisation. So the steps add up to the window
-exactly, on every device.
+the next one, in the host's time; the last step ends after the final synchronisation. So the step times sum to the
+window exactly.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def measure(
 
 
 class Edges:
-    """The edges between the steps of a window, noted by whoever takes them.
+    """Notes the times at which a window's steps begin and end.
 
-    UTC is read once, at the start. All later times are the monotonic clock's, added to it: a clock that is set during
-    the window cannot stretch it. synchronise: waits for the device.
+    UTC is read once, at the start; later times are that time plus the monotonic clock, so that setting the clock during
+    the window changes nothing. synchronise: waits for the device.
     """
 
     def __init__(
@@ -68,13 +68,14 @@ class Edges:
         self._start_utc_ns = 0
 
     def begin(self) -> None:
-        """The window begins here."""
+        """Begin the window here."""
         self._synchronise()
         self._start_utc_ns = self._utc_ns()
         self._edges_ns[0] = self._monotonic_ns()
 
     def passed(self, waited_ns: int) -> None:
-        """A step ends here, in which so many ns were waited for its batch; the last one's work is waited for."""
+        """Note that a step ends here, after it has waited `waited_ns` for its batch; after the last step synchronise
+        first."""
         self._waits_ns[self._done] = waited_ns
         self._done += 1
         if self._done == len(self._waits_ns):
@@ -82,7 +83,7 @@ class Edges:
         self._edges_ns[self._done] = self._monotonic_ns()
 
     def window(self) -> Window:
-        """The window, once all its steps have ended. Raises AssertionError where fewer have."""
+        """The window, once all its steps have ended. Raises AssertionError before that."""
         edges_ns = self._edges_ns
         if self._done != len(self._waits_ns):
             raise AssertionError(f"{self._done} of {len(self._waits_ns)} steps have ended")
@@ -99,7 +100,7 @@ def warm_up(
 ) -> None:
     """Run untimed steps, in which programs are compiled and tuned, caches filled and memory allocated.
 
-    wait: called before the last of them, where other launches may have to be timed first.
+    wait: called before the last of these steps; it waits while other launches on this machine are being timed.
     """
     for done in range(steps):
         if done + 1 == steps:
@@ -111,8 +112,8 @@ def warm_up(
 def clock_offset_ns(instants_ns: list[list[int]], rank: int, hosts: list[str]) -> int:
     """This host's clock minus rank 0's, in ns: the median difference of the times at which both left a barrier.
 
-    `instants_ns[k][i]`: rank k's UTC clock as it left barrier i. `hosts[k]`: its host. Ranks of one host
-    share a clock: 0.
+    instants_ns[k][i]: rank k's UTC clock when it left barrier i. hosts[k]: rank k's host. Ranks on the same host share
+    a clock, so their offset is 0.
     """
     if hosts[rank] == hosts[0]:
         return 0

@@ -1,4 +1,4 @@
-"""`ringscope bench`: the grid."""
+"""`ringscope bench`: trains a grid of cells."""
 
 from __future__ import annotations
 

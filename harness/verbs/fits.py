@@ -1,4 +1,4 @@
-"""`ringscope fits`: the largest batch."""
+"""`ringscope fits`: finds the largest batch that fits into memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ringscope rules`: rules of thumb."""
+"""`ringscope rules`: measures rules of thumb."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
     feed(source: Source, device: str) -> Iterator[tuple[x, y]]
 
-It yields batches of `source.batch` samples, without end. x: (batch, *spec.input_shape) of `source.dtype`; y: (batch,)
-of int64; as NumPy arrays or tensors, wherever the feed leaves them. `device` is "/GPU:0" or "/CPU:0".
-TensorFlow is loaded by the first feed that needs it.
-The time that `next` takes is the step's wait for input. A function named in FEEDS is known to every cell and test.
+A feed yields batches of `source.batch` samples without end. x: (batch, *spec.input_shape) of `source.dtype`; y:
+(batch,) of int64; NumPy arrays or tensors, in host or device memory depending on the feed. `device` is "/GPU:0" or
+"/CPU:0". TensorFlow is loaded by the first feed that needs it. The time that `next` takes is the step's wait for input.
+Cells and tests find the feeds in FEEDS.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Batch = tuple[Any, Any]
 
 
 def numpy(source: Source, device: str) -> Iterator[Batch]:
-    """NumPy arrays handed to the step as they are: TensorFlow copies them on the host, then to the device."""
+    """NumPy arrays are passed to the step unchanged: TensorFlow copies them on the host, then to the device."""
     return source.arrays()
 
 
@@ -49,7 +49,7 @@ def prefetch_to_device(source: Source, device: str) -> Iterator[Batch]:
 
 
 def staging(source: Source, device: str) -> Iterator[Batch]:
-    """A double buffer on the device, as TensorFlow 1's StagingArea made: batch i + 1 is copied while step i runs."""
+    """A double buffer on the device, like TensorFlow 1's StagingArea: batch i + 1 is copied while step i runs."""
     import tensorflow as tf
 
     batches = iter(source.dataset().prefetch(tf.data.AUTOTUNE))
@@ -68,7 +68,8 @@ def staging(source: Source, device: str) -> Iterator[Batch]:
 
 
 def pinned(source: Source, device: str) -> Iterator[Batch]:
-    """tf.data into pinned buffers, copied ahead on a stream of their own: the fastest way to a GPU, and `fit`'s."""
+    """tf.data into pinned buffers, copied ahead on a CUDA stream of its own: the fastest feed to a GPU, as in ring's
+    `fit`."""
     import tensorflow as tf
 
     from ringscope.ring.feed import slots, staged
@@ -80,7 +81,7 @@ def pinned(source: Source, device: str) -> Iterator[Batch]:
 
 
 def resident(source: Source, device: str) -> Iterator[Batch]:
-    """One batch, on the device from the start: no feed at all, the upper bound for the others."""
+    """One batch that stays on the device: no feeding at all, the upper bound for the other feeds."""
     import tensorflow as tf
 
     x, y = next(source.arrays())
@@ -102,7 +103,7 @@ FEEDS: dict[str, Callable[[Source, str], Iterator[Batch]]] = {
 
 
 def make_source(cell: Cell, batch: int, *, rank: int, size: int, threads: int) -> Source:
-    """The source of the cell's samples. batch: samples of this rank per step."""
+    """The source of the cell's samples. batch: this rank's samples per step."""
     spec = MODELS[cell.model].spec
     common: dict[str, Any] = {"rank": rank, "size": size, "dtype": cell.input_dtype, "threads": threads}
     if cell.data == "generated":

@@ -1,10 +1,9 @@
-"""A generated task that can be learnt, and whose best accuracy is known.
+"""A generated classification task that can be learnt, with a known best accuracy.
 
-Each sample is of one of at most 10 classes, drawn alike, and a class has a pattern of its own. In sequences (shape
-(steps, features)) it is the same at every step and so faint that only many steps together tell it from the noise: a
-model must gather what it sees. The noise confuses no two classes of whole samples. LABEL_NOISE of all labels are wrong,
-in training and in validation samples: the best accuracy that any model can have on new ones is
-1 - LABEL_NOISE.
+Samples are drawn evenly from at most 10 classes, each with a fixed pattern plus noise. In sequences, shape (steps,
+features), the pattern is the same at every step and weak against the noise, so a model must combine many steps. Over a
+whole sample the noise confuses no two classes. LABEL_NOISE of all labels are wrong, in training and in validation
+samples, so the best possible accuracy on new samples is 1 - LABEL_NOISE.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from .sources import options
 LABEL_NOISE = 0.02
 BEST_ACCURACY = 1 - LABEL_NOISE
 CLASSES = 10
-NOISE, SIGNAL = 0.3, 0.4  # of -1..1
-FAINT = 0.05  # the signal of one step of a sequence
-COARSE = 4  # cells of an image's pattern, in width and in height
+NOISE, SIGNAL = 0.3, 0.4  # in the range -1..1
+FAINT = 0.05  # the pattern's strength at one step of a sequence
+COARSE = 4  # cells per side of an image's pattern
 SIGNS = np.array([-1, 1], np.float32)
-VALIDATION, _TRAINING = 1, 0  # parts
+VALIDATION, _TRAINING = 1, 0  # random streams for the samples of each part
 
 
 def samples(spec: Spec, count: int, *, seed: int, part: int) -> tuple[Any, Any]:
-    """x: uint8 of (count, *spec.input_shape), -1..1 as 0..255; y: int64 of (count,). Another `part` has other samples
-    of the same task."""
+    """x: uint8 of (count, *spec.input_shape), with -1..1 stored as 0..255; y: int64 of (count,). part: VALIDATION or
+    _TRAINING, which draw different samples of the same task."""
     drawn = np.random.default_rng([seed, part])
     classes = min(CLASSES, max(2, spec.classes))
     truth = drawn.integers(classes, size=count)
@@ -42,7 +41,8 @@ def samples(spec: Spec, count: int, *, seed: int, part: int) -> tuple[Any, Any]:
 
 
 def patterns(spec: Spec, classes: int, seed: int) -> Any:
-    """+1 and -1 per class: float32 of (classes, *spec.input_shape). Images have cells, sequences equal steps."""
+    """Each class's pattern of +1 and -1: float32 of (classes, *spec.input_shape). Images have square cells of one
+    value, sequences the same values at every step."""
     drawn = np.random.default_rng([seed, 2])
     if len(spec.input_shape) == 2:
         steps, features = spec.input_shape
@@ -56,9 +56,9 @@ def patterns(spec: Spec, classes: int, seed: int) -> Any:
 
 
 class Generated:
-    """A feed's source (harness.training.feeds.sources.Source): epochs without end, each in an order of its own.
+    """A feed's source (harness.training.feeds.sources.Source) of endless epochs, each in another order.
 
-    Rank r has the r-th part of every batch over all ranks; what fills no such batch is left out of its epoch.
+    Rank r gets the r-th part of every global batch; samples that fill no global batch are left out of an epoch.
     """
 
     def __init__(
@@ -75,18 +75,19 @@ class Generated:
     ) -> None:
         self.batch, self.dtype, self._threads, self._seed = batch, dtype, threads, seed
         self._rank, self._size = rank, size
-        self.count = max(count, batch * size)  # one batch over all ranks at least
+        self.count = max(count, batch * size)  # at least one global batch
         self.steps_per_epoch = self.count // (batch * size)
         self._x, self._y = samples(spec, self.count, seed=seed, part=_TRAINING)
         self._spec = spec
 
     def held_out(self) -> tuple[Any, Any]:
-        """This rank's part of the validation samples, a quarter as many as there are for training, as arrays."""
+        """This rank's share of the validation samples, as arrays. In all there are a quarter as many as training
+        samples, or 1000 if that is more."""
         x, y = samples(self._spec, max(1000, self.count // 4), seed=self._seed, part=VALIDATION)
         return self._cast(x[self._rank :: self._size]), y[self._rank :: self._size]
 
     def trained_on(self) -> tuple[Any, Any]:
-        """This rank's part of as many training samples."""
+        """This rank's share of an equal number of training samples, as arrays."""
         mine = slice(self._rank, max(1000, self.count // 4), self._size)
         return self._cast(self._x[mine]), self._y[mine]
 

@@ -1,4 +1,4 @@
-"""The models by name, and the batches that each takes."""
+"""The models by name, and the shape of their input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from profiles.runs.records import Cell
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A model's input: samples of this shape, and integer labels below `classes` (1: a yes-or-no answer, 0 or 1)."""
+    """A model's input and output: samples of this shape, and integer labels below `classes` (1: a binary label, 0 or
+    1)."""
 
     input_shape: tuple[int, ...]
     classes: int
@@ -19,7 +20,8 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The place of a model: `harness.training.models.<module>.<function>(spec) -> (input tensor -> logits)`."""
+    """The place of a model: `harness.training.models.<module>.<function>` takes (input tensor, spec) and returns
+    features."""
 
     module: str
     function: str
@@ -45,7 +47,7 @@ MODELS = {
 def build(name: str, *, input_dtype: str = "float32", precision: str = "float32", seed: int = 0) -> Any:
     """A Keras model with its weights, not compiled, with float32 logits; equal arguments give equal weights.
 
-    uint8 input is scaled to -1..1 inside the model, so that a quarter of the bytes cross the bus.
+    uint8 input is scaled to -1..1 inside the model, so that only a quarter of the bytes are copied to the GPU.
     """
     import importlib
 
@@ -63,7 +65,7 @@ def build(name: str, *, input_dtype: str = "float32", precision: str = "float32"
 
 
 def loss_for(spec: Spec) -> Any:
-    """The loss that fits the spec, of logits."""
+    """The loss function for the spec's labels, on logits."""
     import keras
 
     if spec.classes == 1:
@@ -72,7 +74,7 @@ def loss_for(spec: Spec) -> Any:
 
 
 def compile_model(model: Any, spec: Spec, *, optimizer: Any | None = None, jit_compile: bool = False) -> None:
-    """Compile with the loss that fits the spec; SGD with momentum unless given another optimizer."""
+    """Compile with the loss for the spec, and SGD with momentum unless another optimizer is given."""
     import keras
 
     model.compile(
@@ -81,8 +83,9 @@ def compile_model(model: Any, spec: Spec, *, optimizer: Any | None = None, jit_c
 
 
 def optimizer(cell: Cell) -> Any:
-    """The cell's: `sgd` with momentum, `adam` with an epsilon that does not blow up rounding where gradients are near
-    0, or `lamb`, at a rate for one rank and by its rule for more (`warm-up` is ring's)."""
+    """The cell's optimizer: `sgd` with momentum, `adam` with an epsilon so large that rounding does not grow where
+    gradients are near 0, or `lamb`. Its learning rate is scaled by the cell's rule for several ranks (ring does
+    `warm-up`)."""
     import keras
 
     factor = {"linear": cell.ranks, "sqrt": math.sqrt(cell.ranks)}.get(cell.rate_rule, 1)

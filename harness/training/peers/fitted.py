@@ -1,4 +1,4 @@
-"""`model.fit` as Keras has it, fed with a source's batches, and one timed window of it."""
+"""Keras's own `model.fit` on a source's batches, and one timed window of it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from ..windows import Edges, Window
 
 
 class Batches(keras.utils.PyDataset):  # type: ignore[misc]
-    """A source's batches in turn, without end, as `fit` takes them without a copy.
-
-    waits_ns: how long each step that has been begun waited for one to be handed out; `fit` may fetch one ahead.
-    """
+    """A source's batches without end, in a form that `fit` takes without a copy."""
 
     num_batches = None
 
@@ -32,15 +29,15 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]
         return batch
 
     def waited_ns(self) -> int:
-        """The ns that were waited since the last time it was asked."""
+        """The ns that were spent waiting for batches since the last call."""
         waited_ns, self._waited_ns = self._waited_ns, 0
         return waited_ns
 
 
 class Reports(keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells how many steps are done.
+    """Reports how many steps are done.
 
-    All of it happens as a step begins: what overrides the end of a step waits for the step's loss.
+    It overrides only the beginning of a step, because a callback for the end makes `fit` wait for the step's loss.
     """
 
     def __init__(self, done: Callable[[int], None]) -> None:
@@ -52,9 +49,9 @@ class Reports(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class Timed(Reports):
-    """Times all steps of an epoch: the window is from its beginning, before its first batch, to its end.
+    """Times all steps of an epoch: the window begins before the first batch and ends with the epoch.
 
-    all_idle: waits for all processes and their devices. synchronise: waits for this one's.
+    all_idle: waits for all processes and their devices. synchronise: waits for this process's devices.
     """
 
     def __init__(
@@ -94,7 +91,7 @@ class Timed(Reports):
 
 
 def fit(model: Any, batches: Batches, steps: int, callback: Reports) -> None:
-    """One epoch of so many steps."""
+    """Train one epoch of `steps` steps."""
     model.fit(batches, epochs=1, steps_per_epoch=steps, verbose=0, shuffle=False, callbacks=[callback])
 
 

@@ -1,6 +1,6 @@
-"""Keras on PyTorch: a process per GPU, Keras's own train step with `DistributedDataParallel` in place of the model.
+"""Keras on PyTorch: a process per GPU; Keras's own train step calls the model through `DistributedDataParallel`.
 
-As on the other backends, convolutions choose their algorithms by trying, and float32 products may use TF32.
+As on the other backends, convolutions choose their algorithms by trial, and float32 matrix products may use TF32.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..strategies import Unsupported
 
 
 class Through:
-    """A model that is called through its wrapper, so that gradients are averaged, and is itself in all else."""
+    """Calls a model through its wrapper, so that gradients are averaged; everything else is the model's own."""
 
     def __init__(self, model: Any, wrapper: Any) -> None:
         self._model, self._wrapper = model, wrapper
@@ -34,7 +34,7 @@ class Through:
 
 
 class OneOfSeveral:
-    """One process, with a GPU of its own where there are any."""
+    """One process of the training, with a GPU of its own if there is one (a `Peer`)."""
 
     def __init__(self, cell: Cell) -> None:
         self.rank, self.size, self.local_rank = ranks.rank(), cell.processes, ranks.local_rank()
@@ -45,12 +45,13 @@ class OneOfSeveral:
         if self.size > 1:
             own = [self.local_rank] if self.on_gpu else None
             wrapper = torch.nn.parallel.DistributedDataParallel(model, device_ids=own)
-            # The model must call its wrapper, else Keras's step trains each process by itself, without an error.
+            # The train step must call the wrapper. If it called the model, each process would train alone, without an
+            # error.
             model.train_step = partial(keras.Model.train_step, Through(model, wrapper))
 
     def barrier(self) -> None:
         if self.size > 1:
-            distributed.all_reduce(torch.zeros(1, device="cpu"))  # on the CPU, as other strategies' ranks meet
+            distributed.all_reduce(torch.zeros(1, device="cpu"))  # on the CPU, as in the other strategies
 
     def synchronise(self, model: Any) -> None:
         if self.on_gpu:
@@ -65,7 +66,7 @@ class OneOfSeveral:
 
 
 def joined(cell: Cell, folder: Path) -> OneOfSeveral:
-    """The processes meet by a file in the folder, which all see, whichever launcher has started them."""
+    """Join the processes through a file in `folder`, which all of them see, whichever launcher has started them."""
     if ranks.size() != cell.processes:
         raise Unsupported(f"the cell needs {cell.processes} processes, and the launcher started {ranks.size()}")
     peer = OneOfSeveral(cell)

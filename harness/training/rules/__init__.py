@@ -2,7 +2,7 @@
 
     rule(on: Subject) -> Ways
 
-Each way takes a number of steps, trains them to their end, and returns how many samples they were. `worker` runs both
+Each way takes a number of steps, trains them to their end, and returns the number of samples. `worker` runs both ways
 by turns and times them.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from ringscope.ring.internals import xla_options
 
 Way = Callable[[int], int]
-"""steps -> samples, when the device has done them."""
+"""Number of steps -> number of samples, once the device has finished them."""
 
 _MODULES = {
     "batch-multiple-of-8": "computing",
@@ -36,7 +36,7 @@ _MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The subject of a rule that leaves that open: a model of harness.training.models with a batch that suits the
+    """The subject of a rule that works with any model: a model of harness.training.models, and a batch that fits the
     machine."""
 
     model: str
@@ -49,13 +49,13 @@ class Subject:
 
     @property
     def how(self) -> str:
-        """Tell how steps on one batch are computed, behind what is trained."""
+        """Words for how steps on one batch are computed, to follow the words for what is trained."""
         return ", compiled by XLA" if self.gpu else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """Against the advice and as it says. what: is trained, in words."""
+    """The way against the advice, and the way that follows it. what: words for what is trained."""
 
     against: Way
     advised: Way
@@ -63,7 +63,8 @@ class Ways:
 
 
 def stepping(step: Callable[[int], Any], batch: int) -> Way:
-    """Steps from a function that, given a step's number, returns a batch's loss before the device has done it."""
+    """A way from a function that takes a step's number and returns a batch's loss, maybe before the device has computed
+    it."""
 
     def take(steps: int) -> int:
         loss = None
@@ -84,8 +85,8 @@ def ways(rule: str, on: Subject) -> Ways:
 
 
 def growing_gpus() -> list[Any]:
-    """The GPUs that this process sees, whose memory it takes as it needs it, and for which XLA compiles as for `ring`;
-    before TensorFlow first uses them."""
+    """The GPUs that this process sees. Sets them to allocate memory as needed, and XLA's options to those of `ring`;
+    call it before TensorFlow uses a GPU."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")

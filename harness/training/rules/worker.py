@@ -1,7 +1,7 @@
 """One rule in a process of its own: `python -m harness.training.rules.worker --rule NAME --out DIR`.
 
-Writes `rank0.jsonl` (the turns are its steps, and stand in `extra` with their kinds), or `rank0.error.json`, and
-`rank0.progress`, as the worker of a cell does.
+Like the worker of a cell, it writes `rank0.jsonl` or `rank0.error.json`, and `rank0.progress`. In `rank0.jsonl` the
+turns are the steps, and `extra` lists them with their kind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .. import facts
 from ..worker import Progress, what_became
 from . import Subject, Way, Ways, growing_gpus, ways
 
-TURN_NS = 300_000_000  # length of a turn: no clock's error counts, and drift meets the next turn alike
+TURN_NS = 300_000_000  # length of a turn: long against clock errors, short against drift between neighbouring turns
 MOST_STEPS = 4096
 WARM_UPS = 3
 
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def settle(pair: Ways, now_ns: Callable[[], int]) -> dict[bool, int]:
-    """Warm both ways up, and find for each how many steps take TURN_NS. advised -> steps."""
+    """Warm both ways up, and find how many steps of each take TURN_NS. Returns advised -> steps."""
     found = {}
     for advised, way in ((False, pair.against), (True, pair.advised)):
         for _ in range(WARM_UPS):
@@ -72,7 +72,7 @@ def settle(pair: Ways, now_ns: Callable[[], int]) -> dict[bool, int]:
 def take_turns(
     pair: Ways, steps: dict[bool, int], pairs: int, now_ns: Callable[[], int], done: Callable[[int], None]
 ) -> list[dict[str, Any]]:
-    """Pairs of turns, one of each kind; which goes first alternates."""
+    """Pairs of turns, one with the advice and one against it; the order alternates."""
     turns = []
     for number in range(pairs):
         for advised in (False, True) if number % 2 == 0 else (True, False):
@@ -83,7 +83,7 @@ def take_turns(
 
 
 def timed(way: Way, steps: int, now_ns: Callable[[], int]) -> tuple[int, int]:
-    """(samples, ns) of one turn."""
+    """Run one turn: (samples, ns)."""
     began = now_ns()
     samples = way(steps)
     return samples, now_ns() - began

@@ -1,6 +1,6 @@
 """Layers on different GPUs of one process (`split`), and several such processes under Horovod (`hybrid`).
 
-The batch follows in micro-batches, so that a stage works on one while the next stage works on the one before.
+The batch is cut into micro-batches, so that the stages work on different micro-batches at the same time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
         whole = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
     stages = cut(whole, places)
     model = keras.Sequential(stages, name=cell.model)
-    model.build(stages[0].input_shape)  # one stage alone would be built by its first batch
+    model.build(stages[0].input_shape)  # without this only the first batch would build it
     spec = MODELS[cell.model].spec
     compile_model(model, spec, optimizer=optimizer(cell))
     model.optimizer.build(model.trainable_variables)
@@ -56,7 +56,8 @@ def trainer(cell: Cell, device: str) -> Trainer:
 
 
 def pipeline_facts(stages: Sequence[Any], places: Sequence[str], parts: int, batch: int) -> dict[str, Any]:
-    """Facts of the pipeline: how long each stage takes alone for one micro-batch there and back, and what crosses."""
+    """Facts of the pipeline: the time of each stage alone for one micro-batch, forward and backward, and the bytes
+    between stages."""
     borders = [stage.outputs[0] for stage in stages[:-1]]
     crossing = sum(math.prod(t.shape[1:]) * tf.as_dtype(t.dtype).size for t in borders) * batch * 2
     return {
@@ -70,7 +71,7 @@ def pipeline_facts(stages: Sequence[Any], places: Sequence[str], parts: int, bat
 
 
 def alone_ns(stage: Any, place: str, samples: int) -> int:
-    """Median time of a stage's forward and backward pass for `samples`, with nothing else under way."""
+    """The median ns of a stage's forward and backward pass for `samples`, with no other work under way."""
     with tf.device(place):
         x = tf.zeros((samples, *stage.inputs[0].shape[1:]), stage.inputs[0].dtype)
         left = stage.outputs[0]
@@ -80,13 +81,14 @@ def alone_ns(stage: Any, place: str, samples: int) -> int:
         @tf.function(autograph=False)
         def there_and_back() -> Any:
             pieces = plan.forward(x)
-            return pieces[0][-1].left, plan.backward(pieces, gradient)  # without gradients that nobody asks for
+            # the first stage's input gradient is not computed
+            return pieces[0][-1].left, plan.backward(pieces, gradient)
 
         return timed(there_and_back)
 
 
 def timed(call: Callable[[], Any]) -> int:
-    """Median ns of a call and of what it launches, after two that are not timed."""
+    """The median ns of a call and of the work that it launches, after two untimed calls."""
     took = []
     for number in range(TIMED_ALONE + 2):
         began = time.perf_counter_ns()

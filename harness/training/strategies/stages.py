@@ -1,4 +1,4 @@
-"""A model cut along its layers into stages of equal work, each with weights of its own on a device of its own."""
+"""A model cut along its layers into stages of equal work; each stage has its weights on a device of its own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from . import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place where a model can be cut: after an operation whose output is all that the rest needs."""
+    """A point at which a model can be cut: after an operation whose output is all that the remaining operations
+    need."""
 
     tensor: Any
-    work: int  # of everything up to here: multiplications and values of one sample
+    work: int  # of one sample up to here: multiplications plus output values
 
 
 def points(model: Any) -> list[Point]:
-    """The points of a functional model, each operation of which is called once, first to last; the last is its end."""
+    """The points at which a functional model can be cut, first to last; the last is the model's end. Each operation
+    must be called once."""
     found, alive, work = [], [], 0
     users: dict[int, int] = {}
     for operation in model.operations:
@@ -51,9 +53,9 @@ def _is_input(operation: Any) -> bool:
 
 
 def _work(operation: Any) -> int:
-    """Multiplications of one sample, as weights used once per position, and the values that come out.
+    """The work of an operation for one sample: multiplications (weights times positions) plus output values.
 
-    A convolution or a dense layer uses its kernel at every position of its output, a recurrent one at every time step
+    A convolution or a dense layer uses its kernel at every position of its output, a recurrent layer at every time step
     of its input.
     """
     weights = sum(math.prod(w.shape) for w in getattr(operation, "trainable_weights", ()) if len(w.shape) > 1)
@@ -65,9 +67,9 @@ def _work(operation: Any) -> int:
 
 
 def balanced(work: Sequence[int], count: int) -> list[int]:
-    """The places, ascending, of `count` points of which the last is the end, so that the largest stage is smallest.
+    """Choose `count` points, the last one at the end, so that the largest stage has the least work; indices, ascending.
 
-    work: of everything up to each point, ascending.
+    work: of everything up to each point, ascending. Raises Unsupported if there are too few points.
     """
     if len(work) < count:
         most = "one stage" if len(work) == 1 else f"{len(work)} stages"
@@ -75,7 +77,7 @@ def balanced(work: Sequence[int], count: int) -> list[int]:
             f"this model can be cut into {most} at most, not {count}; take fewer ranks, or another strategy"
         )
     ends = range(len(work))
-    # largest[end]: the least possible largest stage of a cut into `stages` whose last ends at `end`, and that cut.
+    # largest[end]: (work of the largest stage, cut) of the best cut into that many stages whose last one ends at `end`.
     largest = {end: (work[end], [end]) for end in ends}
     for _ in range(count - 1):
         largest = {
@@ -87,7 +89,8 @@ def balanced(work: Sequence[int], count: int) -> list[int]:
 
 
 def cut(model: Any, places: Sequence[str]) -> list[Any]:
-    """Copies of the model's consecutive parts, each with the same weights on its place. The model is used up."""
+    """Copies of the model's consecutive stages, each with its weights on its device in `places`. Do not use the model
+    afterwards."""
     import keras
     import tensorflow as tf
 
