@@ -1,4 +1,5 @@
-"""What is committed: kept in this process's memory, where it outlives a new beginning, and shared with who has less."""
+"""The commit: kept in this process's memory, where it survives a restart of the script, and sent to ranks with an older
+one."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ __all__ = ["Commit", "agreed", "keep"]
 
 @dataclass
 class Commit:
-    """number: counts commits, 0 before the first. models: by the number of the call of
-    ring.distribute. fits: the calls of `fit` that are over, {"epoch": [...], "history": {...}}. fit: the state of the
-    call that is going on. values: the values of the user's own loops."""
+    """number: counts commits; 0: none yet. models: number of the call of ring.distribute -> the model's state. fits:
+    the finished calls of `fit`, {"epoch": [...], "history": {...}}. fit: the state of the call that is running. values:
+    of the user's own loops."""
 
     number: int = 0
     models: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -35,7 +36,8 @@ _file: int | None = None
 
 
 def agreed() -> Commit:
-    """The commit at hand, the same on all ranks: asked for the first time they meet, and the newest is everybody's."""
+    """The current commit, the same on all ranks. At the first call the ranks exchange theirs, and all take the
+    newest."""
     global _current
     if _current is None:
         _current = _everybodys(_kept())
@@ -43,11 +45,11 @@ def agreed() -> Commit:
 
 
 def keep() -> None:
-    """Write the commit at hand to where a new beginning finds it. One that is cut off by it leaves the one before."""
+    """Store the current commit for a restart of the script. A restart in the middle of it finds the one before."""
     global _file
     commit = agreed()
     commit.number += 1
-    # A file of memory alone: it needs no room on a disk, and is gone with the process.
+    # A file in memory only: it needs no disk space, and vanishes with the process.
     file = os.memfd_create("ring commit")
     with os.fdopen(os.dup(file), "wb") as out:
         pickle.dump(commit, out, protocol=5)
@@ -70,7 +72,7 @@ def _kept() -> Commit:
 
 
 def _everybodys(own: Commit) -> Commit:
-    """The newest of the ranks' commits."""
+    """The newest of the ranks' commits, on every rank."""
     if hvd.size() == 1:
         return own
     numbers = from_all(own.number, "commits")
@@ -85,7 +87,7 @@ def _everybodys(own: Commit) -> Commit:
         arrays = []
         for i, (dimensions, kind) in enumerate(facts):
             array = leaves[i] if leaves else np.zeros(dimensions, np.dtype(kind))
-            # As bytes, since Horovod does not know all types.
+            # Sent as bytes, since Horovod does not support all types.
             flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             sent = hvd.broadcast(tf.constant(flat), root_rank=root, name=f"commit_{i}") if flat.size else flat
             arrays.append(np.asarray(sent).view(np.dtype(kind)).reshape(dimensions))
@@ -93,7 +95,7 @@ def _everybodys(own: Commit) -> Commit:
 
 
 class _Arrays(pickle.Pickler):
-    """Puts arrays aside."""
+    """Collects arrays instead of pickling them."""
 
     def __init__(self, out: Any) -> None:
         super().__init__(out, protocol=5)
@@ -116,7 +118,7 @@ class _FromArrays(pickle.Unpickler):
 
 
 def _apart(commit: Commit) -> tuple[list[Any], bytes]:
-    """(its arrays, the rest of it)."""
+    """(the commit's arrays, the rest of it as a pickle)."""
     out = io.BytesIO()
     pickler = _Arrays(out)
     pickler.dump(commit)

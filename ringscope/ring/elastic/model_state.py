@@ -1,4 +1,4 @@
-"""What of a model is committed, and given back to it: weights, its optimizers' state, and what metrics have counted."""
+"""The part of a model that is committed and restored: weights, optimizer state, and the metrics' counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["add_counts", "counts_of", "give_back", "learning_rates", "state_of"]
 
 
 def state_of(model: Any, rates: Sequence[float | None]) -> dict[str, Any]:
-    """Copies on the host. rates: what the learning rates were when the script had set them up for this number of
+    """The model's values, copied to the host. rates: the learning rates that the script set for this number of
     ranks."""
     return {
         "weights": _copies(model.variables),
@@ -28,10 +28,10 @@ def state_of(model: Any, rates: Sequence[float | None]) -> dict[str, Any]:
 
 
 def give_back(model: Any, state: dict[str, Any], rates: Sequence[float | None]) -> None:
-    """Raises RingscopeError where the model is not the one that was committed.
+    """Restore a model's committed state. Raises RingscopeError if the model differs from the committed one.
 
-    A learning rate that the script or `scale_learning_rate` has made another for another number of ranks is multiplied
-    by what it was made other by: what callbacks have done to it since stays.
+    If the script, or `scale_learning_rate`, has set another learning rate for another number of ranks, the committed
+    rate is multiplied by the quotient of the two: changes that callbacks have made since remain.
     """
     optimizers = optimizers_of(model)
     if not has_weights(model) or len(optimizers) != len(state["optimizers"]):
@@ -61,7 +61,7 @@ def give_back(model: Any, state: dict[str, Any], rates: Sequence[float | None]) 
 
 
 def learning_rates(model: Any) -> list[float | None]:
-    """One for each optimizer; None where it is a schedule, which goes by the steps taken."""
+    """The learning rate of each optimizer; None for a schedule, which depends on the number of steps."""
     return [_rate(without_loss_scale(optimizer)) for optimizer in optimizers_of(model)]
 
 
@@ -83,19 +83,19 @@ def _copies(variables: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
 
 
 def _plain(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """In a type that NumPy knows: bfloat16 and float8 are kept as float32, which holds them exactly."""
+    """In a type that NumPy knows: bfloat16 and float8 become float32, which represents them exactly."""
     return value.astype(np.float32) if value.dtype.kind == "V" else value
 
 
 def counts_of(model: Any) -> list[np.ndarray[Any, Any]]:
-    """What the metrics of all ranks have counted together in this epoch; the ranks meet here."""
+    """The counts of the metrics in this epoch, summed over ranks; all ranks must call it."""
     own = [np.array(variable, np.float64) for variable in model.metrics_variables]
     return sums(own, "counts") if own else own
 
 
 def add_counts(model: Any, counts: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Count them on: on rank 0, for the sum over the ranks is taken at the end. After a first step, since metrics have
-    no variables before."""
+    """Add the counts to the metrics of rank 0, since the sum over ranks is taken later. Call it after a first step,
+    because metrics have no variables before."""
     if hvd.rank() == 0:
         for variable, value in zip(model.metrics_variables, counts, strict=True):
             if is_summed(variable):

@@ -1,4 +1,4 @@
-"""The rest of an epoch: what no rank has taken when the training goes on with other ranks."""
+"""The rest of an epoch: the batches that no rank has taken when the training continues with other ranks."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from ..say import once
 __all__ = ["Data"]
 
 NAMES = ("x", "y", "sample_weight")
-# By id of the data set: how often training has begun it, and how often its own shuffles were begun, one more.
+# By id of the data set: number of passes that training has begun; and the same count for its shuffles, which is 1
+# ahead.
 _orders: dict[int, int] = {}
 _begun: dict[int, int] = {}
 
 
 class Data:
-    """What `fit` was given, and what of it is left at a place.
+    """The arguments of `fit`, and the part of the data that is left at a place in the training.
 
-    every: the steps between commits within an epoch, 0 where there are none. Arrays are then made a data set, whose
-    order is known again when the script is begun again.
+    every: steps between commits within an epoch; 0: no such commits. If not 0, arrays become a data set, whose order is
+    known again after a restart of the script.
     """
 
     def __init__(self, options: dict[str, Any], every: int, *, shard: bool) -> None:
@@ -38,7 +39,7 @@ class Data:
             self._options |= _as_data_set(options)
 
     def check(self) -> None:
-        """Raise RingscopeError where the rest of an epoch could not be told."""
+        """Raise RingscopeError if the rest of an epoch could not be determined."""
         x = self._options.get("x")
         why = ""
         if not self._shard:
@@ -53,22 +54,22 @@ class Data:
             raise RingscopeError(f"{why}: leave commit_steps out; then every epoch is committed")
 
     def begun_in_an_epoch(self) -> int:
-        """How often Keras begins a data set in an epoch that it goes through to the end: it makes the next iterator
-        ahead where it knows the length, and does not use it."""
+        """Number of times that Keras begins the data set in an epoch that runs to its end: if it knows the length, it
+        makes the next epoch's iterator ahead, and does not use it."""
         return _begun_by_keras() if self.total() >= 0 and not self._options.get("steps_per_epoch") else 1
 
     def order(self) -> int:
-        """How often the data set has been begun by training since the script began."""
+        """Number of times that training has begun the data set since the script began."""
         return _orders.get(id(self._options.get("x")), 0)
 
     def total(self) -> int:
-        """Batches of the whole data in an epoch; negative where nobody knows."""
+        """Batches of the whole data in an epoch; negative if unknown."""
         x = self._options.get("x")
         return int(x.cardinality()) if isinstance(x, tf.data.Dataset) else -1
 
     def start(self, epoch: int, batches: int, ranks: int) -> int:
-        """The batch from which the rest of an epoch is taken. One of fewer batches than ranks is taken with some of
-        those before it, so that the epoch ends as any other."""
+        """The batch with which the rest of an epoch begins. If fewer batches than ranks remain, some earlier ones are
+        taken again, so that every rank has a batch in the last step."""
         if not batches or self.total() - batches >= ranks:
             return batches
         once(
@@ -78,7 +79,7 @@ class Data:
         return max(0, self.total() - ranks)
 
     def options_from(self, epoch: int, batches: int) -> dict[str, Any]:
-        """Of Keras's `fit`, from this place on."""
+        """The options of Keras's `fit` from this place on."""
         options = self._options | {"initial_epoch": epoch}
         if batches:
             rest = self._options["x"].skip(batches)
@@ -86,15 +87,15 @@ class Data:
         return options
 
     def bring_into_order(self, own: Any, order: int, looked_at: bool) -> None:
-        """Have the next pass through a rank's share `own` be in the order that it has after `order` beginnings: each
-        takes a shuffle's next order.
+        """Make the next pass through a rank's share `own` use the order that follows `order` beginnings, since each
+        beginning advances a shuffle.
 
-        looked_at: a first batch has been taken of it, for the model to be built.
+        looked_at: one batch of it was already taken, to build the model.
         """
         x = self._options.get("x")
         if not isinstance(x, tf.data.Dataset) or not isinstance(own, tf.data.Dataset):
             return
-        # The share may come through shuffles of its own, which nobody has begun yet.
+        # The share may contain shuffles of its own, which have not begun yet.
         self._shares = any(each is other for each in shuffles.of(own) for other in shuffles.of(x))
         begun = (_begun.get(id(x), 0) if self._shares else 0) + looked_at
         for _ in range(order + 1 - begun):
@@ -103,7 +104,7 @@ class Data:
             _begun[id(x)] = max(begun, order + 1)
 
     def was_begun(self, order: int) -> None:
-        """So often by the end of this part of the training."""
+        """Note the number of beginnings at the end of this part of the training."""
         key = id(self._options.get("x"))
         _orders[key] = order
         if self._shares:
@@ -128,7 +129,7 @@ def _begun_by_keras() -> int:
 
 
 def _as_data_set(options: dict[str, Any]) -> dict[str, Any]:
-    """Arrays as batches of rows, in an order that the seed of all ranks gives."""
+    """Arrays as a data set of batches, in an order that the common seed of all ranks decides."""
     parts = [options.get(name) for name in NAMES]
     leaves = [leaf for leaf in keras.tree.flatten(parts) if leaf is not None]
     if not leaves or not all(isinstance(leaf, (np.ndarray, tf.Tensor)) for leaf in leaves):
@@ -144,7 +145,7 @@ def _as_data_set(options: dict[str, Any]) -> dict[str, Any]:
     ids = tf.data.Dataset.range(rows)
     if options.get("shuffle", True):
         ids = ids.shuffle(rows)
-    with on_host():  # all of the data: a GPU has other uses for its memory
+    with on_host():  # the data is whole: it would take up GPU memory
         held = keras.tree.map_structure(tf.convert_to_tensor, tuple(part for part in parts if part is not None))
     batches = ids.batch(int(options.get("batch_size") or BATCH)).map(
         lambda chosen: keras.tree.map_structure(lambda part: tf.gather(part, chosen), held)

@@ -1,4 +1,4 @@
-"""`model.fit` that is committed, and taken up where it was committed."""
+"""`model.fit` with commits, which continues at the last one after a restart."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .rest import Data
 __all__ = ["Part", "commit_or_begin_again", "fit", "say_resumed"]
 
 Run = Callable[[dict[str, Any], "Part"], Any]
-"""(options of Keras's fit, the part of it that this call runs) -> its history."""
+"""(options of Keras's fit, the part that this call runs) -> its history."""
 Build = Callable[[Any, dict[str, Any]], bool]
-"""(model, options of Keras's fit) -> whether weights were missing."""
+"""(model, options of Keras's fit) -> True if weights were missing."""
 
 _fits = 0  # calls of `fit` since the script began
 _said = False
@@ -31,8 +31,8 @@ _said = False
 
 @dataclass(frozen=True)
 class Place:
-    """Where a `fit` is: the number of batches of the whole data done in this epoch. order: how often the data set had
-    begun before this epoch, which decides a shuffle's order."""
+    """A place within a `fit`. batches: number of batches of the whole data done in this epoch. order: number of times
+    that the data set had begun before this epoch, which decides the order of a shuffle."""
 
     epoch: int
     batches: int = 0
@@ -40,10 +40,10 @@ class Place:
 
 
 def fit(model: Any, run: Run, build: Build, options: dict[str, Any], *, shard: bool) -> Any:
-    """Keras's `fit`, in as many parts as it takes: none where it was over when it was committed, two where it was
-    committed within an epoch, whose rest is another data set than the epochs after it.
+    """Keras's `fit`, in as many parts as needed: none if it had ended when it was committed; two if it was committed
+    within an epoch, because the rest of that epoch is another data set than later epochs use.
 
-    build: makes the weights that a model has not yet.
+    build: creates the weights that a model does not have yet.
     """
     global _fits
     commit, number = commits.agreed(), _fits
@@ -110,9 +110,8 @@ def _history(model: Any, known: dict[str, Any]) -> Any:
 class Part:
     """One call of Keras's `fit`, as its callbacks see it.
 
-    name: the number of the model's `ring.distribute`. every: steps between commits within an epoch, 0 where there are
-    none. rates: as `state_of` gives them. history: of the parts before. first, last: the epochs that this process
-    takes.
+    name: number of the call of `ring.distribute`. every: steps between commits within an epoch; 0: none. rates:
+    learning rates, as for `state_of`. history: of the parts before. first, last: this is the first, the last part.
     """
 
     model: Any
@@ -135,21 +134,21 @@ class Part:
             callback_state.append_to_files(self.callbacks)
 
     def data_is(self, own: Any, looked_at: bool) -> None:
-        """own: this rank's share of it."""
+        """Bring this rank's share of the data, `own`, into the order of the committed place."""
         self.data.bring_into_order(own, self.at.order, looked_at)
 
     def train_begins(self) -> None:
-        """After the callbacks' own, which begin anew."""
+        """Restore the commit, after the callbacks' own `on_train_begin`, which would reset their state."""
         if self._resumed or not self.first:
-            self.model._initial_epoch = self.at.epoch  # Keras prefers it to what it is given
+            self.model._initial_epoch = self.at.epoch  # Keras prefers it to its argument initial_epoch
         if not self._resumed:
             return
         commit = commits.agreed()
         give_back(self.model, commit.models[self.name], self.rates)
-        broadcast(self.model)  # sets random generators apart again
+        broadcast(self.model)  # seeds the random generators of the ranks differently again
         callback_state.give_back(self.callbacks, commit.fit["callbacks"])
         say_resumed(f"epoch {self.at.epoch + 1}" + (f" after batch {self.at.batches}" if self.at.batches else ""))
-        # A rank that has just joined knows of no pause.
+        # A rank that has just joined does not know the length of the pause, so rank 0's counts.
         place = {"epoch": self.at.epoch, "batch": self.at.batches, "ranks": hvd.size()}
         pause = place | {"seconds": restart.paused_ns() / 1e9, "why": restart.before().why}
         self.history["pauses"].append(from_rank(0, pause))
@@ -159,25 +158,25 @@ class Part:
         self._steps = 0
 
     def batch_ended(self, steps: int) -> None:
-        """steps: taken in this part of the epoch."""
+        """steps: number of steps taken in this part of the epoch."""
         self._steps = steps
         if self._counts:
             add_counts(self.model, self._counts)
             self._counts = []
         done = self.at.batches + steps * hvd.size()
-        # Not after the last step of an epoch, whose end comes at once.
+        # Not after the last step of an epoch, because its end is committed at once.
         if self.every and steps % self.every == 0 and self.data.total() - done >= hvd.size():
             self._keep(replace(self.at, batches=done), self._so_far, counts_of(self.model))
 
     def batch_ended_unseen(self) -> None:
-        """One of which Keras does not know: this rank has stopped, and takes the steps that others have begun."""
+        """Count steps that Keras does not see: this rank has stopped, and takes the steps that others have begun."""
         self.batch_ended(self._steps + int(self.model.steps_per_execution))
 
     def epoch_ended(self, epoch: int, taken: Any) -> None:
         left = self.data.total() - self.at.batches - self._steps * hvd.size()
         self.at = Place(epoch + 1, order=self.at.order + (self.data.begun_in_an_epoch() if left < hvd.size() else 1))
         self._so_far = _added(self.history, taken)
-        if not self.model.stop_training:  # else it is over, and committed as such
+        if not self.model.stop_training:  # else `fit` is over, and is committed as a whole
             self._keep(self.at, self._so_far, [])
 
     def _keep(self, place: Place, history: dict[str, Any], counts: list[Any]) -> None:
@@ -193,7 +192,7 @@ class Part:
 
 
 def commit_or_begin_again() -> None:
-    """Keep the commit at hand; where hosts have come or are to go, all ranks begin again with it."""
+    """Store the commit. If hosts were added or are to be removed, all ranks restart with it."""
     restart.check()
     commits.keep()
     if reduced_on_host(float(launcher.hosts_have_changed()), hvd.Max, "hosts") > 0:
@@ -203,7 +202,7 @@ def commit_or_begin_again() -> None:
 
 
 def say_resumed(where: str) -> None:
-    """Once a beginning: what the pause was, and where the training goes on."""
+    """Print, once after each restart, why training paused, for how long, and where it continues."""
     global _said
     before = restart.before()
     if hvd.rank() == 0 and not _said and before.times:

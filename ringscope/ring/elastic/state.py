@@ -1,4 +1,4 @@
-"""The state of a loop of the user's own: `ring.state(model, epoch=0)`."""
+"""The state of a user's own training loop: `ring.state(model, epoch=0)`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["State"]
 
 
 class State:
-    """A model and values that are given back as they were last committed when the script is begun again.
+    """A model and values, which are restored from the last commit when the script restarts.
 
-    The values are its attributes. Every rank makes it once, before its loop, and calls `commit` at the same steps.
-    Without elastic Horovod it holds the values, and `commit` does nothing.
+    The values are its attributes. Every rank creates it once, before its loop, and calls `commit` at the same steps.
+    Without elastic Horovod it only holds the values, and `commit` does nothing.
     """
 
     def __init__(self, model: Any, **values: Any) -> None:
@@ -38,7 +38,7 @@ class State:
         if self._name in commit.models:
             give_back(model, commit.models[self._name], self._rates)
             vars(self).update({name: commit.values.get(name, value) for name, value in values.items()})
-            broadcast(model)  # sets random generators apart again
+            broadcast(model)  # seeds the random generators of the ranks differently again
         mark_pause()
         say_resumed(", ".join(f"{name} {getattr(self, name)}" for name in self._names) or "the last commit")
 
@@ -48,7 +48,8 @@ class State:
         super().__setattr__(name, value)
 
     def commit(self) -> None:
-        """Keep model and values as they are; begin the script again with them where hosts have come or are to go."""
+        """Store the model and the values as they are now; restart the script with them if hosts were added or are to be
+        removed."""
         if not launcher.is_elastic():
             return
         commit = commits.agreed()

@@ -1,1 +1,1 @@
-"""`fit`, `evaluate` and `predict` as Keras has them, over all ranks: steps one after the other, callbacks, logs."""
+"""`fit`, `evaluate` and `predict` with Keras's meaning, over all ranks: the training loop, callbacks and logs."""

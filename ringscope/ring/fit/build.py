@@ -1,4 +1,4 @@
-"""Weights that a model has not yet: made before the first step, so that there is something to broadcast."""
+"""Create the weights that a model does not have yet, before the first step, so that they can be broadcast."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["build"]
 
 
 def build(model: Any, options: dict[str, Any]) -> bool:
-    """Make missing weights from the training data; return whether any were missing. options: of `fit`; a generator
-    among them is put back with the batch that it has given.
+    """Create missing weights from the training data; returns True if any were missing.
 
-    Raises RingscopeError where `fit` has no batch to look at, or a step of the user's own can only be run.
+    options: of `fit`; if `x` is a generator, the batch taken from it is put back. Raises RingscopeError if `fit` has no
+    batch to look at, or if a user's own step could only be run, not traced.
     """
     if has_weights(model) and not _lacks_some(model):
         return False
@@ -32,14 +32,14 @@ def build(model: Any, options: dict[str, Any]) -> bool:
     own_call = type(model).call is not keras.Model.call
     if own_step and not (own_call and _runs_eagerly(model)):
         _trace_step(model, _first_batch(options, options.get("batch_size")))
-    else:  # which is run: on one sample where that is enough
+    else:  # the model runs, on one sample where the data allows it
         model(keras.utils.unpack_x_y_sample_weight(_first_batch(options, 1))[0])
     return True
 
 
 def _lacks_some(model: Any) -> bool:
-    """True if layers are yet to make theirs: of a model of one's own `model.build(shape)` may say no more than that it
-    is built. What models hold is asked one by one."""
+    """True if some layers have not created their weights, although the model may be built: a user's
+    `model.build(shape)` may only mark it as built. Layers inside inner models are checked one by one."""
     layers = [each for each in model._flatten_layers(include_self=False) if not isinstance(each, keras.Model)]
     return any(not layer.built and type(layer).build is not keras.layers.Layer.build for layer in layers)
 
@@ -49,8 +49,8 @@ def _runs_eagerly(model: Any) -> bool:
 
 
 def _trace_step(model: Any, batch: Any) -> None:
-    """What a train step of the model's own calls, only the step knows: parts of the model and never the model, or the
-    model with other inputs than the batch. Nothing of it is run."""
+    """Create the weights by tracing a train step of the model's own, since only the step knows what it calls: perhaps
+    parts of the model, or the model with other inputs than the batch. Nothing runs."""
     step = type(model).train_step.__get__(model)
     had_weights = has_weights(model)
     try:
@@ -61,7 +61,7 @@ def _trace_step(model: Any, batch: Any) -> None:
     except Exception as error:
         if not _runs_eagerly(model):
             raise
-        if had_weights:  # what lacks some may never be called
+        if had_weights:  # the parts without weights may never be called
             return
         raise RingscopeError(
             f"the model has no weights yet. Call its layers on one batch before fit: {type(model).__name__}.train_step"
@@ -70,7 +70,7 @@ def _trace_step(model: Any, batch: Any) -> None:
 
 
 def _first_batch(options: dict[str, Any], batch_size: int | None) -> Any:
-    """batch_size: of arrays."""
+    """The first batch of the training data. batch_size: for arrays."""
     x = options.get("x")
     if isinstance(x, keras.utils.PyDataset):
         return x[0]

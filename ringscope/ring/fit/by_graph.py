@@ -1,7 +1,7 @@
-"""A traced function called by its graph, where batches come alike.
+"""Call a traced function by its graph while batches keep one kind.
 
-For each call TensorFlow describes the arguments anew, leaf by leaf, and looks up the graph that fits, and nothing is
-launched meanwhile: a fifth of a small model's step. Batches of one kind in a row take the graph of the one before.
+For each call TensorFlow describes the arguments anew, leaf by leaf, and looks up the matching graph, and nothing is
+launched meanwhile: a fifth of a small model's step. Consecutive batches of one kind reuse the graph of the one before.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ..internals.frameworks import tf
 
 
 class ByGraph:
-    """function: a `tf.function` of one argument, a batch."""
+    """function: a `tf.function` whose only argument is a batch."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
         self.anew()
 
     def anew(self) -> None:
-        """The next batches may hold such leaves in another structure."""
+        """Forget the graph: the next batches may hold the same leaves in another structure."""
         self._kind: Any = None
         self._graph: Callable[[Any], Any] | None = None
 
@@ -38,15 +38,15 @@ class ByGraph:
 
 
 def _is_watched(function: Any) -> bool:
-    """True if somebody has replaced the call of TensorFlow's functions, as `ringscope doctor` does to look at a
-    script's steps: they must see them all. The replacement need not be written in Python."""
+    """True if the call of TensorFlow's functions was replaced, as `ringscope doctor` does to see every step of a
+    script. The replacement need not be written in Python."""
     code = getattr(type(function).__call__, "__code__", None)
     return code is None or "/tensorflow/" not in code.co_filename
 
 
 def _kind(batch: Any) -> Hashable:
-    """What batches have in common that one graph takes. None where they hold more than dense tensors, or one of them
-    twice, which a graph takes once."""
+    """The types and shapes of a batch, which decide whether one graph fits. None if the batch holds more than dense
+    tensors, or one tensor twice, which a graph takes as one input."""
     if isinstance(batch, Carried):
         return batch.shapes
     leaves = tf.nest.flatten(batch)
@@ -56,8 +56,10 @@ def _kind(batch: Any) -> Hashable:
 
 
 def _of_leaves(graph: Any, data: Any) -> Callable[[list[Any]], Any]:
-    """The graph as a function of the leaves of batches of one kind with `data`, which it does not check. TensorFlow has
-    no public way to leave its checks of each out; where its private one changes, they are made."""
+    """The graph as a function of a batch's leaves. It does not check that they have the structure and types of `data`.
+
+    TensorFlow has no public way to skip its checks; if its private way changes, the checks run.
+    """
 
     def checked(leaves: list[Any]) -> Any:
         return graph(tf.nest.pack_sequence_as(data, leaves))

@@ -1,5 +1,5 @@
-"""Keras's list of callbacks, calling each as Keras does, but fetching a step's logs from the device only for whom reads
-them, and for the progress bar only when it draws, by a thread of its own."""
+"""Keras's list of callbacks, which fetches a step's logs from the device only for callbacks that read them. The
+progress bar gets them only when it draws, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from ..models import kept
 
 __all__ = ["listed"]
 
-DRAW_EVERY_S = 0.05  # as Keras's own bar
+DRAW_EVERY_S = 0.05  # the interval of Keras's own bar
 
 
 class Logs(dict[str, Any]):
-    """A step's logs as a callback gets them, fetched when a value is first asked for. One step's callbacks share it."""
+    """A step's logs for its callbacks, fetched from the device when a value is first read; all callbacks of a step
+    share it."""
 
     def __init__(self, fetch: Callable[[], dict[str, Any]], names: list[str]) -> None:
         super().__init__(dict.fromkeys(names))
@@ -41,7 +42,7 @@ class Logs(dict[str, Any]):
         self._fetched()
         super().__setitem__(name, value)
 
-    def __iter__(self) -> Iterator[str]:  # defined, so that dict(logs) and {**logs} ask for the values one by one
+    def __iter__(self) -> Iterator[str]:  # so that dict(logs) and {**logs} read the values one by one, by __getitem__
         return super().__iter__()
 
     def get(self, name: str, otherwise: Any = None) -> Any:
@@ -89,17 +90,17 @@ def lazily(logs: Any) -> Logs:
     raw = logs or {}
     nested = any(isinstance(value, dict) for value in raw.values())
     found = Logs(lambda: dict(pythonify_logs(raw)), [] if nested else sorted(raw))
-    if nested:  # their names show only when they are flattened
+    if nested:  # their names are known only once they are flattened
         found._fetched()
     return found
 
 
 @contextmanager
 def listed(model: Any, around: Callable[[Any], list[Any]], part: Part | None) -> Iterator[None]:
-    """While it lasts, Keras's `fit` of this model lists its callbacks here.
+    """Within this context, Keras's `fit` of this model uses `Callbacks` as its list of callbacks.
 
-    Not before: what stands between the script and Keras's `fit` (a `fit` of the model's own class, what a tracker of
-    experiments lays over it) is given the script's list, and may add to it. around: such a list -> what is called.
+    Only Keras's own `fit` does: code between the script and it (a model's own `fit`, an experiment tracker) still gets
+    the script's list, and may add to it. around: the script's list -> the callbacks to call.
     """
     _list_here()
     kept(model).listing = around, part
@@ -110,7 +111,7 @@ def listed(model: Any, around: Callable[[Any], list[Any]], part: Part | None) ->
 
 
 def _list_here() -> None:
-    """Have Keras's list of callbacks be one of these where it is made for such a `fit`."""
+    """Make Keras's list of callbacks a `Callbacks` when it is created for the `fit` of a distributed model."""
     kept = keras.callbacks.CallbackList
     if "__new__" not in vars(kept):
         kept.__new__ = staticmethod(_new)
@@ -123,7 +124,7 @@ def _new(kind: Any, callbacks: Any = None, add_history: bool = False, *args: Any
 
 
 class Callbacks(keras.callbacks.CallbackList):
-    """What Keras's `fit` calls, with the arguments of its own."""
+    """Keras's list of callbacks, with the same arguments."""
 
     def __init__(self, callbacks: Any = None, *args: Any, model: Any = None, **options: Any) -> None:
         around, self._part = kept(model).listing
@@ -145,7 +146,8 @@ class Callbacks(keras.callbacks.CallbackList):
 
     @contextmanager
     def _only(self, callbacks: list[Any], *, everybody: bool) -> Iterator[None]:
-        """While it lasts the list is of these: the others have begun already, or do not end yet."""
+        """Within this context the list holds only `callbacks`, unless `everybody`: the others have begun already, or do
+        not end yet."""
         known: list[Any] = self.callbacks
         self.callbacks: list[Any] = known if everybody else callbacks
         try:
@@ -171,11 +173,11 @@ class Callbacks(keras.callbacks.CallbackList):
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         shared = lazily(logs)
         for callback in self._testing:
-            if callback is not self._progbar:  # silent within `fit`
+            if callback is not self._progbar:  # the bar prints nothing for evaluation within `fit`
                 callback.on_test_batch_end(batch, logs=shared)
 
     def _draw(self, batch: int, logs: Any) -> None:
-        """Have the bar drawn, unless it has just been or still is."""
+        """Draw the bar in its thread, unless it has just been drawn or is being drawn."""
         self._progbar.seen = batch + 1
         idle = self._drawing is None or self._drawing.done()
         if not self._draws or not idle or time.monotonic() - self._drawn_s < DRAW_EVERY_S:
@@ -206,7 +208,7 @@ class Callbacks(keras.callbacks.CallbackList):
 
 
 def _is_asked(callback: Any, name: str) -> bool:
-    """True if it does something after a batch; Keras marks its own empty methods."""
+    """True if the callback does something after a batch; Keras marks its own empty methods."""
     return not (
         keras.src.utils.is_default(getattr(callback, name)) and keras.src.utils.is_default(callback.on_batch_end)
     )

@@ -1,4 +1,5 @@
-"""`evaluate` and `predict` over all ranks: each takes a block of the batches, and all get the whole result."""
+"""`evaluate` and `predict` over all ranks: each rank takes a block of the batches, and all ranks get the whole
+result."""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ from ..internals.frameworks import hvd, tf
 from ..ranks.channel import Channel
 from .watch import CUT, WHOLE, Watch
 
-LATE_S = 10.0  # a rank that comes later than this to `evaluate` or `predict` finds that each does all by itself
+LATE_S = 10.0  # if a rank comes later than this to `evaluate` or `predict`, each rank does all of it alone
 
 
 def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> None:
-    """Shadow `model.evaluate` and `model.predict`. Called on all ranks with the same data they are shared; called on
-    one rank alone, or with a rank's own data, they are Keras's."""
+    """Replace `model.evaluate` and `model.predict`. Called on all ranks with the same data, the ranks share the work;
+    called on one rank alone, or with each rank's own data, they work as Keras's."""
     evaluate, predict = model.evaluate, model.predict
 
     @functools.wraps(evaluate)
     def evaluated(*args: Any, **kwargs: Any) -> Any:
         if watch.evaluating or kwargs.get("_use_cached_eval_dataset"):
-            # Within `fit`, which has cut the data.
+            # Within `fit`, which has divided the data already.
             with watch.during_evaluation(watch.evaluated):
                 return evaluate(*args, **kwargs)
         options = _options(evaluate, args, kwargs)
@@ -67,14 +68,14 @@ def _options(method: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, An
 
 
 def _block_of(model: Any, options: dict[str, Any], kind: str, channel: Channel | None) -> Block | None:
-    """This rank's block, where all ranks are there with the same data."""
+    """This rank's block if all ranks call with the same data; else None."""
     if channel is None:
         return None
     x, y, weights = (options.get(name) for name in ("x", "y", "sample_weight"))
     whole = x, y, weights, options.get("batch_size"), options.get("steps"), hvd.rank(), hvd.size()
     if not is_stateful(model):
         block = share_of_evaluation(*whole)
-    else:  # of what a data set gives, predictions could not be put in order again
+    else:  # predictions of a data set's shares could not be put in order again
         in_order = kind == "evaluate" or not isinstance(x, (tf.data.Dataset, keras.utils.PyDataset))
         block = share_of_states(*whole) if in_order else None
     facts = None if block is None else data_facts(x, "x") | data_facts(y, "y") | data_facts(weights, "sample_weight")
@@ -90,7 +91,7 @@ def _with(options: dict[str, Any], block: Block) -> dict[str, Any]:
 
 
 def _joined_in_order(outputs: Any, *, by_turns: bool) -> Any:
-    """The ranks' predictions one after the other, or sample by sample in turn, on every rank."""
+    """The ranks' predictions on every rank, one rank's after another's; by_turns: one sample of each rank in turn."""
 
     def join(own: Any) -> Any:
         if not isinstance(own, np.ndarray):

@@ -1,4 +1,5 @@
-"""What `model.fit` needs beside reduced gradients: the same start, a share of the data each, and logs that agree."""
+"""`model.fit` beyond averaged gradients: all ranks start alike, train on their own share of the data, and agree on
+logs."""
 
 from __future__ import annotations
 
@@ -36,9 +37,12 @@ UNSEEDED = (0, 0)
 
 
 def distribute_fit(model: Any, channel: Channel | None) -> None:
-    """Shadow `model.fit`: each rank trains on its share, of equal length on all, so that no rank waits for a step that
-    another does not take. `fit(..., shard=False)` says that the data is this rank's share already;
-    `unknown_length="count"` has rank 0 count a data set that does not know its length."""
+    """Replace `model.fit`: each rank trains on its share, with the same number of batches on all, so that no rank waits
+    for a step that another does not take.
+
+    `fit(..., shard=False)` says that the data is this rank's share already. `unknown_length="count"` makes rank 0 count
+    the batches of a data set of unknown length.
+    """
     fit = model.fit
     signature = inspect.signature(fit)
     watch = Watch(model, channel)
@@ -55,7 +59,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             raise RingscopeError(f"unknown_length={unknown_length!r} is none of {', '.join(sharing.UNKNOWN_LENGTH)}")
         undistributed.check_strategy()
         options = _by_name(signature, args, kwargs)
-        # (Under elastic Horovod a rank that is new has its weights only later.)
+        # Under elastic Horovod a rank that has joined gets its weights only later.
         own = (None, None) if launcher.is_elastic() else digests(model)
         together.say_parted(model, *zip(*stopping.everybodys(channel, "fit", own), strict=True))
         if launcher.is_elastic():
@@ -65,13 +69,13 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
         return run(shard, unknown_length, options, None)
 
     def run(shard: bool, unknown_length: str, options: dict[str, Any], part: resume.Part | None) -> Any:
-        """Keras's `fit`, once. part: what it is of one that goes on while ranks come and go."""
+        """Keras's `fit`, once. part: the part of an elastic training that this call runs; None: not elastic."""
         kept(model).loop.loader = sharing.loader_of(options.get("x"))
         with stopping.loop(channel), watch.during_fit():
             if hvd.size() > 1:
                 watch.evaluated = _prepare(model, options, shard, unknown_length, channel)
             ends_unknown = plan.agree(options, channel)
-            # Ranks that share a data set go through the same batches; with data of their own one may end first.
+            # Ranks that share a data set take equally many batches. If each has its own data, one rank's may end first.
             kept(model).ends_unknown = ends_unknown and not shard and hvd.size() > 1
             looked_at = build(model, options)
             watch.part = part
@@ -85,7 +89,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
                 options["verbose"] = 0
             if model.jit_compile:  # compiled again, with the same optimizer
                 model.jit_compile, model.train_function = False, None
-            if isinstance(options.get("callbacks"), keras.callbacks.CallbackList):  # which Keras takes as it is
+            if isinstance(options.get("callbacks"), keras.callbacks.CallbackList):  # Keras would use the list itself
                 options["callbacks"] = [options["callbacks"]]
             try:
                 with listed(model, functools.partial(joint_callbacks.around, model, options.get("x")), part):
@@ -102,16 +106,19 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
 
 
 def digests(model: Any) -> tuple[list[int] | None, list[int] | None]:
-    """Of its weights, and of what no optimizer trains, to be compared; None: it need not be. Weights that have changed
-    are told by themselves."""
+    """Digests of the model's weights and of values that no optimizer trains, to compare over ranks; None: no need to
+    compare.
+
+    Weights that have changed suffice to tell ranks apart.
+    """
     weights = compared(model)
     changed = weights.changed()
     return changed, None if changed and weights.were_equal else statistics.digest(model)
 
 
 def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of `fit`, which a class may have written anew, as `fit(self, *args, **kwargs)`,
-    and so may somebody have done with that of all models."""
+    """The arguments of a call of `fit` by name, also if a model's class, or somebody for all models, has replaced `fit`
+    by one that takes `*args, **kwargs`."""
     kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return dict(zip(list(inspect.signature(TensorFlowTrainer.fit).parameters)[1:], args, strict=False)) | kwargs
@@ -121,7 +128,7 @@ def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _warm_up(model: Any, options: dict[str, Any]) -> None:
-    """Over epochs, whose steps show only now."""
+    """Apply `warmup_epochs`, which needs the number of steps in an epoch, known only now."""
     warm_up, kept(model).warm_up = kept(model).warm_up, None
     if warm_up is None:
         return
@@ -132,7 +139,7 @@ def _warm_up(model: Any, options: dict[str, Any]) -> None:
 
 
 def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: str, channel: Channel | None) -> str:
-    """Compare the ranks' data and cut it; returns what of the validation data is evaluated."""
+    """Compare the ranks' data and divide it; returns which part of the validation data this rank evaluates."""
     metrics.check_summable(metrics.flat_metrics(model))
     if shard:
         _split_validation(options)
@@ -164,7 +171,7 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
 
 
 def _split_validation(options: dict[str, Any]) -> None:
-    """As Keras would, but of the whole data, before it is cut."""
+    """Split off validation data as Keras would, but from the whole data, before it is divided over ranks."""
     split = options.pop("validation_split", 0.0)
     if not split or options.get("validation_data") is not None:
         return
@@ -201,7 +208,7 @@ def _warn_of_shuffles(x: Any) -> None:
 
 
 def _say_workers(x: Any) -> None:
-    """Where a PyDataset's workers, of all ranks of this host, are more than the cores that these have."""
+    """Print a line if the PyDataset workers of all ranks of this host outnumber the ranks' cores."""
     workers = x.workers if isinstance(x, keras.utils.PyDataset) else 1
     ranks = hvd.local_size()
     if told := threads.loaders_over_cores(workers, ranks, threads.cores_of_ranks(ranks)):

@@ -1,4 +1,4 @@
-"""Callbacks that ring puts around the user's in `fit`, so that the ranks agree on weights, statistics and the end."""
+"""Callbacks that ring adds around the user's in `fit`, so that ranks agree on weights, statistics and when to stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..gradients.zero.parts import gather, saves_epochs
 from ..internals.frameworks import hvd
 from ..models import kept
 
-# They write files: from every rank they would write over each other.
+# Callbacks that write files, which the ranks would overwrite for each other.
 WRITERS = (
     keras.callbacks.ModelCheckpoint,
     keras.callbacks.CSVLogger,
@@ -25,8 +25,7 @@ WRITERS = (
 
 
 def around(model: Any, data: Any, given: Any) -> list[Any]:
-    """The user's callbacks as this rank calls them, between callbacks that make ranks agree. data: the training
-    data."""
+    """The user's callbacks for this rank, with ring's callbacks around them. data: the training data."""
     given = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
     horovod_names.check_left_over(given)
     saves = saves_epochs(model, [each for each in given if isinstance(each, WRITERS)])
@@ -37,17 +36,16 @@ def around(model: Any, data: Any, given: Any) -> list[Any]:
             given[i] = TerminateOnNaN()
             vars(given[i]).update(vars(callback))
     backups = [callback for callback in given if isinstance(callback, keras.callbacks.BackupAndRestore)]
-    # Agree comes first after an epoch, so that what follows (checkpoints, early stopping) sees the averages.
+    # Agree comes first after an epoch, so that later callbacks (checkpoints, early stopping) see the averages.
     own = [Epochs(data)] if isinstance(data, Part) and data.epoch is not None else []
     return [Restore(backups), Begin(), Agree(saves=saves), *own, *given, StopTogether()]
 
 
 class Agree(keras.callbacks.Callback):
-    """Average moving statistics before anybody looks at them; compare weights after each epoch.
+    """Average moving statistics before anything reads them; compare weights after each epoch.
 
-    It has no per-batch method, so Keras goes on launching steps without fetching a loss after each.
-
-    saves: rank 0 saves the model after each epoch, and wants the state of a sharded optimizer for it.
+    It has no method for batches, so that Keras launches steps without fetching a loss after each. saves: rank 0 saves
+    the model after each epoch, and needs the whole state of a sharded optimizer for that.
     """
 
     async_safe = True
@@ -72,7 +70,7 @@ class Agree(keras.callbacks.Callback):
 
 
 class Begin(keras.callbacks.Callback):
-    """The last to be called before the first step: what rank 0 has, restored from a backup or not, goes to all."""
+    """Runs last before the first step: sends rank 0's state, whether restored from a backup or not, to all ranks."""
 
     async_safe = True
 
@@ -82,7 +80,7 @@ class Begin(keras.callbacks.Callback):
 
 
 class Epochs(keras.callbacks.Callback):
-    """Tell a part of a PyDataset which epoch is the next."""
+    """Tells a rank's share of a PyDataset which epoch begins."""
 
     async_safe = True
 
@@ -97,7 +95,7 @@ class Epochs(keras.callbacks.Callback):
 
 
 class Restore(keras.callbacks.Callback):
-    """Backups restore here, before rank 0's weights are sent, and not again where they stand among the callbacks."""
+    """Restores backups here, before rank 0's weights are sent, and not again at their place among the callbacks."""
 
     async_safe = True
 
@@ -114,21 +112,23 @@ class Restore(keras.callbacks.Callback):
 
 
 class StopTogether(keras.callbacks.Callback):
-    """The last to be asked after an epoch: where one rank's callbacks stop, say at an hour of its clock, all stop."""
+    """Runs last after an epoch: if a callback of one rank stops the training, say at a time of its clock, all ranks
+    stop."""
 
     async_safe = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         together = bool(reduced_on_host(float(self.model.stop_training), hvd.Max, "stop") > 0)
         kept(self.model).watch.stop_after_epoch(together)
-        if together:  # not else: a thread may just have asked for it
+        if together:  # never set to False, since a thread may just have asked to stop
             self.model.stop_training = True
 
 
 class TerminateOnNaN(keras.callbacks.TerminateOnNaN):
-    """Keras's, asked on all ranks together: the rank with the NaN would else leave the others waiting for it."""
+    """Keras's callback, with the loss averaged over ranks: else only the rank with the NaN would stop, and others would
+    wait."""
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
         logs = {"loss": logs["loss"]} if logs and "loss" in logs else {}
-        average_logs(logs)  # of a NaN and anything else it is NaN
+        average_logs(logs)  # an average with a NaN is NaN
         super().on_batch_end(batch, logs)

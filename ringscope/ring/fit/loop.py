@@ -1,8 +1,9 @@
-"""The training loop: how one step follows the other, in `model.fit` and in the harness alike.
+"""The training loop: how steps follow each other, in `model.fit` and in the harness alike.
 
-`model.fit` after `ring.distribute(model)` is Keras's own, epochs, validation, callbacks and history included, but what
-it calls for each batch is here. Keras's own function asks the device after each step whether there was a batch, and so
-waits for it; here the end of the data is known on the host. Batches are staged ahead (feed), and no value is fetched.
+After `ring.distribute(model)`, `model.fit` is Keras's own, with its epochs, validation, callbacks and history; only the
+function that it calls for each batch is here. Keras's own function asks the device after each step whether there was a
+batch, and so waits for the device. Here the host knows the end of the data. Batches are staged ahead (feed), and no
+value is fetched.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from ..step.retrace import traced_without_those_that_raise
 from ..step.variables import make_variables, trains_as_keras
 from .by_graph import ByGraph
 
-RANK_MARK_EVERY = 10  # steps: a recording that begins anywhere tells soon whose it is
+RANK_MARK_EVERY = 10  # steps, so that a recording that begins anywhere soon shows its rank
 SPECS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
 
 class Turns:
-    """Steps one after the other, each marked in a recording."""
+    """Takes steps one after the other, and marks each in a recording."""
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self._step, self._marks = step, nvtx_marks()
-        self.number = 0  # of the next step
-        self.loader = ""  # what makes the batches
+        self.number = 0  # number of the next step
+        self.loader = ""  # name of the data pipeline that makes the batches
 
     def turn(self, batches: Feed, *spec: Any) -> tuple[Any, int]:
         """One step on the feed's next batch: (its logs, the ns that it waited for the batch)."""
@@ -59,7 +60,7 @@ class Turns:
 
 
 class WhileAllHave:
-    """A feed that ends on all ranks where it ends on one: else the others would wait for that one's next step."""
+    """A feed that ends on all ranks when it ends on one, since the other ranks would wait for that rank's next step."""
 
     def __init__(self, own: Feed) -> None:
         self._own, self._batches = own, 0
@@ -81,9 +82,9 @@ class WhileAllHave:
 
 
 class Loop(Turns):
-    """The steps of one kind that a model takes, in order.
+    """The training or test steps of a model, in order.
 
-    step_of: what a batch goes through, `model.train_step` or `model.test_step`, looked up when it is traced.
+    step_of: gives `model.train_step` or `model.test_step`; called when a step is traced.
     """
 
     def __init__(self, model: Any, step_of: Callable[[], Callable[..., Any]]) -> None:
@@ -93,9 +94,10 @@ class Loop(Turns):
         self._feed: tuple[Any, Feed] | None = None
 
     def function(self, iterator: Any) -> Any:
-        """In the place of Keras's: `steps_per_execution` steps on the iterator's next batches; the last one's logs.
+        """Replaces Keras's train function: takes `steps_per_execution` steps on the iterator's next batches; the last
+        one's logs.
 
-        Raises StopIteration where no batch is left.
+        Raises StopIteration if no batch is left.
         """
         logs = None
         if isinstance(iterator, tf.data.Iterator):
@@ -108,7 +110,7 @@ class Loop(Turns):
                     if logs is None:
                         raise
                     break
-        else:  # arrays, of `train_on_batch`: how many the other ranks give only they know
+        else:  # arrays, from `train_on_batch`: this rank does not know the size of the others' batches
             tell(self._model, UNEVEN)
             self._expect_another_structure()
             for _, data in zip(range(self._steps_per_execution()), iterator, strict=False):
@@ -116,8 +118,8 @@ class Loop(Turns):
         return logs
 
     def step(self, batch: Any, spec: Any = None) -> Any:
-        """One step on this batch. spec: of the iterator that it is from, so that batches of other shapes need no other
-        graph."""
+        """One step on this batch. spec: the element spec of its iterator, so that one graph serves batches of all its
+        shapes."""
         kinds, shapes = (batch.kinds, batch.shapes) if isinstance(batch, Carried) else (None, None)
         chooser = getattr(self._step_of(), "chooser", None)
         ours = told(self._model)
@@ -135,7 +137,7 @@ class Loop(Turns):
             forget = partial(self._functions.pop, (kinds, True, ours), None)
             return chooser.run(take, leaves_of(batch), shapes, anew=forget)
         signature = None if spec is None else _signature(spec, kinds)
-        # A spec prints all that it is, and some hold what has no hash.
+        # The spec's text serves as key, since some specs hold values without a hash.
         key = kinds, str(signature), self._model.run_eagerly, ours
         if key in self._functions:
             return self._functions[key](batch)
@@ -166,7 +168,7 @@ class Loop(Turns):
             with masks.unspread():
                 return self._step_of()(data, kinds, compiled)
 
-        # Compiled, every shape has a program of its own, and so a graph: one for all would not tell it what it is.
+        # When compiled, each shape gets its own graph and program: one graph for all would hide the shape from XLA.
         return ByGraph(tf.function(one_step, autograph=False, reduce_retracing=not compiled))
 
     def _steps_per_execution(self) -> int:
@@ -186,23 +188,24 @@ class Loop(Turns):
                 function.anew()
 
     def close(self) -> None:
-        """Let go of the iterator at hand."""
+        """Close the current iterator's feed."""
         if self._feed is not None:
             self._feed[1].close()
             self._feed = None
 
     def forget(self) -> None:
-        """Trace anew: the model was compiled again."""
+        """Trace again, because the model was compiled again."""
         self._functions.clear()
 
 
 def _tried_by(batch: Any, kinds: tuple[str, ...] | None) -> AbstractContextManager[None]:
-    """While it lasts, and a step is traced, losses may be tried by this batch."""
+    """Within this context, a step that is being traced may use this batch to try losses."""
     return trial.at_hand(lambda: opened(data_of(batch), kinds))
 
 
 def _signature(spec: Any, kinds: tuple[str, ...] | None) -> Any | None:
-    """The spec of the batches that a feed makes of an iterator's; None where it cannot be a function's signature."""
+    """The element spec of the batches that a feed makes of an iterator's; None if it cannot be a function's
+    signature."""
     leaves = tf.nest.flatten(spec)
     if not all(isinstance(leaf, SPECS) for leaf in leaves) or (kinds is not None and len(kinds) != len(leaves)):
         return None
@@ -215,7 +218,7 @@ def _signature(spec: Any, kinds: tuple[str, ...] | None) -> Any | None:
 
 
 def lay_over(model: Any) -> None:
-    """Make the model's `fit` and `train_on_batch` take their steps here."""
+    """Make the model's `fit` and `train_on_batch` take their steps by a `Loop`."""
     loop = Loop(model, lambda: model.train_step)
 
     def make_train_function(force: bool = False) -> Callable[[Iterator[Any]], Any]:

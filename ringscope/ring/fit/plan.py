@@ -1,4 +1,4 @@
-"""How many steps, epochs and validations each rank is about to take: known before the first, or refused."""
+"""The number of steps, epochs and validations of each rank: known before the first step, or refused."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ UNKNOWN = -1
 
 
 def agree(options: dict[str, Any], channel: Channel | None) -> bool:
-    """Raise RingscopeError where the ranks know that some would wait for others for ever. Returns whether there are
-    ranks whose steps only the end of their data will tell."""
+    """Raise RingscopeError if some ranks would wait for others forever. Returns True if for some rank only the end of
+    its data will tell its number of steps."""
     if hvd.size() == 1:
         return steps(options) == UNKNOWN
     validates = options.get("validation_data") is not None or bool(options.get("validation_split"))
@@ -41,7 +41,7 @@ def _check_alike(counts: list[int], what: str, remedy: str) -> None:
 
 
 def steps(options: dict[str, Any]) -> int:
-    """This rank's steps an epoch, UNKNOWN where only the data's end will tell."""
+    """This rank's steps an epoch; UNKNOWN if only the end of the data will tell."""
     x = options.get("x")
     if options.get("steps_per_epoch"):
         return int(options["steps_per_epoch"])

@@ -1,4 +1,5 @@
-"""Weights that one rank alone has changed, before `fit` or by a callback at its end: all ranks go on with the same."""
+"""Weights that one rank alone has changed, before `fit` or in a callback at its end: all ranks continue with the
+same."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from ..say import once
 __all__ = ["say_parted", "take_changed"]
 
 Digests = Sequence[list[int] | None]
-"""One digest a rank, of its weights; None: equal since the last comparison."""
+"""Digests of the weights, one per rank; None: unchanged since the last comparison."""
 
 
 def say_parted(model: Any, digests: Digests, of_statistics: Digests) -> None:
-    """Say so if the ranks come to `fit` with different weights: `fit` begins with rank 0's."""
+    """Print a line if the ranks begin `fit` with different weights: `fit` begins with rank 0's."""
     if not began_alike(model):
         return
     differing = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
@@ -36,8 +37,8 @@ def say_parted(model: Any, digests: Digests, of_statistics: Digests) -> None:
 
 
 def take_changed(model: Any, digests: Digests) -> None:
-    """If callbacks of some ranks alone have changed the weights at the end of `fit` (EarlyStopping that restores the
-    best), all ranks take the weights of the first of these."""
+    """If callbacks at the end of `fit` have changed the weights of some ranks alone (EarlyStopping with
+    restore_best_weights), all ranks take the weights of the first of these ranks."""
     if all(digest == digests[0] for digest in digests):
         return
     first = next(rank for rank, digest in enumerate(digests) if digest is not None)

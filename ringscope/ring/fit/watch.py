@@ -1,4 +1,4 @@
-"""What a distributed model's ranks watch while they train: steps counted, weights compared, metrics summed."""
+"""What a model's ranks do together while they train: count steps, compare weights, sum metrics, stop together."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ from ..models import kept
 from ..ranks.channel import Channel, left
 from ..ranks.stopping import OtherRankLeft
 
-CHECKED_STEP = 3  # by then momentum, clipping and all but rare schedules have shown in the weights
+CHECKED_STEP = 3  # by then momentum, clipping and nearly all schedules have had an effect on the weights
 WHOLE, CUT, OWN = "whole", "cut", "own"
-"""What is evaluated: all of it by every rank, this rank's part of it, or data that only this rank has."""
+"""The validation data that a rank evaluates: all of it, its part of it, or data that only this rank has."""
 
 
 class Watch:
-    """Lies around a model's train function and the results of its metrics."""
+    """Wraps a model's train function and the results of its metrics."""
 
     def __init__(self, model: Any, channel: Channel | None) -> None:
         self._model, self._channel = model, channel
         self.training = self.evaluating = False
         self.evaluated = WHOLE
-        self.part: Part | None = None  # of a `fit` that goes on while ranks come and go
+        self.part: Part | None = None  # the part of an elastic `fit` that runs now
         self._steps = 0
         self._logs: Any = None  # of the last step
         self._last: tuple[Callable[[Any], Any], Any] | None = None
         self._result = model._get_metrics_result_or_logs
         self.weights: weights.Weights | None = None  # after the last step of an epoch
-        self.is_asked = False  # Keras's `fit` has come to `_StopTraining`
-        self._agreed: bool | None = None  # whether all stop after this epoch, until the next one begins
+        self.is_asked = False  # True once Keras's `fit` has read `stop_training` through `_StopTraining`
+        self._agreed: bool | None = None  # whether all ranks stop after this epoch; None once the next one has begun
 
     def lay_over(self) -> None:
-        """Have the model's train function, made now or later, counted; and its results taken over ranks."""
+        """Count the calls of the model's train function, whether it exists or is made later, and join its results over
+        ranks."""
         model, make = self._model, self._model.make_train_function
         kept(model).watch = self
         _let_ranks_stop_together()
@@ -67,7 +68,8 @@ class Watch:
             self.training, self._last, self.weights, self._agreed = False, None, None, None
 
     def stop_after_epoch(self, stops: bool) -> None:
-        """All ranks do so, or none: who asks for it from now on, say a thread or a signal, asks in the next epoch."""
+        """Fix for all ranks whether they stop after this epoch. A later request, say by a thread or a signal, counts in
+        the next."""
         self._agreed = stops
 
     def is_to_stop(self, asked: bool) -> bool:
@@ -98,7 +100,7 @@ class Watch:
                 if not channel.begin_step():
                     self._model.stop_training = True
                     return self._logs
-            if not self.is_asked:  # else ranks would not stop together, and wait for each other
+            if not self.is_asked:  # else ranks would not stop together, and would wait for each other
                 raise RingscopeError(unmet("keras.Model.stop_training", "stopping `fit` at the same step on all ranks"))
             self._last, self._agreed = (function, iterator), None
             logs = self._logs = function(iterator)
@@ -112,13 +114,13 @@ class Watch:
         return counted
 
     def _of_joined_batch(self, logs: Any) -> Any:
-        """Of `train_on_batch`, which begins its metrics anew each time."""
+        """The logs of `train_on_batch`, which resets its metrics for each call, joined over ranks."""
         if hvd.size() == 1:
             return logs
         return metrics.result_over_ranks(self._model, logs, _averaged)
 
     def _finish_together(self, logs: Any) -> Any:
-        """Where this rank alone has stopped within an epoch: take the steps that others have begun."""
+        """If this rank alone has stopped within an epoch, take the steps that other ranks have begun."""
         channel = self._channel
         if channel is None or not self._model.stop_training or self._last is None:
             return logs
@@ -131,22 +133,22 @@ class Watch:
         return logs
 
     def result(self, logs: Any) -> Any:
-        """The logs of an epoch or an evaluation, as one rank would have them."""
+        """The logs of an epoch or an evaluation, joined over ranks: what one process with all the data would report."""
         if self.evaluating:
             if self.evaluated == WHOLE:
                 return self._result(logs)
-            # Of numbers that its test step gives itself, Keras returns those of the last batch: the last rank's.
+            # For numbers that a test step returns itself, Keras reports the last batch's, which the last rank has.
             return metrics.result_over_ranks(self._model, logs, _of_last_rank)
         if not self.training:
             return self._result(logs)
         logs = self._finish_together(logs)
-        # Before anything waits for the last step: a device goes on with this at once.
+        # Launched before anything waits for the last step, so that the device computes it at once.
         self.weights = weights.weights_now(self._model)
         return metrics.result_over_ranks(self._model, logs, _averaged)
 
 
 class _StopTraining:
-    """`model.stop_training` as Keras's `fit` sees it: what the ranks have agreed on, where they have."""
+    """`model.stop_training` as Keras's `fit` reads it: the ranks' agreement if there is one, else this rank's value."""
 
     def __get__(self, model: Any, owner: Any) -> Any:
         if model is None:
@@ -155,7 +157,7 @@ class _StopTraining:
         asked = model.__dict__.get("stop_training", False)
         return asked if watch is None else watch.is_to_stop(asked)
 
-    def __set__(self, model: Any, value: Any) -> None:  # not where it is that already: Keras asks first
+    def __set__(self, model: Any, value: Any) -> None:  # only called to change it: Keras reads it first
         model.__dict__["stop_training"] = value
 
 

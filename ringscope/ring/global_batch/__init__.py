@@ -1,1 +1,1 @@
-"""What depends on all samples of a step: losses, metrics and statistics, as they are of the ranks' joined batch."""
+"""Losses, metrics and statistics over all samples of a step, as they would be on the ranks' joined batch."""

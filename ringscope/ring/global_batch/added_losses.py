@@ -1,4 +1,4 @@
-"""Losses that layers of people's own add, with the sums of all ranks that they want."""
+"""Losses that users' layers add, with their sums taken over all ranks where that is needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Kinds = dict[int, list[str]]
 
 @contextmanager
 def of_all_layers(model: Any, share: totals.Share, ranks: int, found: Kinds, *, uneven: bool) -> Iterator[None]:
-    """While it lasts, layers that add losses do so of all ranks; what these are is kept in `found`."""
+    """Within this context, users' layers add losses with sums over all ranks; `found` keeps the kinds of these
+    losses."""
     with ExitStack() as stack:
         for layer in model._flatten_layers():
             code = getattr(type(layer).call, "__code__", None)
@@ -31,7 +32,7 @@ def of_all_layers(model: Any, share: totals.Share, ranks: int, found: Kinds, *, 
 
 
 def _of_all_ranks(layer: Any, share: totals.Share, ranks: int, found: Kinds, uneven: bool) -> Callable[..., Any]:
-    """Its `call`, whose losses have the sums of all ranks that they want."""
+    """The layer's `call`, which takes the sums of its added losses over all ranks where that is needed."""
     own = layer.call
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -49,7 +50,7 @@ def _of_all_ranks(layer: Any, share: totals.Share, ranks: int, found: Kinds, une
 
 
 def _added(layer: Any, own: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> list[Any]:
-    """What a call adds; what it assigns is kept apart."""
+    """The losses that a call adds; its assignments to variables are discarded."""
     state = [(v, v.value) for v in layer.trainable_variables]
     with keras.StatelessScope(state_mapping=state, collect_losses=True) as scope:
         own(*args, **kwargs)

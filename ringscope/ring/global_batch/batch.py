@@ -1,4 +1,4 @@
-"""A rank's batch among all ranks' of the same step, where their sizes may differ."""
+"""The size of a rank's batch in relation to the other ranks' batches of the step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Batch"]
 
 
 class Batch:
-    """This rank's."""
+    """This rank's batch. share: this rank's number -> the sum over ranks."""
 
     def __init__(self, ranks: int, share: Share) -> None:
         self._ranks, self._share = ranks, share
@@ -19,7 +19,7 @@ class Batch:
         self.size: Any = None
 
     def measure(self, *data: Any) -> None:
-        """Keep the size of the first of `data` that has one."""
+        """Keep the batch size of the first of `data` that has an axis."""
         for leaf in tf.nest.flatten(data):
             shape = getattr(leaf, "shape", None)
             if shape is not None and len(shape):
@@ -34,7 +34,7 @@ class Batch:
         return self._total / self._ranks
 
     def by_size(self, mean: Any) -> Any:
-        """A mean over this batch -> what the mean over ranks must be taken of."""
+        """A mean over this batch, weighted so that the mean over ranks is the mean over the joined batch."""
         if self.size is None:
             return mean
         return mean * tf.cast(tf.math.divide_no_nan(self.size, self.mean_size()), mean.dtype)

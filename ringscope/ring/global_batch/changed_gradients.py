@@ -1,7 +1,7 @@
-"""Changes that a train step makes to its gradients before an optimizer takes them.
+"""Detect changes that a train step makes to its gradients before an optimizer takes them.
 
-Averages of what each rank has scaled or added up are the joined batch's. Averages of what each has clipped by its own
-norm, or projected, are not.
+Gradients that each rank scales or adds up may be averaged over ranks afterwards. Gradients that each rank clips by its
+own norm, or projects, may not: the average is not the joined batch's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..internals.frameworks import tf
 
 __all__ = ["Gradients"]
 
-# TensorFlow's operations.
+# Types of TensorFlow's operations.
 SUMS = ("AddN", "AddV2", "Sub", "Neg", "Sum", "Mean", "Identity", "IdentityN", "StopGradient", "Cast")
 IN_ANOTHER_SHAPE = ("Reshape", "Transpose", "ExpandDims", "Squeeze", "ConcatV2", "Split", "SplitV", "Pack", "Unpack")
 PARTS = ("Slice", "StridedSlice", "Tile", "BroadcastTo")
@@ -23,10 +23,11 @@ NO_NUMBERS = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 
 
 class Gradients:
-    """The gradients that a traced step takes, and what it has made of them."""
+    """The gradients that a traced step takes, and the tensors that it computes from them."""
 
     def __init__(self) -> None:
-        # By tensor's name: made of gradients by sums and factors (True), by more (False), or not of gradients (None).
+        # Tensor's name -> True: computed from gradients by sums and factors only; False: otherwise; None: not from
+        # them.
         self._known: dict[str, bool | None] = {}
 
     def taken(self, gradients: Iterable[Any]) -> None:
@@ -34,7 +35,7 @@ class Gradients:
             self._known.setdefault(tensor.name, True)
 
     def are_changed(self, applied: Iterable[Any]) -> bool:
-        """True if one of these is a gradient that was taken, changed by more than sums and factors."""
+        """True if one of `applied` was computed from gradients by more than sums and factors."""
         return any(self._follow(tensor) is False for tensor in _values(applied))
 
     def _follow(self, tensor: Any) -> bool | None:
@@ -53,7 +54,7 @@ class Gradients:
 
 def _made_by(kind: str, given: Sequence[bool | None]) -> bool | None:
     of_gradients = [each for each in given if each is not None]
-    # Horovod's outputs are of all ranks: any use of them is that of the joined batch.
+    # Horovod's outputs cover all ranks, so that whatever is computed from them holds for the joined batch.
     if not of_gradients or kind in NO_NUMBERS or kind.startswith("Horovod"):
         return None
     if not all(of_gradients):

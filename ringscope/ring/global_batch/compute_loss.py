@@ -1,7 +1,7 @@
-"""Tells whether the loss of a model's own `compute_loss`, or of a train step by hand, is a mean or sum over samples.
+"""Find out whether the loss of a model's own `compute_loss` is a mean or a sum over samples.
 
-Each loss of `compile` is known by itself. A model's class computes one number for the batch beside these losses, or in
-their place. It is tried as one number (loss_kinds.py), with everything that it leaves to Keras as zero.
+The kind of each loss of `compile` is found by itself. A model's class may compute another number for the batch, beside
+these losses or in their place. That number is tried alone (loss_kinds.py): Keras's part of the loss is replaced by 0.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from .trial import PARTS, made_rows, tried
 
 __all__ = ["is_own", "kind_of", "of_each_sample", "scaled"]
 
-NAMES = ("x", "y", "y_pred", "sample_weight", "training")  # of what Keras gives it, in turn
+NAMES = ("x", "y", "y_pred", "sample_weight", "training")  # the arguments of Keras's compute_loss, in order
 
 
 class Kind(NamedTuple):
-    """What the model's own part is to its samples, whether there is another, and what is known of it by its graph."""
+    """kind: how the model's own part of the loss depends on its samples. beside: Keras's part is added to it. apart:
+    what its graph shows."""
 
     kind: str | None
     beside: bool
@@ -56,7 +57,8 @@ def is_own(compute_loss: Callable[..., Any]) -> bool:
 
 
 def kind_of(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
-    """Found out once for each shape of what it is called with; said where a rank's own is not the joined batch's."""
+    """The loss's kind, found once for each shape of the arguments. Prints a line if the averaged gradients are
+    wrong."""
     shapes = shapes_of([args, kwargs])
     known = _known.setdefault(model, {})
     if shapes not in known:
@@ -82,9 +84,9 @@ def kind_of(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...],
 
 
 def scaled(loss: Any, kind: Kind, ranks: int, by_size: Callable[[Any], Any]) -> Any:
-    """A rank's loss -> what the mean over ranks is to be taken of.
+    """A rank's loss, scaled so that the mean over ranks is the loss on the joined batch.
 
-    by_size: weighs a mean over this batch by the batch's size.
+    by_size: weights a mean over this batch by the batch's size.
     """
     loss = tf.convert_to_tensor(loss)
     if kind[:2] == (SUM, False):
@@ -93,7 +95,8 @@ def scaled(loss: Any, kind: Kind, ranks: int, by_size: Callable[[Any], Any]) -> 
 
 
 def of_each_sample(losses: Any, ranks: int) -> Any:
-    """One loss a sample: its gradient is that of the sum, and what is reported is the mean."""
+    """Losses (one per sample) with unchanged values, which are reported as a mean, and the gradient of a sum over
+    ranks."""
     return losses * ranks - tf.stop_gradient(losses * (ranks - 1))
 
 
@@ -102,18 +105,18 @@ def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], k
     kept = added_losses_kept(model._flatten_layers())
     with _keras_takes_nothing(model, beside), normalization.alone(model), kept:
         apart = _apart(model, compute_loss, args, kwargs, ())
-        if apart is not None and apart.kind == SUM and beside:  # which cannot be told from Keras's part afterwards
+        if apart is not None and apart.kind == SUM and beside:  # scaled() sees both parts only as one number
             apart = _apart(model, compute_loss, args, kwargs, (SUM,))
         if apart is not None:
-            # The gradient of several numbers is that of their sum.
+            # The gradient of several numbers is the gradient of their sum.
             return Kind(SUM if apart.kind == "rows" else KINDS_OF_APART[apart.kind], bool(beside), apart)
         beside.clear()
         tries = [_values(model, compute_loss, args, kwargs, rows) for rows in (FEW_ROWS, FEW_ROWS + 2)]
     exact = ROUNDED.get(model.compute_dtype, EXACT)
     kinds = [None if each is None else kind_of_values(*each, exact) for each in tries]
-    if beside and not any(each is None or any(each) for each in tries):  # nothing but what Keras takes
+    if beside and not any(each is None or any(each) for each in tries):  # the method adds nothing to Keras's part
         return Kind(MEAN, True)
-    # Both halves may be alike by chance.
+    # Two tries, because both halves may be equal by chance.
     return Kind(kinds[0] if len(set(kinds)) == 1 else None if None in kinds else NEITHER, bool(beside))
 
 
@@ -125,7 +128,7 @@ def _apart(
     names = [*NAMES[: len(args)], *kwargs]
 
     def taken(*given: Any) -> Any:
-        # Its assignments are kept apart.
+        # The scope discards assignments to variables.
         with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
             return compute_loss(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
 
@@ -135,13 +138,14 @@ def _apart(
 def _values(
     model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], rows: int
 ) -> tuple[float, float, float, float] | None:
-    """Of made-up rows, of them in another order, and of each half; None where it takes none."""
+    """The loss on made-up rows, on the same rows in another order, and on each half; None if it does not accept
+    them."""
     from keras import StatelessScope
 
     random = np.random.default_rng(0)
 
     def made(name: str, spec: Any) -> Any:
-        """None, which few losses take, for what cannot be made up."""
+        """Made-up values for one argument; None, which few losses accept, if they cannot be made up."""
         given = any(leaf is not None and tf.is_tensor(leaf) for leaf in tf.nest.flatten(spec))
         return made_rows(spec, random, rows, labels=name == "y") if given else spec
 
@@ -154,7 +158,7 @@ def _values(
 
         of_part = {name: tf.nest.map_structure(cut, each) for name, each in whole.items()}
         positional = [of_part.pop(name) for name, _ in zip(NAMES, args, strict=False)]
-        # Its assignments are kept apart.
+        # The scope discards assignments to variables.
         with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
             return float(tf.reduce_sum(tf.cast(compute_loss(*positional, **of_part), tf.float64)))
 
@@ -164,7 +168,8 @@ def _values(
 
 @contextmanager
 def _keras_takes_nothing(model: Any, met: list[bool]) -> Iterator[None]:
-    """While it lasts Keras's part of the loss, and that of `compile`, is 0. met: not empty after it was asked for."""
+    """Within this context Keras's part of the loss, and the losses of `compile`, are 0. met: filled once it is
+    asked."""
 
     def nothing(*args: Any, **kwargs: Any) -> Any:
         met.append(True)

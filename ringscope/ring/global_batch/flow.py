@@ -1,8 +1,9 @@
-"""How a graph uses the rows of a batch: values of each row, sums over the batch, or numbers computed from sums.
+"""Follow the rows (samples) of a batch through a graph: which tensors hold values per row, sums over rows, or neither.
 
-Each tensor between a loss and what it is taken of is one of these. A rank may add and scale sums over its own rows, and
-their number: the averaged gradients still equal the joined batch's. Before it divides one sum by another, or does
-anything else with it, the sum must include all ranks. `Flow.cuts` are these sums. An unknown operation raises NotApart.
+Each tensor between the batch and the loss gets one of the kinds below (Fixed, Rows, Own, ...). A rank may add and scale
+sums over its own rows, and their number: the averaged gradients still equal the joined batch's gradient. Before a sum
+is divided by another one, or used in any other way, it must cover all ranks. `Flow.cuts` lists these sums. An operation
+without a rule raises NotApart.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ __all__ = [
 
 
 class NotApart(Exception):
-    """What a loss is to the rows of its batch cannot be read from its graph."""
+    """The graph does not show how the loss depends on the rows of its batch."""
 
 
 class Fixed(NamedTuple):
-    """It does not depend on the batch. learnt: a gradient goes through it."""
+    """A value that does not depend on the batch. learnt: a gradient flows through it."""
 
     learnt: bool = False
 
 
 class Rows(NamedTuple):
-    """One value, or several, for each row.
+    """A tensor that holds one or more values for each row of the batch.
 
-    axis: along which the rows lie. each: how many lie there for a row of the batch; None: as many for each; 0:
-    they do not lie together. whole: none is left out. power: of the number of
-    rows by which the values have been multiplied.
+    axis: the axis along which the rows lie. each: entries along that axis per row of the batch; None: unknown, but
+    equal for all rows; 0: the entries of a row are not adjacent. whole: no row was left out. power: the values have
+    been multiplied by (number of rows) ** power. learnt: a gradient flows through it.
     """
 
     axis: int
@@ -62,7 +63,10 @@ class Rows(NamedTuple):
 
 
 class Own(NamedTuple):
-    """A sum over the rows (degree 1) or none (0), times a power of their number; of this rank. cuts: what it is of."""
+    """A sum over this rank's rows (degree 1) or a constant (degree 0), times (number of rows) ** power.
+
+    cuts: names of the sums that it is computed from.
+    """
 
     degree: int
     power: int
@@ -71,19 +75,19 @@ class Own(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """It follows from what all ranks have together."""
+    """A number computed from sums over all ranks, and so equal on every rank."""
 
     learnt: bool = False
 
 
 class Sizes(NamedTuple):
-    """A shape of which some entries tell of the number of rows: (degree, power) for these, else None."""
+    """A shape in which some entries depend on the number of rows: (degree, power) for them, as in Own, else None."""
 
     of: tuple[tuple[int, int] | None, ...]
 
 
 class Places(NamedTuple):
-    """Which rows a mask keeps."""
+    """The indices of the rows that a mask keeps."""
 
 
 Value = Fixed | Rows | Own | Joint | Sizes | Places
@@ -91,7 +95,7 @@ SUM, MEAN, COUNT = (1, 0), (1, -1), (0, 1)  # degree, power
 
 
 def static(tensor: Any) -> Any:
-    """Its value, where that is known; else NotApart."""
+    """The tensor's value, if it is known while the graph is built. Raises NotApart if it is not."""
     value = tf.get_static_value(tensor)
     if value is None and tensor.op.type in KNOWN:
         value = KNOWN[tensor.op.type](tensor.op)
@@ -101,7 +105,7 @@ def static(tensor: Any) -> Any:
 
 
 def _entry(op: Any) -> Any:
-    """A StridedSlice: one entry of a shape."""
+    """The value of a StridedSlice that takes one entry of a shape; None if it is not known."""
     of = op.inputs[0].op
     if of.type != "Shape" or op.get_attr("shrink_axis_mask") != 1 or of.inputs[0].shape.rank is None:
         return None
@@ -109,7 +113,7 @@ def _entry(op: Any) -> Any:
     return None if size is None else np.array(size)
 
 
-# Values that TensorFlow does not work out while a graph is made.
+# Operations that tf.get_static_value does not evaluate.
 KNOWN: dict[str, Callable[[Any], Any]] = {
     "AddV2": lambda op: static(op.inputs[0]) + static(op.inputs[1]),
     "Sub": lambda op: static(op.inputs[0]) - static(op.inputs[1]),
@@ -126,7 +130,7 @@ def rank_of(tensor: Any) -> int:
 
 
 def needed(outputs: Iterable[Any], known: Callable[[Any], bool]) -> list[Any]:
-    """The operations that lead to these outputs, in order, as far back as what is known."""
+    """The operations that lead to these outputs, in order of creation; tensors that are `known` end the search."""
     seen, waiting = {}, [tensor for tensor in outputs if not known(tensor)]
     while waiting:
         tensor = waiting.pop()
@@ -137,8 +141,11 @@ def needed(outputs: Iterable[Any], known: Callable[[Any], bool]) -> list[Any]:
 
 
 class Flow:
-    """Values by tensor's name, from `sources` on. rule_of: the rule of an operation. of_all: tensors that
-    already include all ranks. cuts: tensors that must include them, in the order in which they were found."""
+    """Finds the kind of value of each tensor between `sources` and the outputs, by the tensor's name.
+
+    rule_of: gives the rule of an operation. of_all: names of tensors that already cover all ranks. cuts: names of the
+    sums that must cover all ranks, in the order in which they were found.
+    """
 
     def __init__(
         self, sources: dict[str, Value], rule_of: Callable[[Any], Callable[..., Any]], of_all: Iterable[str] = ()
@@ -148,7 +155,7 @@ class Flow:
         self.values: dict[str, Value] = {}
 
     def run(self, outputs: Sequence[Any]) -> list[Value]:
-        """What the outputs are. Raises NotApart."""
+        """The kind of value of each output. Repeats until no more cuts are found. Raises NotApart."""
         operations = needed(outputs, lambda tensor: tensor.name in self._sources)
         while True:
             before = len(self.cuts)
@@ -165,11 +172,11 @@ class Flow:
 
     def _value(self, tensor: Any) -> Value:
         value = self.values[tensor.name]
-        # If one of its sums is over all ranks, all of them must be.
+        # Sums over one rank and over all ranks do not mix: if one of its sums covers all ranks, all of them must.
         return self.joint(value) if isinstance(value, Own) and value.cuts & self.cuts.keys() else value
 
     def joint(self, value: Value) -> Joint:
-        """This one, of all ranks."""
+        """The value with its sums taken over all ranks: adds them to `cuts`. Raises NotApart for a value per row."""
         if isinstance(value, (Rows, Sizes, Places)):
             raise NotApart("one value per sample where one number for the batch is needed")
         if isinstance(value, Own):
@@ -177,7 +184,7 @@ class Flow:
         return Joint(getattr(value, "learnt", False))
 
     def own(self, tensor: Any, kind: tuple[int, int], rows: Rows | None = None) -> Value:
-        """A new sum or number of rows, which may be a cut already."""
+        """The value of a tensor that is a new sum or number of rows: Joint if it is a cut already, else Own."""
         learnt = rows is not None and rows.learnt and tensor.dtype.is_floating
         own = Own(*kind, frozenset([tensor.name]), learnt)
         return self.joint(own) if tensor.name in self.cuts else own
@@ -190,7 +197,7 @@ def learnt(op: Any, given: Sequence[Value]) -> bool:
 
 
 def _plain(op: Any, given: Sequence[Value]) -> Value | None:
-    """What needs no rule: without rows among what it is given."""
+    """The result's value if all inputs are Fixed or Joint, so that no rule is needed; else None."""
     if op.type == "ReadVariableOp":
         return Fixed(learnt=bool(op.outputs[0].dtype.is_floating))
     if all(isinstance(value, Fixed) for value in given):
@@ -205,7 +212,7 @@ def _plain(op: Any, given: Sequence[Value]) -> Value | None:
 
 
 def rows_of(flow: Flow, op: Any, given: Sequence[Value], axis: int, **changed: Any) -> Rows:
-    """Rows of which the result has its own along `axis`, as of those that are given."""
+    """The Rows of a result whose rows lie along `axis`; the other fields follow from the inputs, or from `changed`."""
     found = [value for value in given if isinstance(value, Rows)]
     if len({each.power for each in found}) > 1:
         raise NotApart("samples that were divided by different numbers")
@@ -227,7 +234,7 @@ def _each(found: Sequence[Rows]) -> int | None:
 
 
 def only_rows(op: Any, given: Sequence[Value], *, others: bool = True) -> list[tuple[Any, Rows]]:
-    """The tensors that are rows. others: what is fixed may stand beside them."""
+    """(input, its Rows) for each input that is Rows. Raises NotApart if another is not Fixed; others False: for any."""
     for value in given:
         if not isinstance(value, Rows) and not (others and isinstance(value, Fixed)):
             raise NotApart(f"{op.type} of {type(value).__name__}")

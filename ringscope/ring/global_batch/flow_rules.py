@@ -1,4 +1,4 @@
-"""Which rule (flow_values.py, flow_shapes.py) is for which operation of TensorFlow."""
+"""Choose the rule (in flow_values.py or flow_shapes.py) for each TensorFlow operation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rule = Callable[[Flow, Any, Sequence[Value]], Value | list[Value]]
 
 
 def rule_of(op: Any) -> Rule:
-    """Raises NotApart for an operation that is not known."""
+    """The rule of an operation. Raises NotApart if there is none."""
     if op.type in values.ELEMENTWISE:
         return values.elementwise
     if op.type in values.REDUCED:

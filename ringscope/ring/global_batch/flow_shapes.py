@@ -1,4 +1,5 @@
-"""What operations make of shapes that tell of the number of rows, and of rows that are laid otherwise (flow.py)."""
+"""Rules for operations on shapes that depend on the number of rows, and for operations that rearrange rows
+(flow.py)."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def rank(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 
 def _entries(flow: Flow, tensor: Any, entries: Sequence[tuple[int, int] | None]) -> Value:
-    """Of a shape, as a tensor of them or of one."""
+    """The value of a tensor that holds these entries of a shape: a vector, or a scalar for one entry."""
     if not any(entries):
         return Fixed()
     if tensor.shape.rank == 0:
@@ -66,7 +67,7 @@ def sliced(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         start, stop = (None if masks[name] else at[0] for name, at in (("begin", begin), ("end", end)))
         return _entries(flow, op.outputs[0], value.of[start : stop : strides[0]])
     ((tensor, rows),) = only_rows(op, given)
-    axis, at = 0, 0  # of what is given, of the result
+    axis, at = 0, 0  # axis of the input, axis of the result
     for i in range(len(begin)):
         bit = 1 << i
         if masks["ellipsis"] & bit:
@@ -119,7 +120,7 @@ def joined_shapes(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     if len({value.axis for _, value in found}) > 1 or len(found) < len(parts):
         raise NotApart("samples joined with values that belong to no sample")
     rows = rows_of(flow, op, given[:-1], found[0][1].axis)
-    return rows._replace(each=0) if axis == rows.axis else rows  # two or more for each, which do not lie together
+    return rows._replace(each=0) if axis == rows.axis else rows  # each row now has several entries, not adjacent
 
 
 def reshaped(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
@@ -156,7 +157,7 @@ def reshaped(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     if size is None:
         raise NotApart("open dimensions")
     if per_row is None or value.each is None:
-        # An open one goes into the rows, if the rest of them makes up what is left.
+        # A dimension of unknown size joins the rows' axis if the dimensions after it make up the rest of the new shape.
         if any(_product_of(inner[i:]) == size for i in range(len(inner) + 1)):
             return rows_of(flow, op, given, lead, each=None)
         raise NotApart("open dimensions")
@@ -167,7 +168,7 @@ def reshaped(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 
 def _product_of(sizes: Sequence[int | None]) -> int | None:
-    """None where one is open."""
+    """The product of the sizes; None if one is unknown."""
     known = [size for size in sizes if size is not None]
     return math.prod(known) if len(known) == len(sizes) else None
 
@@ -181,7 +182,7 @@ def _is_laid_as(flow: Flow, shape: Any) -> bool:
 
 
 def _sizes_of(result: Any, shape: Any, value: Value) -> list[int | None]:
-    """The sizes that a tensor is laid anew in; None: open. More is known of the shape than TensorFlow knows of it."""
+    """The sizes that a Reshape asks for; None: unknown. `static` may know more of them than TensorFlow does."""
     if isinstance(value, Fixed):
         try:
             return [None if size < 0 else int(size) for size in static(shape)]
@@ -227,7 +228,7 @@ def gathered(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         return _entries(flow, op.outputs[0], [of.of[i] for i in places])
     if isinstance(of, Places):
         return Places()
-    axis %= op.inputs[0].shape.rank or 1  # a variable's handle has none
+    axis %= op.inputs[0].shape.rank or 1  # a variable's handle has rank 0
     if isinstance(of, Rows) and isinstance(at, Places) and axis == of.axis:
         if (rank_of(op.inputs[1])) != 1:
             raise NotApart("samples picked by an index of several dimensions")
@@ -282,7 +283,7 @@ def split(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 
 def made(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
-    """Values of a shape that tells of the number of rows: Fill, BroadcastTo, and noise."""
+    """Fill, BroadcastTo and random numbers, with a shape that depends on the number of rows."""
     sizes = given[1] if op.type == "BroadcastTo" else given[0]
     if not isinstance(sizes, Sizes):
         raise NotApart(op.type)

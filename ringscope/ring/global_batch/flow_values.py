@@ -1,4 +1,4 @@
-"""What operations make of the values of rows, and of sums over rows (flow.py)."""
+"""Rules for operations on values of rows and on sums over rows: which kind of value (flow.py) they give."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def elementwise(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 def _of_rows(flow: Flow, op: Any, given: Sequence[Value]) -> Rows:
     found = [(tensor, value) for tensor, value in zip(op.inputs, given, strict=True) if isinstance(value, Rows)]
-    places = {rank_of(tensor) - value.axis for tensor, value in found}  # from the right, as they are broadcast
+    places = {rank_of(tensor) - value.axis for tensor, value in found}  # axes from the right, as in broadcasting
     if len(places) > 1:
         raise NotApart("each sample is combined with every other sample of the batch")
     (place,) = places
@@ -107,7 +107,7 @@ def of_numbers(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         if op.type in SAME:
             return own(*kinds[0]) if kinds[0] else given[0]
         if op.type in SUMS:
-            # A mean and a constant are a mean still; a sum and a constant are neither.
+            # A mean plus a constant is still a mean over rows. A sum plus a constant is neither a mean nor a sum.
             known = {kind or MEAN for kind in kinds}
             if len(known) == 1:
                 return own(*known.pop())
@@ -124,11 +124,11 @@ def of_numbers(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     return Joint(learnt(op, given))
 
 
-# ---- sums and the like
+# ---- reductions and products
 
 
 def _axes(op: Any) -> tuple[set[int], bool]:
-    """(the axes that go, whether they stay with length 1)."""
+    """(the reduced axes, True if they stay with length 1)."""
     rank = rank_of(op.inputs[0])
     axes = [int(axis) % rank for axis in static(op.inputs[1]).reshape(-1)] if rank else []
     return set(axes), bool(op.get_attr("keep_dims"))
@@ -159,7 +159,7 @@ def reduced(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     if value.power:
         raise NotApart("a mean of values that are already divided by the batch size")
     own = flow.own(result, MEAN, value)
-    # The number that a mask leaves is a rank's own.
+    # Once rows are masked out, ranks keep different numbers, so the mean of their means is not the joined mean.
     return own if value.whole else flow.joint(own)
 
 
@@ -250,7 +250,7 @@ def entropy(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 
 def along_axis(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
-    """Cumsum and ReverseV2: along axes other than the batch's."""
+    """Cumsum, Cumprod and ReverseV2 along other axes than the rows'."""
     ((tensor, rows),) = only_rows(op, given)
     axes = [int(axis) % rank_of(tensor) for axis in static(op.inputs[1]).reshape(-1)]
     if rows.axis in axes or rows.power:

@@ -1,9 +1,9 @@
-"""What a loss is to the samples of its batch: their mean, their sum, or neither.
+"""Find out how a loss depends on the samples of its batch: as their mean, their sum, or neither.
 
-The ranks' gradients are averaged. That is the gradient on the joined batch for a mean over samples; a sum counts 1/N of
-itself, and what joins samples with each other (Dice, pairs of a batch) is another number on two halves of a batch than
-on the whole. Which of them a loss is cannot be read from it, so it is tried: on made-up rows of the shapes and types
-that it is given, and on their halves, once, while the step is traced.
+The ranks' gradients are averaged. For a mean over samples this gives the gradient on the joined batch; for a sum, 1/N
+of it. A loss that combines samples with each other (Dice, pairs in a batch) differs between the halves of a batch and
+the whole. A loss does not declare its kind, so ring tries it once, while the step is traced: on made-up rows with the
+shapes and types of its arguments, and on their halves.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ __all__ = [
     "shapes_of",
 ]
 
-MEAN, SUM, NEITHER, JOINED = "mean", "sum", "neither", "joined"  # the last: it is of all ranks already
-ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and where a row is large, many where noise is drawn
-LARGE = 1 << 20  # elements
-# Halves may by chance have as many labels above a bound, so that a mean weighted by them looks like one over samples.
+MEAN, SUM, NEITHER, JOINED = "mean", "sum", "neither", "joined"  # JOINED: computed from sums over all ranks
+ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and for large rows, many if the loss draws noise
+LARGE = 1 << 20  # elements of a row
+# Halves may by chance have equally many labels above a bound, and a mean weighted by them then looks like a plain one.
 DRAWS = 6
-EXACT, NOISY = 1e-3, 0.25  # relative; of losses that draw random numbers less is known
-SAME = 1e-6  # relative; what draws none is on the same rows, but for how a sum is rounded
-ROUNDED = {"bfloat16": 0.03, "float16": 5e-3}  # of what a layer computes in these
+EXACT, NOISY = 1e-3, 0.25  # relative tolerances; NOISY for losses that draw random numbers
+SAME = 1e-6  # relative: on the same rows, only a loss that draws random numbers differs by more
+ROUNDED = {"bfloat16": 0.03, "float16": 5e-3}  # EXACT for values that are computed in these types
 OF_A_BATCH = ("dice", "tversky")  # Keras's losses with one number for a batch
-ACROSS = ("Circle",)  # Keras's losses with a number for each sample that compare pairs in a batch
+ACROSS = ("Circle",)  # Keras's losses that compare pairs in a batch, although they give a number for each sample
 
 
 TOGETHER = "to sum or average over all ranks use ring.sum(values) or ring.mean(values, mask)"
@@ -56,8 +56,10 @@ _apart: weakref.WeakKeyDictionary[Any, dict[str, Apart | None]] = weakref.WeakKe
 
 
 def apart_of(loss: Any, y_true: Any, y_pred: Any) -> Apart | None:
-    """What a loss of the user's own is to its samples, by its graph, found out once for each shape of them; None where
-    that cannot be read, and of Keras's own with a number for each sample, which are known."""
+    """How a loss depends on its samples, read from its graph once for each shape; None if the graph does not show it.
+
+    Also None for Keras's own losses that give a number for each sample, because their kind is known.
+    """
     if _is_keras(loss) and getattr(getattr(loss, "fn", None), "__name__", "") not in OF_A_BATCH:
         return None
     shapes = shapes_of((y_true, y_pred))
@@ -75,9 +77,9 @@ KINDS_OF_APART = {"mean": MEAN, "rows": MEAN, "fixed": MEAN, "sum": SUM, "joined
 
 
 def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itself: bool) -> str | None:
-    """What the loss is to its samples, found out once for each shape of them; said where that is not joined.
+    """The loss's kind, found once for each shape; None: unknown. Prints a line if the averaged gradients are wrong.
 
-    apart: what is known of it by its graph. by_itself: it gives one number for its batch, not one for each sample.
+    apart: what its graph shows. by_itself: it gives one number for its batch, not one for each sample.
     """
     shapes = shapes_of((y_true, y_pred))
     known = _kinds.setdefault(loss, {})
@@ -86,7 +88,7 @@ def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itse
     if shapes not in known:
         known[shapes] = _loss_kind(loss, y_true, y_pred, by_itself=by_itself)
         if by_itself and known[shapes] in (MEAN, SUM) and _differs_of_labels_at_hand(loss, y_true, y_pred):
-            # Of one rank's own labels, so that it is only said: what is done about a loss is the same on all.
+            # Only printed, because this rank's labels show it and all ranks must scale the loss in the same way.
             once(_no_mean(loss))
     kind = known[shapes]
     kept = [value.name for value in vars(loss).values() if isinstance(value, (keras.Variable, tf.Variable))]
@@ -115,21 +117,21 @@ def _differs_of_labels_at_hand(loss: Any, y_true: Any, y_pred: Any) -> bool:
     labels = labels_at_hand(y_true)
     if labels is None:
         return False
-    even = len(tf.nest.flatten(labels)[0]) // 2 * 2  # which has halves
+    even = len(tf.nest.flatten(labels)[0]) // 2 * 2  # rows, so that there are two halves
     some = tf.nest.map_structure(lambda leaf: leaf[: min(even, MANY_ROWS)], labels)
     values = _values_of_rows(loss, some, y_pred, np.random.default_rng(0)) if even else None
     return values is not None and _kind_of_tries([values]) == NEITHER
 
 
 def shapes_of(given: Any) -> str:
-    """A word for the shapes of what a loss is called with."""
+    """A key for the shapes of a loss's arguments."""
     return str(tf.nest.map_structure(lambda leaf: getattr(leaf, "shape", None), given))
 
 
 def kinds_of_added(model: Any, x: Any, of_layers: dict[int, list[str]]) -> list[str | None]:
-    """What each loss that a layer has added is to its samples; said where that is not joined.
+    """The kind of each loss that a layer has added. Prints a line for each that is not a mean, a sum or joined.
 
-    of_layers: what is known by the layers' graphs, by their ids.
+    of_layers: layer's id -> `Apart.kinds` of its losses, where the layer's graph shows them.
     """
     owners = [layer for layer in model._flatten_layers() for _ in layer._get_own_losses()]
     if not owners:
@@ -154,9 +156,9 @@ def kinds_of_added(model: Any, x: Any, of_layers: dict[int, list[str]]) -> list[
 
 
 def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | None:
-    """Of a keras.Loss as it is called with such tensors; None where that cannot be told.
+    """The kind of a keras.Loss, tried on made-up rows of these shapes and types; None if the trial does not tell.
 
-    by_itself: it gives one number for its batch. Keras's own losses with one for each sample are known.
+    by_itself: it gives one number for its batch. For Keras's own losses with one for each sample the kind is known.
     """
     if not by_itself and _is_keras(loss):
         return NEITHER if type(loss).__name__ in ACROSS else MEAN
@@ -176,18 +178,18 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
 
 def _kind_of_tries(tries: Sequence[list[float] | None]) -> str | None:
     values = [each for each in tries if each is not None]
-    # By chance one draw of noise may look as if there were none.
+    # A draw with noise may by chance look like one without, so one noisy draw suffices.
     noisy = any(not np.isclose(whole, again, rtol=SAME, equal_nan=True) for again, whole, *_ in values)
     kinds = {kind_of_values(*parts, noisy=noisy) for _, *parts in values}
     if NEITHER in kinds:
         return NEITHER
-    told = kinds - {None}  # of noise, or of rows that are all masked, one draw may tell nothing
+    told = kinds - {None}  # a draw with noise, or with all rows masked, may tell nothing
     return told.pop() if len(told) == 1 else None
 
 
 def _values_of_rows(loss: Any, labels: Any, y_pred: Any, random: Any) -> list[float] | None:
-    """The loss's values for these labels and made-up predictions, first by themselves and then by PARTS; None if it
-    takes none."""
+    """The loss's values for these labels and made-up predictions: on all rows twice, then on the rest of PARTS; None if
+    the loss does not accept them."""
     from keras import StatelessScope
 
     made = [labels, made_rows(y_pred, random, len(tf.nest.flatten(labels)[0]))]
@@ -208,7 +210,7 @@ def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
     layers = list(model._flatten_layers())
     with added_losses_kept(layers):
         kinds = _added_kinds(model, layers, x, FEW_ROWS)
-        again = _added_kinds(model, layers, x, FEW_ROWS + 2) if kinds else None  # both halves may be alike by chance
+        again = _added_kinds(model, layers, x, FEW_ROWS + 2) if kinds else None  # halves may be equal by chance
         if kinds and None in (*kinds, *(again or ())):
             return _added_kinds(model, layers, x, MANY_ROWS)
         if not kinds or not again or len(again) != len(kinds):
@@ -218,7 +220,7 @@ def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
 
 @contextmanager
 def added_losses_kept(layers: Iterable[Any]) -> Iterator[None]:
-    """A call forgets what the layers have added before: that is still to be taken."""
+    """Within this context, keep the losses that layers have added, because a call clears them before they are used."""
     kept = [(layer, layer._losses[:], set(layer._loss_ids)) for layer in layers]
     try:
         yield
@@ -242,7 +244,7 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
             added = [loss for layer in layers for loss in layer._get_own_losses()]
             return [float(tf.reduce_sum(tf.cast(loss, tf.float64))) for loss in added]
 
-    with normalization.alone(model):  # a rank may trace a shape of its own
+    with normalization.alone(model):  # this rank may be the only one that traces this shape
         found = tried(lambda: [values(part) for part in PARTS])
     if found is None or len({len(each) for each in found}) > 1:
         return None
@@ -253,10 +255,12 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
 def kind_of_values(
     whole: float, again: float, first: float, second: float, exact: float = EXACT, *, noisy: bool = False
 ) -> str | None:
-    """The kind of a loss, by its values on some rows, on them in another order and on each half. noisy: it draws
-    numbers."""
+    """The kind of a loss from its values on some rows, on the same rows in another order, and on each half.
+
+    exact: relative tolerance. noisy: the loss draws random numbers.
+    """
     values = [whole, again, first, second]
-    if not np.all(np.isfinite(values)) or not any(values):  # of a loss that is 0 on all made-up rows nothing is known
+    if not np.all(np.isfinite(values)) or not any(values):  # a loss that is 0 on all made-up rows tells nothing
         return None
     random = noisy or not np.isclose(whole, again, rtol=exact / 3)
     near = NOISY if random else exact

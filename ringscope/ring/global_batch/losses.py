@@ -1,15 +1,16 @@
-"""Losses as one rank would take them on the joined batch: each sum over a batch divided by everybody's denominator.
+"""Losses on the joined batch: each rank divides its sums by the denominator of all ranks together.
 
-The gradients of the ranks are averaged. That is right as it stands only for a loss that is a mean over a batch of the
-same size on every rank. So while a train step is traced, the losses of `compile` are
+The ranks' gradients are averaged. That gives the joined batch's gradient only if the loss is a mean over a batch of the
+same size on every rank. So while a train step is traced, each loss of `compile` becomes
 
-    a mean    sum of this rank's values * ranks / everybody's denominator   (elements, unmasked ones, or weights)
+    a mean    sum of this rank's values * ranks / denominator of all ranks   (elements, unmasked elements, or weights)
     a sum     sum of this rank's values * ranks
 
-whose mean over ranks is the loss on the joined batch. A loss that is one number already (a loss function of the user's
-own, `add_loss`, a regulariser) is tried (loss_kinds.py): a mean counts by the batch's size, a sum as a sum. If it is
-neither, averaging gradients cannot give it, and a line says so. A number that does not depend on the batch comes out as
-it is. The denominators are exchanged only where they can differ: masks, means by weight, batches of unlike sizes.
+and the mean of these over ranks is the loss on the joined batch. A loss that is already one number (of a user's own
+loss function, `add_loss`, a regulariser) is tried on made-up rows (loss_kinds.py): a mean is weighted by the batch's
+size, a sum is multiplied by the number of ranks. For any other kind averaged gradients cannot be right, and a line says
+so. A number that does not depend on the batch stays as it is. Denominators are exchanged only where they can differ:
+with masks, with weighted means, and with batches of different sizes.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ REDUCTION = "keras.src.losses.loss.reduce_weighted_values"
 
 
 class NeedsExchange(Exception):
-    """A denominator that ranks must exchange was met where nothing can be exchanged."""
+    """A denominator must be exchanged between ranks where nothing can be exchanged."""
 
 
 def collected(found: list[Any]) -> Share:
-    """Exchanges the denominators of a step, and keeps everybody's, in the order in which they are met."""
+    """A Share that exchanges each denominator of a step, and appends the sum over ranks to `found`."""
 
     def share(own: Any) -> Any:
         found.append(shared_inline(own))
@@ -54,7 +55,7 @@ def collected(found: list[Any]) -> Share:
 
 
 def given(totals: Sequence[Any]) -> Share:
-    """Hands out everybody's denominators in that order."""
+    """A Share that hands out the sums that `collected` has kept, in the same order."""
     waiting = list(totals)
 
     def share(own: Any) -> Any:
@@ -69,9 +70,9 @@ def given(totals: Sequence[Any]) -> Share:
 def joined(
     model: Any, ranks: int, share: Share, train_step: Callable[[Any], Any], data: Any, *, uneven: bool
 ) -> Iterator[None]:
-    """While it lasts, this train step of the model is traced with the losses of the joined batch.
+    """Within this context, this train step of the model is traced with the losses of the joined batch.
 
-    data: what the step is to be called with. uneven: the ranks' batches may be of unlike sizes.
+    data: the step's argument. uneven: the ranks' batches may differ in size.
     """
     with metrics.batches_count_alike(model):
         if ranks == 1:
@@ -81,7 +82,7 @@ def joined(
         met: list[bool] = []  # not empty: a loss was taken by a method of Keras
         taken = _compiled_losses(model, ranks, share, batch, met)
         by_itself = train_step_losses.is_own(train_step)
-        # A step that is run, not traced, would be run once more.
+        # Reading a step calls it: in eager mode it would run once more.
         is_read = by_itself and not tf.executing_eagerly()
         of_step = train_step_losses.of_step(model, train_step, data, uneven=uneven) if is_read else OfStep()
         name = f"{type(model).__name__}.train_step"
@@ -99,10 +100,12 @@ def joined(
 def _reduced_already(
     model: Any, ranks: int, share: Share, batch: Batch | None, met: list[bool], of_layers: added_losses.Kinds
 ) -> Iterator[None]:
-    """What layers add to the loss, and what a `compute_loss` of the model's own takes: a sum as a sum, the rest by the
-    size of the batch."""
+    """Within this context, scale losses that are already one number: a sum by the ranks, a mean by the batch's size.
+
+    These are the losses that layers add, and the result of a `compute_loss` of the model's own.
+    """
     compute_loss, aggregate = model.compute_loss, model._aggregate_additional_loss
-    kinds: list[str | None] = []  # of losses that are still to come
+    kinds: list[str | None] = []  # of the added losses that `aggregated` has not met yet
 
     def measured(*args: Any, **kwargs: Any) -> Any:
         with uncounted():
@@ -141,10 +144,11 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
         yield
         return
     own, reduce, take = compiled.call, keras_losses.reduce_weighted_values, keras_losses.Loss.__call__
-    # The losses being taken, and of what: one of the user's own may call others. What each is to its rows, once known.
+    # (loss, y_true, y_pred) of each loss that is being computed, since a user's loss may call others; and how each
+    # depends on its rows, once known.
     taken: list[tuple[Any, Any, Any]] = []
     parts: list[Apart | None] = []
-    seen: set[str] = set()  # which of the two have been called
+    seen: set[str] = set()  # names of the replaced functions that have been called
 
     def reduced(values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = "mean", dtype: Any = None):  # type: ignore[no-untyped-def]
         seen.add("reduce_weighted_values")
@@ -166,7 +170,7 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
             parts.pop()
 
     def first_call(loss: Any, restore: Callable[[], None], y_true: Any, y_pred: Any) -> Any:
-        """What the loss computes, with the sums of all ranks that it wants."""
+        """Call the loss once, with those of its sums taken over all ranks that need it."""
         restore()
         parts[-1] = apart_of(loss, y_true, y_pred) if len(taken) == 1 else None
         with of_all_ranks(parts[-1], share, ranks, uneven=batch is not None, name=f"loss {loss.name!r}"):
@@ -179,7 +183,7 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
         reduction = laid_over(keras_losses, STAYS, reduce_weighted_values=reduced)
         with reduction, laid_over(keras_losses.Loss, STAYS, __call__=taking):
             total = own(y_true, y_pred, *args, **kwargs)
-        if seen == {"Loss.__call__"}:  # else each rank would take its own mean, and say nothing
+        if seen == {"Loss.__call__"}:  # else each rank would silently take its own mean
             raise RingscopeError(unmet(REDUCTION, "losses of the joined batch"))
         return own_loss.of_each_sample(total, ranks) if len(total.shape) else total
 
@@ -199,14 +203,14 @@ def _reduced(
     batch: Batch | None,
     kind: str | None,
 ) -> Any:
-    if len(values.shape) == 0:  # a function of the user's own that has reduced already
+    if len(values.shape) == 0:  # a user's loss that has reduced the batch itself
         number = tf.convert_to_tensor(values) if dtype is None else tf.cast(values, dtype)
         if kind == SUM:
             number *= ranks
         elif batch is not None and kind != JOINED:
             number = batch.by_size(number)
         return number * _mean_weight(sample_weight, mask, reduction, number.dtype, share)
-    if kind == JOINED:  # several numbers for the batch, of all ranks
+    if kind == JOINED:  # several numbers, computed from sums over all ranks
         return reduce(values, sample_weight, mask, reduction, dtype)
     if reduction == "sum":
         return reduce(values, sample_weight, mask, reduction, dtype) * ranks
@@ -223,13 +227,13 @@ def _reduced(
         own = _elements(values, total.dtype)
         if mask is not None:
             own *= tf.reduce_mean(tf.cast(mask, total.dtype))
-    # Everybody's is 0 where no rank has an unmasked element.
+    # The denominator is 0 if no rank has an unmasked element.
     return tf.math.divide_no_nan(total * ranks, share(own))
 
 
 def _mean_weight(sample_weight: Any, mask: Any, reduction: str | None, dtype: Any, share: Share) -> Any:
-    """By which Keras multiplies a loss that is one number for the batch: the mean of the samples' weights among what is
-    not masked, or their sum; everybody's."""
+    """The factor by which Keras multiplies a loss that is one number for the batch, taken over all ranks: the mean
+    weight of the unmasked samples, or the sum of the weights for reduction "sum"."""
     if (sample_weight is None and mask is None) or reduction == "mean_with_sample_weight":
         return tf.cast(1, dtype)
     weights = _sum_of_weights(sample_weight, mask, dtype)
@@ -246,7 +250,7 @@ def _elements(values: Any, dtype: Any) -> Any:
 
 
 def _sum_of_weights(sample_weight: Any, mask: Any, dtype: Any) -> Any:
-    """As Keras sums them: of weights and mask together, in their own shape."""
+    """The sum as Keras takes it: the mask is applied to the weights, and both keep their own shape."""
     from keras.src.losses import loss as keras_losses
 
     weights = keras_losses.apply_mask(
@@ -260,9 +264,12 @@ def _sum_of_weights(sample_weight: Any, mask: Any, dtype: Any) -> Any:
 
 @contextmanager
 def _tracked(model: Any, batch: Batch | None) -> Iterator[None]:
-    """The reported loss is a mean over batches by their sizes. Where those differ between ranks, each rank counts its
-    part of the joined loss with their mean size, so that the sum over ranks counts the joined loss with its own. One
-    loss a sample is no part of a joined one, and counts with the rank's own."""
+    """Within this context, weight the reported loss so that its sum over ranks is that of the joined batches.
+
+    Keras reports the mean over batches, weighted by their sizes. Where sizes differ between ranks, each rank weights
+    its part of the joined loss by the mean size, so that the sum over ranks weights the joined loss by the joined size.
+    A loss per sample is not such a part, so it is weighted by the rank's own size.
+    """
     tracker = model._loss_tracker
     if batch is None or tracker is None:
         yield

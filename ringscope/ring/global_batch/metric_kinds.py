@@ -1,7 +1,7 @@
-"""Whether what a metric of the user's own counts can be summed over ranks: found out once, while a step is traced.
+"""Find out whether the variables of a user's metric can be summed over ranks: once, while a step is traced.
 
-A largest value, a running mean or that of the last batch begins at 0 like a count, but what two batches leave of it is
-not the sum of what each leaves.
+A maximum, a running mean or a last value begins at 0 like a count, but its value after two batches is not the sum of
+its values after each.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .trial import made_rows, tried
 __all__ = ["metrics_tried"]
 
 ROWS = 16
-NEAR, NEAR_IN_16_BITS = 1e-3, 0.05  # relative
-TRIED = "tried_by_ring"  # a metric's attribute
+NEAR, NEAR_IN_16_BITS = 1e-3, 0.05  # relative tolerances
+TRIED = "tried_by_ring"  # attribute of a metric that was tried
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def metrics_tried(model: Any) -> Iterator[None]:
 
 
 def _checked(metric: Any) -> Callable[..., Any]:
-    """Its `update_state`, tried first."""
+    """The metric's `update_state`, which tries the metric first."""
     update = metric.update_state
 
     def update_state(*args: Any, **kwargs: Any) -> Any:
@@ -53,7 +53,7 @@ def _checked(metric: Any) -> Callable[..., Any]:
 
 
 def _check(metric: Any, left_by: Callable[..., list[Any]], args: Any, kwargs: Any) -> None:
-    """Raise RingscopeError where what two made-up batches leave is no sum."""
+    """Raise RingscopeError if the variables after two made-up batches are not the sum of those after each."""
     if TRIED in vars(metric):
         return
     metric.__dict__[TRIED] = True
@@ -77,7 +77,7 @@ def _check(metric: Any, left_by: Callable[..., list[Any]], args: Any, kwargs: An
         variable = metric.variables[place]
         near = NEAR if tf.as_dtype(variable.dtype).size > 2 else NEAR_IN_16_BITS
         off, size = np.abs(both - (first + second)), np.abs(first) + np.abs(second)
-        told = np.all(np.isfinite(both)) and np.array_equal(both, again)  # what draws noise tells nothing
+        told = np.all(np.isfinite(both)) and np.array_equal(both, again)  # a metric that draws noise tells nothing
         if told and np.any(off > near * size + 1e-6):
             raise RingscopeError(
                 f"metric {metric.name!r} keeps no sum in {variable.name!r}: after two batches the variable is not the "
@@ -87,7 +87,7 @@ def _check(metric: Any, left_by: Callable[..., list[Any]], args: Any, kwargs: An
 
 
 def _left_by(metric: Any, update: Callable[..., Any], state: list[Any], batch: Any) -> list[Any]:
-    """The metric's variables after this batch, which are not changed."""
+    """The values of the metric's variables after this batch, beginning from `state`; the metric keeps its own."""
     from keras import StatelessScope
 
     args, kwargs = tf.nest.map_structure(tf.constant, batch)

@@ -1,6 +1,6 @@
-"""Metrics of all ranks: what they counted is summed before a result is taken of it.
+"""Metrics of all ranks: their counts are summed before a result is computed.
 
-An average of results is no result: the AUC of two halves of the data is not the mean of their AUCs.
+The results themselves must not be averaged: the AUC of a data set is not the mean of the AUCs of its halves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["batches_count_alike", "check_summable", "is_summed", "result_over_ra
 
 
 def sum_states(metrics: Sequence[Any]) -> None:
-    """Give every rank the sum of all ranks' counts; a variable that declares another aggregation keeps it."""
+    """Give every rank the sum of all ranks' counts; a variable with another aggregation gets the mean or stays."""
     found = {id(variable): variable for metric in metrics for variable in metric.variables}
     variables = [variable for variable in found.values() if _aggregation(variable) in ("sum", "mean")]
     if not variables or hvd.size() == 1:
@@ -35,7 +35,7 @@ def sum_states(metrics: Sequence[Any]) -> None:
 
 
 def sums(own: Sequence[np.ndarray[Any, Any]], name: str) -> list[np.ndarray[Any, Any]]:
-    """All ranks' sums of these arrays of one type, by one exchange."""
+    """The sum of each array over all ranks, by one exchange; all arrays have one type."""
     total = reduced_on_host(np.concatenate([values.ravel() for values in own]), hvd.Sum, name)
     parts = np.split(total, np.cumsum([values.size for values in own])[:-1])
     return [part.reshape(values.shape) for part, values in zip(parts, own, strict=True)]
@@ -46,13 +46,13 @@ def _aggregation(variable: Any) -> str:
 
 
 def is_summed(variable: Any) -> bool:
-    """True if ranks' values are to be summed."""
+    """True if the variable's values are to be summed over ranks."""
     return _aggregation(variable) == "sum"
 
 
 def check_summable(metrics: Sequence[Any]) -> None:
-    """Raise RingscopeError for a metric of the user's own whose counts do not begin at 0: sums over ranks would count
-    its beginning once a rank."""
+    """Raise RingscopeError for a user's metric whose variables do not begin at 0, because a sum over ranks would count
+    the initial value once per rank."""
     for metric in metrics:
         if type(metric).__module__.startswith("keras."):
             continue
@@ -66,8 +66,8 @@ def check_summable(metrics: Sequence[Any]) -> None:
 
 
 def flat_metrics(model: Any) -> list[Any]:
-    """Each metric that has a name in the logs, the metrics of `compile` by themselves. Before the first step Keras has
-    not made its own yet: then only metrics that the script has made."""
+    """Each metric that has a name in the logs, including each metric of `compile`. Before the first step Keras has not
+    created its own metrics; then only metric objects of the script are found."""
     import keras
 
     found: list[Any] = []
@@ -81,8 +81,8 @@ def flat_metrics(model: Any) -> list[Any]:
 
 
 def result_over_ranks(model: Any, logs: Any, otherwise: Any) -> Any:
-    """The logs of an epoch or an evaluation: results of all ranks' counts. A log that no metric of the model gives is
-    a number of the step's own: `otherwise` says what becomes of those, {name: number} -> {name: number}."""
+    """The logs of an epoch or an evaluation, from the counts of all ranks. `otherwise` joins the logs that no metric of
+    the model gives, which the step has computed itself: {name: number} -> {name: number}."""
     sum_states(model.metrics)
     results = model.get_metrics_result()
     if not isinstance(logs, dict) or set(logs) == set(results):
@@ -103,7 +103,7 @@ def result_over_ranks(model: Any, logs: Any, otherwise: Any) -> Any:
 
 
 def _flat(logs: dict[str, Any]) -> dict[str, Any]:
-    """As Keras will: a step that returns every metric's result by its name has `compile`'s in one dict."""
+    """Nested logs as one dict, as Keras makes it: a step may return the metrics of `compile` as a dict of their own."""
     found: dict[str, Any] = {}
     for name, value in logs.items():
         found |= _flat(value) if isinstance(value, dict) else {name: value}
@@ -112,9 +112,11 @@ def _flat(logs: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def batches_count_alike(model: Any) -> Iterator[None]:
-    """While it lasts, steps are traced in which every batch counts as much in the reported loss of one of several
-    outputs. Keras gives it the size that the batch is known to have when the step is traced: none where the data's last
-    batch is smaller, and else the same for all. A rank's part of the data, and a graph for each shape, may know more.
+    """Within this context, every batch has the same weight in the reported loss of each of several outputs.
+
+    Keras weights it by the batch size that is known when the step is traced: by none where the last batch of the data
+    is smaller, and else by one size for all. A rank's share of the data, and a graph for each shape, may know more
+    sizes.
     """
     compiled = getattr(model, "_compile_loss", None)
     if compiled is None:

@@ -1,4 +1,4 @@
-"""What layers keep beside trained weights: moving statistics, each rank's of its own batches."""
+"""Values that layers keep beside trained weights, such as moving statistics: each rank's come from its own batches."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ __all__ = ["average_statistics", "is_stateful", "unlike_before"]
 
 
 def is_stateful(model: Any) -> bool:
-    """True if it keeps the states of a batch's sequences for the next batch (`stateful=True` of an RNN)."""
+    """True if a layer keeps the states of a batch's sequences for the next batch (`stateful=True` of an RNN)."""
     return any(getattr(layer, "stateful", None) is True for layer in model._flatten_layers())
 
 
 def average_statistics(model: Any, *, set_by_one: str = "") -> None:
-    """Average moving statistics (batch normalisation's) over ranks; weights that agree everywhere keep their bits.
+    """Average moving statistics (batch normalisation's) over ranks; values that are equal on all ranks keep their bits.
 
-    set_by_one: when it is; given where no step was taken since the ranks' were alike. One line names what is not.
-
-    Values that layers of the user's own keep (a counter, the largest value, a queue of features) are averaged too, and
-    may not be averages: one line names them.
+    Values that users' layers keep (a counter, a maximum, a queue of features) are averaged too, which may be wrong: one
+    line names them. set_by_one: when the values differ, as words for that line, if no rank has taken a step since they
+    were equal, so that the script must have set them on one rank; the line then names the first value of any layer.
     """
     if hvd.size() == 1:
         return
@@ -53,14 +52,14 @@ def unlike_before(name: str, when: str) -> str:
 
 
 def _of_own_layers(model: Any) -> set[int]:
-    """The ids of variables that layers of the user's own hold, which are not trained."""
+    """Ids of the variables that users' layers hold and do not train."""
     own = [layer for layer in model._flatten_layers() if not type(layer).__module__.startswith("keras.")]
     return {id(variable) for layer in own for variable in layer._non_trainable_variables}
 
 
 @tf.function(autograph=False)
 def _average_where_unlike(variables: Sequence[Any], looked_at: tuple[int, ...]) -> Any:
-    """Returns (looked_at,) bool: which of the variables in these places were unlike."""
+    """Average the variables that differ. Returns (len(looked_at),) bool: which variables at these places differed."""
     widest = tf.float64 if any(v.dtype == tf.float64 for v in variables) else tf.float32
     flat = tf.concat([tf.reshape(tf.cast(v, widest), [-1]) for v in variables], axis=0)
     highest, not_lowest = tf.split(_over_ranks(tf.concat([flat, -flat], axis=0), hvd.Max, "extremes"), 2)

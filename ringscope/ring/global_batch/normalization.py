@@ -1,4 +1,4 @@
-"""Batch normalisation over the batches of all ranks: what `BatchNormalization(synchronized=True)` asks for."""
+"""Batch normalisation over the batches of all ranks, as `BatchNormalization(synchronized=True)` asks for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..internals.seams import unmet
 
 __all__ = ["alone", "is_synchronised", "synchronise"]
 
-TAKEN = "moments_by_ring"  # a layer's attribute: whether its call has taken them
+TAKEN = "moments_by_ring"  # attribute of a layer whose call has taken its moments over all ranks
 
 
 def _layers(model: Any) -> list[Any]:
@@ -30,20 +30,20 @@ def _layers(model: Any) -> list[Any]:
 
 
 def is_synchronised(model: Any) -> bool:
-    """True if ranks exchange inside the model's forward pass, where XLA cannot compile it."""
+    """True if the forward pass exchanges moments between ranks; XLA cannot compile that exchange."""
     return bool(_layers(model))
 
 
 def synchronise(model: Any) -> None:
-    """Have its synchronised layers take their moments over all ranks, in any step from now on."""
+    """Make the model's synchronised layers take their moments over all ranks in every later step."""
     for layer in _layers(model):
         layer.__dict__["_moments"] = partial(moments_over_ranks, layer)
         layer.__dict__["call"] = partial(_called, layer)
 
 
 def _called(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-    """Keras's own, of which it is seen that it takes the moments over all ranks: else each rank would take its own, and
-    say nothing."""
+    """Keras's own call. Raises RingscopeError if it did not take the moments over all ranks, because each rank would
+    silently use its own."""
     layer.__dict__.pop(TAKEN, None)
     outputs = type(layer).call(layer, inputs, training=training, mask=mask)
     if training and layer.trainable and not layer.__dict__.pop(TAKEN, False):
@@ -53,7 +53,7 @@ def _called(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> 
 
 @contextmanager
 def alone(model: Any) -> Iterator[None]:
-    """While it lasts its layers take the moments of what this rank has: the others may not be computing."""
+    """Within this context, the layers take the moments of this rank's batch alone: other ranks may not be computing."""
     with ExitStack() as stack:
         for layer in _layers(model):
             own = {name: getattr(type(layer), name).__get__(layer) for name in ("_moments", "call")}
@@ -62,10 +62,11 @@ def alone(model: Any) -> Iterator[None]:
 
 
 def moments_over_ranks(layer: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
-    """Mean and variance (channels,) of all ranks' inputs; masked ones do not count.
+    """Mean and variance (channels,) over the inputs of all ranks; masked inputs do not count.
 
-    Count, sum and sum of squares of the distances from the moving mean are summed over ranks: one exchange forward and
-    one back, and nothing is lost to cancellation where the mean is large (`tf.nn.sufficient_statistics`).
+    The ranks' counts, sums and sums of squares of the distances from the moving mean are summed: one exchange in the
+    forward pass and one in the backward pass. Distances avoid cancellation where the mean is large, as in
+    `tf.nn.sufficient_statistics`.
     """
     layer.__dict__[TAKEN] = True
     axis = layer.axis % len(inputs.shape)

@@ -1,8 +1,8 @@
-"""Losses that divide a sum over the batch by another, such as a mean of what a mask keeps, with sums of all ranks.
+"""Losses that divide one sum over the batch by another (a masked mean, say), with both sums taken over all ranks.
 
-Each rank would divide by its own, and the mean over ranks is no such quotient. The graph of the function shows which of
-the sums that it takes must be everybody's (flow.py). They are told by their turn: the function is called again while
-the step is traced, and these are exchanged as they are taken.
+If each rank divided its own sums, the mean of the quotients would not be the quotient on the joined batch. The graph of
+the function shows which of its sums must cover all ranks (flow.py). A sum is identified by its kind and by the number
+of sums of that kind before it: the function is called again while the step is traced, and these sums are exchanged.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["Apart", "look", "of_all_ranks"]
 
 
 class Apart(NamedTuple):
-    """What a function is to the rows of its batch.
+    """How the results of a function depend on the rows of its batch.
 
-    kinds: of each number that it gives: `mean`, `sum`, `rows` (a value for each), `joined` (it is of all ranks) or
-    `fixed`. cuts: which of the sums that it takes, by kind and turn, must be exchanged for that, each with the rows
-    that it is the mean of, if it is one. likes: by kind what each is of, up to the last cut.
+    kinds: for each result `mean`, `sum`, `rows` (a value per row), `joined` (computed from sums over all ranks) or
+    `fixed`. cuts: (kind, turn) of each sum that must be exchanged -> the Rows that it is the mean of, None if it is no
+    mean. likes: kind -> `Sum.like` of each sum of that kind, up to the last one that is exchanged.
     """
 
     kinds: tuple[str, ...]
@@ -48,11 +48,12 @@ def look(
     joins: Sequence[str] = (),
     is_traced: bool | None = None,
 ) -> Apart | None:
-    """What becomes of the batch in a function's graph; None where it cannot be read from it.
+    """How a function's results depend on the rows of its batch, read from its graph; None if the graph does not show
+    it.
 
-    function: gives a number, or a list of them. given: what it is called with, in which the first axis of each tensor
-    is the batch's. learnt: whether gradients go to each. joins: kinds of numbers that are to be of all ranks, too.
-    is_traced: whether it will be called in a graph; None: as this is.
+    function: gives a number or a list of numbers. given: its arguments; the first axis of each tensor is the batch's.
+    learnt: for each argument, whether gradients go to it. joins: kinds of results that are to cover all ranks, too.
+    is_traced: whether the function will be called inside a graph; None: as now.
     """
     is_traced = not tf.executing_eagerly() if is_traced is None else is_traced
     try:
@@ -62,7 +63,7 @@ def look(
         except NotApart:
             if not found.of_all:
                 raise
-            return Apart(("joined",) * len(found.outputs), {}, {})  # the caller of `ring.sum` knows what it is
+            return Apart(("joined",) * len(found.outputs), {}, {})  # its author joins the ranks by `ring.sum`
         if not is_traced and any(kind == "Size" for kind, _ in apart.cuts):
             raise NotApart("a batch size that no operation of the graph gives")
         if apart.cuts:
@@ -86,7 +87,7 @@ def _read(found: Taken, learnt: Sequence[bool], joins: Sequence[str]) -> Apart:
     flow = Flow(sources, rule_of, [tensor.name for tensor in found.of_all])
     values = flow.run(found.outputs)
     for value, tensor in zip(values, found.outputs, strict=True):
-        # Keras would take several numbers for rows.
+        # Keras would take a vector of sums for a loss per row.
         several = isinstance(value, Own) and tensor.shape.rank
         if several or _kind(value) in ("joined", *joins):
             flow.joint(value)
@@ -103,7 +104,7 @@ def _read(found: Taken, learnt: Sequence[bool], joins: Sequence[str]) -> Apart:
 
 
 def _likes(sums: Sequence[Sum], cuts: Iterable[tuple[str, int]]) -> dict[str, tuple[str, ...]]:
-    """By kind, what the sums up to the last cut of that kind are of."""
+    """Kind -> `Sum.like` of each sum of that kind up to its last cut."""
     last = {kind: turn for kind, turn in sorted(cuts)}
     return {kind: tuple(s.like for s in sums if s.kind == kind and s.turn <= turn) for kind, turn in last.items()}
 
@@ -124,10 +125,10 @@ def _kind(value: Value) -> str:
 def of_all_ranks(
     apart: Apart | None, share: totals.Share, ranks: int, *, uneven: bool, name: str = "the loss"
 ) -> Iterator[None]:
-    """While it lasts, the function may be called once, and takes the sums that must be of all ranks so.
+    """Within this context, call the function once: the sums that `apart.cuts` lists are then taken over all ranks.
 
-    uneven: their batches may be of unlike sizes. Raises RingscopeError at the end where it has taken other sums than
-    before.
+    uneven: the ranks' batches may differ in size. Raises RingscopeError at the end if the function took other sums than
+    in the trial.
     """
     if apart is None or not apart.cuts:
         yield
@@ -153,9 +154,9 @@ def of_all_ranks(
 def _everybodys(values: Any, own: Any, rows: Rows | None, share: totals.Share, ranks: int, uneven: bool) -> Any:
     if rows is None:
         return totals.of_all(own, share, ranks)
-    # A mean: of as many rows on every rank, or by how many there are.
+    # A mean: over equally many rows on every rank, or weighted by the number of rows.
     if rows.whole and not uneven:
         return totals.of_all(own / ranks, share, ranks)
     count = tf.cast(tf.shape(values)[rows.axis], own.dtype)
-    total = totals.of_all(tf.math.multiply_no_nan(own, count), share, ranks)  # of no rows the mean is no number
+    total = totals.of_all(tf.math.multiply_no_nan(own, count), share, ranks)  # the mean of no rows is NaN
     return total / tf.stop_gradient(share(count))

@@ -1,4 +1,4 @@
-"""The sums and means that a function takes, in turn: found in a graph of its own, or met while it is called."""
+"""Record the sums and means that a function takes, in order: in a trial graph, or while a step is traced."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from .flow import NotApart
 
 __all__ = ["Taken", "compared_with", "each_sum", "taken", "uncounted"]
 
-# TensorFlow's functions, by which all of its and Keras's take sums, and tell how many rows there are.
+# The functions with which TensorFlow and Keras take sums and means, and find the number of rows.
 SUMS = {
     (gen_math_ops, "_sum"): "Sum",
     (gen_math_ops, "mean"): "Mean",
     (gen_array_ops, "size"): "Size",
     (gen_array_ops, "strided_slice"): "StridedSlice",
 }
-# Gradients, Keras's part of a loss, metrics of `compile` and what layers do take sums of their own, in some forms more
-# than in others.
+# Gradients, Keras's part of a loss, metrics of `compile` and layers take sums of their own, and how many they take
+# depends on the form in which they are computed.
 NOT_COUNTED = (
     (GradientTape, "gradient"),
     (Trainer, "compute_loss"),
@@ -44,11 +44,14 @@ NO_NUMBERS = (tf.string.as_datatype_enum, tf.bool.as_datatype_enum)
 MANY = 8
 FORMS = "ringscope.ring.forms"
 
-_counting: list[list[bool]] = []  # the pauses of each that counts now
+_counting: list[list[bool]] = []  # one list for each active `each_sum`; not empty: it is paused
 
 
 class Sum(NamedTuple):
-    """kind: the operation's type. turn: how many of that type came before. like: a word for what it is of."""
+    """A sum that was taken. kind: the operation's type. turn: number of earlier sums of that kind.
+
+    like: kind, type and rank of the result, to recognise the sum when the function is traced again.
+    """
 
     kind: str
     turn: int
@@ -57,8 +60,10 @@ class Sum(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """inputs: what the function was called with. of_all: sums by `ring.sum`. of_layers: what layers have given, a row
-    for each of the batch."""
+    """A function's trial graph. inputs: the placeholders that it was called with. of_all: results of `ring.sum`.
+
+    of_layers: outputs of layers that have one row for each row of the batch.
+    """
 
     graph: Any
     inputs: Any
@@ -69,9 +74,9 @@ class Taken(NamedTuple):
 
 
 def taken(function: Callable[..., Any], given: Sequence[Any], *, open_batch: bool) -> Taken:
-    """What it takes of such tensors, in a graph of its own, of which nothing is computed.
+    """Trace the function in a graph of its own, which is never run, and record the sums that it takes.
 
-    open_batch: of any number of rows, and without ring's forms.
+    open_batch: trace with an unknown batch size, and without ring's forms of layers.
     """
     graph = FuncGraph("loss")
 
@@ -102,7 +107,7 @@ def taken(function: Callable[..., Any], given: Sequence[Any], *, open_batch: boo
 
 
 def compared_with(function: Callable[..., Any], given: Sequence[Any]) -> list[float]:
-    """The constants that it compares something with, as labels with one that stands for none; also in its loops."""
+    """The constants that the function compares values with, such as a label that marks padding; loops included."""
     try:
         graph = taken(function, given, open_batch=False).graph.as_graph_def()
     except Exception:  # a user's function, which may raise anything
@@ -126,8 +131,10 @@ def _no_variable(*_: Any, **__: Any) -> Any:
 
 @contextmanager
 def _layers_kept(found: list[Any]) -> Iterator[None]:
-    """While it lasts, what layers give for each row of a batch is kept. Not what is open in more dimensions than its
-    inputs, such as of pairs of rows."""
+    """Within this context, keep each layer's outputs that have one row for each row of the batch.
+
+    An output with more unknown dimensions than the inputs is left out, because its rows may be pairs of rows.
+    """
     own = keras.layers.Layer.__call__
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -152,8 +159,10 @@ def _shapes(given: Any) -> Iterator[list[int | None]]:
 
 @contextmanager
 def each_sum(take: Callable[[Sum, Any], Any]) -> Iterator[None]:
-    """While it lasts, each sum that is taken is what this makes of it: (sum, of what) -> sum; but for NOT_COUNTED, and
-    what ring's own forms take."""
+    """Within this context, replace each sum by take(sum, the values that were summed).
+
+    Sums inside NOT_COUNTED and inside ring's forms of layers stay as they are.
+    """
     pausing: list[bool] = []
     turns = dict.fromkeys(SUMS.values(), 0)
 
@@ -194,7 +203,7 @@ def each_sum(take: Callable[[Sum, Any], Any]) -> Iterator[None]:
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """While it lasts, who counts sums already counts none: they are another function's."""
+    """Within this context, pause every active `each_sum`, because the sums taken here belong to another function."""
     paused = list(_counting)
     for pausing in paused:
         pausing.append(True)

@@ -1,4 +1,4 @@
-"""What the ranks' batches of a step are to each other, as `fit` has found before it begins; told of a model."""
+"""How the ranks' batches of a step compare in size: `fit` finds it before training, and the model keeps it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..models import kept
 
 ALIKE = "of one shape"
 EVEN = "of as many samples"
-UNEVEN = "of unlike sizes"  # or nobody knows
+UNEVEN = "of unlike sizes"  # or not known
 
 
 def tell(model: Any, what: str) -> None:
@@ -16,5 +16,5 @@ def tell(model: Any, what: str) -> None:
 
 
 def told(model: Any) -> str:
-    """EVEN where nobody has told: in a loop of the user's own."""
+    """The comparison that `fit` has kept; EVEN if it has not, as in a user's own loop."""
     return kept(model).batches or EVEN

@@ -21,14 +21,15 @@ __all__ = ["Share", "looked_for", "mean", "of_all", "one", "shared_inline", "sha
 Share = Callable[[Any], Any]
 """This rank's denominator -> the one of all ranks together."""
 
-_shares: list[Share] = []  # of the steps that are traced now
-_looked_for: list[list[Any]] = []  # not empty: while a function is tried, ranks exchange nothing
+_shares: list[Share] = []  # of the steps that are being traced, innermost last
+_looked_for: list[list[Any]] = []  # not empty while a function is tried: then ranks exchange nothing
 
 
 def sum(values: Any, axis: Any = None) -> Any:  # as `tf.reduce_sum`
-    """The sum of these over the samples of all ranks: along `axis`, or of all elements. For a loss that divides by it.
+    """The sum of `values` over the samples of all ranks: along `axis`, or of all elements. For losses that divide by
+    it.
 
-    To be called on all ranks. Its gradient, averaged over ranks as the optimizer does, is that of the joined batch.
+    Call it on all ranks. Its gradient, averaged over ranks as the optimizer does, is that of the joined batch.
     """
     own = tf.reduce_sum(tf.convert_to_tensor(values), axis)
     if _looked_for:
@@ -41,10 +42,10 @@ def sum(values: Any, axis: Any = None) -> Any:  # as `tf.reduce_sum`
 
 
 def mean(values: Any, weights: Any = None) -> Any:
-    """The mean of these over the samples of all ranks, weighted or masked by `weights` if there are any; 0 where all
-    weights are. To be called on all ranks; gradients are as with `ring.sum`.
+    """The mean of `values` over the samples of all ranks, weighted or masked by `weights`; 0 where all weights are 0.
 
-    Raises RingscopeError where values and weights are not of one shape, or of shapes that fit by broadcasting.
+    Call it on all ranks; gradients are as with `ring.sum`. Raises RingscopeError if the shapes of values and weights do
+    not broadcast.
     """
     values = tf.convert_to_tensor(values)
     if weights is None:
@@ -55,12 +56,12 @@ def mean(values: Any, weights: Any = None) -> Any:
         raise RingscopeError(
             f"ring.mean of values of shape {values.shape} with weights of {tf.shape(weights)}: give both the same shape"
         ) from error
-    # A masked value may be anything, as the logarithm of a label that is none.
+    # A masked value may be anything, such as the logarithm of a padding label.
     return tf.math.divide_no_nan(sum(tf.math.multiply_no_nan(values, weights)), sum(weights))
 
 
 def of_all(own: Any, share: Share, ranks: int) -> Any:
-    """A sum of this rank's -> that of all, with as many times its own gradient."""
+    """This rank's sum -> the sum over all ranks, with the gradient of this rank's sum times `ranks`."""
     if not own.dtype.is_floating:
         return tf.cast(share(tf.cast(own, tf.float32)), own.dtype)
     many = own * ranks
@@ -68,7 +69,7 @@ def of_all(own: Any, share: Share, ranks: int) -> Any:
 
 
 def shared_inline(own: Any, name: str | None = None) -> Any:
-    # Shapes are known on the host, and these few bytes are not worth a launch of NCCL.
+    # On the host, where shapes are known; these few bytes are not worth a launch of NCCL.
     with outside_scopes(), on_host():
         everybodys = tf.cast(own, summed_as(own.dtype)) * tf.cast(one(), summed_as(own.dtype))
         total = hvd.allreduce(everybodys, op=hvd.Sum, name=name or name_in_graph("denominator"))
@@ -77,16 +78,19 @@ def shared_inline(own: Any, name: str | None = None) -> Any:
 
 @cache
 def one() -> Any:
-    """A variable that is 1. A batch of a fixed shape has a constant denominator, and TensorFlow takes an all-reduce of
-    a constant for a constant too: it would exchange it once, while it optimises the graph, and no more. A rank that met
-    a batch of another shape alone then waited for ever for ranks which had theirs already."""
+    """A variable that is 1, so that an exchanged denominator is no constant.
+
+    A batch of a fixed shape has a constant denominator. TensorFlow folds an all-reduce of a constant while it optimises
+    the graph: ranks would exchange once and never again. A rank that alone met a batch of another shape would then wait
+    forever.
+    """
     with tf.init_scope():
         return tf.Variable(1.0, trainable=False, name="one")
 
 
 @contextmanager
 def sharing(share: Share) -> Iterator[None]:
-    """While it lasts, sums of all ranks are taken so."""
+    """Within this context, sums over all ranks are taken by `share`."""
     _shares.append(share)
     try:
         yield
@@ -96,8 +100,8 @@ def sharing(share: Share) -> Iterator[None]:
 
 @contextmanager
 def looked_for() -> Iterator[list[Any]]:
-    """While it lasts `sum` is of this rank alone, and what it gives is kept: other ranks need not try what this one
-    does."""
+    """Within this context `sum` covers this rank alone and its results are kept, because other ranks need not try the
+    same function."""
     _looked_for.append([])
     try:
         yield _looked_for[-1]

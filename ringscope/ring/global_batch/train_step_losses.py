@@ -1,4 +1,5 @@
-"""A train step that takes its loss by hand: what its gradients are of, read from its graph before it is traced."""
+"""Train steps that compute their loss themselves: their graph, read before tracing, shows what gradients are taken
+of."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ RIGHT = ("mean", "joined", "fixed")
 
 @dataclass
 class OfStep:
-    """apart: the parts of each number that the step takes gradients of, beside what Keras makes of the loss; None if
-    they cannot be read. by_hand: whether there are any. changes: whether it changes gradients by more than factors.
-    """
+    """apart: how each number that the step takes gradients of depends on the batch, without Keras's part of the loss;
+    None if the graph does not show it. by_hand: there is such a number. changes: the step changes gradients by more
+    than sums and factors."""
 
     apart: Apart | None = None
     by_hand: bool = False
@@ -48,9 +49,9 @@ def is_own(train_step: Callable[..., Any]) -> bool:
 
 
 def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bool) -> OfStep:
-    """Read the step's graph. Sums include all ranks, and so do means over batches of unlike sizes.
+    """Read the step's graph, once for each shape of the data. Its sums are taken over all ranks.
 
-    uneven: the ranks' batches may be of unlike sizes. Found out once for each shape of the data.
+    uneven: the ranks' batches may differ in size, so that means are taken over all ranks, too.
     """
     known = _known.setdefault(model, {})
     shapes = f"{shapes_of(data)} {uneven}"
@@ -58,14 +59,14 @@ def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bo
         joins = ("sum", "mean") if uneven else ("sum",)
         found = known[shapes] = OfStep()
         with normalization.alone(model), added_losses_kept(model._flatten_layers()), StatelessScope():
-            # It keeps assignments apart: the step that is traced has a scope of its own.
+            # The scope discards assignments; the step has another scope when it is traced.
             found.apart = look(lambda data: _learnt_of(model, train_step, data, found), [data], [False], joins=joins)
     return known[shapes]
 
 
 @contextmanager
 def _tapes_record() -> Iterator[None]:
-    """While it lasts they do, though this is within `tf.init_scope`: a step may take a gradient of a gradient."""
+    """Within this context gradient tapes record, which `tf.init_scope` stops: a step may differentiate a gradient."""
     pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
     try:
         yield
@@ -74,8 +75,10 @@ def _tapes_record() -> Iterator[None]:
 
 
 def say(model: Any, found: OfStep, *, met: bool) -> None:
-    """Say what becomes of a loss that no method of Keras has taken, and of gradients, where that is not the joined
-    batch's. met: a method of Keras has taken a loss."""
+    """Print a line where the step's own loss, or its changes to gradients, do not give the joined batch's gradients.
+
+    met: a method of Keras has taken a loss.
+    """
     step = f"{type(model).__name__}.train_step"
     if (found.by_hand or not met) and (found.apart is None or not all(kind in RIGHT for kind in found.apart.kinds)):
         once(
@@ -93,7 +96,7 @@ def say(model: Any, found: OfStep, *, met: bool) -> None:
 
 
 def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any, noted: OfStep) -> list[Any]:
-    """What the step takes gradients of, for its variables; what Keras makes of the loss is 0 there."""
+    """The numbers that the step takes gradients of, for its variables; Keras's part of the loss is 0 in them."""
     found: list[Any] = []
     gradients = Gradients()
     gradient = GradientTape.gradient
@@ -109,7 +112,7 @@ def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any, noted: OfS
         return given
 
     def zero_for_none(own: Any, variable: Any) -> Any:
-        return tf.zeros_like(variable) if own is None else own  # a step may count on one for each variable
+        return tf.zeros_like(variable) if own is None else own  # a step may expect a gradient for each variable
 
     def applied(given: Any, *_: Any, **__: Any) -> None:
         noted.changes = noted.changes or gradients.are_changed(given)
@@ -118,7 +121,7 @@ def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any, noted: OfS
         for optimizer in optimizers_of(model):
             stack.enter_context(laid_over(optimizer, apply=applied))
         stack.enter_context(laid_over(GradientTape, gradient=kept))
-        # Those of `compile` may not be built yet, and would be in this graph.
+        # Metrics of `compile` may not be built yet, and would put their variables into this graph.
         stack.enter_context(laid_over(CompileMetrics, update_state=lambda *_, **__: None, result=lambda _: {}))
         stack.enter_context(_tapes_record())
         stack.enter_context(laid_over(model, STAYS, compute_loss=lambda *_, **__: of_keras))

@@ -1,4 +1,4 @@
-"""Functions tried on rows that are made up: once, while a step is traced, with what they assign undone."""
+"""Try a function on made-up rows, once, while a step is traced; its assignments to variables are undone."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from . import totals
 
 __all__ = ["OPEN", "at_hand", "labels_at_hand", "PARTS", "is_known", "made_rows", "tried", "with_some"]
 
-OPEN = 6  # the length of a dimension that is left open
+OPEN = 6  # the made-up length of a dimension of unknown size
 
 PARTS: tuple[Callable[[Any], Any], ...] = (
     lambda rows: rows,
-    lambda rows: rows[::-1],  # another order: only noise tells it from the first
+    lambda rows: rows[::-1],  # in another order: the value differs only if the function draws random numbers
     lambda rows: rows[: len(rows) // 2],
     lambda rows: rows[len(rows) // 2 :],
 )
@@ -30,7 +30,7 @@ _batch: list[Callable[[], Any]] = []  # the batch of the step that `fit` is abou
 
 @contextmanager
 def at_hand(batch: Callable[[], Any]) -> Iterator[None]:
-    """While it lasts, labels of this batch of the training may be tried."""
+    """Within this context, labels of this batch of the training may be used for trials."""
     _batch.append(batch)
     try:
         yield
@@ -39,7 +39,7 @@ def at_hand(batch: Callable[[], Any]) -> Iterator[None]:
 
 
 def labels_at_hand(like: Any) -> Any:
-    """Labels of the batch at hand in the structure, shapes and types of these; None where there are none such."""
+    """Labels of the training batch that is being taken, in the structure, shapes and types of `like`; else None."""
     if not _batch:
         return None
 
@@ -51,7 +51,7 @@ def labels_at_hand(like: Any) -> Any:
 
 
 def _as_spec(values: Any, spec: Any) -> Any:
-    """Raises ValueError for what is of another shape."""
+    """The values in the rank and type of the spec. Raises ValueError if their shape differs."""
     while values.ndim < spec.shape.rank:
         values = values[..., np.newaxis]
     if not spec.shape[1:].is_compatible_with(values.shape[1:]):
@@ -60,7 +60,7 @@ def _as_spec(values: Any, spec: Any) -> Any:
 
 
 def tried(work: Callable[[], Any], device: str | None = None) -> Any:
-    """What it gives, computed now; None where it does not take what is made up."""
+    """The result of `work`, computed now; None if it raises, as when it does not accept made-up rows."""
     try:
         with tf.init_scope(), tf.device(device), lifted(), _restored(), _no_exchange(), totals.looked_for():
             return work()
@@ -69,7 +69,7 @@ def tried(work: Callable[[], Any], device: str | None = None) -> Any:
 
 
 class _Nothing:
-    """In the place of Horovod's operations."""
+    """Stands in place of Horovod's operations: calling one raises RuntimeError."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(f"{name}: ring's trial of the loss must not exchange with other ranks")
@@ -77,7 +77,7 @@ class _Nothing:
 
 @contextmanager
 def _no_exchange() -> Iterator[None]:
-    """While it lasts no rank waits for another: it may be alone with a shape."""
+    """Within this context an exchange fails instead of waiting, because only this rank may be trying this shape."""
     from horovod.tensorflow import mpi_ops
 
     with laid_over(mpi_ops, STAYS, MPI_LIB=_Nothing()):
@@ -86,8 +86,7 @@ def _no_exchange() -> Iterator[None]:
 
 @contextmanager
 def _restored() -> Iterator[None]:
-    """What is assigned meanwhile to TensorFlow's own variables, of which no scope of Keras knows, is undone at its
-    end."""
+    """Undo at the end what was assigned to TensorFlow's own variables, which Keras's scopes do not cover."""
     from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
     before: dict[int, tuple[Any, Any]] = {}
@@ -131,8 +130,7 @@ def is_known(leaf: Any) -> bool:
 
 
 def _filled(leaf: Any, random: Any, rows: int, labels: bool) -> Any:
-    """Between 0 and 1, both of which are labels, tokens and probabilities; some labels are 0, as where they are
-    masked."""
+    """Random values between 0 and 1: valid as labels, tokens and probabilities. Some labels are 0, as if masked."""
     shape = [rows, *(OPEN if size is None else size for size in leaf.shape[1:])]
     kind = leaf.dtype.as_numpy_dtype
     if leaf.dtype.is_floating:

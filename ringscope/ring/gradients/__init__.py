@@ -1,1 +1,1 @@
-"""How gradients travel between the ranks, and come together."""
+"""How gradients are sent between the ranks and joined."""

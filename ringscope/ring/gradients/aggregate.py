@@ -1,4 +1,4 @@
-"""The mean of several calls' gradients, applied once for all of them."""
+"""Gradient accumulation: the mean gradient of several calls is applied once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ Update = Callable[[Sequence[Any], Any], None]
 
 
 def aggregated(update: Update, every: int, state: dict[str, Any], largest: Callable[[Any], Sequence[int]]) -> Update:
-    """Call `update` once in `every` calls, with the mean of their gradients; sparse ones become dense.
+    """Call `update` once in `every` calls, with the mean of their gradients; sparse gradients become dense.
 
-    state: where the sums are kept, empty at first. largest: variables -> the gradients of which the largest counts.
+    state: holds the sums, empty at first. largest: variables -> places of the gradients of which the maximum is kept
+    instead of the mean.
     """
 
     def add(gradients: Sequence[Any], variables: Any) -> None:
@@ -37,12 +38,13 @@ def aggregated(update: Update, every: int, state: dict[str, Any], largest: Calla
                 if total is not None:
                     total.assign(tf.zeros_like(total))
 
-        # Every rank counts the same calls, so all take the same branch and the exchange inside it matches.
+        # All ranks count the same calls, so that they take the same branch and their exchanges match.
         tf.cond(state["calls"].assign_add(1) % every == 0, flush, lambda: None)
 
     return add
 
 
 def _wide(kind: Any) -> Any:
-    """The type of a sum of several steps: one of 8 or 11 bits would lose what a step adds."""
+    """The type in which several steps are summed: float32 for 16-bit gradients, whose 8 or 11 bits lose small
+    summands."""
     return tf.float32 if kind.size < tf.float32.size else kind

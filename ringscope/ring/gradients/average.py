@@ -1,4 +1,4 @@
-"""The gradients of a step, averaged over ranks: dense ones by all-reduce, rows of embeddings by their indices."""
+"""Average a step's gradients over ranks: dense ones by all-reduce, embedding rows by their indices."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def average_gradients(
     sparse_as_dense: bool = False,
     process_set: Any = None,
 ) -> list[Any]:
-    """The gradients averaged over ranks, in order. None stays None; IndexedSlices stay sparse: on a CPU all ranks' rows
-    are gathered; on a GPU, and where a rank has one row for each index, these are added (`_rows_once`).
+    """This rank's gradients -> their averages over ranks, in the same order.
 
-    compression: as of `ring.distribute`; `none` is the type that they have, and `fp32` never less than float32. What is
-    bfloat16 is summed in float32, but for GPUs that take it as it is (`types.summed_as`); it is bfloat16 again then.
-    in_stream: nothing is computed meanwhile, so they may be summed on TensorFlow's own stream of the GPU.
-    largest: which of them are no gradients, but what variables are overwritten with: of these the largest over ranks.
-    op, predivide_factor, sparse_as_dense: as of `ring.distribute`. process_set: the ranks that take part, all of them
-    unless given.
+    None stays None. IndexedSlices stay sparse: on a CPU the rows of all ranks are gathered; on a GPU, or if a rank has
+    one row for each index, rows of equal index are summed (`_rows_once`). compression, op, predivide_factor,
+    sparse_as_dense: as in `ring.distribute`; compression `none` keeps each gradient's type, `fp32` sends at least
+    float32. bfloat16 is summed in float32 unless the GPUs can sum it (`types.summed_as`), and is returned as bfloat16.
+    in_stream: nothing else is computed meanwhile, so that NCCL may sum on TensorFlow's own GPU stream. largest: places
+    of values that are no gradients but overwrite their variables; ranks take their maximum. process_set: the ranks that
+    take part; None: all.
     """
-    dense = sparse_as_dense or op == "adasum"  # which has no sparse form
+    dense = sparse_as_dense or op == "adasum"  # Adasum has no sparse form
     averaged = [tf.convert_to_tensor(g) if dense and g is not None else g for g in gradients]
     if hvd.size() == 1:
         return averaged
@@ -75,8 +75,9 @@ def average_gradients(
     for i in sparse:
         once = adds_in_any_order() or _has_each_once(averaged[i].indices)
         if once or _is_of_any_batch(averaged[i].indices):
-            # Of any batch are embedded places, and sparse inputs have each column once: one rank would have one row of
-            # the whole batch for each. Keras's optimizers square rows of one index each by itself.
+            # The places of an embedded position are the same for any batch, and a lookup of sparse ids sums the rows of
+            # each id first: one process with the whole batch would have one row per index. Keras's optimizers square
+            # each row by itself, so equal indices of several ranks must be summed before.
             own = _rows_once(averaged[i], process_set) if once else averaged[i]
             (values,) = _average([own.values], compression, in_stream, how)
             averaged[i] = tf.IndexedSlices(values, own.indices, own.dense_shape)
@@ -84,9 +85,9 @@ def average_gradients(
         # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
         with outside_scopes(), on_device_of(averaged[i]):
             own = averaged[i]
-            # Horovod names what it gathers after these.
+            # Horovod names the gathered tensors after these.
             named = [tf.identity(part, name=name) for part, name in ((own.values, "rows"), (own.indices, "row_ids"))]
-            # Their rows are gathered, not summed: there is no sum to divide before.
+            # Rows are gathered, not summed, so there is nothing to divide beforehand.
             averaged[i] = hvd.allreduce(tf.IndexedSlices(*named, own.dense_shape), **_how(op, 1.0, process_set))
     return [gradient if gradient is None else _cast(gradient, kinds[i]) for i, gradient in enumerate(averaged)]
 
@@ -99,7 +100,7 @@ def _cast(gradient: Any, kind: Any) -> Any:
 
 
 def _xla_compiles_all() -> bool:
-    """True if this is traced within a function of `jit_compile=True`."""
+    """True if the code is traced within a tf.function with `jit_compile=True`."""
     from tensorflow.python.ops import control_flow_util  # TensorFlow has no public way to ask
 
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
@@ -107,21 +108,23 @@ def _xla_compiles_all() -> bool:
 
 
 def adds_in_any_order() -> bool:
-    """True if rows of one index are added in an order that is not the same twice, as a GPU does."""
+    """True if rows of equal index are summed in an order that varies from run to run, as on a GPU."""
     return has_gpu()
 
 
 def _rows_once(own: Any, process_set: Any) -> Any:
-    """IndexedSlices of every index that a rank has, once and in one order, with the sum of this rank's own rows.
+    """IndexedSlices with every index of any rank once, in the same order on all ranks; values: sums of this rank's
+    rows.
 
-    Ranks that each add what all of them have gathered end apart in the last bits where rows are added in any order.
-    So each adds its own, and the ranks' sums are added by the all-reduce, which gives all of them the same bits.
+    If each rank summed the rows gathered from all ranks, the results would differ in the last bits wherever rows are
+    summed in any order. So each rank sums its own rows, and an all-reduce, which gives all ranks the same bits, adds
+    them.
     """
     given = own.indices
     if not _is_of_any_batch(given):
         ranks = {} if process_set is None else {"process_set": process_set}
         own_once = tf.unique(given).y
-        with outside_scopes(), on_device_of(given):  # Horovod names what it gathers after this
+        with outside_scopes(), on_device_of(given):  # Horovod names the gathered tensor after this one
             given = hvd.allgather(tf.identity(own_once, name="row_ids"), **ranks)
     indices, places = tf.unique(tf.concat([given, own.indices], axis=0))
     rows = tf.math.unsorted_segment_sum(own.values, places[tf.size(given) :], tf.size(indices))
@@ -129,7 +132,7 @@ def _rows_once(own: Any, process_set: Any) -> Any:
 
 
 def _is_of_any_batch(indices: Any) -> bool:
-    """True if they are computed of constants alone, and so are the same on all ranks; shapes may differ."""
+    """True if the indices are computed from constants alone, and so are the same on all ranks; shapes may differ."""
     if tf.executing_eagerly():
         return False
     seen, waiting = set(), [indices.op]
@@ -144,7 +147,8 @@ def _is_of_any_batch(indices: Any) -> bool:
 
 
 def _has_each_once(indices: Any) -> bool:
-    """True if a batch of any size would give each index one row: a lookup of sparse ids adds those of one id first."""
+    """True if a batch of any size has one row per index, because a lookup of sparse ids sums the rows of each id
+    first."""
     if tf.executing_eagerly():
         return False
     op = indices.op
@@ -154,12 +158,12 @@ def _has_each_once(indices: Any) -> bool:
 
 
 def horovods(op: str) -> Any:
-    """Horovod's number for what becomes of the gradients."""
+    """Horovod's constant for this way to join gradients."""
     return {"average": hvd.Average, "sum": hvd.Sum, "adasum": hvd.Adasum}[op]
 
 
 def _how(op: str, predivide_factor: float, process_set: Any) -> dict[str, Any]:
-    """Horovod's words for it."""
+    """Arguments of Horovod's all-reduce."""
     how: dict[str, Any] = {"op": horovods(op)}
     if process_set is not None:
         how["process_set"] = process_set
@@ -190,9 +194,10 @@ def _consecutive_groups(items: list[int], groups: int) -> list[list[int]]:
 
 
 def _average_as_bfloat16(values: list[Any], ranks: Any) -> list[Any]:
-    """Average in half the bytes, wherever the ranks are: each sums one share of all in float32.
+    """Average with half the bytes on any transport: each rank sums one share of the gradients in float32.
 
-    All-to-all of the shares, then all-gather of the averages: a ring all-reduce's traffic, with one rounding each way.
+    An all-to-all of the shares, then an all-gather of the averages: the traffic of a ring all-reduce, with one rounding
+    in each direction.
     """
     flat = tf.concat([tf.reshape(tf.cast(value, tf.bfloat16), [-1]) for value in values], axis=0)
     count = tf.size(flat)

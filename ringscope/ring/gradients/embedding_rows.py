@@ -1,10 +1,10 @@
-"""An embedding's gradient as the rows that a batch has looked up, as it travels in a compiled step.
+"""Send an embedding's gradient as the rows that a batch has looked up, in a compiled step.
 
-A table of a million items has as large a gradient, of which a batch touches some rows. So what all ranks sum is a
-tensor with a place for every row of every rank: each fills its own places, with the row and its number, and all of them
-make the table of it. Rows of one number are added up before, by the rank that has them: their sum stands in the place
-of the first, and zeros in the others. So the ranks add at most one number of each rank to a place of the table, rank by
-rank: the same bits on all of them, though a GPU adds rows in any order.
+The dense gradient of a table with a million items is as large as the table, and a batch touches few of its rows. So
+ranks sum a tensor with room for every row of every rank: each rank fills in its own rows with their row numbers, and
+afterwards every rank builds the table's gradient from it. Rows of equal number are summed beforehand by the rank that
+has them: the sum stands in the place of the first such row, and zeros in the others. So ranks add at most one value per
+rank to a row of the table, rank by rank: all ranks get the same bits, although a GPU sums rows in any order.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from typing import Any
 from ..internals.frameworks import hvd, tf
 from .types import as_computed
 
-SHARE = 0.5  # of the table's bytes, that rows may take at most
+SHARE = 0.5  # rows are sent if they take at most this share of the table's bytes
 
 
 class Rows:
-    """Which gradients travel as rows; none unless `wanted`. averages: whether sums are divided by the ranks' count.
-    keeps: rows that were computed in bfloat16, added up in float32, travel as bfloat16, as tables made of them do."""
+    """Decides which gradients travel as rows; none unless `wanted`. averages: sums are divided by the number of ranks.
+    keeps: rows that were computed in bfloat16 travel as bfloat16, as dense gradients do, and are summed in float32."""
 
     def __init__(self, wanted: bool, *, averages: bool, keeps: bool) -> None:
         self._wanted, self._averages, self._keeps = wanted, averages, keeps
-        self._tables: dict[int, tuple[tuple[int, ...], int]] = {}  # by place: shape, rows of a rank
+        self._tables: dict[int, tuple[tuple[int, ...], int]] = {}  # by gradient's place: table's shape, rows per rank
 
     def pack(self, gradients: Sequence[Any], variables: Sequence[Any], *, alike: bool) -> list[Any]:
-        """All of them dense, None stays None; in the place of such an embedding's what travels. alike: the ranks'
-        batches are of one shape in each step, without which their rows would be of unlike count."""
+        """The tensors that travel, all dense, in the gradients' order; None stays None.
+
+        alike: the ranks' batches have one shape in each step; without it, their numbers of rows would differ.
+        """
         self._tables = {}
         packed = []
         for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
@@ -47,7 +49,7 @@ class Rows:
         return None if gradient is None else gradient.dtype
 
     def unpack(self, gradients: Sequence[Any]) -> list[Any]:
-        """Every table's gradient in the place of its rows'."""
+        """The tensors summed over ranks, with each table's gradient built from its rows."""
         found = list(gradients)
         for i, (shape, count) in self._tables.items():
             found[i] = self._table(found[i], shape, count)
@@ -65,8 +67,10 @@ class Rows:
 
 
 def digits_of(kind: Any) -> tuple[int, int]:
-    """(bits of a digit, number of digits) for a row's number, below 2^31, which travels beside it. The digits are small
-    enough to be exact in this type after a division by the ranks on the way."""
+    """(bits of a digit, number of digits) for a row number below 2^31, which travels as digits beside the row.
+
+    A digit is small enough to stay exact in this type, even when it is divided by the number of ranks on the way.
+    """
     return (6, 6) if kind == tf.bfloat16 else (16, 2)
 
 
@@ -75,8 +79,8 @@ def _shifts(bits: int, digits: int) -> Any:
 
 
 def are_fewer(gradient: Any, shape: Sequence[int], kind: Any) -> bool:
-    """True if the gradient is rows of a table, and sending all ranks' rows takes at most half the bytes of the table.
-    kind: the type that either would travel as."""
+    """True if the gradient is sparse and all ranks' rows take at most `SHARE` of the table's bytes. kind: the type in
+    which either would travel."""
     if not isinstance(gradient, tf.IndexedSlices):
         return False
     rows = gradient.indices.shape[0]
@@ -87,7 +91,8 @@ def are_fewer(gradient: Any, shape: Sequence[int], kind: Any) -> bool:
 
 
 def _places(own: Any, length: int, kind: Any) -> Any:
-    """(rows of all ranks, width and digits): this rank's rows in its places, zeros in the others. kind: their type."""
+    """(rows of all ranks, width + digits): this rank's rows in its own places, zeros elsewhere. kind: the result's
+    type."""
     rows, (bits, digits) = own.indices.shape[0], digits_of(kind)
     indices = tf.cast(own.indices, tf.int32)
     numbers = tf.bitwise.right_shift(tf.expand_dims(indices, 1), _shifts(bits, digits)) & ((1 << bits) - 1)
@@ -97,7 +102,7 @@ def _places(own: Any, length: int, kind: Any) -> Any:
 
 
 def _once(values: Any, indices: Any, length: int) -> Any:
-    """Each index's rows added up in the place of its first, zeros in the others. length: of the table."""
+    """Rows of equal index summed in the place of the first, zeros in the others. length: rows of the table."""
     count = indices.shape[0]
     first = tf.tensor_scatter_nd_min(tf.fill([length], count), tf.expand_dims(indices, 1), tf.range(count))
     return tf.math.unsorted_segment_sum(tf.reshape(values, [count, -1]), tf.gather(first, indices), count)

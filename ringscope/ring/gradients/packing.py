@@ -1,4 +1,4 @@
-"""Small gradients side by side in one vector, as they travel in a compiled step."""
+"""Join small gradients into one vector, as they travel in a compiled step."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any
 from ..internals.frameworks import tf
 from .types import size_bytes
 
-LARGE_BYTES = 1 << 20  # a gradient of this size travels by itself
+LARGE_BYTES = 1 << 20  # a gradient of this size travels alone
 
 
 class Packing:
-    """Small dense gradients of each type as one vector: one tensor for the ranks to agree on in the place of many. The
-    others travel beside it, large ones as they are: the edited Horovod has NCCL sum them where they lie
-    (scripts/horovod_edits.py), and copying a decoder's 537 MB into a vector took 1.0 of its 36 ms (docs/results)."""
+    """Joins the small dense gradients of each type into one vector: ranks have one tensor to agree on instead of many.
+
+    Other gradients travel beside it, and large ones without a copy: the edited Horovod lets NCCL sum them in place
+    (scripts/horovod_edits.py). To copy a decoder's 537 MB into a vector took 1.0 ms of its 36 ms step (docs/results).
+    """
 
     def __init__(self) -> None:
-        self._shapes: list[dict[int, Any]] = []  # of the gradients in each vector, by their places among all
+        self._shapes: list[dict[int, Any]] = []  # for each vector: place among all gradients -> shape
         self._count = 0
 
     def pack(self, gradients: list[Any], apart: Sequence[int]) -> tuple[list[Any], list[int]]:
-        """The vectors, then every gradient in none of them, `apart` included; and the places of `apart` in this
-        list."""
+        """(the vectors, then all other gradients, `apart` included; the places of `apart` in that list)."""
         dense = {i: g for i, g in enumerate(gradients) if isinstance(g, tf.Tensor) and g.shape.is_fully_defined()}
         small = {i: g for i, g in dense.items() if size_bytes(g) < LARGE_BYTES and i not in apart}
         kinds = dict.fromkeys(g.dtype for g in small.values())

@@ -1,8 +1,4 @@
-"""Gradients in the type that they were computed in.
-
-Under mixed_bfloat16 Keras reads a float32 weight as bfloat16, so its gradient is computed in bfloat16 and is cast to
-float32 at the very end. The cast adds nothing but bytes: to write, to sum over ranks, to read.
-"""
+"""Send gradients in the type in which they were computed."""
 
 from __future__ import annotations
 
@@ -12,14 +8,14 @@ from typing import Any
 from .. import exchange
 from ..internals.frameworks import has_gpu, hvd, tf
 
-# Operations that hand on one of their inputs unchanged, in any type.
+# Operations that return an input unchanged, in any type.
 SAME = ("Identity", "IdentityN", "Reshape", "StopGradient", "PreventGradient")
 
 
 def as_computed(gradient: Any) -> Any:
-    """The bfloat16 tensor that a traced gradient was cast from, in the gradient's shape; itself where it was not.
+    """The bfloat16 tensor that a traced gradient was cast from, in the gradient's shape; else the gradient itself.
 
-    A sum of several casts, such as of tied weights, is a sum in the wider type and stays so.
+    A sum of several casts, as for tied weights, is a sum in the wider type and is kept.
     """
     if gradient is None or tf.executing_eagerly() or not gradient.dtype.is_floating:
         return gradient
@@ -44,10 +40,10 @@ def _cast_from(tensor: Any) -> Any | None:
 
 
 def summed_as(kind: Any, *, in_stream: bool, op: str, predivide_factor: float) -> Any:
-    """The type in which ranks sum gradients of this one: the one place where bfloat16 is let through to Horovod.
+    """The type in which ranks sum gradients of type `kind`. Only here is bfloat16 passed to Horovod unchanged.
 
-    NCCL sums it on TensorFlow's own stream (`in_stream`), each tensor where it lies. Tensors that are copied into
-    Horovod's buffer, scaled, or summed by MPI or Gloo would end in an error.
+    NCCL can sum bfloat16 in place on TensorFlow's own stream (`in_stream`). Tensors that Horovod copies into its
+    buffer, scales, or sums by MPI or Gloo would raise an error.
     """
     plain = in_stream and op in ("average", "sum") and predivide_factor == 1.0
     return kind if plain and kind == tf.bfloat16 and sums_bfloat16() else exchange.summed_as(kind)
@@ -55,15 +51,15 @@ def summed_as(kind: Any, *, in_stream: bool, op: str, predivide_factor: float) -
 
 @cache
 def sums_bfloat16() -> bool:
-    """True if ranks can sum bfloat16 here: there are GPUs, and Horovod has NCCL and the edits that have NCCL do it.
+    """True if ranks can sum bfloat16 here: there is a GPU, and Horovod has NCCL and ring's edits.
 
-    The operations of scripts/build_horovod.py take bfloat16 where both are built in, and only there.
+    The operations that scripts/build_horovod.py builds accept bfloat16 only if both are built in.
     """
     if not has_gpu():
         return False
     with tf.Graph().as_default():
         try:
             hvd.grouped_allreduce([tf.zeros([1], tf.bfloat16)], op=hvd.Sum, name="of_bfloat16")
-        except (TypeError, ValueError):  # not among the types that it takes
+        except (TypeError, ValueError):  # the operation does not accept bfloat16
             return False
     return True

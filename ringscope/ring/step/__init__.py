@@ -1,1 +1,1 @@
-"""How one step is taken: compiled or not, its gradients exchanged and applied."""
+"""How one step runs: compiled or not, with its gradients exchanged and applied."""

@@ -1,8 +1,8 @@
-"""A train step's use of its weights after it has applied gradients.
+"""Detect that a train step uses its weights after it has applied gradients.
 
-A step that is compiled in halves is one program up to the gradients, and another that applies them. Work of the
-model's own step after `apply` would come before it there: a teacher that follows the weights by a moving average would
-follow the weights of one step before, and weights that are clipped would be moved again.
+A step compiled as two programs ends the first program at the gradients and applies them in the second. Work that the
+model's own step does after `apply` would then run before the update: a teacher that follows the weights by a moving
+average would lag by one step, and clipped weights would change again.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..internals.frameworks import tf
 __all__ = ["Place", "place", "used_since"]
 
 Place = int
-"""Number of operations made so far in the graph that is being traced."""
+"""Number of operations in the graph that is being traced."""
 
-ASK_NO_VALUE = ("VariableShape", "VarIsInitializedOp")
+ASK_NO_VALUE = ("VariableShape", "VarIsInitializedOp")  # operations that use a variable but not its value
 
 
 def place() -> Place:
@@ -27,7 +27,8 @@ def place() -> Place:
 
 
 def used_since(place: Place, variables: Sequence[Any]) -> str | None:
-    """The path of one of the variables that the graph at hand reads or writes after that place; None where none is."""
+    """The path of a variable that the current graph reads or writes after operation number `place`; None if there is
+    none."""
     if tf.executing_eagerly():
         return None
     graph = tf.compat.v1.get_default_graph()
@@ -42,5 +43,5 @@ def used_since(place: Place, variables: Sequence[Any]) -> str | None:
 
 
 def _handle(variable: Any) -> Any:
-    """Of Keras's or TensorFlow's: a tape may have watched either."""
+    """The handle of a Keras or TensorFlow variable: a tape may have watched either."""
     return (variable.value if isinstance(variable, keras.Variable) else variable).handle

@@ -1,4 +1,4 @@
-"""Whether a step is compiled by XLA: `step="auto"` chooses, says what it has chosen and why, and goes back on it."""
+"""Choose whether XLA compiles a step: `step="auto"` chooses, prints its choice and the reason, and can fall back."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NOT_DETERMINISTIC = (
     "deterministic: call "
     "tf.config.experimental.enable_op_determinism() before ring.init(), or set RINGSCOPE_XLA_CACHE=off"
 )
-SHAPES = 8  # programs that are compiled for one model; batches of more shapes are trained without XLA
-# Operations that draw from the generator of the process, which `ring` sets apart by rank. XLA has one of its own, that
-# begins alike in every process.
+SHAPES = 8  # at most this many programs are compiled for one model; batches of further shapes train without XLA
+# Operations that draw from the process's random generator, which ring seeds differently on each rank. XLA would use its
+# own generator, which begins alike in every process.
 DRAWS = (
     "Multinomial",
     "ParameterizedTruncatedNormal",
@@ -45,14 +45,15 @@ class DrawsAlike(RingscopeError):
 
 
 class NotOneUpdate(RingscopeError):
-    """A train step that applies gradients never, several times, or before its end: it has no halves to compile."""
+    """A train step that applies gradients never, several times, or before its end: it cannot be compiled as two
+    programs."""
 
 
-# The lines that TensorFlow writes above an error's own words, once for each function that was on the way to it.
+# Lines that TensorFlow puts above an error's message, once for each function on the way to the error.
 ABOVE = re.compile(r'Graph execution error:|Detected at node |<stack traces unavailable>|File "')
-# A function's settings, behind its name; the function or node that an error came through, before its words.
+# Parts of a message to drop: a function's settings after its name, and the function or node before the words.
 BESIDE = re.compile(r"\[_Xla[^]]*\]|^\s*\{\{\w+ [^}]*\}\} ?", re.MULTILINE)
-# XLA's errors for a step that it cannot compile. Too little memory is none of them.
+# Errors that XLA raises for a step that it cannot compile. Out of memory is not among them.
 REFUSALS = (
     tf.errors.InvalidArgumentError,
     tf.errors.UnimplementedError,
@@ -62,14 +63,15 @@ REFUSALS = (
     NotOneUpdate,
 )
 COST = "with one such layer a ResNet-50 on an H200 trained 12 times slower"  # 604 images/s, 7 813 without
-# Kernels that depend on each other run at once by it: a ViT on an H200 did not learn (docs/results, 2026-11-23).
+# With it, kernels that depend on each other run concurrently: a ViT on an H200 did not learn (docs/results,
+# 2026-11-23).
 TRAINS_WRONG = "xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
 Take = Callable[[bool], Any]
 """(compiled?) -> one step's logs."""
 
 
 def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
-    """(step, why): what `auto` begins with for this model here."""
+    """(step, reason): what step="auto" begins with for this model on this machine."""
     from keras import layers
 
     if not has_gpu():
@@ -88,7 +90,7 @@ def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
 
 
 def check_options() -> None:
-    """Refuse to compile with an option of XLA by which a step trains wrongly."""
+    """Raise RingscopeError if XLA_FLAGS holds an option with which a step trains wrongly."""
     if TRAINS_WRONG in os.environ.get("XLA_FLAGS", ""):
         raise RingscopeError(
             f"XLA_FLAGS holds --{TRAINS_WRONG}, with which compiled steps train wrongly; remove it, or use step='fit'"
@@ -97,11 +99,11 @@ def check_options() -> None:
 
 @contextmanager
 def left_to_xla() -> Iterator[None]:
-    """While it lasts, functions are called without TensorFlow's own passes over their graphs: XLA does that work again,
-    and they take 2 to 4 s before the first step of a ResNet-50 or a ViT.
+    """Within this context, tf.functions run without TensorFlow's own graph optimisation: XLA does that work again, and
+    it takes 2 to 4 s before the first step of a ResNet-50 or a ViT.
 
-    The option is part of a call, so it must be the same for each call of a function. TensorFlow has no public way to
-    set it for one call; where its private one changes, the passes are taken.
+    The option is part of a call, so that it must be the same for each call of a function. TensorFlow has no public way
+    to set it for one call; if its private one changes, the optimisation runs.
     """
     context = eager.context()
     before = getattr(context, "function_call_options", None)
@@ -125,7 +127,8 @@ def _without_passes(executor_type: str | None, config: bytes) -> Any:
 
 
 def check_draws(graph: Any) -> None:
-    """Refuse a traced step that draws by `tf.random`; what `keras.random` draws comes from variables, and is right."""
+    """Raise DrawsAlike for a traced step that draws by `tf.random` on several ranks. `keras.random` is right, because
+    it draws from variables."""
     if hvd.size() == 1:
         return
     definition = graph.as_graph_def()
@@ -139,11 +142,11 @@ def check_draws(graph: Any) -> None:
 
 
 class Chooser:
-    """Has each batch's step taken, compiled or not. The exchange is the same either way, so that one rank may go back
-    on it, or meet a shape of its own, while the others do not.
+    """Runs each batch's step, compiled or not. The exchange is the same either way, so that one rank may fall back, or
+    meet a shape of its own, while the others do not.
 
-    falls_back: what XLA refuses is trained without it; else its error is the user's. layers: of the model, to name the
-    one that XLA refuses.
+    falls_back: a step that XLA refuses is trained without XLA; False: its error is raised. layers: gives the model's
+    layers, to name the one that XLA refuses.
     """
 
     def __init__(self, *, falls_back: bool, layers: Callable[[], Sequence[Any]] = list) -> None:
@@ -152,17 +155,19 @@ class Chooser:
         self._known: dict[Hashable, bool] = {}
         self._refused = False
         self.traced: list[Callable[[], None]] = []
-        """Each forgets what the step has traced, so that it is traced anew."""
+        """Functions that discard the traced step, so that it is traced again."""
 
     @property
     def has_compiled(self) -> bool:
-        """True if batches of some shape are compiled here, as they may be on other ranks while this one's are not."""
+        """True if batches of some shape are compiled here. They may be compiled on other ranks while this rank's are
+        not."""
         return any(self._known.values())
 
     def run(
         self, take: Take, leaves: Sequence[Any], shapes: Hashable = None, *, anew: Callable[[], None] = lambda: None
     ) -> Any:
-        """One step. leaves: the batch's. shapes: theirs, where they are known. anew: forgets what `take` has traced."""
+        """Run one step. leaves: the batch's tensors. shapes: their shapes, if known. anew: discards what `take` has
+        traced."""
         shape = shapes or tuple(_shape(leaf) for leaf in leaves)
         if shape in self._known:
             return take(self._known[shape])
@@ -210,7 +215,7 @@ class Chooser:
 
 
 def price(layers: Sequence[Any], error: str) -> str:
-    """What it costs, where the error names one of the layers: it alone has no kernel, and nothing is compiled."""
+    """The cost, as words for a line, if the error names a layer: for this one layer the whole step is not compiled."""
     found = [layer for path in re.findall(r"\{\{node ([^}]+)\}\}", error) for layer in _on(path, layers)]
     if not found:
         return ""
@@ -219,7 +224,8 @@ def price(layers: Sequence[Any], error: str) -> str:
 
 
 def _on(path: str, layers: Sequence[Any]) -> list[Any]:
-    """The innermost layer among the names, each with a number or none, on the way to an operation."""
+    """[the innermost layer whose name, with or without numbers after it, is on the path of an operation's name], or
+    []."""
     for name in reversed(path.split("/")):
         of_it = [layer for layer in layers if re.fullmatch(re.escape(layer.name) + r"(_\d+)*", name)]
         if of_it:
@@ -232,7 +238,7 @@ def _shape(leaf: Any) -> Hashable:
 
 
 def _first_line(error: Exception) -> str:
-    """What an error says for itself, in one line."""
+    """The message of an error, in one line."""
     text = BESIDE.sub("", str(getattr(error, "message", error)))
     lines = [line for line in map(str.strip, text.splitlines()) if line and not ABOVE.match(line)]
     return next((line for line in lines if "nsupported" in line or "XLA" in line), lines[0] if lines else "")[:300]

@@ -1,9 +1,9 @@
-"""Gradients summed over ranks in the middle of a step, before each of its updates, where it is compiled as a whole.
+"""Sum gradients over ranks in the middle of a step that XLA compiles as one program, before each of its updates.
 
-Each update waits for its sums inside of the one program, by Horovod's calls. In halves, with the exchange between two
-programs, each gradient would be an output of the first and an argument of the second (`whole`); and a step that updates
-twice, by several optimizers, or goes on with its weights after an update, as a GAN's, an actor's and critic's or a
-teacher's that follows, has no halves.
+Each update waits for its sums inside the program, by Horovod's calls. If the step were two programs with the exchange
+between them, each gradient would be an output of the first and an argument of the second (one_program.py). And some
+steps cannot be divided: they update twice, with several optimizers, or use their weights after an update, like a GAN,
+an actor and a critic, or a teacher that follows the weights.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from .choose import NotOneUpdate
 
 
 def is_possible(op: str) -> bool:
-    """True if gradients can be summed so here: not where ranks come and go, for a lost one would end the program."""
+    """True if gradients can be summed inside a program. Not in elastic training, where a lost rank would end the
+    program."""
     return op != "adasum" and not launcher.is_elastic() and xla_calls.is_registered()
 
 
 class Inside:
-    """How a step's gradients travel inside the program.
+    """Exchanges a step's gradients inside its program.
 
-    op: average or sum. otherwise: sums gradients that cannot travel so (given which are no gradients, `float8_scales`).
-    outgoing: how an update's gradients travel. overlap: exchanges the first update's gradients during the backward
-    pass, if the step takes it.
+    op: average or sum. otherwise: sums gradients that cannot be exchanged inside (it is told the places of values of
+    which ranks take the maximum, `float8_scales`). outgoing: gives the form in which an update's gradients travel.
+    overlap: exchanges the first update's gradients during the backward pass, if it takes them.
     """
 
     def __init__(
@@ -44,18 +45,20 @@ class Inside:
         self._op, self._otherwise, self._outgoing, self._overlap = horovods(op), otherwise, outgoing, overlap
         self._alike = self._is_bound = False
         self._updates = self._numbers = 0
-        self._tokens: dict[Any, Any] = {}  # what the last exchange of each graph left, for the next to come after it
+        self._tokens: dict[Any, Any] = {}  # graph -> an output of its last exchange, on which the next one depends
 
     def begin(self, *, alike: bool, is_bound: bool) -> None:
-        """Another step is traced: its exchanges count from the first. alike: the ranks' batches are of one shape.
-        is_bound: gradients that cannot travel so are refused."""
+        """Begin the trace of another step, whose exchanges are counted from 0. alike: the ranks' batches have one
+        shape. is_bound: raise NotOneUpdate for gradients that cannot be exchanged inside."""
         self._updates = self._numbers = 0
         self._alike, self._is_bound, self._tokens = alike, is_bound, {}
 
     def total(self, own: Any, *, compiled: bool) -> Any:
-        """Everybody's sum of a number that each rank has, a loss's denominator. To be called as `exchange` is; no
-        gradient goes through it. On a GPU the number stays there: summed between two programs it would be fetched, for
-        which the host would wait until the step before has ended.
+        """The sum over ranks of a number that each rank has, such as a loss's denominator; no gradient flows through
+        it.
+
+        Call it in the same order on all ranks, like `exchange`. On a GPU the number stays there: an exchange between
+        two programs would fetch it, and the host would wait until the step before has ended.
         """
         name = f"{IN_STREAM}_number_{self._numbers}"
         self._numbers += 1
@@ -70,10 +73,10 @@ class Inside:
         return tf.cast(total, own.dtype)
 
     def exchange(self, gradients: Sequence[Any], variables: Sequence[Any], *, compiled: bool) -> list[Any]:
-        """All ranks' gradients, in the types of the variables; None stays None. To be called in the order of the
-        step's updates on all ranks, some of which may not have it compiled.
+        """All ranks' gradients, in the types of the variables; None stays None.
 
-        Raises NotOneUpdate where a step that is bound to it cannot have them.
+        Call it in the order of the step's updates on all ranks, of which some may not have the step compiled. Raises
+        NotOneUpdate if the gradients cannot be exchanged inside a step that is bound to it (`begin`).
         """
         place, number = after_update.place(), self._updates
         self._updates += 1
@@ -89,7 +92,8 @@ class Inside:
         return outgoing.unpack(sums, variables)
 
     def _sums(self, gradients: list[Any], place: int, number: int, *, compiled: bool) -> list[Any]:
-        """Of all ranks; None stays None. place: where in the trace they are there. number: of the update."""
+        """The sums over ranks; None stays None. place: number of operations traced before. number: of the update in its
+        step."""
         if number == 0 and self._overlap is not None and self._overlap.takes(gradients, ()):
             if not compiled:
                 return self._overlap.between(gradients)
@@ -101,11 +105,10 @@ class Inside:
         return of_given(gradients, lambda given: self._together(given, name, self._op, compiled=compiled))
 
     def _together(self, tensors: Sequence[Any], name: str, op: Any, *, compiled: bool) -> list[Any]:
-        """All ranks' sums of these, type by type.
+        """The sums of these tensors over ranks, type by type.
 
-        In a program each exchange comes after the one that was traced before it. XLA may take calls that do not depend
-        on each other in any order, and in another for another batch: two ranks that wait for the other's next would
-        wait for ever.
+        In a program each exchange depends on the one traced before it. Otherwise XLA could run independent calls in any
+        order, and in another order for another batch shape: two ranks could then wait for each other forever.
         """
         by_type: dict[Any, list[int]] = {}
         for i, tensor in enumerate(tensors):

@@ -1,7 +1,7 @@
-"""The tf.functions that a train step is, or calls, traced as parts of it.
+"""Trace the tf.functions that a train step is, or calls, as parts of the step.
 
-Each has a graph of its own, and keeps it. Gradients that are caught in there cannot be used outside; and what was
-traced before the model was distributed, or for the other kind of step, would be taken for this one.
+Each would have a graph of its own, and keep it. Gradients caught inside could not be used outside, and a graph traced
+before the model was distributed, or for the other kind of step, would be reused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ..internals.laid_over import STAYS, laid_over
 
 @contextmanager
 def functions() -> Iterator[None]:
-    """While it lasts, calls of them in a graph add to that graph; ring's own stay functions."""
+    """Within this context, a tf.function called in a graph adds its operations to that graph; ring's own stay
+    functions."""
     from tensorflow.python.eager.polymorphic_function import autograph_util
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 

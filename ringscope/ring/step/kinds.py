@@ -1,4 +1,4 @@
-"""The kinds of step: gradients averaged in the optimizer's `apply`, inside of one program of XLA, or between two."""
+"""The kinds of step: gradients are averaged in the optimizer's `apply`, inside one XLA program, or between two."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ from .variables import make_variables
 def reduce_in_apply(
     model: Any, optimizer: Any, exchange: Exchange, aggregate: int, shards: Shards | None = None
 ) -> Update:
-    """Shadow the optimizer's `apply`; returns what it was.
+    """Replace the optimizer's `apply` by one that exchanges gradients first; returns the original.
 
-    shards: how gradients are exchanged and applied in the place of both, where the optimizer is sharded.
-
-    With float16 that is the loss-scaling optimizer's: an overflow on one rank is then an overflow on all, and all of
-    them skip the step and halve the scale together.
+    shards: exchanges and applies the gradients instead, if the optimizer is sharded. With float16 the replaced `apply`
+    is the loss-scaling optimizer's: an overflow on one rank is then an overflow on all, and all ranks skip the step and
+    halve the scale together.
     """
     apply: Update = optimizer.apply
 
@@ -63,15 +62,15 @@ def compile_step(
     *,
     reduces: bool,
 ) -> None:
-    """Replace `train_step` by one XLA program where gradients can be exchanged `inside` of it, else by two.
+    """Replace `train_step` by one XLA program if gradients can be exchanged `inside` it, else by two.
 
-    `apply`: the optimizer's own; the one that stands in its place serves steps other than the model's train step.
-    `halves`: the step as two programs. `inside`: how gradients are exchanged in the middle of one; None: a step is
-    taken in halves, and what turns out to have none as without XLA. `reduces`: whether ranks exchange at all.
-    `chooser`: says for each batch whether they are compiled; it runs the step, and the exchange is the same either way.
+    `apply`: the optimizer's own; the method that replaced it serves steps other than the model's train step. `halves`:
+    the step as two programs. `inside`: exchanges gradients within one program; None: the step runs as two programs, and
+    without XLA if it turns out that it cannot be divided. `reduces`: whether ranks exchange at all. `chooser`: decides
+    for each batch whether the programs are compiled, and runs the step; the exchange is the same either way.
     """
-    halved: set[str] = set()  # the ways in which ranks' batches differ (`batches`) that one program cannot do
-    has_halves = True  # until a trace shows that it has none
+    halved: set[str] = set()  # relations of the ranks' batches (`sizes`) for which one program has been refused
+    has_halves = True  # until a trace shows that the step cannot be divided
     one = partial(taken_whole, model, model.train_step, [(optimizer, apply)], chooser, inside)
     at_once, whole = one(refuses=True), one()
     exchanging_in_apply = in_joined_losses(model, model.train_step, reduces=reduces)
@@ -85,7 +84,7 @@ def compile_step(
                 return at_once(data, kinds, compiled)
             except NotOneUpdate:
                 halved.add(ours)
-                at_once = one(refuses=True)  # a function whose first trace ended halfway is of no more use
+                at_once = one(refuses=True)  # a function whose first trace was broken off cannot be used again
         is_bound = compiled and not inside
         if has_halves or is_bound:
             try:

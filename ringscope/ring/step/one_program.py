@@ -1,4 +1,4 @@
-"""A train step taken whole, as one program by XLA, alone and, with the exchange inside of it, on several ranks."""
+"""Compile a train step as one XLA program: on one rank alone, and on several ranks with the exchange inside it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from . import inlined
 from .choose import Chooser, NotOneUpdate, check_draws
 from .exchange_inside import Inside
 
-HELD = 8 << 20  # bytes of gradients that wait for each other
+HELD = 8 << 20  # bytes of gradients behind one barrier
 Step = Callable[..., Any]
 """(data, kinds, compiled?) -> one step's logs."""
 
 
 def compile_whole(model: Any, applies: Sequence[tuple[Any, Update]], chooser: Chooser, inside: Inside | None) -> None:
-    """Replace `train_step`, whatever it does and with how many optimizers, by one XLA program.
+    """Replace `train_step`, whatever it does and with however many optimizers, by one XLA program.
 
-    In halves each gradient would be an output of the first, which costs TensorFlow some 10 us of the host's time a step
-    and lies at another address each time, so that XLA updates its CUDA graphs: an N-BEATS trains half as fast then.
+    As two programs, each gradient would be an output of the first: that costs TensorFlow some 10 us of host time each,
+    and the address changes from step to step, so that XLA updates its CUDA graphs. An N-BEATS model then trains half as
+    fast.
     """
     step = taken_whole(model, model.train_step, applies, chooser, inside)
     step.by_ring = True  # type: ignore[attr-defined]
@@ -49,12 +50,12 @@ def taken_whole(
 ) -> Step:
     """The train step in one program, compiled or not.
 
-    applies: each optimizer with its own `apply`. inside: how ranks sum gradients in the middle of it; None alone.
-    refuses: raise NotOneUpdate for what a compiled step cannot do where it is not compiled too, so that all ranks go on
-    alike; else what is not compiled does it.
+    applies: each optimizer with its own `apply`. inside: sums gradients over ranks within the program; None on one
+    rank. refuses: raise NotOneUpdate for a step that cannot be compiled so, even where this rank does not compile it,
+    so that all ranks do the same; False: a step that is not compiled runs anyway.
     """
 
-    # XLA names the program by it.
+    # XLA names the program after this function.
     def whole_step(data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
         is_bound = compiled or refuses
         if inside is not None:
@@ -86,7 +87,7 @@ def taken_whole(
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
         ours = sizes.told(model)
-        if refuses and not compiled:  # traced aside first: what is traced up to a refusal is not to be run
+        if refuses and not compiled:  # traced without running first, so that a step which is refused has no effect
             tf.function(whole_step, autograph=False).get_concrete_function(data, kinds, compiled, ours)
         return (program if compiled else whole_step)(data, kinds, compiled, ours)
 
@@ -97,15 +98,17 @@ def taken_whole(
 def _applied(
     model: Any, optimizer: Any, apply: Update, inside: Inside | None, *, compiled: bool, by_xla: bool
 ) -> Iterator[None]:
-    """While it lasts, gradients are dense and of all ranks, and the optimizer's own `apply` takes them, for XLA in its
-    short form. by_xla: also in a step that is not compiled: XLA rounds otherwise, and other ranks may have it.
+    """Within this context, the optimizer's `apply` gets dense gradients of all ranks, and takes its short form for XLA.
+
+    by_xla: XLA compiles the update even in a step that is not compiled, because other ranks may compile theirs and XLA
+    rounds differently.
     """
     from keras.src.backend import name_scope
 
     def taken(gradients: Sequence[Any], variables: Any = None) -> None:
         check_start(model)
         if not optimizer.built and variables:
-            # A trace that is refused afterwards loses all that it has made.
+            # Built outside the trace, since a trace that is refused later loses its variables.
             with tf.init_scope(), name_scope(optimizer.name, caller=optimizer):
                 optimizer.build(variables)
         if inside is not None:
@@ -130,8 +133,11 @@ def _applied(
 
 
 def turned(gradients: Sequence[Any]) -> list[Any]:
-    """Gradients as their weights lie, before the update reads them; None stays None. On a GPU a convolution's lies
-    otherwise, and an update that turns it cannot write where the weight is: XLA copies all weights then."""
+    """Gradients in the memory layout of their weights, before the update reads them; None stays None.
+
+    On a GPU a convolution's gradient has another layout, and an update that transposes it cannot write in place: XLA
+    then copies all weights.
+    """
     from tensorflow.compiler.tf2xla.python import xla
 
     found = list(gradients)
@@ -143,8 +149,8 @@ def turned(gradients: Sequence[Any]) -> list[Any]:
 
 
 def _together(gradients: Sequence[Any]) -> Iterator[list[int]]:
-    """The places of gradients that have to be turned, some at a time: a barrier for each takes TensorFlow 4 ms before
-    every first step, and one for all would have XLA hold all gradients at once."""
+    """Groups of places of gradients that need a layout change: one barrier per gradient costs TensorFlow 4 ms before
+    every first step, and one barrier for all would make XLA hold all gradients at once."""
     group: list[int] = []
     held = 0
     for i, gradient in enumerate(gradients):
@@ -169,14 +175,15 @@ def check_start(model: Any) -> None:
 
 
 def join_losses(model: Any) -> None:
-    """Have the model's train step traced with the losses of the joined batch, exchanging inside it."""
+    """Trace the model's train step with the losses of the joined batch, which exchanges their denominators inside the
+    step."""
     step = in_joined_losses(model, model.train_step, reduces=True)
     step.by_ring = True  # type: ignore[attr-defined]
     model.train_step = step
 
 
 def in_joined_losses(model: Any, train_step: Callable[[Any], Any], *, reduces: bool) -> Callable[[Any], Any]:
-    """The train step with the losses of the joined batch, which exchanges inside it."""
+    """The train step with the losses of the joined batch, which exchanges their denominators inside it."""
 
     def step(data: Any) -> Any:
         with joined_losses(model, reduces, losses.shared_inline, sizes.told(model), train_step, data):
@@ -189,8 +196,8 @@ def in_joined_losses(model: Any, train_step: Callable[[Any], Any], *, reduces: b
 def joined_losses(
     model: Any, reduces: bool, share: losses.Share, ours: str, train_step: Callable[[Any], Any], data: Any
 ) -> Iterator[None]:
-    """While it lasts, this step is traced with them, in one graph, with such data. ours: what the ranks' batches are to
-    each other (`batches`)."""
+    """Within this context, this step is traced in one graph with the losses of the joined batch. ours: how the ranks'
+    batches compare in size (`sizes`)."""
     ranks = hvd.size() if reduces else 1
     with inlined.functions(), losses.joined(model, ranks, share, train_step, data, uneven=ours == sizes.UNEVEN):
         yield

@@ -1,4 +1,5 @@
-"""Trace a step, and again without each form that raises on the way: a release of Keras may call it in another way."""
+"""Trace a step; if one of ring's forms raises, trace again without it, since another Keras release may call it
+differently."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from profiles.ground.errors import RingscopeError
 from .. import say
 from ..forms import choice
 
-OF_OTHERS = {"rnn": "layers", "cudnn_dropout": "attention_dropout"}  # modules that a form of another name takes
+OF_OTHERS = {"rnn": "layers", "cudnn_dropout": "attention_dropout"}  # module -> the form that uses it
 
 
 def traced_without_those_that_raise(trace: Callable[[], Any], anew: Callable[[], None]) -> Any:
-    """What `trace` gives. Where a form raises, whatever it is, that one is dropped, and the step traced again without
-    it; an error that comes all the same is the user's. anew: forgets what was traced halfway."""
+    """The result of `trace`. If a form raises any error, it is dropped and the step is traced again without it; an
+    error that remains is raised. anew: discards what was traced so far."""
     before = dict(choice.dropped)
     while True:
         try:
@@ -40,14 +41,14 @@ def traced_without_those_that_raise(trace: Callable[[], Any], anew: Callable[[],
 
 
 def _own_words(error: Exception) -> str:
-    """What an error says, in one line: Keras sets it in bold type among the arguments of the layer."""
+    """An error's message in one line. Keras prints it in bold among the arguments of the layer."""
     text = str(error)
     bold = re.search(r"\x1b\[1m(.+?)\x1b\[0m", text, re.DOTALL)
     return (bold[1] if bold else text).partition("\n")[0][:200]
 
 
 def _raising(traceback: TracebackType | None) -> str | None:
-    """The form that the error comes from: the innermost on the way to it."""
+    """The form in which the error arose: the innermost one of the traceback that is not dropped yet."""
     found = None
     room = f"{choice.__package__}."
     while traceback is not None:

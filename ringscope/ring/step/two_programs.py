@@ -1,6 +1,5 @@
-"""A train step in halves: a program of XLA for gradients, one for the update, and the exchange between them, or within
-the first. It takes what `whole` cannot: gradients that ranks cannot sum inside of a program, or not without changing
-them on the way."""
+"""A train step as two XLA programs, one for gradients and one for the update, with the exchange between them or within
+the first. For gradients that ranks cannot sum inside one program (one_program.py), or only in another form."""
 
 from __future__ import annotations
 
@@ -26,12 +25,13 @@ from .one_program import check_start, joined_losses
 
 
 class Halves:
-    """The step of a model by an optimizer of which `apply` is the own one; another stands in its place.
+    """A model's step with one optimizer, whose own `apply` is given because another method has replaced it.
 
-    The first half is the model's own train step, traced with an `apply` that only catches the gradients; the second is
-    `apply`. outgoing: what gradients go from one to the other as. aggregate: steps of which gradients are exchanged
-    together. reduces: whether ranks exchange at all. shards: in the place of `apply` and `exchange` where the optimizer
-    is sharded. overlap: in the place of `exchange` for gradients that it takes, while the first half still runs.
+    The first program is the model's own train step, traced with an `apply` that only catches the gradients; the second
+    is `apply`. outgoing: the form in which gradients leave the first program. aggregate: number of steps whose
+    gradients are exchanged together. reduces: whether ranks exchange at all. shards: replaces `apply` and `exchange` if
+    the optimizer is sharded. overlap: replaces `exchange` for gradients that it takes, while the first program still
+    runs.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class Halves:
         self._shards, self._overlap = shards, overlap
         self._train_step = model.train_step
         self._caught: list[tuple[list[Any], list[Any]]] = []
-        self._applied_at: after_update.Place = 0  # where in the trace
-        self._exchanging: list[bool] = []  # not empty: this step's losses need denominators of all ranks
+        self._applied_at: after_update.Place = 0  # number of operations traced before `apply`
+        self._exchanging: list[bool] = []  # not empty: this step's losses need denominators summed over ranks
         self.is_compiled = not (reduces and normalization.is_synchronised(model))
-        """Whether XLA compiles the program: it cannot if ranks exchange inside the forward pass."""
+        """True if XLA may compile the first program; it cannot if ranks exchange inside the forward pass."""
         self._forget()
         chooser.traced.append(self._forget)
         self._aggregate = aggregate
-        self._collected: dict[str, Any] = {}  # the sums of several steps, where they are exchanged together
+        self._collected: dict[str, Any] = {}  # sums of several steps' gradients, if they are exchanged together
 
     def step(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
-        """One step's logs. ours: what the ranks' batches are to each other (`batches`).
+        """Run one step and return its logs. ours: how the ranks' batches compare in size (`sizes`).
 
-        Raises NotOneUpdate for a step that has no halves.
+        Raises NotOneUpdate for a step that cannot be divided.
         """
         totals = self._totals(data, kinds, compiled, ours)
         logs, gradients = self._programs[compiled](data, kinds, compiled, ours, totals)
@@ -76,19 +76,19 @@ class Halves:
         return logs
 
     def _forget(self) -> None:
-        """Trace anew: a function whose first trace ended halfway is of no more use."""
-        # A graph for each shape: one for all would hide from the layers' forms what it is.
+        """Discard the traced programs, because a function whose first trace was broken off cannot be used again."""
+        # A graph for each shape: one graph for all would hide the shapes from the layers' forms.
         self._programs = {
             compiled: tf.function(self.forward_backward, autograph=False, jit_compile=compiled and self.is_compiled)
             for compiled in (True, False)
         }
         self._updated_by_xla = tf.function(self.update, autograph=False, jit_compile=True)
 
-    # XLA names the programs by these two.
+    # XLA names the programs after these two methods.
     def forward_backward(
         self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str, totals: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
-        """The first half: logs, and what travels of the gradients."""
+        """The first program: the logs, and the gradients in the form in which they travel."""
         share = losses.given(totals) if self._exchanging else self._needed
         logs = self._traced(data, kinds, compiled, ours, share)
         if compiled and self.is_compiled:
@@ -112,13 +112,13 @@ class Halves:
         return logs, gradients
 
     def update(self, sums: Sequence[Any]) -> None:
-        """The second half."""
+        """The second program: the update."""
         variables = self._caught[0][1]
         with optimizers.short(self._optimizer):
             self._apply(self._outgoing.unpack(sums, variables), variables)
 
     def _exchanged(self, gradients: Sequence[Any], variables: Any, *, compiled: bool) -> None:
-        """The exchange of what travels, and the second half."""
+        """Exchange the gradients and run the second program."""
         if self._shards is not None:
             self._shards.update(gradients, variables, compiled=compiled)
             return
@@ -127,7 +127,7 @@ class Halves:
             gradients = self._exchange(gradients, self._outgoing.largest)
         elif not compiled:
             gradients = beside.between(gradients)
-        # Other ranks may have compiled this step: XLA, which rounds otherwise, updates the weights on all.
+        # Other ranks may have compiled this step. XLA rounds differently, so it updates the weights on all ranks.
         (self._updated_by_xla if compiled or self._chooser.has_compiled else self.update)(gradients)
 
     def _beside(self, gradients: Sequence[Any]) -> Overlap | None:
@@ -136,7 +136,7 @@ class Halves:
         return self._overlap if self._overlap.takes(gradients, self._outgoing.largest) else None
 
     def _traced(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str, share: losses.Share) -> Any:
-        """The model's step up to the gradients, which end in `_caught`."""
+        """Run the model's step up to the gradients, which end in `_caught`; returns its logs."""
         self._caught.clear()
         by_forms = forms(self._model) if compiled and self.is_compiled else nullcontext()
         caught = laid_over(self._optimizer, apply=self._catch)
@@ -154,7 +154,7 @@ class Halves:
         raise losses.NeedsExchange
 
     def _totals(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> list[Any]:
-        """Everybody's denominators of this step, exchanged alike whether it is compiled or not."""
+        """The denominators of this step, summed over ranks; all ranks exchange them alike, compiled or not."""
         if not self._exchanging:
             try:
                 self._programs[compiled].get_concrete_function(data, kinds, compiled, ours, [])
@@ -167,8 +167,8 @@ class Halves:
 
 
 def _told(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
-    """Everybody's denominators of a step, found by a forward pass of which nothing else is computed: what it assigns is
-    kept apart, and what no denominator comes from is pruned."""
+    """The denominators of a step, summed over ranks, from a forward pass that computes nothing else: its assignments
+    are discarded, and operations that no denominator needs are pruned."""
     from keras import StatelessScope
 
     found: list[Any] = []

@@ -1,6 +1,6 @@
-"""The variables of losses, metrics and the optimizer, made before a step is traced.
+"""Create the variables of losses, metrics and the optimizer before a step is traced.
 
-A function whose trace makes variables is traced a second time, which took a decoder's first step on a CPU 6 s of 26.
+A function whose trace creates variables is traced a second time: 6 of the 26 s of a decoder's first step on a CPU.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from ..models import kept, optimizers_of, parts_of, used_by_step
 
 
 def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
-    """Make them now, also since what a trace that ends halfway makes is lost. Once for each `model.compile`: a model's
-    own `compute_loss` may never build the losses. batch_of: gives a batch, opened."""
+    """Create them now, once for each `model.compile`; a trace that is broken off would lose them.
+
+    Once, because a model's own `compute_loss` may never build the losses. batch_of: gives a batch in the form for the
+    step.
+    """
     from keras import Model
 
     _make_scales(model)
     loss = model._compile_loss
     if loss is None or loss.built or kept(model).built_for is loss:
         return
-    if len(used_by_step(model)) > 1:  # which variables each of them has only the step knows
+    if len(used_by_step(model)) > 1:  # only the step knows which optimizer updates which variables
         return
     with tf.init_scope():
         if type(model).call is Model.call:  # only its train step knows how its parts are called
@@ -31,8 +34,8 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
         if hvd.size() > 1:
             one()
         batch = batch_of()
-        # Of a step of the user's own, or a batch of parts of unlike lengths, shapes may tell nothing: its trace makes
-        # them then, and what is wrong with the user's model it says.
+        # A user's own step, or a batch whose parts differ in length, may fail here. Then the trace creates the
+        # variables, and reports what is wrong with the model.
         with suppress(Exception):
             if _is_made_of_layers(model):
                 _build_of_layers(model, batch)
@@ -42,8 +45,8 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
 
 
 def _build_of_layers(model: Any, batch: Any) -> None:
-    """As Keras's own `_symbolic_build`, but the outputs of a model made of layers are known without going through them
-    once more, which takes a second for a ResNet-50."""
+    """As Keras's own `_symbolic_build`, but takes the outputs of a model made of layers from the model instead of
+    computing their shapes again, which takes a second for a ResNet-50."""
     from keras import KerasTensor, Sequential, tree
     from keras.src.backend import compute_output_spec
     from keras.utils import unpack_x_y_sample_weight
@@ -57,13 +60,14 @@ def _build_of_layers(model: Any, batch: Any) -> None:
     if compiled is not None and not compiled.built:
         compute_output_spec(model.compute_metrics, x, y, outputs, sample_weight=weights)
     compute_output_spec(model._compute_loss, x, y, outputs, sample_weight=weights, training=False)
-    if not model.optimizer.built and parts_of(model.optimizer) is None:  # a sharded one is built of parts
+    if not model.optimizer.built and parts_of(model.optimizer) is None:  # a sharded optimizer is built from parts
         model.optimizer.build(model.trainable_variables)
     model._post_build()
 
 
 def _make_scales(model: Any) -> None:
-    """float16's loss scales: a step that is traced before they exist keeps their first value, whatever overflows."""
+    """Create float16's loss scales: a step traced before they exist would keep their first value, whatever
+    overflows."""
     from keras.optimizers import LossScaleOptimizer
 
     for optimizer in optimizers_of(model, of_parts=False):
@@ -77,7 +81,7 @@ def _make_scales(model: Any) -> None:
 
 
 def _is_made_of_layers(model: Any) -> bool:
-    """True if its outputs are known without going through it."""
+    """True if the model's output shapes are known without calling it."""
     from keras import Sequential
     from keras.src.models.functional import Functional
 
@@ -88,7 +92,8 @@ def _is_made_of_layers(model: Any) -> bool:
 
 
 def trains_as_keras(model: Any) -> bool:
-    """True if the model is made of layers and trains by Keras's own step, which makes these variables and no others."""
+    """True if the model is made of layers and trains by Keras's own step, so that the variables above are all that it
+    creates."""
     from keras import Model
 
     steps = ("train_step", "compute_loss", "_compute_loss", "compute_metrics")

@@ -1,1 +1,1 @@
-"""Gradients that are exchanged while the program that computes them runs."""
+"""Exchange gradients while the program that computes them still runs."""

@@ -1,10 +1,10 @@
-"""Gradients summed over ranks while the program that computes them runs on, the last layers' first.
+"""Sum gradients over ranks while the backward pass still runs, beginning with the last layers' gradients.
 
-Work after a program of XLA waits for the program's end. So the program itself holds calls that hand gradients over as
-soon as they are computed, and one that waits for their sums; they are Horovod's, registered with XLA
-(scripts/horovod_in_xla.cc). It is not for free: NCCL then runs on a stream of its own, and a GPU hands over from kernel
-to kernel 0.3 microseconds later (docs/results, 2026-11-25). So it is for exchanges that take long: between hosts, and
-between GPUs without NVLink.
+TensorFlow starts later operations only when an XLA program has ended. So the program itself contains calls that hand
+over gradients as soon as they are computed, and a call that waits for their sums. These calls are Horovod's, registered
+with XLA (scripts/horovod_in_xla.cc). They cost something: NCCL then runs on a stream of its own, and the gap between
+two kernels grows by 0.3 microseconds (docs/results, 2026-11-25). So they are used where an exchange takes long: between
+hosts, and between GPUs without NVLink.
 """
 
 from __future__ import annotations
@@ -21,24 +21,27 @@ from ..types import size_bytes
 from . import xla_calls
 from .trace_order import Traced
 
-BUCKET_BYTES = 32 << 20  # of gradients that are handed over together
-# Least length of a step's exchange: a shorter one costs more beside the backward pass than after it.
+BUCKET_BYTES = 32 << 20  # gradients are handed over in buckets of this size
+# Seconds of a step's exchange from which overlap is used: a shorter exchange costs less after the backward pass.
 WORTH_S = 2e-3
 TRIED_BYTES = 4 << 20, 64 << 20
-TRIES = 10  # a GPU that has been idle reaches its speed after some
-SLOW_S = 0.02  # for the smaller of the two: the larger is not tried then
+TRIES = 10  # several, because an idle GPU needs some to reach its speed
+SLOW_S = 0.02  # if the smaller size takes longer, the larger one is not tried
 
 
 class Overlap:
-    """How a step's gradients travel where its program hands them over. op: Horovod's, average or sum. wanted: whether
-    all do that can; None: where their exchange takes `WORTH_S`."""
+    """Exchanges a step's gradients while its program runs. op: Horovod's average or sum. wanted: True or False: for all
+    gradients that allow it, or none; None: if their exchange takes longer than `WORTH_S`."""
 
     def __init__(self, op: Any, wanted: bool | None) -> None:
         self._op, self._wanted = op, wanted
         self._s_per_byte = seconds_per_byte() if wanted is None else 0.0
 
     def takes(self, gradients: Sequence[Any], apart: Sequence[int]) -> bool:
-        """True if these travel so; what is one bucket has nothing to run beside. apart: which are no gradients."""
+        """True if these gradients are exchanged here; a single bucket is not, as it has nothing to overlap with.
+
+        apart: places of values that are no gradients.
+        """
         given = [g for g in gradients if g is not None]
         if apart or not all(map(xla_calls.is_sent, given)) or len(_buckets(given)) < 2:
             return False
@@ -54,11 +57,12 @@ class Overlap:
         return True
 
     def inside(self, gradients: Sequence[Any], traced: Traced) -> list[Any]:
-        """All ranks' gradients, in a program that XLA compiles; None stays None. traced: the step up to them."""
+        """The gradients summed over ranks, inside a program that XLA compiles; None stays None. traced: the step before
+        them."""
         return of_given(gradients, lambda given: self._inside(given, traced))
 
     def between(self, gradients: Sequence[Any]) -> list[Any]:
-        """The same for a rank that computes without XLA: in the same buckets, by the same names."""
+        """The same sums for a rank whose step XLA does not compile: in the same buckets, under the same names."""
         return of_given(gradients, self._between)
 
     def _inside(self, gradients: Sequence[Any], traced: Traced) -> list[Any]:
@@ -86,15 +90,17 @@ class Overlap:
 
 
 def of_given(gradients: Sequence[Any], exchange: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
-    """The sums of the gradients that are there, in their places; None stays None."""
+    """Apply `exchange` to the gradients that are not None, and return the results in their places."""
     summed = iter(exchange([g for g in gradients if g is not None]))
     return [None if g is None else next(summed) for g in gradients]
 
 
 @cache
 def seconds_per_byte() -> float:
-    """What an all-reduce takes for each byte: by two sizes, so that what it takes to begin is left out. To be called on
-    all ranks, which get one answer. 0 without a GPU: its compiled steps are for trying them."""
+    """Seconds that an all-reduce takes per byte, from two sizes, so that the fixed cost cancels.
+
+    All ranks must call it; they get the same answer. 0 without a GPU, where compiled steps only serve tests.
+    """
     if not has_gpu():
         return 0.0
     small, large = TRIED_BYTES
@@ -105,8 +111,8 @@ def seconds_per_byte() -> float:
 
 
 def all_reduce_s(count: int) -> float:
-    """Seconds that an all-reduce of `count` bytes takes, the shortest of some tries. Each try is timed on the rank that
-    came last to it, since the others wait for that rank too."""
+    """Seconds of an all-reduce of `count` bytes: the shortest of some tries. Of each try the shortest time over ranks
+    counts, because the other ranks also wait for the last one to arrive."""
     tries = [_try_s(count) for _ in range(TRIES)]
     return float(min(reduced_on_host(tries, hvd.Min, "tries")))
 
@@ -121,13 +127,14 @@ def _try_s(count: int) -> float:
 
 @tf.function(autograph=False)
 def _summed(tensor: Any) -> Any:
-    # In a graph, where an operation has its name: called eagerly it runs on Horovod's stream, and all kernels of the
-    # process follow each other 0.3 microseconds later from then on.
+    # In a graph, where the operation has a name: called eagerly, it would run on Horovod's stream, and every gap
+    # between two kernels of the process would be 0.3 microseconds longer from then on.
     return hvd.allreduce(tensor, op=hvd.Sum, name=f"{IN_STREAM}_tried")
 
 
 def _buckets(gradients: Sequence[Any]) -> list[list[int]]:
-    """Which travel together, of one type each, from the last to the first, as a backward pass computes them."""
+    """The places of the gradients in each bucket, of one type each, last gradient first, as a backward pass computes
+    them."""
     buckets: list[list[int]] = []
     filling: dict[Any, list[int]] = {}
     filled: dict[Any, int] = {}

@@ -1,4 +1,5 @@
-"""Horovod's calls inside a program of XLA (scripts/horovod_in_xla.cc): one sums, two are for sums made beside it."""
+"""Horovod's calls inside an XLA program (scripts/horovod_in_xla.cc): one that sums and waits, and a pair that
+overlaps."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from ...internals.frameworks import hvd, tf
 from ...internals.stablehlo import TYPES, call_module, interface, layout, row_major, tensor_type
 from ..types import sums_bfloat16
 
-PROGRAM = "step"  # one at a time runs in a process
+PROGRAM = "step"  # one name is enough, because a process runs one such program at a time
 
 
 @cache
@@ -30,18 +31,22 @@ def is_sent(gradient: Any) -> bool:
 
 
 def sums(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
-    """All ranks' sums of tensors, side by side by type, each type by a name with its own at the end; then the tensors
-    that pass by, unchanged and computed before."""
+    """The sums of `tensors` over ranks, grouped by type under the names `name` + type, then `passing` unchanged.
+
+    `passing` is computed before the exchange starts, so that it serves to order programs' operations.
+    """
     return _called("ring_sum", [*tensors, *passing], _settings(tensors, name, op))
 
 
 def hand_over(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
-    """Tensors of one type as they will be once they are summed, beside the program that goes on; then what passes by,
-    unchanged and computed before."""
+    """Start to sum tensors of one type over ranks while the program continues; returns them, then `passing` unchanged.
+
+    The returned tensors hold the sums only after `summed`. `passing` is computed before the exchange starts.
+    """
     with tf.control_dependencies(None):
         handed = _called("ring_exchange", [*tensors, *passing], _settings(tensors, name, op))
-    # Else TensorFlow has it come after all stateful operations that were traced before, calls of XLA's such as
-    # attention's among them: also after those that are to take what passes by, in a circle.
+    # Otherwise TensorFlow would run the call after all stateful operations traced before, including XLA calls such as
+    # attention's. Some of these use `passing`, which would close a circle.
     manager = getattr(handed[0].graph, "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(handed[0].op)
@@ -49,7 +54,7 @@ def hand_over(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any
 
 
 def summed(handed_over: Sequence[Any]) -> list[Any]:
-    """The sums of all that was handed over."""
+    """Wait for all sums that were handed over, and return them."""
     return _called("ring_exchanged", handed_over)
 
 
@@ -58,7 +63,7 @@ def _settings(tensors: Sequence[Any], name: str, op: Any) -> str:
 
 
 def _called(target: str, operands: Sequence[Any], settings: str = "") -> list[Any]:
-    """The results of one of Horovod's calls: as many as operands, in their place."""
+    """The results of one of Horovod's calls: one for each operand, in its memory."""
     types = ", ".join(tensor_type(each.shape, each.dtype) for each in operands)
     names = [f"%arg{i}" for i in range(len(operands))]
     aliases = ", ".join(
@@ -67,7 +72,8 @@ def _called(target: str, operands: Sequence[Any], settings: str = "") -> list[An
         for i in range(len(names))
     )
     settings = ", ".join(filter(None, (f'program = "{PROGRAM}"', settings)))
-    # Else XLA, for a convolution's kernel on a GPU, turns what one call has handed over before the other has waited.
+    # Without fixed layouts XLA transposes a convolution kernel's gradient between the call that starts and the one that
+    # waits.
     layouts = ", ".join(layout(row_major(each.shape)) for each in operands)
     call = (
         f"stablehlo.custom_call @{target}({', '.join(names)}) {{api_version = 4 : i32, has_side_effect = true,"

@@ -1,5 +1,5 @@
-"""Which part of the weights and of the optimizer's state is a rank's own, and how all of it comes together to be saved,
-and is taken apart again when it is loaded (ringscope/ring/gradients/zero/sharded.py)."""
+"""Divide the optimizer's state and the weights into one part per rank, join the parts to save them, and divide them
+again when they are loaded (see ringscope/ring/gradients/zero/sharded.py)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .. import float8_scales
 
 
 class Parts:
-    """The weights of an optimizer as one vector, padded to a multiple of the ranks, of which each has one part.
+    """The weights of an optimizer as one vector, padded to a multiple of the ranks; each rank owns one part of it.
 
-    segments: this rank's part of each weight, a variable of one dimension, empty where none of it is here. State that
-    the optimizer keeps for a weight is cut likewise. Nothing is cut before the first step: until then a weight may be
-    unfrozen, and the optimizer loaded.
+    segments: for each weight, the piece in this rank's part, a one-dimensional variable, empty if there is none. The
+    optimizer's state for a weight is cut likewise. Nothing is cut before the first step: until then a weight may be
+    unfrozen, and the optimizer may be loaded.
     """
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer, self._inner = optimizer, without_loss_scale(optimizer)
         self.variables: list[Any] = []
         self.segments: list[Any] = []
-        self._slots: list[list[Any]] = []  # of state, such as momentum: one variable for each weight
-        self._gathered: dict[int, Any] = {}  # by id of a variable of state: all ranks' parts
-        self._gathered_at = -1  # the optimizer's iteration
-        self._loaded: dict[int, Any] | None = None  # likewise, until rank 0's have gone to all
+        self._slots: list[list[Any]] = []  # a list per kind of state, such as momentum: one variable for each weight
+        self._gathered: dict[int, Any] = {}  # id of a state variable -> its whole value, from all ranks' parts
+        self._gathered_at = -1  # the optimizer's iteration at that time
+        self._loaded: dict[int, Any] | None = None  # id of a state variable -> loaded value, until rank 0 has sent it
         for each in {id(one): one for one in (optimizer, self._inner)}.values():
             each.save_own_variables = partial(self._save, each, each.save_own_variables)
             each.load_own_variables = partial(self._load, each, each.load_own_variables)
@@ -82,7 +82,8 @@ class Parts:
             self._slots = _slots(inner, variables)
             for slot in self._slots:
                 for state, (first, last) in zip(slot, self._ranges, strict=True):
-                    # In its place in the optimizer, so that the whole one's memory goes.
+                    # The value is replaced inside the optimizer's variable, so that the memory of the whole one is
+                    # freed.
                     state._value = tf.Variable(tf.reshape(state.value, [-1])[first:last], trainable=False)
                     state._shape, state._ndim = (last - first,), 1
         else:
@@ -90,22 +91,22 @@ class Parts:
             self._slots = _slots(inner, self.segments)
 
     def read(self) -> None:
-        """Take the segments' values from the weights: whatever has been assigned to these since counts."""
+        """Set the segments from the weights, so that any assignment to the weights since the last step counts."""
         for segment, variable, (first, last) in zip(self.segments, self.variables, self._ranges, strict=True):
             segment.assign(tf.reshape(variable.value, [-1])[first:last])
 
     def split(self, own: Any) -> list[Any]:
-        """A vector of this rank's part -> a part for each weight, as the segments."""
+        """This rank's part of the vector -> one piece for each weight, as in `segments`."""
         sizes = [last - first for first, last in self._ranges]
         return tf.split(own[: sum(sizes)], sizes)  # type: ignore[no-any-return]
 
     def joined(self, parts: Sequence[Any]) -> Any:
-        """A vector of each weight's part, in the order of the segments, equally long on all ranks."""
+        """The pieces of all segments in one vector, padded to the same length on all ranks."""
         own = tf.concat(list(parts), axis=0)
         return tf.pad(own, [[0, self._length - own.shape[0]]])
 
     def whole(self, vector: Any) -> list[Any]:
-        """The vector of all ranks' parts -> a value for each weight."""
+        """The joined vector of all ranks -> the value of each weight."""
         return [
             tf.reshape(vector[first:last], variable.shape)
             for variable, first, last in zip(self.variables, self._starts[:-1], self._starts[1:], strict=True)
@@ -114,11 +115,11 @@ class Parts:
     # ---- saved and loaded
 
     def state(self) -> list[Any]:
-        """The variables of the optimizer that hold a part each."""
+        """The optimizer's variables that hold only this rank's part."""
         return [variable for slot in self._slots for variable in slot]
 
     def gather(self) -> None:
-        """Bring all ranks' state together in host memory, for it to be saved by any of them."""
+        """Collect all ranks' state in host memory, so that any rank can save it."""
         self._gathered = {}
         for slot in self._slots:
             vector = hvd.allgather(self.joined([state.value for state in slot]), name="state")
@@ -131,7 +132,7 @@ class Parts:
         return int(self._inner._iterations)
 
     def _save(self, optimizer: Any, save: Callable[[Any], None], store: Any) -> None:
-        """What an optimizer that is not sharded would write."""
+        """Write the same as an optimizer that is not sharded."""
         if not self._slots:
             save(store)
             return
@@ -145,9 +146,9 @@ class Parts:
             store[str(i)] = variable.numpy() if found is None else found
 
     def _load(self, optimizer: Any, load: Callable[[Any], None], store: Any) -> None:
-        """Take this rank's part of what `_save` wrote, or an optimizer that is not sharded."""
+        """Take this rank's part of the state that `_save`, or an optimizer that is not sharded, has written."""
         if not self._slots or len(store.keys()) != len(optimizer.variables):
-            load(store)  # which says so where it does not fit
+            load(store)  # Keras's error says what does not fit
             return
         places = {id(state): i for slot in self._slots for i, state in enumerate(slot)}
         self._loaded = {}
@@ -164,7 +165,7 @@ class Parts:
         state.assign(value.reshape(-1)[first:last])
 
     def from_rank_0(self) -> None:
-        """Each rank's part of what rank 0 has loaded, if it has."""
+        """If rank 0 has loaded state, take this rank's part of it."""
         if not from_rank(0, self._loaded is not None):
             return
         for slot in self._slots:
@@ -178,16 +179,16 @@ class Parts:
 
 
 def gather(model: Any) -> None:
-    """Bring a sharded optimizer's state together in host memory, so that the model can be saved now. All ranks call it
-    after the same step; `fit` does at its end."""
+    """Collect a sharded optimizer's state in host memory, so that the model can be saved now. Call it on all ranks
+    after the same step; `fit` does so at its end."""
     for optimizer in optimizers_of(model):
         if (parts := parts_of(optimizer)) is not None:
             parts.gather()
 
 
 def saves_epochs(model: Any, savers: Sequence[Any]) -> bool:
-    """True if these callbacks of rank 0 save a sharded optimizer after each epoch. Raises RingscopeError where one
-    would do so between."""
+    """True if rank 0's callbacks `savers` save a sharded optimizer after each epoch. Raises RingscopeError if one saves
+    it more often."""
     if all(parts_of(optimizer) is None for optimizer in optimizers_of(model)):
         return False
     when = from_rank(0, [each.save_freq for each in savers if hasattr(each, "save_freq")])
@@ -219,7 +220,8 @@ def _check_weights(variables: Sequence[Any]) -> None:
 
 
 def _slots(optimizer: Any, references: Sequence[Any]) -> list[list[Any]]:
-    """The lists of state that a Keras optimizer keeps, each with one variable for each weight, as `references`."""
+    """The lists of state variables that a Keras optimizer keeps, each list with one variable per weight in
+    `references`."""
     known = {id(variable) for variable in optimizer.variables}
     slots = [
         list(value)
@@ -228,7 +230,7 @@ def _slots(optimizer: Any, references: Sequence[Any]) -> list[list[Any]]:
         if all(id(each) in known and each.shape == own.shape for each, own in zip(value, references, strict=True))
     ]
     told = {id(each) for slot in slots for each in slot} | {id(optimizer._iterations), id(optimizer._learning_rate)}
-    # A scalar is of the step, as Nadam's product of its rates, and alike on all ranks.
+    # Scalars belong to the step, such as Nadam's product of learning rates, and are equal on all ranks.
     if left := [variable.path for variable in optimizer.variables if len(variable.shape) and id(variable) not in told]:
         raise RingscopeError(f"sharded=True cannot match {left[0]} to the weights; use sharded=False")
     return slots

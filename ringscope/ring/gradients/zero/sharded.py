@@ -1,11 +1,11 @@
 """The optimizer's state in parts, one per rank (ZeRO-1, Rajbhandari et al. 2020, arXiv:1910.02054).
 
-A step: gradients as one vector, of which every rank gets the average of its own part (reduce-scatter); each updates
-that part of the weights, with optimizer state for it alone; all ranks get all parts (all-gather). An all-reduce is the
-same two halves with nothing between them, so as many bytes travel.
+In a step, gradients form one vector, and each rank gets the average of its own part (reduce-scatter). It updates this
+part of the weights with optimizer state for it alone, and then all ranks get all parts (all-gather). An all-reduce
+consists of the same two halves, so the same number of bytes travels.
 
-A rank's part of the vector is a segment of each weight, empty for most. Keras's optimizer updates segments as it would
-weights: in their order, by their names. The weights stay what counts: a segment is read from them in each step.
+A rank's part of the vector is a segment of each weight, empty for most weights. Keras's optimizer updates segments like
+weights: in their order, under their names. The weights remain the truth: in each step the segments are read from them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from ...models import without_loss_scale
 from .parts import Parts
 
 NARROW = {"none": tf.float32, "fp32": tf.float32, "fp16": tf.float16}
-# They update each number by itself, so that a segment is updated as within its weight.
+# Optimizers that update each number independently, so that a segment is updated as it is within the whole weight.
 ONE_BY_ONE = ("SGD", "Adam", "AdamW", "Adamax", "Nadam", "RMSprop", "Adagrad", "Adadelta", "Ftrl", "Lion")
 
 
 def check_sharded(optimizers: Sequence[Any], compression: str, **others: Any) -> None:
-    """Raise RingscopeError for what cannot be sharded. others: options with the only value that each may have."""
+    """Raise RingscopeError for a combination that cannot be sharded. others: option -> (its value, the only allowed
+    value)."""
     import keras
 
     if len(optimizers) != 1:
@@ -53,16 +54,16 @@ def check_sharded(optimizers: Sequence[Any], compression: str, **others: Any) ->
 
 
 class Shards:
-    """How a step of an optimizer is taken in parts, by its `apply` as it is now. narrow: what gradients travel as."""
+    """Takes an optimizer's step in parts, with its current `apply`. narrow: the type in which gradients travel."""
 
     def __init__(self, optimizer: Any, narrow: Any) -> None:
         self._optimizer, self._narrow = optimizer, narrow
         self._apply: Callable[[Sequence[Any], Any], None] = optimizer.apply
         self._inner = without_loss_scale(optimizer)
-        self._scales = optimizer is not self._inner  # as float16 wants it
+        self._scales = optimizer is not self._inner  # a loss-scaling optimizer, for float16
         self._clips = bool(self._inner.clipnorm or self._inner.global_clipnorm)
-        self._missing: list[bool] = []  # by weight: whether it has no gradient
-        self._clip_by: tuple[Any, list[Any]] = (None, [])  # norms of all gradients, and of each that is clipped
+        self._missing: list[bool] = []  # for each weight, whether it has no gradient
+        self._clip_by: tuple[Any, list[Any]] = (None, [])  # norm of all gradients, and of each gradient of this rank
         self._programs: dict[tuple[Any, ...], Any] = {}
         self.parts = Parts(optimizer)
         if self._clips:
@@ -70,7 +71,7 @@ class Shards:
         optimizer.parts_by_ring = self._inner.parts_by_ring = self.parts
 
     def pack(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The gradients as one vector, of a length that the ranks divide."""
+        """The gradients as one vector, padded to a multiple of the number of ranks."""
         self._missing = [gradient is None for gradient in gradients]
         kind = next((g.dtype for g in gradients if g is not None), tf.float32)
         sizes = [math.prod(variable.shape) for variable in variables]  # a gradient's own shape may be unknown
@@ -82,7 +83,7 @@ class Shards:
         return [tf.pad(vector, [[0, -vector.shape[0] % hvd.size()]])]
 
     def update(self, packed: Sequence[Any], variables: Sequence[Any], *, compiled: bool) -> None:
-        """One step with the packed gradients of this rank. compiled: what crosses no ranks is compiled by XLA."""
+        """One step with this rank's packed gradients. compiled: XLA compiles everything but the exchanges."""
         self.parts.cut(variables)
         gradient = tf.cast(packed[0], self._narrow)
         with outside_scopes(), on_device_of(gradient):
@@ -107,19 +108,19 @@ class Shards:
             return hvd.allreduce(own, op=hvd.Sum, name=name_in_graph("norms"))
 
     def _tell(self, own: Any) -> Any:
-        """Whether a number of this part overflowed (1 or 0), then each weight's sum of squares in it."""
+        """1 if a number of this part overflowed, else 0; then each weight's sum of squares in this part."""
         gradient = tf.cast(own, tf.float32)
         overflow = 1 - tf.cast(tf.reduce_all(tf.math.is_finite(gradient)), tf.float32)
         return tf.stack([overflow, *(tf.reduce_sum(part**2) for part in self.parts.split(gradient))])
 
     def _update(self, own: Any, told: Any) -> Any:
-        """Update the segments; this rank's part of the vector of weights then."""
+        """Update the segments; returns this rank's part of the vector of weights."""
         gradient = tf.cast(own, tf.float32)
-        if self._scales:  # an overflow in one part is one in all: all skip the step and halve the scale
+        if self._scales:  # an overflow on one rank is one on all: all skip the step and halve the scale
             gradient = tf.where(told[0] > 0, float("inf"), gradient)
         self.parts.read()
         trained = [i for i, segment in enumerate(self.parts.segments) if segment.shape[0]]
-        trained = trained or [0]  # more ranks than weights: one that has nothing counts its steps all the same
+        trained = trained or [0]  # more ranks than weights: a rank without any must still count its steps
         if self._clips:
             scale = self._optimizer.scale_loss(1.0)
             squares = [told[1 + i] for i in trained if not self._missing[i]]
@@ -131,13 +132,13 @@ class Shards:
         return self.parts.joined([segment.value for segment in self.parts.segments])
 
     def _clipped(self, gradients: Sequence[Any]) -> list[Any]:
-        """In the place of the optimizer's own clipping, which would take the norms of this rank's parts."""
+        """Replaces the optimizer's own clipping, which would use the norms of this rank's parts only."""
         (of_all, of_each), inner = self._clip_by, self._inner
         limit = inner.clipnorm or inner.global_clipnorm
         norms = of_each if inner.clipnorm else [of_all] * len(gradients)
         return [g * limit / tf.maximum(norm, limit) for g, norm in zip(gradients, norms, strict=True)]
 
     def _spread(self, joined: Any) -> None:
-        """Give the weights the joined vector's values."""
+        """Assign the values of the joined vector to the weights."""
         for variable, part in zip(self.parts.variables, self.parts.whole(joined), strict=True):
             variable.assign(part)
