@@ -147,20 +147,23 @@ def window_ns(ranks: Sequence[RankRecord]) -> int:
 
 
 def launch_row(run: Run) -> LaunchRow:
-    """A launch's numbers; null where it is not ok. Percentiles are over all steps of all ranks."""
+    """A launch's numbers; null where it is not ok. Percentiles are over all steps of all ranks, and null where the host
+    ran ahead of the device: its times then say how fast it launches steps, not how long they take.
+    """
     record, ranks = run.record, run.ranks
     # Workers that take their batches themselves take steps so, too: the times are of handing them out.
     unknown = any("input_wait_unknown" in rank.extra for rank in ranks)
     steps = [] if unknown else [step for rank in ranks for step in rank.step_ns]
     waits = sum(wait for rank in ranks for wait in rank.input_wait_ns)
+    told = [] if any(map(_ran_ahead, ranks)) else steps
     return LaunchRow(
         cell=record.cell,
         launch=record.launch,
         status=record.status,
         reason=record.reason,
         samples_per_s_global=samples_per_s(ranks) if ranks else None,
-        step_ms_p50=nearest_rank(steps, 50) / 1e6 if steps else None,
-        step_ms_p95=nearest_rank(steps, 95) / 1e6 if steps else None,
+        step_ms_p50=nearest_rank(told, 50) / 1e6 if told else None,
+        step_ms_p95=nearest_rank(told, 95) / 1e6 if told else None,
         input_wait_share=waits / sum(steps) if steps else None,
         window_ms=window_ns(ranks) / 1e6 if ranks else None,
         clock_offset_ms_max=max(abs(rank.clock_offset_ns) for rank in ranks) / 1e6 if ranks else None,
@@ -169,9 +172,14 @@ def launch_row(run: Run) -> LaunchRow:
         started_utc_ns=record.started_utc_ns,
         seconds=max(0, record.finished_utc_ns - record.started_utc_ns) / 1e9,
         host=str(record.machine.get("host", "")),
-        **_told(ranks, nearest_rank(steps, 50) if steps else None),
+        **_told(ranks, nearest_rank(told, 50) if told else None),
         **_learned(ranks),
     )
+
+
+def _ran_ahead(rank: RankRecord) -> bool:
+    """True if the last of several steps, which waits for the device, takes longer than all before it together."""
+    return len(rank.step_ns) > 3 and rank.step_ns[-1] > sum(rank.step_ns[:-1])
 
 
 def _told(ranks: Sequence[RankRecord], step_ns: int | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from profiles.runs.rank_records import RankRecord
 from profiles.runs.records import Cell, Run, RunRecord, SweepRecord
 from profiles.scaling import advice, rows, run_directory
 from profiles.scaling.measure import Scaling, measure
-from profiles.scaling.rows import CellRow, LaunchRow, column_names, columns, samples_per_s
+from profiles.scaling.rows import CellRow, LaunchRow, column_names, columns, launch_row, samples_per_s
 from profiles.scaling.run_directory import csv_text
 from profiles.views.terminal import sweep as view
 
@@ -69,6 +69,15 @@ def row(scaling: Scaling, cell: Cell) -> CellRow:
 def test_throughput_is_all_samples_over_first_start_to_last_end() -> None:
     ranks = [rank(0, start_ms=0, end_ms=1000), rank(1, start_ms=250, end_ms=1600)]
     assert samples_per_s(ranks) == pytest.approx(1280 / 1.6)
+
+
+@pytest.mark.parametrize(("last_ms", "known"), [(90, True), (91, False)])
+def test_steps_of_a_host_that_ran_ahead_of_its_device_have_no_time(last_ms: int, known: bool) -> None:
+    """Keras on JAX on a CPU: launched in 10 ms each, and the last step waits for all of them."""
+    ahead = replace(rank(0, end_ms=90 + last_ms), step_ns=[10 * MS] * 9 + [last_ms * MS])
+    found = launch_row(run(ONE, 0, [ahead]))
+    assert (found.step_ms_p50, found.step_ms_p95) == ((10, last_ms) if known else (None, None))
+    assert found.samples_per_s_global == pytest.approx(640e3 / (90 + last_ms))
 
 
 def test_a_hosts_clock_offset_is_taken_off_its_times() -> None:
