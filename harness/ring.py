@@ -1,3 +1,3 @@
-"""`ringscope.ring` by its earlier name, for scripts that import it."""
+"""`ringscope.ring` under its earlier name, for scripts that still import that."""
 
 from ringscope.ring import *  # noqa: F403

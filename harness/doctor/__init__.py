@@ -1,1 +1,1 @@
-"""Check what is here, whether it works, and whether the ranks really train together."""
+"""Checks what is installed here, whether it works, and whether the ranks really train together."""

@@ -1,4 +1,4 @@
-"""The file in which a rank tells what is seen of it, and its end in the middle of the script."""
+"""The file in which a rank records its observations, and the early end of its script."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ WORD_LIMIT_S = 120.0
 
 
 class Told:
-    """`rank<k>.jsonl`: a line at the start, one before the first step and one after each, and one at the end.
+    """Writes `rank<k>.jsonl`: a line at the start, one before the first step, one after each step, and one at the end.
 
-    steps: that are enough.
+    steps: after this many steps the rank has written enough.
     """
 
     def __init__(self, folder: Path, rank: int, steps: int) -> None:
@@ -40,8 +40,8 @@ class Told:
         self._file.flush()
 
     def stepped(self, line: dict[str, Any]) -> None:
-        """Tell of a step; with the last that is asked for wait until all ranks are so far, and end in the middle of the
-        script."""
+        """Write a step's line. After the last step asked for, wait until ringscope lets the rank end, then end it in
+        mid-script."""
         self.write(line)
         if line["step"] < self._steps:
             return
@@ -58,7 +58,8 @@ class Told:
         self._tell(kind, error, trace)
 
     def _ends(self, code: int, log: str) -> None:
-        """A keeper tells of our launchers' ranks; the user's launchers have none."""
+        """Write the end of the process. Ranks of the user's launchers need it, because they have no keeper to write
+        it."""
         if not self._failed and os.getpid() == self._pid:
             self._failed = bool(code)
             self.write({"kind": "end", "exit_code": code, "log": log[-20_000:], "at": time.time()})

@@ -1,7 +1,8 @@
-"""`python -m harness.inference.export MODEL DIR SAMPLES.json SERVED`: a model's made-up samples, and what serves it.
+"""`python -m harness.inference.export MODEL DIR SAMPLES.json SERVED`: writes made-up samples of a model, maybe a
+SavedModel.
 
-SAMPLES.json gets {"instances": [sample, ...]}. With SERVED `saved-model`, DIR/1 becomes a SavedModel for TensorFlow
-Serving; with `samples` nothing but the samples is written.
+SAMPLES.json gets {"instances": [sample, ...]}. If SERVED is `saved-model`, DIR/1 becomes a SavedModel for TensorFlow
+Serving; if it is `samples`, only the samples are written.
 """
 
 from __future__ import annotations

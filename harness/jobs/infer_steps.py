@@ -1,17 +1,17 @@
-"""A step of `infer`, and what the steps share."""
+"""A step of `infer`, and constants that its steps share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-START_S = 8.0  # TensorFlow's import and a model, on two cores
-LIMIT_S = 300.0  # for a start: a first import on a cold disk takes a minute
+START_S = 8.0  # seconds to import TensorFlow and load a model on two cores
+LIMIT_S = 300.0  # seconds allowed for a start: a first import from a cold disk takes a minute
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`planned_s`: about how long it takes, for the time left."""
+    """A step of `infer`. planned_s: expected seconds, for the estimate of the time left."""
 
     words: str
     planned_s: float

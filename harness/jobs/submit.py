@@ -1,4 +1,4 @@
-"""`--launcher slurm|srun|pbs|lsf|kubeflow`: write what the batch system takes, and submit it where that is Slurm."""
+"""`--launcher slurm|srun|pbs|lsf|kubeflow`: write the file for the batch system; for Slurm, also submit it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from profiles.runs.records import SweepRecord
 from ..launch import batch, kubeflow, lsf, pbs, slurm
 from .options import Launch
 
-SPARE_MINUTES = 5  # beside the launches' own limits: the machine's description, the report
+SPARE_MINUTES = 5  # besides the launches' limits: for the machine's description and the report
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The file for the batch system, and how a person hands it over."""
+    """The file for the batch system, and the command that submits it."""
 
     name: str
     text: str
@@ -31,7 +31,7 @@ class Written:
 
 
 def file_of(sweep: SweepRecord, launches: int, directory: Path, options: Launch, *, gpus: bool) -> Written:
-    """The file to submit, which runs `launches` of the sweep. Raises RingscopeError."""
+    """The file to submit, with a time limit for `launches` launches of the sweep. Raises RingscopeError."""
     job = options.job
     request = batch.Request(
         argv=(sys.executable, "-m", "harness", "bench", "--resume", "--out", str(directory)),
@@ -60,7 +60,8 @@ def file_of(sweep: SweepRecord, launches: int, directory: Path, options: Launch,
 
 
 def submit(written: Written, directory: Path, console: Console) -> int:
-    """Write the file into the run directory; hand it to Slurm where it is Slurm's and `sbatch` is here."""
+    """Write the file into the run directory; submit it if it is for Slurm and `sbatch` is here. Returns the exit code
+    0."""
     path = directory.resolve() / written.name
     write_whole(path, written.text)
     job = slurm.submit(path) if written.command == "sbatch" else None

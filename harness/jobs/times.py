@@ -1,4 +1,4 @@
-"""Estimate how long a sweep's launches take."""
+"""Estimates how long a sweep's launches take."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from profiles.scaling.rows import LaunchRow
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """Seconds of a first launch on one rank and on several, and the part of it that a further one takes."""
+    """Seconds of a cell's first launch on one rank and on several, and the factor for a further launch."""
 
     one_s: float
     several_s: float
     again: float
 
 
-# On H100s and H200s ResNet-50 took 56 to 73 s on one, of which 35 went into XLA's compiling; its second launch 30 to
-# 35, for programs are kept. Several GPUs have another program, for which kernels are chosen already: the first step
-# came 10 to 30 s sooner (docs/results, 2026-11-21 and 2026-11-26). On two cores most is TensorFlow's import.
+# On H100s and H200s ResNet-50 took 56 to 73 s on one rank, 35 of them in XLA's compiler; its second launch took 30 to
+# 35 s, because compiled programs are cached. Several GPUs need another program, but kernels are already chosen: its
+# first step came 10 to 30 s sooner (docs/results, 2026-11-21 and 2026-11-26). On two CPU cores most of the time is
+# TensorFlow's import.
 GPU = Usual(70, 50, 0.55)
 CPU = Usual(10, 18, 1.0)
 
 
 class Times:
-    """Lengths of launches, in seconds: as those of the sweep took, before them as elsewhere."""
+    """Durations of launches in s: from the sweep's own launches, or before the first from other machines."""
 
     def __init__(self, gpus: int, rows: Iterable[LaunchRow] = ()) -> None:
         self._usual = GPU if gpus else CPU
@@ -37,15 +38,15 @@ class Times:
                 self._took.setdefault(row.cell, []).append(row.seconds)
 
     def next_s(self, cell: Cell) -> float:
-        """Expected length of the cell's next launch, in s."""
+        """The expected duration of the cell's next launch, in s."""
         took = self._took.get(cell)
         if not took:
             return self._usual.one_s if cell.ranks == 1 else self._usual.several_s
         return median(took[1:]) if took[1:] else self._usual.again * took[0]
 
     def planned_s(self, cells: Collection[Cell], launches: int) -> float:
-        """Expected length of `launches` launches of each of these cells that has run, in s, with the time already
-        taken."""
+        """The duration of `launches` launches of each of these cells that has run, in s: the time so far plus the
+        expected rest."""
         return sum(
             sum(took) + max(0, launches - len(took)) * self.next_s(cell)
             for cell, took in self._took.items()

@@ -1,4 +1,4 @@
-"""Keep what Horovod's autotune has chosen, per machine and model: `~/.cache/ringscope/autotune.json`."""
+"""Keep the choices of Horovod's autotune per machine and cell, in `~/.cache/ringscope/autotune.json`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from profiles.runs.records import Cell
 
 from ..machine.tuning import Choice
 
-# The settings of a cell on which a choice depends.
+# The settings of a cell on which autotune's choice depends.
 _OF_A_CELL = ("model", "ranks", "per_rank_batch", "precision", "step", "compression", "aggregate")
 
 
 def path() -> Path | None:
-    """None where nothing can be kept."""
+    """The file of the choices; None if the user has no cache folder."""
     folder = user_cache()
     return folder / "autotune.json" if folder else None
 
 
 def key(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> str:
-    """The key of a choice: the machine, the launcher and what of the cell is exchanged."""
+    """The key of a choice: the machine, the launcher, and the cell's settings on which the choice depends."""
     gpus = sorted(str(gpu.get("name")) for gpu in machine.get("gpus") or ())
     cpu = (machine.get("cpu") or {}).get("model")
     versions = (machine.get("packages") or {}).get("horovod")
@@ -34,20 +34,20 @@ def key(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> str:
 
 
 def find(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> Choice | None:
-    """The choice kept for such a cell on such a machine."""
+    """The choice that was kept for such a cell on such a machine; None without one."""
     kept = _read().get(key(cell, launcher, machine))
     return Choice(**kept) if kept else None
 
 
 def keep(cell: Cell, launcher: str, machine: Mapping[str, Any], folder: Path) -> None:
-    """Keep what a launch's first rank says that autotune has chosen, if it came to an end."""
+    """Keep the choice that a launch's rank 0 has recorded, if autotune finished there."""
     told = read_rank(folder / "rank0.jsonl").extra.get("autotune") or {}
     if not told.get("finished") or told.get("kept"):
         return
     found = _read()
     found[key(cell, launcher, machine)] = {name: told[name] for name in ("fusion_mib", "cycle_ms")}
     if file := path():
-        with suppress(OSError):  # a home that cannot be written to: tuned anew each time
+        with suppress(OSError):  # if the file cannot be written, autotune runs again each time
             file.parent.mkdir(parents=True, exist_ok=True)
             write_whole(file, json.dumps(found, indent=1))
 
@@ -56,6 +56,6 @@ def _read() -> dict[str, Any]:
     file = path()
     try:
         found = json.loads(file.read_text()) if file else {}
-    except (OSError, ValueError):  # none yet, or not ours: it is written anew
+    except (OSError, ValueError):  # no file yet, or not one of ours; it will be overwritten
         return {}
     return found if isinstance(found, dict) else {}

@@ -1,4 +1,4 @@
-"""Ranks in a container: pyxis where srun starts them, Apptainer under any other launcher."""
+"""Ranks in a container: by pyxis if srun starts them, by Apptainer under any other launcher."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]  # ringscope, which the image need not hold
-PYTHON = "python3"  # of the image
+ROOT = Path(__file__).resolve().parents[2]  # this package, mounted because the image need not have it
+PYTHON = "python3"  # the image's own
 
 
 def apptainer(image: str, argv: Sequence[str], *, folders: Sequence[Path | str]) -> list[str]:
-    """`argv` inside the image, with this package and the folders visible; `--nv` gives it the GPUs' driver."""
+    """`argv` inside the image; this package and the folders are mounted, and `--nv` adds the GPU driver."""
     binds = [word for folder in (ROOT, *folders) for word in ("--bind", str(folder))]
     return ["apptainer", "exec", "--nv", *binds, image, *of_the_image(argv)]
 
 
 def pyxis(image: str, *, folders: Sequence[Path | str]) -> list[str]:
-    """srun's arguments."""
+    """srun's arguments that run ranks in the image, with this package and the folders mounted."""
     mounts = ",".join(f"{folder}:{folder}" for folder in (ROOT, *folders))
     return [f"--container-image={image}", f"--container-mounts={mounts}"]
 

@@ -1,8 +1,9 @@
-"""`python -m harness.launch.gloo WORDS...`: `horovodrun --gloo` that starts its ranks 4 s of CPU sooner.
+"""`python -m harness.launch.gloo WORDS...`: `horovodrun --gloo` that starts its ranks 4 s of CPU time sooner.
 
-horovodrun imports TensorFlow to ask whether Gloo is built. `bench` has asked before, and ranks of a Horovod without it
-say so. It also puts its environment on each rank's command line, which anybody can read and 128 KiB fill. With
---here first that is only what training needs: ranks on this host inherit the rest.
+horovodrun imports TensorFlow only to ask whether Gloo is built. `bench` has asked before, and a Horovod without Gloo
+fails in its ranks with a clear error. horovodrun also puts its environment on each rank's command line, which anybody
+can read and which may hold 128 KiB at most. If --here comes first, the command line gets only the variables that
+training needs: ranks on this host inherit the others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if __name__ == "__main__":
     sys.argv[0] = "horovodrun"
     try:
         launch.run_commandline()
-    except RuntimeError as error:  # of ranks that failed: they have said why, and Horovod's own lines say no more
+    # raised if ranks failed; their own output says why, and a traceback would say no more
+    except RuntimeError as error:
         if "non-zero status" not in str(error):
             raise
         sys.exit(" ".join(str(error).split()))

@@ -1,4 +1,4 @@
-"""`horovodrun` with Gloo: Horovod's own launcher, no MPI needed."""
+"""`horovodrun` with Gloo: Horovod's own launcher, which needs no MPI."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from profiles.ground.errors import RingscopeError
 
 from .hosts import Host, is_local
 
-# horovodrun waits as long for the service of every host: one that is away must not use up the cell's whole limit.
+# horovodrun waits up to this long for its service on every host, so that one missing host does not use up the whole
+# limit.
 START_TIMEOUT_S = 45
 
 
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """The command line. Ranks inherit the environment from horovodrun, so it is not named again.
+    """The command line. Ranks inherit the environment from horovodrun, so no variable is named.
 
-    Raises RingscopeError where it could not hold its ranks.
+    Raises RingscopeError if horovodrun cannot make semaphores here.
     """
     _need_semaphores()
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
-    installed = importlib.util.find_spec("horovod")  # else the PATH's own, of another Python
+    installed = importlib.util.find_spec("horovod")  # otherwise use the horovodrun on the PATH, from another Python
     here = ["--here"] if all(is_local(host.name) for host in hosts) else []
     return [
         *([sys.executable, "-m", "harness.launch.gloo", *here] if installed else ["horovodrun"]),
@@ -33,7 +34,7 @@ def argv(
         str(ranks),
         "-H",
         where,
-        "--disable-cache",  # else it goes on believing for an hour that a host answers
+        "--disable-cache",  # the cache would hold for an hour that a host answers
         "--start-timeout",
         str(START_TIMEOUT_S),
         *launcher_args,
@@ -42,7 +43,8 @@ def argv(
 
 
 def _need_semaphores() -> None:
-    """horovodrun would end with a word on a read-only file system, and of no file."""
+    """Raise RingscopeError if no semaphore can be made, because horovodrun's own error names neither file nor
+    remedy."""
     try:
         multiprocessing.get_context("fork").Lock()
     except OSError as error:

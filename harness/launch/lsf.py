@@ -9,7 +9,7 @@ from . import batch
 
 
 def script(request: batch.Request) -> str:
-    """The batch script. Its output goes to the log by the shell: no path stands in a directive."""
+    """The batch script. The shell redirects its output to the log, so that no directive contains a path."""
     per_node = max(request.nodes())
     hours, minutes = divmod(request.minutes, 60)
     directives = [

@@ -10,9 +10,9 @@ from pathlib import Path
 
 
 def run(words: Sequence[str]) -> None:
-    """`SCRIPT ...` or `-m MODULE ...`, after an optional `--`."""
+    """Run `SCRIPT ...` or `-m MODULE ...`; a leading `--` is dropped."""
     script = list(words[1:] if words[:1] == ["--"] else words)
-    if script[0] == "-m":  # modules are looked for where the command was given, as Python does
+    if script[0] == "-m":  # Python looks for modules in the current folder first
         sys.argv = script[1:]
         sys.path[0] = os.getcwd()
         runpy.run_module(script[1], run_name="__main__", alter_sys=True)

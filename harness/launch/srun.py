@@ -1,4 +1,4 @@
-"""`srun --mpi=pmix`: Slurm itself starts the ranks, which use Open MPI. Works inside an allocation only."""
+"""`srun --mpi=pmix`: Slurm itself starts the ranks, which use Open MPI. It works only inside an allocation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .hosts import Host
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """Ranks fill node after node and are bound to no core. They inherit `env` from srun, so it is not named again."""
+    """The command line. Ranks fill node after node and are bound to no core. They inherit `env` from srun."""
     where = [f"--nodes={len(hosts)}", f"--nodelist={','.join(host.name for host in hosts)}"] if hosts else []
-    # srun does not take the allocation's --cpus-per-task over by itself (srun(1), since 22.05).
+    # srun does not inherit --cpus-per-task from the allocation (srun(1), since 22.05).
     cpus = [f"--cpus-per-task={env['SLURM_CPUS_PER_TASK']}"] if env.get("SLURM_CPUS_PER_TASK") else []
     return [
         "srun",

@@ -1,20 +1,20 @@
-"""The ssh that launchers go to other hosts with."""
+"""The options of ssh with which launchers reach other hosts."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 
-# Never a question, which nobody would answer; a host seen for the first time is let in, one that has changed is not.
+# Never ask, because nobody would answer; accept the key of a new host, and refuse a changed key.
 OPTIONS = "-o BatchMode=yes -o ConnectTimeout=15 -o StrictHostKeyChecking=accept-new"
-# A host that dies meanwhile is given up within a minute.
+# Give up within a minute on a host that dies.
 KEEP_ALIVE = "-o ServerAliveInterval=15 -o ServerAliveCountMax=3"
 _OF_HOROVODRUN = {"-p": "-p", "--ssh-port": "-p", "-i": "-i", "--ssh-identity-file": "-i"}
 _OF_MPIRUN = ("plm_ssh_args", "plm_rsh_args")
 
 
 def words(launcher: str, launcher_args: Sequence[str]) -> list[str]:
-    """`ssh` with what the launcher's own is told by its arguments; empty where it does not go by ssh."""
+    """`ssh` with the options that the launcher's arguments give to the launcher's own ssh; empty if it uses no ssh."""
     if launcher not in ("horovodrun", "mpirun"):
         return []
     found = ["ssh", *shlex.split(OPTIONS), *shlex.split(KEEP_ALIVE)]

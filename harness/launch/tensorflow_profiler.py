@@ -1,4 +1,4 @@
-"""TensorFlow's profiler, the one that is always here: what `ringscope record` falls back to without nsys and nvprof."""
+"""TensorFlow's own profiler, which `ringscope record` uses if neither nsys nor nvprof is here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def opened(folder: Path) -> Iterator[None]:
-    """While it lasts, TensorFlow records this process; afterwards the recording lies under `folder`."""
+    """While the block runs, TensorFlow records this process; afterwards the recording is below `folder`."""
     import tensorflow as tf
 
     tf.profiler.experimental.start(str(folder))
@@ -21,8 +21,8 @@ def opened(folder: Path) -> Iterator[None]:
 
 
 def take_out(folder: Path) -> None:
-    """`rank0.xplane/plugins/profile/<date>/<host>.xplane.pb`, as TensorFlow writes it -> `rank0.xplane.pb`, which is
-    there only when it is whole."""
+    """Move TensorFlow's `rank0.xplane/plugins/profile/<date>/<host>.xplane.pb` to `rank0.xplane.pb`, which thus exists
+    only when it is complete."""
     written = sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
     if written:
         written[-1].replace(folder.with_name(f"{folder.name}.pb"))

@@ -1,1 +1,1 @@
-"""Describe this machine: GPUs, CPUs, and what the installed libraries say of themselves."""
+"""Describes this machine: GPUs, CPUs, and the versions of the installed libraries."""

@@ -1,4 +1,4 @@
-"""Memory of the host: how much may be had, and the words in which programs say that there is no more."""
+"""Memory of the host: the available bytes, and the words of programs that run out of memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OUT_OF_MEMORY = re.compile(
     r"RESOURCE_EXHAUSTED|ResourceExhausted|OOM when|CUDA_ERROR_OUT_OF_MEMORY|out of memory|"
     r"CUDNN_STATUS_ALLOC_FAILED|CUBLAS_STATUS_ALLOC_FAILED|std::bad_alloc|MemoryError|Cannot allocate memory"
 )
-# (limit, use) of this process's control group, version 2 and 1; a container sees its own at this place.
+# (limit, use) of this process's cgroup, version 2 and version 1; in a container these are the container's.
 _GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -18,11 +18,11 @@ _GROUPS = (
 
 
 def available_bytes() -> int:
-    """Bytes that processes started now may take: of the host's memory, and of the limit of a container."""
+    """Bytes that new processes may use: the host's available memory, or what is left below a container's limit."""
     import psutil
 
     free = [int(psutil.virtual_memory().available)]
     for limit, use in _GROUPS:
-        with contextlib.suppress(OSError, ValueError):  # no such group, or `max`
+        with contextlib.suppress(OSError, ValueError):  # no such file, or it says `max`
             free.append(int(Path(limit).read_text()) - int(Path(use).read_text()))
     return max(0, min(free))

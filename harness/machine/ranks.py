@@ -1,4 +1,4 @@
-"""The rank of a process, by the variables of its launcher: known before any framework is loaded."""
+"""The rank of a process, from the variables of its launcher, so that it is known before any framework is loaded."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from collections.abc import Mapping
 _RANK = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _LOCAL_RANK = (*("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),)
 _LOCAL_SIZE = ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS")
-# Not SLURM_NTASKS, which is the whole allocation's also where nothing was started by srun.
+# Without SLURM_NTASKS, which is set in the whole allocation, also outside a job step of srun.
 _SIZE = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-# torchrun, accelerate and deepspeed set all of these: a script has a RANK of its own for other things, too.
+# torchrun, accelerate and deepspeed set all of these. Only all together count, because scripts use RANK for other
+# things.
 _OF_TORCH = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
 _OF_TORCH_ALONE = _OF_TORCH | {"LOCAL_WORLD_SIZE"}
-# Set for each rank by launchers that take none from around them: outside of one they belong to another one.
+# Variables of one rank, set by launchers that ignore them in their own environment. A launch drops them, since around
+# it they describe an outer launcher's rank.
 OF_ONE_RANK = frozenset({*_RANK, *_LOCAL_RANK, *_SIZE, *_LOCAL_SIZE} - _OF_TORCH_ALONE) | {"RINGSCOPE_RANK"}
-# accelerate sets it for its processes, and no rank where it starts one alone.
+# accelerate sets this in its processes; if it starts only one, it sets no rank.
 _ALONE = "ACCELERATE_MIXED_PRECISION"
 
 
 def is_told(environ: Mapping[str, str] = os.environ) -> bool:
-    """True if a launcher tells this process that it is a rank."""
+    """True if the variables of a launcher say that this process is a rank."""
     return any(_number(environ, name) is not None for name in _RANK) or _ALONE in environ
 
 
@@ -36,17 +38,18 @@ def local_rank(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def size(environ: Mapping[str, str] = os.environ) -> int:
-    """The number of ranks that the launcher started; 1 without one."""
+    """The number of ranks that the launcher started; 1 without a launcher."""
     return _first(environ, _SIZE, 1)
 
 
 def local_size(environ: Mapping[str, str] = os.environ) -> int:
-    """The number of ranks on this host; all of them where the launcher does not tell."""
+    """The number of ranks on this host; the number of all ranks if the launcher does not say."""
     return _first(environ, _LOCAL_SIZE, size(environ))
 
 
 def _first(environ: Mapping[str, str], names: tuple[str, ...], otherwise: int) -> int:
-    if "TORCHELASTIC_RUN_ID" in environ:  # torchrun, whatever has started that: srun and mpirun start one a host
+    # under torchrun its own variables come first, because srun or mpirun may have started one torchrun per host
+    if "TORCHELASTIC_RUN_ID" in environ:
         names = tuple(sorted(names, key=lambda name: name not in _OF_TORCH_ALONE))
     found = (_number(environ, name) for name in names)
     return next((number for number in found if number is not None), otherwise)

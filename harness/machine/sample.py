@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from profiles.ground.errors import RingscopeError
 
 ALL, FIRST_PER_HOST = "all", "first-per-host"
-# Tells a rank's own code, where a profiler is not what stands before its command: "0", it is not to be recorded.
+# If "0", the rank's own code must not record it; needed where no profiler stands before the command.
 RECORDED = "RINGSCOPE_RECORDED"
 
 
 def check(sample: str, ranks: int) -> None:
-    """Raises RingscopeError if the text is no sample of `ranks`."""
+    """Raise RingscopeError if `sample` is not a valid choice among `ranks` ranks."""
     if sample in (ALL, FIRST_PER_HOST):
         return
     words = sample.split(",")
@@ -31,7 +31,7 @@ def holds(sample: str, rank: int, local_rank: int) -> bool:
 
 
 def count(sample: str, ranks: int, slots: Sequence[int]) -> int:
-    """The number of recorded ranks, on hosts with these `slots` each (none: on this host alone)."""
+    """The number of recorded ranks. slots: ranks on each host; empty for this host alone."""
     if sample == ALL:
         return ranks
     return max(1, len(slots)) if sample == FIRST_PER_HOST else len(set(sample.split(",")))

@@ -1,8 +1,7 @@
 """Horovod's gathering of gradients before an exchange: its variables for a cell, and the choices of its autotune.
 
-Horovod waits for a cycle, takes the gradients that have come, and joins them to buffers of at most the fusion
-threshold. Its autotune tries values of both while training goes on, and keeps the pair that moved most bytes per
-second.
+Horovod waits for a cycle, takes the gradients that are ready, and joins them into buffers up to the fusion threshold.
+Its autotune tries values of both while training goes on, and keeps the pair that moved the most bytes per second.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from pathlib import Path
 from profiles.runs.cell import Cell, setting
 
 MIB = 1 << 20
-# Points that autotune tries, and steps at each of five samples of a point: fewer than Horovod's own 20 and 10, which
-# take some thousand steps. The first point is warm-up.
+# Autotune tries 8 points, with five samples of 4 steps each and one sample to warm up. Horovod's own 20 points and 10
+# steps would take some thousand steps.
 TUNING = {
     "HOROVOD_AUTOTUNE": "1",
     "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1",
@@ -27,7 +26,7 @@ TUNING = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A choice of autotune's."""
+    """A pair that autotune has chosen: fusion threshold and cycle time."""
 
     fusion_mib: float
     cycle_ms: float
@@ -40,9 +39,11 @@ class Choice:
 
 
 def environment(cell: Cell, log: Path, kept: Choice | None) -> dict[str, str]:
-    """Horovod's variables for a cell. Those at Horovod's own defaults are left as they are set where ranks start.
+    """Horovod's variables for a cell. Settings at Horovod's defaults are not set, so that a variable of the user's
+    stays.
 
-    log: where autotune writes. kept: its choice for such a cell on this machine, which then is taken and not sought.
+    log: the file in which autotune writes its points. kept: autotune's earlier choice for this cell on this machine; if
+    there is one it is used, and autotune does not run.
     """
     if "autotune" not in cell.spread.heeds:
         return {}
@@ -54,14 +55,15 @@ def environment(cell: Cell, log: Path, kept: Choice | None) -> dict[str, str]:
 
 
 def read(log: Path) -> tuple[Choice | None, bool]:
-    """The choice so far in what autotune writes, and whether it is final: Horovod then writes the best point again."""
+    """The best choice in autotune's log so far, and whether it is final: Horovod then writes the best point a second
+    time."""
     try:
         rows = list(csv.DictReader(log.read_text().splitlines()))
         points = [
             (float(row["score"]), Choice(float(row["tensor_fusion_threshold"]), float(row["cycle_time_ms"])))
             for row in rows
         ]
-    except (OSError, KeyError, TypeError, ValueError):  # not there yet, or a line half written
+    except (OSError, KeyError, TypeError, ValueError):  # no file yet, or a half-written line
         return None, False
     points = [point for point in points if math.isfinite(point[0])]
     if not points:

@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP become a KeyboardInterrupt, so that a job is ended in order.
+"""Turns Ctrl-C, SIGTERM and SIGHUP into a KeyboardInterrupt, so that a job is ended in order.
 
-A handler that raises does so between any two instructions: also between taking a lock and the `try` that gives it back,
-or inside a finalizer, where Python drops the exception. So while a launch is under way the handler only notes the
-request, and the launch raises it when it looks.
+A handler may run between any two instructions. If it raised there, a lock could stay taken, or Python could drop the
+exception inside a finalizer. So while a launch is under way the handler only notes the request, and the launch raises
+it when it looks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(slots=True)
 class _Request:
-    """`asked`: a signal has come that nobody has raised yet. `noting`: how many launches are under way."""
+    """asked: a signal has come and is not yet raised. noting: the number of launches under way."""
 
     asked: bool = False
     noting: int = 0
@@ -51,9 +51,9 @@ def stopped_by_signals() -> Iterator[None]:
 
 @contextmanager
 def noted() -> Iterator[Callable[[], None]]:
-    """Note requests in this block instead of raising them. The function that it gives raises what has been noted.
+    """Note requests in this block instead of raising them. Yields a function that raises a noted request.
 
-    Outside of `stopped_by_signals` signals do what they did before.
+    Outside of `stopped_by_signals` signals act as before.
     """
     _request.noting += 1
     try:

@@ -1,1 +1,1 @@
-"""Train, as each rank does: models, feeds, strategies and the timed window."""
+"""The training in each rank: models, feeds, strategies and the timed window."""

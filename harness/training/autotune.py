@@ -1,4 +1,4 @@
-"""Steps until Horovod's autotune has come to an end, so that what is timed is trained with its choice."""
+"""Steps until Horovod's autotune has finished, so that the timed steps use its choice."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from ..machine.tuning import MIB, read
 
-AT_ONCE = 50  # steps between two looks at what autotune has written
+AT_ONCE = 50  # steps between two looks at autotune's log
 PATIENCE_S = 120.0
 
 
 def settle(turn: Callable[[], int], progress: Callable[[int], object]) -> dict[str, Any]:
-    """Take steps until autotune has chosen, PATIENCE_S at most: its choice, `finished`, and `kept` where an earlier
-    launch's is taken and no step is needed."""
+    """Train until autotune has chosen, at most PATIENCE_S seconds. Returns its choice and whether it `finished`; `kept`
+    means that an earlier launch's choice is used, and no step was needed."""
     from ringscope.ring.exchange import from_rank
     from ringscope.ring.internals.frameworks import hvd
 
@@ -29,7 +29,7 @@ def settle(turn: Callable[[], int], progress: Callable[[int], object]) -> dict[s
             turn()
             steps += 1
             progress(steps)
-        # Rank 0 writes it, and tells the others, which must take as many steps.
+        # Rank 0 writes the log, and tells the other ranks, because all must take the same number of steps.
         choice, finished = read(log) if hvd.rank() == 0 else (None, False)
         over = finished or time.monotonic() - began > PATIENCE_S
         choice, finished, over = from_rank(0, (choice, finished, over))

@@ -1,4 +1,4 @@
-"""Settings of a cell that can be combined; known without TensorFlow, so also before a launch."""
+"""The combinations of a cell's settings that can run; checked without TensorFlow, so also before a launch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from profiles.runs.strategies import OWN_SETTINGS, STRATEGIES, TENSORFLOW
 from .models import MODELS
 from .strategies import Unsupported
 
-LEARNING = ("horovod", "independent", "mirrored")  # strategies that can be asked for an accuracy
+LEARNING = ("horovod", "independent", "mirrored")  # strategies that can train to an accuracy
 
 
 def check(cell: Cell, *, gpus: int | None) -> None:

@@ -1,4 +1,4 @@
-"""`ringscope train`: one cell, once."""
+"""`ringscope train`: trains one cell once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Python runs this before any script where ringscope has put its folder on PYTHONPATH: `ringscope doctor -- COMMAND`,
-and `ringscope record -- LAUNCHER ...`, whose ranks it cannot start itself."""
+"""Python runs this file before any script if its folder is on PYTHONPATH. `ringscope doctor -- COMMAND` puts it there,
+and `ringscope record -- LAUNCHER ...`, where the user's launcher starts the ranks."""
 
 import importlib
 import importlib.machinery
@@ -13,11 +13,11 @@ for variable, name in (("RINGSCOPE_OBSERVED", "harness.doctor.observer"), ("RING
     if variable in os.environ:
         try:
             module = importlib.import_module(name)
-        except ImportError:  # another environment's Python: what it does is not seen, and the doctor and record say so
+        except ImportError:  # the Python of another environment is not observed; doctor and record report that
             pass
         else:
             module.begin()
-# The file of this name that the environment has itself.
+# Then run the environment's own file of this name.
 spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
 if spec is not None and spec.loader is not None:
     spec.loader.exec_module(importlib.util.module_from_spec(spec))

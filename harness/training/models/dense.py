@@ -1,4 +1,5 @@
-"""Dense networks: the smallest, a small one, and one of 41 million parameters that is nearly all gradient traffic."""
+"""Dense networks: the smallest one, a small one, and one with 41 million parameters whose steps are mostly gradient
+exchange."""
 
 from __future__ import annotations
 
@@ -10,19 +11,20 @@ from . import Spec
 
 
 def dense2(x: Any, spec: Spec) -> Any:
-    """Nothing before the last layer: with it `Dense(2)`, the smallest network there is."""
+    """No layer before the logits: with them it is `Dense(2)`, the smallest possible network."""
     return x
 
 
 def mlp(x: Any, spec: Spec) -> Any:
-    """256-128."""
+    """Two hidden layers, 256 and 128 units."""
     for units in (256, 128):
         x = keras.layers.Dense(units, activation="relu")(x)
     return x
 
 
 def dense41m(x: Any, spec: Spec) -> Any:
-    """8000-4000-2000-500-300-1: 41,157,101 parameters, and some 2 flops per byte of gradient and sample."""
+    """Layers of 4000-2000-500-300 units on 8000 inputs: 41,157,101 parameters, some 2 flops per byte of gradient and
+    sample."""
     for units in (4000, 2000, 500, 300):
         x = keras.layers.Dense(units, activation="relu")(x)
     return x

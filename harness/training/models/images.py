@@ -1,6 +1,6 @@
-"""Image classifiers: a small network for 32x32 pictures, and the usual three of the scaling literature.
+"""Image classifiers: a small network for 32x32 images, and three networks common in the scaling literature.
 
-Their layers are the model's own, not a nested model's, so that it can be cut between any of them.
+Their layers belong to the model itself, not to a nested model, so that the model can be cut between any two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from . import Spec
 
 
 def cnn_cifar(x: Any, spec: Spec) -> Any:
-    """Three pairs of 3x3 convolutions with batch normalisation and dropout (VGG's pattern at CIFAR's size)."""
+    """Three pairs of 3x3 convolutions with batch normalisation and dropout, like VGG at the size of CIFAR images."""
     for filters, dropout in ((32, 0.2), (64, 0.3), (128, 0.4)):
         for _ in range(2):
             x = keras.layers.Conv2D(filters, 3, padding="same", use_bias=False)(x)
@@ -35,7 +35,7 @@ def inception3(x: Any, spec: Spec) -> Any:
 
 
 def vgg16(x: Any, spec: Spec) -> Any:
-    """VGG16 with its two wide dense layers: 138 million parameters, 120 million of them there."""
+    """VGG16 with its two wide dense layers, which have 120 million of its 138 million parameters."""
     body = keras.applications.VGG16(include_top=False, weights=None, input_tensor=x)
     x = keras.layers.Flatten()(body.output)
     for _ in range(2):

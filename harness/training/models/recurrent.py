@@ -1,4 +1,4 @@
-"""Recurrent classifiers: with the cell that cuDNN can run, and with the generic one, a loop of small kernels."""
+"""Recurrent classifiers: with the cell that cuDNN can run, and with Keras's generic cell, a loop of small kernels."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ UNITS = 256
 
 
 def lstm(x: Any, spec: Spec) -> Any:
-    """cuDNN's cell on a GPU."""
+    """An LSTM; on a GPU it runs by cuDNN."""
     return keras.layers.LSTM(UNITS, use_cudnn="auto")(x)
 
 
 def lstm_generic(x: Any, spec: Spec) -> Any:
-    """The generic cell on every device."""
+    """An LSTM with the generic cell on every device."""
     return keras.layers.LSTM(UNITS, use_cudnn=False)(x)
 
 
 def gru(x: Any, spec: Spec) -> Any:
-    """cuDNN's cell on a GPU."""
+    """A GRU; on a GPU it runs by cuDNN."""
     return keras.layers.GRU(UNITS, use_cudnn="auto")(x)
 
 
 def gru_generic(x: Any, spec: Spec) -> Any:
-    """The generic cell on every device."""
+    """A GRU with the generic cell on every device."""
     return keras.layers.GRU(UNITS, use_cudnn=False)(x)

@@ -10,7 +10,7 @@ from profiles.runs.records import Cell
 
 from ..strategies import Unsupported
 
-# Of a GPU's memory, as much as TensorFlow takes; JAX's own default is 0.75.
+# The share of a GPU's memory that TensorFlow would take; JAX's own default is 0.75.
 os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
 
 import jax
@@ -18,7 +18,7 @@ import keras
 
 
 class OneProcess:
-    """All devices of the cell, in one process."""
+    """One process with all devices of the cell (a `Peer`)."""
 
     rank = local_rank = 0
     size = 1
@@ -29,10 +29,10 @@ class OneProcess:
         self.on_gpu = self._devices[0].platform == "gpu"
 
     def spread(self, model: Any) -> None:
-        """Nothing is left to do: the distribution was there before the model."""
+        """Do nothing: the distribution was set before the model was built."""
 
     def barrier(self) -> None:
-        """There is no other process."""
+        """Do nothing: there is no other process."""
 
     def synchronise(self, model: Any) -> None:
         jax.block_until_ready([variable.value for variable in (*model.variables, *model.optimizer.variables)])
@@ -42,11 +42,11 @@ class OneProcess:
         return [int(one["peak_bytes_in_use"]) for one in told if one] or None
 
     def leave(self) -> None:
-        """There is no other process."""
+        """Do nothing: there is no other process."""
 
 
 def joined(cell: Cell, folder: Path) -> OneProcess:
-    """Without GPUs the devices are as many parts of the CPU."""
+    """Take the cell's GPUs, or as many logical CPU devices, and spread the batch over them. Raises Unsupported."""
     jax.config.update("jax_num_cpu_devices", cell.ranks)
     if len(jax.devices()) < cell.ranks:
         raise Unsupported(f"{cell.ranks} ranks need a GPU each, and JAX sees {len(jax.devices())}")

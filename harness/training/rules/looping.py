@@ -1,4 +1,4 @@
-"""Rules about the loop of `model.fit`: what it costs beside the steps, for a model whose steps are short."""
+"""Rules about the loop of `model.fit`: its cost beside the steps, for a model with short steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def quiet(on: Subject) -> Ways:
 
 
 def fitting(together: int, verbose: int) -> Way:
-    """One epoch of `model.fit` with these steps per execution. Steps are made a multiple of TOGETHER."""
+    """One epoch of `model.fit` with `together` steps per execution; the number of steps is rounded up to a multiple of
+    TOGETHER."""
     made, spec = build(MODEL), MODELS[MODEL].spec
     made.compile(optimizer="sgd", loss=loss_for(spec), steps_per_execution=together, jit_compile=False)
     generator = np.random.default_rng(0)
@@ -46,7 +47,8 @@ def fitting(together: int, verbose: int) -> Way:
 
 
 def screen() -> None:
-    """Print to a terminal from now on, whose characters are read and dropped: a bar is drawn on one alone."""
+    """Print from now on to a pseudo-terminal whose output is dropped, because Keras draws a progress bar only on a
+    terminal."""
     ours, theirs = pty.openpty()
 
     def drop() -> None:

@@ -1,4 +1,4 @@
-"""A way in a process of its own, for what a process settles once: the libraries' choices, environment variables."""
+"""A way in a process of its own, because libraries' choices and environment variables hold for a whole process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from . import Subject, Way, growing_gpus
 
 
 def in_own_process(module: str, name: str, on: Subject, environ: Mapping[str, str]) -> Way:
-    """The way that `module.name(on)` makes, in a process with these variables beside this one's.
+    """The way that `module.name(on)` makes, in a process with this process's variables and `environ`.
 
-    Raises RuntimeError in the turn in which that process ends, with what it said.
+    A turn raises RuntimeError with the reason if that process ends.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -44,7 +44,7 @@ def in_own_process(module: str, name: str, on: Subject, environ: Mapping[str, st
 
 
 def _serve(module: str, name: str, on: Subject, asked: Connection[Any, Any]) -> None:
-    """Take the steps that are asked for, until nobody asks."""
+    """Train the number of steps that each message asks for, until the pipe is closed."""
     growing_gpus()
     try:
         way = getattr(importlib.import_module(module), name)(on)

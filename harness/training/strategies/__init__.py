@@ -1,6 +1,6 @@
-"""Ways to spread the work, beside each other: a module per way, whose `trainer(cell, device)` gives a `Trainer`.
+"""Strategies to spread the work over GPUs: a module for each, whose `trainer(cell, device)` returns a `Trainer`.
 
-profiles/runs/strategies.py says what each is and what it can be combined with.
+profiles/runs/strategies.py says what each strategy is and what it can be combined with.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from profiles.runs.records import Cell
 
 
 class Unsupported(RingscopeError):
-    """A cell that cannot be run here, whatever is tried."""
+    """A cell that cannot run here at all."""
 
 
 _MODULES = {
@@ -41,23 +41,24 @@ def _no_facts() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """A model that is ready to train. turn: takes one step; (its logs, the ns that it waited for its batch)."""
+    """A model that is ready to train. turn: takes one step; returns (its logs, the ns that it waited for its batch)."""
 
     model: Any
     turn: Callable[[], tuple[Any, int]]
-    samples_per_step: int  # by this process
-    settle: Callable[[], None] = _nothing  # return when every step that was begun has ended, wherever it runs
-    source: Any = None  # of its batches, where an accuracy can be asked for
-    facts: Callable[[], dict[str, Any]] = _no_facts  # what only this strategy knows of the run, asked after the window
-    # Facts that take GPU work to know. Not after a recording: a stopped profiler goes on for a while.
+    samples_per_step: int  # of this process
+    settle: Callable[[], None] = _nothing  # waits until every step that was begun has ended
+    source: Any = None  # of the batches, for strategies that can train to an accuracy
+    facts: Callable[[], dict[str, Any]] = _no_facts  # facts that only this strategy knows, asked for after the window
+    # Facts that need GPU work. They are not asked for after a recording, because a stopped profiler goes on for a
+    # while.
     tried: Callable[[], dict[str, Any]] = _no_facts
 
     def told(self, *, recorded: bool) -> dict[str, Any]:
-        """Facts of a run that has ended."""
+        """The strategy's facts about a run that has ended."""
         return self.facts() | ({} if recorded else self.tried())
 
 
 def trainer(cell: Cell, device: str) -> Trainer:
-    """The trainer of a cell's strategy; device: TensorFlow's name of this process's first device."""
+    """The trainer of the cell's strategy. device: TensorFlow's name of this process's first device."""
     made: Trainer = importlib.import_module(f".{_MODULES[cell.strategy]}", __name__).trainer(cell, device)
     return made

@@ -8,10 +8,10 @@ from profiles.ground.errors import RingscopeError
 
 
 def take(device: str, count: int, *, local_rank: int = 0) -> list[str]:
-    """Names of `count` devices of the kind of `device`: the next ones after the devices of the ranks before this one.
+    """Names of `count` devices of the same kind as `device`. On GPUs they follow the devices of lower local ranks.
 
-    Without GPUs they are parts of the CPU, which must not have been used before. Raises RingscopeError where there
-    are too few GPUs.
+    Without GPUs they are logical parts of the CPU, which TensorFlow must not have used before. Raises RingscopeError if
+    there are too few GPUs.
     """
     kind = device.strip("/").split(":")[0]
     physical = tf.config.list_physical_devices(kind)

@@ -19,7 +19,8 @@ from . import Trainer, devices
 
 
 def trainer(cell: Cell, device: str) -> Trainer:
-    """Without GPUs the replicas share the CPU, cut into as many logical devices; it must not have been used before."""
+    """Train with MirroredStrategy. Without GPUs the replicas are logical CPU devices; TensorFlow must not have used the
+    CPU before."""
     strategy = tf.distribute.MirroredStrategy(devices.take(device, cell.ranks))
     source = make_source(cell, cell.per_rank_batch * cell.ranks, rank=0, size=1, threads=ring.threads())
     return training(cell, strategy, source, strategy.experimental_distribute_dataset)
@@ -28,7 +29,8 @@ def trainer(cell: Cell, device: str) -> Trainer:
 def training(cell: Cell, strategy: Any, source: Source, distributed: Callable[[Any, Any], Any]) -> Trainer:
     """Keras's train step under a strategy of tf.distribute.
 
-    source: the samples of this process. distributed: (data set, its options) -> the data set of its replicas' parts.
+    source: the samples of this process. distributed: (data set, its options) -> a data set that gives each replica its
+    part.
     """
     with strategy.scope():
         model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)

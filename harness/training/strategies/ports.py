@@ -1,4 +1,4 @@
-"""Ports for TensorFlow's services: chosen here and told to other processes first, taken by TensorFlow later."""
+"""Ports for TensorFlow's services: chosen and announced to other processes first, opened by TensorFlow later."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["held"]
 
 @contextmanager
 def held(count: int) -> Iterator[list[int]]:
-    """Free ports of this host, which nobody else is given meanwhile: sockets hold them that listen to nothing.
+    """Free ports of this host, held by sockets that do not listen, so that no other process gets them.
 
-    Processes and servers started from here on share them with these sockets.
+    TensorFlow services started in the block may share these ports (SO_REUSEPORT).
     """
     os.environ["TF_GRPC_REUSE_PORT"] = "1"
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""One process per GPU: `horovod`, `sharded`, and `independent`, the same without an all-reduce."""
+"""One process per GPU: `horovod`, `sharded`, and `independent`, which is `horovod` without the all-reduce."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..feeds import FEEDS, make_source
 from ..models import MODELS, build, compile_model, optimizer
 from . import Trainer
 
-RATE_WARM_UP_STEPS = 100  # until the rate of all ranks is reached
+RATE_WARM_UP_STEPS = 100  # steps until the learning rate for all ranks is reached
 
 
 def trainer(cell: Cell, device: str) -> Trainer:

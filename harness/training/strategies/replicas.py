@@ -1,5 +1,6 @@
-"""Stand in for `make_parallel` and `keras.utils.multi_gpu_model`: one process and one set of weights, on the first
-GPU; the batch cut in parts, the model called on each of them on a GPU of its own, the outputs joined on the first."""
+"""One process and one set of weights, like `make_parallel` and `keras.utils.multi_gpu_model`. The weights are on the
+first GPU. The batch is cut into a part per GPU, each GPU calls the model on its part, and the first GPU joins the
+outputs."""
 
 from __future__ import annotations
 
