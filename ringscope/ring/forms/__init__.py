@@ -1,5 +1,8 @@
-"""Parts of a Keras model in forms that XLA makes fewer and faster GPU kernels of; the same numbers up to rounding.
-Random numbers of `tf.random` and resized images are right in them."""
+"""Parts of a Keras model in forms for which XLA makes fewer and faster GPU kernels, with the same numbers up to
+rounding.
+
+Other forms make a compiled step right: random numbers of `tf.random`, and resized images.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from . import (
 )
 from .choice import wanted
 
-# By the names of their modules, which RINGSCOPE_WITHOUT_FORMS takes; the later are laid over the earlier.
+# Keys are names for RINGSCOPE_WITHOUT_FORMS; later forms wrap earlier ones.
 OF_FUNCTIONS = {
     "bare": bare.of_one_stack,
     "translated": translated.at_once,
@@ -53,14 +56,14 @@ OF_FUNCTIONS = {
 
 @contextmanager
 def forms(model: Any) -> Iterator[None]:
-    """While it lasts, the model is traced in these forms; the model itself is not changed."""
+    """Within this context, the model is traced in these forms; the model itself is not changed."""
     with ExitStack() as laid:
         if wanted("layers"):
             laid.enter_context(layers.forms(model))
         for name, form in OF_FUNCTIONS.items():
             if wanted(name):
                 laid.enter_context(form())
-        if wanted("draws"):  # needed for right numbers, not for speed: without it a model trains without XLA
+        if wanted("draws"):  # for right numbers, not for speed: without it the step is not compiled
             laid.enter_context(draws.from_seeds(model))
         if has_gpu() and wanted("attention"):  # the kernel is cuDNN's
             laid.enter_context(attention.fused())

@@ -1,8 +1,8 @@
 """Attention as one fused kernel in a compiled step: cuDNN's flash attention, forward and backward.
 
-Keras on TensorFlow computes all (queries x keys) scores and keeps them in memory. XLA takes cuDNN's kernels by custom
-calls of these names, which JAX emits too (jax/_src/cudnn/fused_attention_stablehlo.py); TensorFlow has no operation
-that makes one, but `XlaCallModule` takes a module's text as it is, its operands' and results' layouts included.
+Keras on TensorFlow computes all (queries x keys) scores and keeps them in memory. XLA runs cuDNN's kernels for custom
+calls of these names, which JAX emits, too (jax/_src/cudnn/fused_attention_stablehlo.py). No TensorFlow operation makes
+such a call, but `XlaCallModule` takes a module as text, including the layouts of its operands and results.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..say import once
 from . import constants
 from .choice import WITHOUT
 
-WIDEST_HEAD = 256  # of cuDNN on Hopper; 128 before
-HEADS_OF = 8  # a head's size is to be a multiple of
+WIDEST_HEAD = 256  # cuDNN's limit on Hopper; 128 on earlier GPUs
+HEADS_OF = 8  # a head's size must be a multiple of this
 SAID = (
     f"attention with float32 and bfloat16 inputs in this mixed_bfloat16 model runs in bfloat16; {WITHOUT}=attention "
     "keeps it in float32"
 )
-TYPES = {tf.bfloat16: "BF16", tf.float16: "F16"}  # in the call's settings
-# Added to the scores of keys that are masked. Two of the largest negative numbers would overflow in cuDNN's sum.
+TYPES = {tf.bfloat16: "BF16", tf.float16: "F16"}  # names in the call's settings
+# Added to the scores of masked keys. Not the most negative number: two of them would overflow in cuDNN's sum.
 MASKED = {tf.bfloat16: -float(2 << 40), tf.float16: -float(2 << 14)}
 
-# Dimension numbers of the matrix products inside, for (batch, length, head, size) in memory:
-# contracting of the left and right operand, batch dimensions of the left and right.
+# Dimension numbers of the inner matrix products for operands (batch, length, head, size): contracting dimensions of the
+# left and right operand, then batch dimensions of the left and right operand.
 FORWARD = {
     "bmm1_dot_dimension_numbers": ([3], [3], [0, 2], [0, 2]),
     "bmm2_dot_dimension_numbers": ([3], [1], [0, 1], [0, 2]),
@@ -41,14 +41,14 @@ BACKWARD = {
     "bmm2_grad_gemm1_dot_dimension_numbers": ([2], [1], [0, 1], [0, 2]),
     "bmm2_grad_gemm2_dot_dimension_numbers": ([3], [3], [0, 2], [0, 2]),
 }
-HEADS_OUTSIDE = [3, 1, 2, 0]  # (batch, head, length, size) that lies in memory as (batch, length, head, size)
+HEADS_OUTSIDE = [3, 1, 2, 0]  # layout of a (batch, head, length, size) result stored as (batch, length, head, size)
 
 Shape = tuple[int, ...]
 
 
 @contextmanager
 def fused() -> Iterator[None]:
-    """While it lasts, `keras.ops.dot_product_attention` is traced as the fused kernel where that fits."""
+    """Within this context, `keras.ops.dot_product_attention` is traced as the fused kernel where the kernel exists."""
     from keras.src import backend
 
     keras_own = backend.nn.dot_product_attention
@@ -72,7 +72,7 @@ def fused() -> Iterator[None]:
 
 
 def among(layers: Iterable[Any]) -> list[Any]:
-    """The layers that attend."""
+    """The attention layers among `layers`."""
     import keras
 
     kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
@@ -80,9 +80,9 @@ def among(layers: Iterable[Any]) -> list[Any]:
 
 
 def in_bfloat16(given: list[Any]) -> list[Any]:
-    """Query, key and value in bfloat16 where a model of mixed bfloat16 has some of them in it and others in float32, as
-    PyTorch's autocast has them; else as they are. Angles of float32 by which a layer turns its queries and keys make
-    these float32, which no such layer asks for: its values, and its weights, are bfloat16."""
+    """Query, key and value in bfloat16 if a mixed_bfloat16 model has some of them in bfloat16 and some in float32, as
+    PyTorch's autocast does; else unchanged. Rotary angles in float32 turn queries and keys into float32, although the
+    layer did not ask for it: its values and weights are bfloat16."""
     import keras
 
     if {each.dtype for each in given} != {tf.bfloat16, tf.float32}:
@@ -93,8 +93,8 @@ def in_bfloat16(given: list[Any]) -> list[Any]:
 
 
 def fits(query: Any, key: Any, value: Any, mask: Any) -> bool:
-    """True if cuDNN has the kernel for them as `fitted` makes them: an unsupported call would end the compilation, not
-    be replaced."""
+    """True if cuDNN has the kernel for them in the sizes that `fitted` gives. An unsupported call would end the
+    compilation with an error."""
     shapes = [tensor.shape for tensor in (query, key, value)]
     if not all(shape.rank == 4 and shape.is_fully_defined() for shape in shapes):
         return False
@@ -106,8 +106,8 @@ def fits(query: Any, key: Any, value: Any, mask: Any) -> bool:
 
 
 class Fitted(NamedTuple):
-    """operands: query, key and value. bias: what is added to the scores, if any. seen: (batch or 1, heads or 1,
-    queries, 1), which queries may see any key; None for all."""
+    """Operands in sizes that the kernel accepts. operands: query, key and value. bias: what is added to the scores, if
+    anything. seen: (batch or 1, heads or 1, queries, 1), the queries that may see any key; None: all queries."""
 
     operands: list[Any]
     bias: list[Any]
@@ -116,13 +116,15 @@ class Fitted(NamedTuple):
 
 
 def fitted(query: Any, key: Any, value: Any, mask: Any | None, *, causal: bool, plus: Any | None = None) -> Fitted:
-    """Attention in sizes that cuDNN's kernel has, by zeros: heads of a multiple of 8, the values' as large as the
-    queries', and with a mask an even number of queries and of keys, the last of which nobody sees. What comes of it
-    begins with what is asked for. plus: (batch or 1, heads or 1, queries or 1, keys or 1), to be added to the scores
-    without a gradient."""
+    """Pad attention's operands with zeros to sizes that cuDNN's kernel accepts.
+
+    Head sizes become a multiple of 8, equal for values and queries. With a mask, the numbers of queries and of keys
+    become even, and no query sees the added key. The wanted result is the first part of the kernel's. plus: (batch or
+    1, heads or 1, queries or 1, keys or 1), added to the scores without a gradient.
+    """
     seen, bias, more = None, [], (0, 0)
     if mask is not None and constants.is_lower_triangle(mask):
-        mask, causal = None, True  # of which the kernel leaves out half
+        mask, causal = None, True  # the kernel skips the masked half
     if mask is None and plus is not None:
         mask = tf.ones([1, 1, query.shape[1], key.shape[1]], tf.bool)
     if mask is not None:
@@ -131,7 +133,7 @@ def fitted(query: Any, key: Any, value: Any, mask: Any | None, *, causal: bool, 
         scores = added(lets, query.dtype)
         if plus is not None:
             scores = tf.maximum(scores + tf.cast(plus, query.dtype), tf.constant(MASKED[query.dtype], query.dtype))
-        scores = _longer(scores, {2: more[0]})  # a query that sees nothing makes no numbers
+        scores = _longer(scores, {2: more[0]})  # with zeros: a query that sees nothing would give NaN
         bias, causal = [_longer(scores, {3: more[1]}, MASKED[query.dtype])], False
     size = -(-max(query.shape[3], value.shape[3]) // HEADS_OF) * HEADS_OF
     operands = [
@@ -142,7 +144,7 @@ def fitted(query: Any, key: Any, value: Any, mask: Any | None, *, causal: bool, 
 
 
 def _longer(tensor: Any, more: dict[int, int], value: float = 0.0) -> Any:
-    """With this many more of `value` at the ends of these axes."""
+    """The tensor with `value` appended along each axis, `more` entries per axis."""
     if not any(more.values()):
         return tensor
     return tf.pad(tensor, [[0, more.get(axis, 0)] for axis in range(tensor.shape.rank)], constant_values=value)
@@ -151,9 +153,12 @@ def _longer(tensor: Any, more: dict[int, int], value: float = 0.0) -> Any:
 def attention(
     query: Any, key: Any, value: Any, mask: Any | None, *, scale: float, causal: bool, plus: Any | None = None
 ) -> Any:
-    """softmax(scale * query . key + plus, over the keys that the mask lets through) . value, shape (batch, queries,
-    heads, the values' size). query: (batch, queries, heads, size); key and value: (batch, keys, heads that divide the
-    query's, size, which may be another for values)."""
+    """softmax(scale * query . key + plus, over the keys that the mask allows) . value: (batch, queries, heads, value
+    size).
+
+    query: (batch, queries, heads, size). key and value: (batch, keys, heads that divide the query's, size); the size
+    may differ for values.
+    """
     operands, bias, causal, _ = fitted(query, key, value, mask, causal=causal, plus=plus)
 
     @tf.custom_gradient
@@ -169,8 +174,8 @@ def attention(
 
 
 def once_only(gradient: Callable[[Any], Any], *operands: Any) -> Callable[[Any], Any]:
-    """A gradient whose own gradient, by the operands too, is an error of this form's, for the kernel has none: the form
-    is then left out (retrace.py)."""
+    """A gradient that raises an error when it is differentiated itself, since the kernel has no second derivative: this
+    form is then left out (retrace.py)."""
 
     @tf.custom_gradient
     def run(upstream: Any, *operands: Any) -> Any:
@@ -183,9 +188,11 @@ def once_only(gradient: Callable[[Any], Any], *operands: Any) -> Callable[[Any],
 
 
 def let_through(query: Any, key: Any, mask: Any | None, *, causal: bool) -> tuple[Any, Any | None, Any | None]:
-    """(query, which scores count, (batch or 1, heads or 1, queries, keys), which queries may see any, with 1 for keys),
-    None for all. Of a query that a mask has see nothing cuDNN's result is no number; Keras has it see all keys alike,
-    as a query of zeros does that may see all."""
+    """(query, allowed scores (batch or 1, heads or 1, queries, keys), queries that may see any key, with 1 for keys).
+
+    None means all. For a query that may see no key cuDNN gives NaN, and Keras gives equal shares to all keys. So the
+    query becomes zeros and may see all keys, which gives the same.
+    """
     if mask is None and not causal:
         return query, None, None
     every = tf.linalg.band_part(tf.ones([1, 1, query.shape[1], key.shape[1]], tf.bool), -1, 0 if causal else -1)
@@ -198,21 +205,26 @@ def let_through(query: Any, key: Any, mask: Any | None, *, causal: bool) -> tupl
 
 
 def added(lets: Any, dtype: Any) -> Any:
-    """Zero for scores that count, and a large negative number for the others: to be added to the scores."""
+    """The mask as numbers to add to the scores: 0 for allowed scores, a large negative number for the others."""
     return tf.where(lets, tf.zeros((), dtype), tf.constant(MASKED[dtype], dtype))
 
 
 def forward(operands: list[Any], scale: float, causal: bool) -> list[Any]:
-    """(the output, the logarithm of the sum of exponentials of each query's scores in float32, (batch, heads,
-    queries)). operands: query, key, value, and what is added to the scores, if any."""
+    """(the output, the log of the sum of exponentials of each query's scores in float32, (batch, heads, queries)).
+
+    operands: query, key, value, and what is added to the scores, if anything.
+    """
     batch, queries, heads, size = operands[0].shape
     results = [((batch, heads, queries, size), operands[0].dtype), ((batch, heads, queries), tf.float32)]
     return _call("", operands, results, _settings(operands, FORWARD, scale, causal))
 
 
 def backward(operands: list[Any], scale: float, causal: bool) -> list[Any]:
-    """The gradients of query, key and value. operands: these, statistics as `forward` gives them, the upstream
-    gradient, what is added to the scores, if any, and the output."""
+    """The gradients of query, key and value.
+
+    operands: query, key, value, statistics from `forward`, the upstream gradient, what is added to the scores, if
+    anything, and the output.
+    """
     results = []
     for tensor in operands[:3]:
         batch, length, heads, size = tensor.shape
@@ -243,7 +255,7 @@ def _settings(operands: list[Any], products: dict[str, Any], scale: float, causa
 
 
 def _call(which: str, operands: Sequence[Any], results: Sequence[tuple[Shape, Any]], settings: str) -> list[Any]:
-    """One custom call's results; results of rank 4 are (batch, length, head, size)."""
+    """The results of one custom call; results of rank 4 are (batch, length, head, size)."""
     masked = "ScaleBias" if len(operands) in (4, 7) else ""
     text, shapes = _module(f"__cudnn$fmha{masked}Softmax{which}", operands, results, settings)
     return call_module(text, operands, [(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)])
@@ -252,9 +264,9 @@ def _call(which: str, operands: Sequence[Any], results: Sequence[tuple[Shape, An
 def _module(
     name: str, operands: Sequence[Any], results: Sequence[tuple[Shape, Any]], settings: str
 ) -> tuple[str, list[Shape]]:
-    """(a StableHLO module with the call and nothing else, the shapes it returns)."""
+    """(a StableHLO module that only makes the call, the shapes of its results)."""
     given = [tensor_type(tensor.shape, tensor.dtype) for tensor in operands]
-    made = [*(tensor_type(shape, dtype) for shape, dtype in results), "tensor<0xui8>"]  # the last: room that XLA takes
+    made = [*(tensor_type(shape, dtype) for shape, dtype in results), "tensor<0xui8>"]  # the last: XLA's workspace
     shapes = [(s[0], s[2], s[1], s[3]) if len(s) == 4 else s for s, _ in results]
     returned = [tensor_type(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)]
     layouts = [HEADS_OUTSIDE if len(shape) == 4 else row_major(shape) for shape, _ in results]

@@ -1,9 +1,8 @@
-"""Attention that drops scores, of which nothing is kept for the way back: the seed draws the same mask again.
+"""Attention with dropout that stores no mask for the backward pass: the seed draws the same mask again.
 
-* `fused`: one kernel of cuDNN's there and one back, by ring's own call (cudnn_dropout.py).
-* `by_xla`, for what has no such kernel: the products and softmax by themselves, in memory in 16 bits one after the
-  other, and computed anew on the way back, where Keras keeps three times as much. Its mask is a hash of each score's
-  place.
+* `fused`: one cuDNN kernel forward and one backward, by ring's own call (cudnn_dropout.py).
+* `by_xla`, where cuDNN has no kernel: products and softmax as separate operations with 16-bit intermediates, computed
+  again in the backward pass, where Keras keeps three times as much. The mask is a hash of each score's position.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from .choice import wanted
 from .half_precision import wide_type
 from .hashed import apart, kept
 
-NONE = -1e30  # a score that is masked, in float32
+NONE = -1e30  # a masked score, in float32
 
 
 def drops(layer: Any) -> bool:
-    """True if it is an attention of Keras's that drops scores as Keras does."""
+    """True if this is a Keras attention layer that drops scores by Keras's own method."""
     import keras
 
     kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
@@ -42,9 +41,9 @@ def dropped(
     return_attention_scores: bool = False,
     **options: Any,
 ) -> Any:
-    """A layer's `_compute_attention`: its output (batch, queries, heads, size), and no scores.
+    """Replaces a layer's `_compute_attention`: (output (batch, queries, heads, size), None in place of the scores).
 
-    query: (batch, queries, heads, size); key and value: (batch, keys, heads that divide the query's, size);
+    query: (batch, queries, heads, size). key and value: (batch, keys, heads that divide the query's, size).
     attention_mask: (batch, queries, keys), or with an axis of heads before the queries.
     """
     query, key, value = map(tf.convert_to_tensor, (query, key, value))
@@ -84,8 +83,12 @@ def fused(
     plus: Any | None = None,
     zeroes: bool = True,
 ) -> Any:
-    """By cuDNN's kernels, None where it has none; types and shapes as `attention.fits` wants them. seed: two words.
-    plus: as `attention.fitted` takes it. zeroes: a query that may see nothing comes to zero, else it sees all alike."""
+    """Attention with dropout by cuDNN's kernels; None if there is no kernel. Shapes and types must pass
+    `attention.fits`.
+
+    seed: two words. plus: as for `attention.fitted`. zeroes: a query that may see no key gives zeros; False: it sees
+    all keys equally.
+    """
     operands, bias, causal, seen = attention.fitted(query, key, value, mask, causal=causal, plus=plus)
     if not _has_kernel(operands, bias, rate=rate, scale=scale, causal=causal):
         return None
@@ -106,12 +109,13 @@ def fused(
 
 
 def _zero_unseen(out: Any, seen: Any | None) -> Any:
-    """Keras's softmax, which it takes where scores are dropped, leaves nothing of a query that may see nothing."""
+    """Zeros for queries that may see no key, as Keras's softmax gives them in layers that drop scores."""
     return out if seen is None else tf.where(seen, out, tf.zeros((), out.dtype))
 
 
 def by_xla(query: Any, key: Any, value: Any, mask: Any, seed: Any, *, rate: float, scale: float, causal: bool) -> Any:
-    """By products and softmax, for shapes and types that cuDNN has no kernel for, and without a GPU."""
+    """Attention with dropout as products and softmax, for shapes and types without a cuDNN kernel, and without a
+    GPU."""
     groups = query.shape[2] // key.shape[2]
     key, value = (tf.repeat(each, groups, axis=2) if groups > 1 else each for each in (key, value))
     query, lets, seen = attention.let_through(query, key, mask, causal=causal)
@@ -133,7 +137,7 @@ def by_xla(query: Any, key: Any, value: Any, mask: Any, seed: Any, *, rate: floa
         out = tf.matmul(tf.cast(those(tf.exp(made - every), seed), query.dtype), value)
 
         def gradient(upstream: Any) -> Any:
-            again, seed_again = apart(query), apart(seed)  # else XLA would keep scores and mask of the way there
+            again, seed_again = apart(query), apart(seed)  # else XLA would keep the forward pass's scores and mask
             share = tf.exp(scores(again, key) - every)
             of_value = tf.matmul(tf.cast(those(share, seed_again), query.dtype), upstream, transpose_a=True)
             through = those(tf.cast(tf.matmul(upstream, value, transpose_b=True), wide), seed_again)

@@ -1,6 +1,7 @@
-"""What Keras's augmentation of images asks for beside projections (projected.py) and XLA has no kernel for: numbers
-drawn from gamma distributions (MixUp, CutMix, AugMix), and histograms of a number of bins that it cannot tell
-(Equalization inside of RandAugment). One such layer in a model would leave its whole step uncompiled.
+"""Operations of Keras's image augmentation that XLA cannot compile, apart from projections (projected.py).
+
+These are gamma-distributed random numbers (MixUp, CutMix, AugMix), and histograms whose number of bins XLA cannot find
+out (Equalization inside RandAugment). Without this form, one such layer leaves a model's whole step uncompiled.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from .half_precision import wide_type
 
-ROUNDS = 12  # of which each is taken with a chance of 95 % at the least: none is for one number of 4e15
+ROUNDS = 12  # tries, each accepted with a probability of 95 % or more: one number in 4e15 has none accepted
 
 
 @contextmanager
 def compiled() -> Iterator[None]:
-    """While it lasts, `tf.random.stateless_gamma`, and the histograms of Keras's equalization, are traced so."""
+    """Within this context, `tf.random.stateless_gamma` and the histograms of Keras's Equalization use XLA's
+    operations."""
     from keras.layers import Equalization
     from keras.src import backend
 
     own = Equalization._custom_histogram_fixed_width
 
     def histogram(layer: Any, values: Any, value_range: Any, nbins: int = 256) -> Any:
-        """Its bins' numbers are clipped to those there are before they are counted."""
+        """The histogram with a fixed number of bins; Keras has clipped the bin numbers to it before they are
+        counted."""
 
         def bincount(x: Any, minlength: int = 0, **_: Any) -> Any:
             none = tf.zeros([0], tf.int32)
@@ -39,8 +42,10 @@ def compiled() -> Iterator[None]:
 
 
 def gamma(shape: Any, seed: Any, alpha: Any, beta: Any = None, dtype: Any = tf.float32, name: str | None = None) -> Any:
-    """Numbers of gamma distributions by Marsaglia's and Tsang's method (ACM TOMS 26, 2000), of a known number of tries;
-    other numbers than TensorFlow draws of a seed. They have no gradient by alpha, which is an error."""
+    """Gamma-distributed numbers by the method of Marsaglia and Tsang (ACM TOMS 26, 2000), with a fixed number of tries.
+
+    A seed gives other numbers than in TensorFlow. A gradient with respect to alpha raises NotImplementedError.
+    """
     wide = wide_type(tf.as_dtype(dtype))
     alpha = tf.cast(alpha, wide)
 
@@ -63,7 +68,7 @@ def _drawn(shape: Any, seed: Any, alpha: Any) -> Any:
     several = tf.concat([[ROUNDS], shape], axis=0)
     normal = tf.random.stateless_normal(several, of_normal, dtype=alpha.dtype)
     uniform = 1 - tf.random.stateless_uniform(several, of_uniform, dtype=alpha.dtype)  # in (0, 1]
-    # A number below 1 of alpha is one of alpha + 1, by a power of a uniform one.
+    # For alpha below 1: a number for alpha + 1, times a uniform number to the power 1 / alpha.
     small = alpha < 1
     third = tf.where(small, alpha + 1, alpha) - 1 / 3
     cube = (1 + normal / tf.sqrt(9 * third)) ** 3

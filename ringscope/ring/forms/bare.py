@@ -1,7 +1,7 @@
-"""Operations with one Python stack for all, in the place of each one's own, which is for messages of errors.
+"""Give all operations one Python stack trace, instead of recording one for each, which only serves error messages.
 
-A compiled step names no operation while it runs, and one that XLA refuses is traced again without it. The step of an
-EfficientNetB4 has 28 000 operations, each some 60 calls deep: their stacks take 1 to 3 s.
+A compiled step names no operation while it runs, and a step that XLA refuses is traced again without this form. The
+step of an EfficientNetB4 has 28 000 operations, each some 60 calls deep: recording their stacks takes 1 to 3 s.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..internals.laid_over import laid_over
 
 @contextmanager
 def of_one_stack() -> Iterator[None]:
-    """While it lasts, operations are made so: by the stack of now."""
+    """Within this context, operations get the stack trace of its beginning."""
     from tensorflow.python.util import tf_stack
 
     now = tf_stack.extract_stack()

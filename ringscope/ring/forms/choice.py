@@ -1,5 +1,5 @@
-"""Forms that are left out: those that the user names, to see what one of them does to a model's numbers or its speed,
-and those that this Keras or TensorFlow does not take."""
+"""Which forms are left out: the ones that the user names, to see their effect on a model's numbers or speed, and the
+ones that do not work with this Keras or TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .. import say
 from ..internals.seam_table import FORM
 from ..internals.seams import missing
 
-WITHOUT = "RINGSCOPE_WITHOUT_FORMS"  # an environment variable: names of forms, with commas between them
+WITHOUT = "RINGSCOPE_WITHOUT_FORMS"  # an environment variable: names of forms, separated by commas
 
-dropped: dict[str, str] = {}  # by form: what it raised
+dropped: dict[str, str] = {}  # name of a form -> the error that it raised
 
 
 def wanted(name: str) -> bool:
-    """True if a form of that name is taken."""
+    """True if the form of that name is to be used."""
     if name in os.environ.get(WITHOUT, "").split(",") or name in dropped:
         return False
     if (lacking := missing(name, FORM)) is not None:

@@ -1,4 +1,5 @@
-"""What a graph computes of constants alone, as masks of who may look at whom: known before the step is compiled."""
+"""Tensors that a graph computes from constants alone, such as attention masks: their values before the step is
+compiled."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import numpy as np
 
 from ..internals.frameworks import tf
 
-MOST = 1 << 24  # numbers in a mask that is worth looking at
-# Beside those that `tf.get_static_value` computes. Each takes its operands by name, none a list of them.
+MOST = 1 << 24  # larger tensors are not evaluated
+# Operations that are evaluated here, beside those that `tf.get_static_value` knows. None takes a list of operands.
 KINDS = (
     *("AddV2", "Sub", "Mul", "RealDiv", "Pow", "Sqrt", "Rsqrt", "Neg", "Cast", "Identity"),
     *("OnesLike", "ZerosLike", "Range", "Fill", "Cumsum", "BroadcastTo", "MatrixBandPart"),
@@ -20,8 +21,8 @@ KINDS = (
 
 
 def value(tensor: Any, known: dict[str, Any] | None = None) -> np.ndarray | None:
-    """The tensor's value, where it is made of constants alone by a few kinds of operations. known: found before, by
-    name."""
+    """The tensor's value if it is computed from constants alone, by `KINDS`; else None. known: values by name, found
+    before."""
     if not hasattr(tensor, "graph"):
         return np.asarray(tensor)
     known = {} if known is None else known
@@ -52,8 +53,8 @@ def _computed(tensor: Any, known: dict[str, Any]) -> np.ndarray | None:
 
 
 def is_lower_triangle(mask: Any) -> bool:
-    """True if every query may look at the keys up to its own place, whatever the sample and the head, and it is known
-    that it is so."""
+    """True if the mask is known to be causal for every sample and head: each query may see the keys up to its own
+    position."""
     if mask.shape.rank < 2 or mask.shape[-2] != mask.shape[-1]:
         return False
     found = value(mask)

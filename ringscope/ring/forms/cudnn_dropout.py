@@ -1,8 +1,8 @@
-"""cuDNN's kernel of attention with dropout, by a call of ring's own.
+"""cuDNN's kernel of attention with dropout, through a custom call of ring's own.
 
-XLA's call of that kernel takes dropout's seed as a constant of the program. Ring's (scripts/attention_in_xla.cc) reads
-it from the GPU's memory: the layer's own `SeedGenerator` gives another one each step, and the gradient draws the same
-mask again instead of keeping it.
+XLA's call of that kernel takes the dropout seed as a constant of the program. Ring's call (scripts/attention_in_xla.cc)
+reads it from GPU memory: the layer's own `SeedGenerator` gives a new seed in each step, and the backward pass draws the
+same mask again instead of keeping it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 from ..internals.frameworks import tf
 from ..internals.stablehlo import TYPES, call_module, interface, layout, row_major, tensor_type
 
-LIBRARY = "ring_attention.so"  # scripts/build_attention.py makes it
-CUDART = "libcudart.so.12"  # of TensorFlow 2.21
+LIBRARY = "ring_attention.so"  # built by scripts/build_attention.py
+CUDART = "libcudart.so.12"  # the CUDA runtime of TensorFlow 2.21
 
 
 class Dropout(NamedTuple):
-    """rate: of the scores that are dropped, in (0, 1). seed: int64 numbers (1,), in the GPU's memory."""
+    """rate: the share of scores that is dropped, in (0, 1). seed: int64 (1,), in GPU memory."""
 
     rate: float
     seed: Any
@@ -32,7 +32,7 @@ class Dropout(NamedTuple):
 
 @cache
 def library() -> Any | None:
-    """The library with the calls, once XLA knows them; None where it was not built, or this XLA does not take it."""
+    """The library with the calls, registered with XLA; None if it was not built, or if this XLA does not accept it."""
     path = Path(os.environ.get("RINGSCOPE_ATTENTION") or Path(sys.prefix) / "lib" / LIBRARY)
     xla = interface()
     if xla is None or not path.exists():
@@ -47,7 +47,7 @@ def library() -> Any | None:
 
 
 def _name_cudart() -> None:
-    """Tell cuDNN's frontend which CUDA runtime is TensorFlow's: where it finds several it warns at each start."""
+    """Tell cuDNN's frontend which CUDA runtime TensorFlow uses: if it finds several, it warns at each start."""
     with contextlib.suppress(OSError):
         ctypes.CDLL(CUDART)
         os.environ.setdefault("CUDNN_FRONTEND_CUDART_LIB_NAME", CUDART)
@@ -56,9 +56,9 @@ def _name_cudart() -> None:
 def workspace_bytes(
     operands: Sequence[Any], planes: Sequence[int] | None, *, scale: float, causal: bool, rate: float, back: bool
 ) -> int:
-    """The bytes that cuDNN needs beside its operands; -1: it has no kernel for them.
+    """The bytes of cuDNN's workspace for these operands; -1: it has no kernel for them.
 
-    operands: query, key, value. planes: of the bias, (batch or 1, heads or 1).
+    operands: query, key, value. planes: the bias's first sizes, (batch or 1, heads or 1).
     """
     (batch, queries, heads, size), (_, keys, shared, _) = (each.shape for each in operands[:2])
     half = operands[0].dtype == tf.float16
@@ -73,13 +73,13 @@ def workspace_bytes(
 def has_kernel(
     operands: Sequence[Any], planes: Sequence[int] | None, *, scale: float, causal: bool, rate: float
 ) -> bool:
-    """True if cuDNN has the kernels of both ways for query, key and value of these shapes."""
+    """True if cuDNN has the forward and backward kernels for these query, key and value shapes."""
     how: dict[str, Any] = {"scale": scale, "causal": causal, "rate": rate}
     return all(workspace_bytes(operands, planes, **how, back=back) >= 0 for back in (False, True))
 
 
 def forward(operands: Sequence[Any], bias: Sequence[Any], scale: float, causal: bool, dropout: Dropout) -> list[Any]:
-    """(out like the query, statistics (batch, heads, queries) in float32). operands: query, key, value."""
+    """(output in the query's shape, statistics (batch, heads, queries) in float32). operands: query, key, value."""
     query = operands[0]
     batch, queries, heads, _ = query.shape
     results = [(query.shape, query.dtype), ((batch, heads, queries), tf.float32)]
@@ -124,8 +124,8 @@ def _module(
     causal: bool,
     rate: float,
 ) -> str:
-    """A StableHLO module with the call and nothing else. The last operand is the seed, which also stands for an offset
-    of zero; the last result, the workspace, stays inside."""
+    """A StableHLO module that only makes the call. The last operand is the seed; the call also gets an offset of zero.
+    The last result, the workspace, is not returned."""
     given = [tensor_type(each.shape, each.dtype) if each.dtype in TYPES else "tensor<1xi64>" for each in operands]
     returned = [tensor_type(shape, dtype) for shape, dtype in results]
     made = [*returned, f"tensor<{room}xui8>"]

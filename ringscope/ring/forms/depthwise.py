@@ -1,10 +1,9 @@
 """Filter gradients of depthwise convolutions over small maps, such as ConvNeXt's last stage: 7 x 7 filters, 7 x 7 maps.
 
-XLA tells the gradient of a filter from a convolution forward by its window, the map of gradients, being both higher and
-wider than what comes out, the filter (`MatchBackwardFilter` in its conv_rewriter.cc). Where it is not, the gradient is
-computed as a forward convolution with as many groups as channels, each of a whole batch: cuDNN takes 2.05 ms for one of
-768 channels on an H100, where it takes 0.1 in the stage before. So such maps get rows and columns of zeros
-until they are larger: 7 x 7 becomes 8 x 8.
+XLA recognises a filter gradient only if its window, the map of gradients, is higher and wider than its result, the
+filter (`MatchBackwardFilter` in its conv_rewriter.cc). Otherwise it computes the gradient as a forward convolution with
+one group per channel over the whole batch: cuDNN takes 2.05 ms for 768 channels on an H100, against 0.1 ms in the stage
+before. So such maps are padded with rows and columns of zeros until they are larger: 7 x 7 becomes 8 x 8.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from ..internals.laid_over import laid_over
 
 @contextmanager
 def filters() -> Iterator[None]:
-    """While it lasts, convolutions with a filter for each channel are traced with such gradients."""
+    """Within this context, the filter gradients of depthwise convolutions over small maps are traced with padded
+    maps."""
     from keras.src import backend
 
     conv = _with_gradient(backend.nn.conv, by_depth=False)
@@ -29,7 +29,8 @@ def filters() -> Iterator[None]:
 
 
 def _with_gradient(keras_own: Callable[..., Any], by_depth: bool) -> Callable[..., Any]:
-    """by_depth: kernels are (rows, columns, channels, filters of each), else (rows, columns, 1, channels)."""
+    """Keras's convolution with that gradient. by_depth: kernels are (rows, columns, channels, filters per channel),
+    else (rows, columns, 1, channels)."""
     from keras.src import backend
 
     def convolved(
@@ -60,13 +61,14 @@ def _is_depthwise(inputs: Any, kernel: Any, by_depth: bool) -> bool:
 
 
 def _looks_forward(inputs: Any, kernel: Any, same: bool) -> bool:
-    """True if the map that comes out is no higher or no wider than the filter."""
+    """True if the output map is no higher or no wider than the filter, so that XLA takes its gradient for a forward
+    convolution."""
     sizes = zip(inputs.shape[1:3], kernel.shape[:2], strict=True)
     return any((of_map if same else of_map - of_filter + 1) <= of_filter for of_map, of_filter in sizes)
 
 
 def _with_filter_gradient(outputs: Any, kernel: Any, inputs: Any, same: bool, by_depth: bool) -> Any:
-    """The outputs, whose gradient goes on to the kernel too."""
+    """The outputs, with a gradient for the kernel, too."""
 
     @tf.custom_gradient
     def given(outputs: Any, kernel: Any) -> tuple[Any, Callable[[Any], Any]]:

@@ -1,9 +1,9 @@
-"""Convolutions with a dilation as such, which TensorFlow computes by moving pixels on all devices but TPUs.
+"""Dilated convolutions as one operation, where TensorFlow rearranges pixels on all devices but TPUs.
 
-It spreads the images over a batch for each phase of the dilation, convolves these without one, and puts them together
-again. At 32 x 32 pixels and a dilation of 18 XLA is so given maps of 4 x 4, three quarters of them zeros: five times
-the products for the gradient of the input, and each map written twice more. XLA and cuDNN have the dilation itself;
-results and gradients are the same.
+TensorFlow moves each phase of the dilation into the batch, convolves without dilation, and moves the pixels back. With
+32 x 32 pixels and a dilation of 18, XLA then gets 4 x 4 maps, three quarters of them zeros: five times the products for
+the input's gradient, and two more writes of each map. XLA and cuDNN support dilation themselves; results and gradients
+are the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..internals.laid_over import laid_over
 
 @contextmanager
 def as_such() -> Iterator[None]:
-    """While it lasts, `tf.nn`'s convolutions, which Keras's layers call, are traced as for TPUs, by their dilation."""
+    """Within this context, the convolutions of `tf.nn`, which Keras's layers call, keep their dilation, as on TPUs."""
     from tensorflow.python.ops import nn_impl, nn_ops
 
     here, own, own_separable = nn_ops.device_context, tf.nn.convolution, tf.nn.separable_conv2d
@@ -33,7 +33,8 @@ def as_such() -> Iterator[None]:
         dilations: Any = None,
         name: str | None = None,
     ) -> Any:
-        """Of a space by unlike dilations TensorFlow 2.21 infers the shape with two of them exchanged."""
+        """For 3-D convolutions with unequal dilations TensorFlow's own way, since version 2.21 swaps two of them in the
+        shape."""
         is_uneven = isinstance(dilations, (list, tuple)) and len(dilations) == 3 and len({*dilations}) > 1
         with laid_over(nn_ops, device_context=here) if is_uneven else nullcontext():
             return own(input, filters, strides, padding, data_format, dilations, name)
@@ -48,7 +49,8 @@ def as_such() -> Iterator[None]:
         dilations: Any = None,
         name: str | None = None,
     ) -> Any:
-        """For TPUs too TensorFlow moves its pixels."""
+        """Depthwise and pointwise convolution in turn, because TensorFlow rearranges pixels for this one even on
+        TPUs."""
         if dilations is None or max(dilations) == 1:
             return own_separable(
                 input, depthwise_filter, pointwise_filter, strides, padding, data_format, dilations, name

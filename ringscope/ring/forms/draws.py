@@ -1,8 +1,9 @@
-"""What a step draws by `tf.random`, from seeds that this process keeps.
+"""Random numbers of `tf.random` in a compiled step, drawn from seeds that this process keeps.
 
-For TensorFlow's own operations XLA has one generator, which begins alike in every process whatever the seed: all ranks
-would train on the same noise, and a GAN see the same in each of its runs. Drawn from seeds it differs, by the rules of
-`tf.random.set_seed`: operations that are given one seed draw the same numbers, the others draw one after the other.
+For TensorFlow's stateful random operations XLA has one generator, which begins alike in every process, whatever the
+seed: all ranks would train on the same noise, and a GAN would get the same noise in each run. Here each operation draws
+from a seed, by the rules of `tf.random.set_seed`: operations with the same seed draw the same numbers, and others
+continue one sequence.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from ..models import kept
 
-GIVEN = 1  # in the place of TensorFlow's own seed: the operation was given the other
+GIVEN = 1  # stands for TensorFlow's global seed, to show that the operation has a seed of its own
 
 
 @contextmanager
 def from_seeds(model: Any) -> Iterator[None]:
-    """While it lasts, what is traced draws so."""
+    """Within this context, traced `tf.random` operations draw from seeds."""
     from tensorflow.python.framework import random_seed
     from tensorflow.python.ops import gen_random_ops
 
@@ -54,7 +55,7 @@ def from_seeds(model: Any) -> Iterator[None]:
 
 
 def _generator(seed: int | None) -> Any:
-    """Of this process's numbers, and of this seed of an operation's."""
+    """A SeedGenerator from this process's seed and the operation's own seed, if it has one."""
     from keras.random import SeedGenerator
     from tensorflow.python.eager import context
 
@@ -86,12 +87,12 @@ def _categorical(seed: Any, logits: Any, count: Any, output_dtype: Any) -> Any:
 
 
 def _shuffle(seed: Any, value: Any) -> Any:
-    """By the order of numbers drawn for the rows: TensorFlow's own shuffle from a seed has no kernel in XLA."""
+    """Shuffle by sorting random keys, because XLA has no kernel for TensorFlow's shuffle from a seed."""
     keys = tf.random.stateless_uniform(tf.shape(value)[:1], seed, minval=None, maxval=None, dtype=tf.int32)
     return tf.gather(value, tf.argsort(keys))
 
 
-# The operations of gen_random_ops that TensorFlow's functions call. For gamma's and Poisson's XLA has no kernel.
+# The operations of gen_random_ops that TensorFlow's functions call. XLA has no kernel for gamma and Poisson.
 DRAWN: dict[str, Callable[..., Any]] = {
     "random_standard_normal": _normal,
     "truncated_normal": _truncated_normal,

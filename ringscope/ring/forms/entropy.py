@@ -1,8 +1,8 @@
-"""Cross-entropy of integer labels that reads its logits twice on the way there and once on the way back.
+"""Cross-entropy of integer labels that reads its logits twice in the forward and once in the backward pass.
 
-As TensorFlow writes it, XLA computes the gradient on the way there and keeps it: eight passes over the logits, 8.4 GB
-in a step of a decoder with 32 000 words. Here the way there keeps two numbers a row, the largest logit and the
-logarithm of the sum of exponentials, and the way back computes the probabilities anew: four passes, and 3 % of that
+As TensorFlow writes it, XLA computes the gradient in the forward pass and keeps it: eight passes over the logits, 8.4
+GB in a step of a decoder with 32 000 words. Here the forward pass keeps two numbers per row, the largest logit and the
+log of the sum of exponentials, and the backward pass computes the probabilities again: four passes, and 3 % off that
 step on an H200 (docs/results/index.md).
 """
 
@@ -18,7 +18,8 @@ from ..internals.laid_over import laid_over
 
 @contextmanager
 def short() -> Iterator[None]:
-    """While it lasts, `tf.nn.sparse_softmax_cross_entropy_with_logits`, which Keras's sparse losses call, is this."""
+    """Within this context, `tf.nn.sparse_softmax_cross_entropy_with_logits`, which Keras's sparse losses call, has this
+    form."""
     own = tf.nn.sparse_softmax_cross_entropy_with_logits
 
     def entropy(labels: Any, logits: Any, name: str | None = None) -> Any:
@@ -32,9 +33,9 @@ def short() -> Iterator[None]:
 
 
 def of_labels(labels: Any, logits: Any) -> Any:
-    """-log of the share that softmax gives each label; NaN, and so its gradient, for a label that is no class.
+    """-log of the probability that softmax gives each label; NaN, as is its gradient, for a label outside the classes.
 
-    labels: (...) of integers. logits: (..., classes) of float32, of a known shape. Returns (...) of float32.
+    labels: (...) integers. logits: (..., classes) float32 with a known shape. Returns (...) float32.
     """
     classes = logits.shape[-1]
     known = tf.where((labels >= 0) & (labels < classes), 0.0, float("nan"))

@@ -1,9 +1,9 @@
-"""The exact GELU, x times the share of a standard normal distribution below x, with its slope alone for the way back.
+"""The exact GELU, x * P(X <= x) of a standard normal X, which keeps only its derivative for the backward pass.
 
-As TensorFlow writes it XLA keeps its input and a part of the derivative for the way back, and computes erfc in two
-branches: 0.137 ms a layer of a decoder's step on an H200, where reading and writing its 50 million elements once takes
-0.05. Here the way there writes the slope beside the result, and the way back is one product, which XLA fuses with the
-sum of the bias's gradient.
+As TensorFlow writes it, XLA keeps the input and a part of the derivative, and computes erfc in two branches: 0.137 ms
+for a layer of a decoder's step on an H200, where one read and one write of its 50 million elements take 0.05 ms. Here
+the forward pass writes the derivative beside the result. The backward pass is one product, which XLA fuses with the sum
+for the bias's gradient.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from .half_precision import NARROW, wide_type
 
-# Of the share beyond |x|: exp(-x^2 / 2) t polynomial(t) with t = 1 / (1 + SLOPE |x|), constant term first. Least
-# largest relative error over all x, 4e-6, where a float16 is rounded by up to 5e-4.
+# P(X > |x|) = exp(-x^2 / 2) t polynomial(t) with t = 1 / (1 + SLOPE |x|), constant term first. Fitted for the least
+# maximum of the relative error over all x: 4e-6, where a float16 is rounded by up to 5e-4.
 SLOPE = 0.28
 TAIL = (0.111703844, 0.11174066, 0.101935835, 0.0944555703, 0.0249506655, 0.105442474, -0.050230889)
 
 
 @contextmanager
 def light() -> Iterator[None]:
-    """While it lasts, the exact GELU of `keras.ops` is traced in this form; Keras's layers and activations call it."""
+    """Within this context, the exact GELU of `keras.ops`, which Keras's layers and activations call, is traced in this
+    form."""
     from keras.src import backend
 
     keras_own = backend.nn.gelu
@@ -41,8 +42,8 @@ def light() -> Iterator[None]:
 
 @tf.custom_gradient
 def exact(x: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """x * P(X <= x) of a standard normal X, of x's type and shape; for XLA alone."""
-    wide = tf.cast(x, wide_type(x.dtype))  # inside the kernel, which costs no memory
+    """x * P(X <= x) of a standard normal X, in x's type and shape; only for XLA."""
+    wide = tf.cast(x, wide_type(x.dtype))  # within the kernel, so that it takes no memory
     share = _share(wide, x.dtype)
     slope = _kept(tf.cast(share + wide * _density(wide), x.dtype))
     return tf.cast(wide * share, x.dtype), lambda upstream: upstream * slope
@@ -53,7 +54,7 @@ def _density(x: Any) -> Any:
 
 
 def _share(x: Any, dtype: Any) -> Any:
-    """The share of a standard normal distribution below x, as exact as numbers of `dtype` tell."""
+    """P(X <= x) of a standard normal X, to the precision of `dtype`."""
 
     @tf.custom_gradient
     def share(x: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -71,7 +72,7 @@ def _by_polynomial(x: Any) -> Any:
 
 @tf.custom_gradient
 def _kept(x: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """x as it is rounded: else XLA would keep it in float32, or compute it a second time."""
+    """x in its rounded form: without the barrier XLA would keep it in float32, or compute it twice."""
     from tensorflow.compiler.tf2xla.python import xla
 
     return xla.optimization_barrier(x)[0], lambda upstream: upstream

@@ -1,4 +1,4 @@
-"""Floating-point numbers of 16 bits, which forms compute with in float32."""
+"""16-bit floating-point types, whose numbers the forms compute in float32."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ NARROW = (tf.bfloat16, tf.float16)
 
 
 def wide_type(kind: Any) -> Any:
-    """The type to compute numbers of this type in."""
+    """The type in which numbers of this type are computed: float32 for 16-bit types, else the type itself."""
     return tf.float32 if kind in NARROW else kind
 
 
 def times_transposed(left: Any, right: Any) -> Any:
-    """left . right^T, (..., m, n) of (..., m, k) and (..., n, k); of narrow numbers not rounded again."""
+    """left . right^T, (..., m, n) from (..., m, k) and (..., n, k); float32 for 16-bit operands, so that it is not
+    rounded."""
     if left.dtype not in NARROW:
         return tf.matmul(left, right, transpose_b=True)
     from tensorflow.compiler.tf2xla.python import xla

@@ -1,10 +1,10 @@
-"""Dropout by a hash of each number's place and of a seed, inside of the kernel that uses it.
+"""Dropout by a hash of each number's position and a seed, inside the kernel that uses it.
 
-As Keras and TensorFlow draw it, XLA writes 32 random bits for each number to memory, in two kernels, makes a mask of
-them in a third, and keeps the mask for the way back: 0.28 GB of traffic for 12.6 million numbers, where this has 0.15.
-A hash is computed anew on the way back, from the same seed. Seeds still come from Keras's `SeedGenerator`, one for
-each layer, which counts its steps and is saved with the model; the numbers drawn from them differ from Keras's and have
-the same distribution.
+As Keras and TensorFlow draw it, XLA writes 32 random bits per number to memory in two kernels, makes a mask of them in
+a third, and keeps the mask for the backward pass: 0.28 GB of traffic for 12.6 million numbers, against 0.15 GB here.
+The backward pass computes the hash again from the same seed. Seeds still come from Keras's `SeedGenerator` of each
+layer, which counts its steps and is saved with the model. The random numbers differ from Keras's, with the same
+distribution.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from .half_precision import wide_type
 
-GOLDEN = 0x9E3779B1  # 2^32 by the golden ratio
-# Shifts and factors of the mixing function of 32 bits that Chris Wellons' search found least biased (lowbias32).
+GOLDEN = 0x9E3779B1  # 2^32 divided by the golden ratio
+# Shifts and factors of the 32-bit mixing function that Chris Wellons' search found least biased (lowbias32).
 SHIFTS, FACTORS = (16, 15, 16), (0x7FEB352D, 0x846CA68B)
-MOST = 1 << 32  # places that 32 bits tell apart
-MADE = "dropped_by_ring"  # an attribute of what is made so
+MOST = 1 << 32  # number of positions that 32 bits distinguish
+MADE = "dropped_by_ring"  # attribute of a tensor that this dropout has made
 
 
 class Dropped(NamedTuple):
-    """Numbers, each of which is dropped with a chance of `rate`; seed: two words."""
+    """The arguments of a dropout: each of `inputs` is dropped with probability `rate`. seed: two words."""
 
     inputs: Any
     rate: float
@@ -34,14 +34,14 @@ class Dropped(NamedTuple):
 
 
 def dropped_of(tensor: Any) -> Dropped | None:
-    """The inputs, rate and seed of a tensor that this dropout made."""
+    """The arguments of the dropout that made this tensor; None if another operation made it."""
     found: Dropped | None = getattr(tensor, MADE, None)
     return found
 
 
 @contextmanager
 def dropout() -> Iterator[None]:
-    """While it lasts, `keras.random.dropout`, which Keras's layers call, is traced so."""
+    """Within this context, `keras.random.dropout`, which Keras's layers call, is traced in this form."""
     from keras.src import backend
     from keras.src.random.seed_generator import draw_seed
 
@@ -67,8 +67,8 @@ def dropout() -> Iterator[None]:
 
 
 def of(inputs: Any, rate: float, shape: Sequence[Any], seed: Any) -> Any:
-    """The inputs, of which a share `rate` is zero and the rest 1 / (1 - rate) times as large. shape: of the mask, which
-    is spread over the inputs. seed: two words."""
+    """The inputs with a share `rate` set to zero, and the rest multiplied by 1 / (1 - rate). shape: of the mask, which
+    is broadcast to the inputs. seed: two words."""
 
     @tf.custom_gradient
     def run(inputs: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -82,29 +82,29 @@ def of(inputs: Any, rate: float, shape: Sequence[Any], seed: Any) -> Any:
 
 
 def apart(seed: Any) -> Any:
-    """The seed, of which XLA does not see that it is the same: else it would keep what it has made of it."""
+    """The seed behind a barrier, so that XLA does not recognise it and keep the mask that was computed from it."""
     from tensorflow.compiler.tf2xla.python import xla
 
     return xla.optimization_barrier(seed)[0]
 
 
 def kept(seed: Any, shape: Sequence[Any], rate: float) -> Any:
-    """Which numbers stay: a mask of this shape, whose sizes may be tensors. seed: two words."""
+    """A mask of this shape, True for numbers that are kept; its sizes may be tensors. seed: two words."""
     known = all(isinstance(size, int) for size in shape) and prod(shape) < MOST
     first, second = tf.unstack(tf.cast(seed, tf.uint32))
     second = _mixed(second, first)
-    if not known:  # a seed for each part of the first axis
+    if not known:  # a seed for each index of the first axis, since positions may exceed 32 bits
         second = _mixed(_places([shape[0], *[1] * (len(shape) - 1)], first), second)
         shape = [1, *shape[1:]]
     return _mixed(_places(shape, first), second) >= _word(int(rate * MOST))
 
 
 def _places(shape: Sequence[Any], seed: Any) -> Any:
-    """The seed plus each number's place (from 0) times GOLDEN. The sum runs along one axis after the other, from the
-    seed on: XLA would keep a part that does not depend on the seed as a constant, in memory."""
+    """The seed plus each number's position (from 0) times GOLDEN. The sum starts with the seed and adds one axis after
+    the other, because XLA would store a part that does not depend on the seed as a constant in memory."""
     places, step = tf.reshape(seed, [1] * len(shape)), _word(GOLDEN)
     for axis, size in reversed(list(enumerate(shape))):
-        if isinstance(size, int) and size == 1:  # one place, the first
+        if isinstance(size, int) and size == 1:  # its only index is 0
             continue
         along = tf.cast(tf.range(size), tf.uint32) * step
         places = places + tf.reshape(along, [-1 if each == axis else 1 for each in range(len(shape))])
@@ -113,8 +113,8 @@ def _places(shape: Sequence[Any], seed: Any) -> Any:
 
 
 def _mixed(words: Any, seed: Any) -> Any:
-    """Each bit of a word or of the seed turns each of these with a chance of a half. The seed comes after a shift: else
-    one seed's words would be another's, moved."""
+    """Mix words with a seed: each bit of either flips each bit of the result with a probability of a half. The seed
+    enters after a shift, because otherwise the words of one seed would be the shifted words of another."""
     words = tf.bitwise.bitwise_xor(_folded(words, SHIFTS[0]), seed)
     for shift, factor in zip(SHIFTS[1:], FACTORS, strict=True):
         words = _folded(words * _word(factor), shift)

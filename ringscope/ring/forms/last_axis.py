@@ -1,8 +1,8 @@
-"""Normalisations and softmax over the last axis of four axes and more, computed of a matrix's rows.
+"""Normalisation and softmax over the last of four or more axes, computed on the rows of a matrix.
 
-XLA makes one Triton kernel of each, and while it fuses others with it tries every way to cut the tensor into tiles:
-powers of two along each axis. Of four axes these are so many that a ConvNeXt's took it 17 of 26 s, and 1.6 of 9 of two
-axes (docs/results, 2026-11-25; without the trials of convolutions). It comes to as many kernels.
+XLA makes one Triton kernel for each, and while it fuses others into it, it tries every tiling of the tensor: powers of
+two along each axis. With four axes a ConvNeXt's tilings took 17 of 26 s of compilation, with two axes 1.6 of 9 s
+(docs/results, 2026-11-25; without the trials of convolutions). The number of kernels is the same.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 
-AXES = 4  # from this number on: a decoder's three cost it 0.7 s
+AXES = 4  # from this number of axes on; a decoder's three axes cost only 0.7 s
 
 
 @contextmanager
 def rows() -> Iterator[None]:
-    """While it lasts, Keras's layer and RMS normalisations, and TensorFlow's softmax, are traced so."""
+    """Within this context, Keras's layer and RMS normalisation, and TensorFlow's softmax, are traced on rows."""
     from keras.src.ops import nn
 
     with (
@@ -30,8 +30,8 @@ def rows() -> Iterator[None]:
 
 
 def _of_rows(own: Callable[..., Any], *, of_logits: bool = False) -> Callable[..., Any]:
-    """own: takes a tensor, and by name over which axis. of_logits: it gives shares, whose logits Keras's losses take
-    where these come of a softmax, or have them as this attribute."""
+    """own: a function of a tensor and, by name, an axis. of_logits: its results get the attribute with the logits by
+    which Keras's losses recognise a softmax."""
 
     def over_last(*args: Any, **kwargs: Any) -> Any:
         if len(args) != 1 or not _is_last(args[0], kwargs.get("axis", -1)):

@@ -1,4 +1,4 @@
-"""Keras layers in forms that XLA makes fewer and faster GPU kernels of; the same numbers up to rounding."""
+"""Keras layers in forms for which XLA makes fewer and faster GPU kernels; the same numbers up to rounding."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .choice import wanted
 from .rnn import conv_lstm
 from .rnn import layers as recurrent
 
-NARROW_CHANNELS = 4  # input channels, as of pictures, that leave most of a tensor core's tile empty
+NARROW_CHANNELS = 4  # so few input channels, as images have, leave most of a tensor core's tile empty
 TILE_CHANNELS = 8  # tensor cores take 16-bit channels in multiples of 8 (NVIDIA's deep learning performance guide)
 
 
 @contextmanager
 def forms(model: Any) -> Iterator[None]:
-    """While it lasts, calls of the model's layers are traced in these forms; the model itself is not changed."""
+    """Within this context, calls of the model's layers are traced in these forms; the model itself is not changed."""
     every = list(model._flatten_layers(include_self=False))
     attended = _attended(every)
     with ExitStack() as laid:
@@ -32,19 +32,19 @@ def forms(model: Any) -> Iterator[None]:
 
 
 def _is_kerass(layer: Any, name: str) -> bool:
-    """True if neither the layer's class nor a script has written this method anew."""
+    """True if neither the layer's class nor a script has replaced this method of Keras's."""
     of_class = next(kind for kind in type(layer).__mro__ if name in vars(kind))
     return name not in vars(layer) and of_class.__module__.startswith("keras.")
 
 
 def _attended(every: list[Any]) -> set[int]:
-    """The ids of the layers whose outputs the kernel of attention reads."""
+    """Ids of the layers whose outputs go into the attention kernel."""
     names = ("_query_dense", "_key_dense", "_value_dense")
     return {id(getattr(layer, name, None)) for layer in attention.among(every) for name in names}
 
 
 def _form(layer: Any, attended: bool) -> tuple[str, Callable[..., Any]] | None:
-    """The method to lay over a layer's own, or None where its own is as good or must stay."""
+    """(name, method) to replace a layer's own method; None if its own is as good or must stay."""
     from keras import layers
 
     if isinstance(layer, layers.BatchNormalization) and not layer.synchronized and hasattr(layer, "_moments"):
@@ -78,7 +78,8 @@ def _is_narrow(layer: Any) -> bool:
 
 
 def _is_tied(layer: Any) -> bool:
-    """True if it is an embedding that makes logits too, of a narrower type than its table and no other type named."""
+    """True for an embedding that also makes logits, computes in a narrower type than its table, and names no type for
+    them."""
     from keras import layers
 
     return (
@@ -91,10 +92,10 @@ def _is_tied(layer: Any) -> bool:
 
 
 def head_in_its_type(layer: Any, otherwise: Callable[..., Any], inputs: Any, reverse: bool = False) -> Any:
-    """Logits in the type that the layer's policy names and `compute_output_spec` promises, as Keras on JAX trains it.
+    """Logits in the layer's compute type, as `compute_output_spec` promises, and as Keras on JAX computes them.
 
-    On TensorFlow a model of mixed precision has its embeddings read their tables as float32, and so make logits of
-    float32: 2.1 GB instead of 1.05 of a decoder's step, written once and read three times.
+    On TensorFlow, embeddings of a mixed-precision model read their tables as float32 and so give float32 logits: 2.1 GB
+    instead of 1.05 GB in a decoder's step, written once and read three times.
     """
     if not reverse:
         return otherwise(inputs)
@@ -105,10 +106,10 @@ def head_in_its_type(layer: Any, otherwise: Callable[..., Any], inputs: Any, rev
 
 
 def one_pass_moments(layer: Any, otherwise: Callable[..., Any], inputs: Any, mask: Any) -> tuple[Any, Any]:
-    """Mean and variance of a batch, each (channels,), read from memory once: Keras takes the mean first and then the
-    squared distances from it, which XLA can only do one after the other.
+    """Mean and variance of a batch, each (channels,), in one pass over memory. Keras takes the mean and then the
+    squared distances from it, which XLA can only compute one after the other.
 
-    Distances are from the moving mean, so that nothing is lost to cancellation where the mean is large
+    Distances are taken from the moving mean, to avoid cancellation where the mean is large
     (`tf.nn.sufficient_statistics`).
     """
     if mask is not None:
@@ -120,17 +121,17 @@ def one_pass_moments(layer: Any, otherwise: Callable[..., Any], inputs: Any, mas
 
 
 def _along(layer: Any, inputs: Any, channels: Any) -> Any:
-    """(channels,) in a shape that lies along the inputs' channel axis."""
+    """(channels,) reshaped to broadcast along the inputs' channel axis."""
     axis = layer.axis % len(inputs.shape)
     return tf.reshape(channels, [-1 if dimension == axis else 1 for dimension in range(len(inputs.shape))])
 
 
 def folded_convolution(layer: Any, otherwise: Callable[..., Any], inputs: Any, kernel: Any) -> Any:
-    """A convolution of stride s and few channels as one of stride 1 and s*s times the channels: blocks of s*s pixels
-    become channels, in the kernel likewise (zeros where it does not fill its last block).
+    """A convolution of stride s over few channels as one of stride 1 over s*s times the channels: blocks of s*s pixels
+    become channels, in the kernel, too (with zeros where it does not fill its last block).
 
     A ResNet's first convolution, 7x7 of stride 2 over 3 channels, takes cuDNN 1.7 ms of a 37 ms step on an H200, and
-    0.6 ms so.
+    0.6 ms in this form.
     """
     height, width, channels = inputs.shape[1:]
     if None in (height, width):
@@ -138,7 +139,7 @@ def folded_convolution(layer: Any, otherwise: Callable[..., Any], inputs: Any, k
     stride, padding = layer.strides[0], layer.padding
     kernel = tf.convert_to_tensor(kernel)
     rows, columns, _, filters = kernel.shape
-    below, right = -rows % stride, -columns % stride  # what the kernel's last blocks lack
+    below, right = -rows % stride, -columns % stride  # rows and columns missing in the kernel's last blocks
     (top, tall), (left, wide) = _reach(height, rows, stride, padding), _reach(width, columns, stride, padding)
     blocks = tf.nn.space_to_depth(_fitted(inputs, (top, tall + below), (left, wide + right), 0), stride)
 
@@ -153,7 +154,7 @@ def folded_convolution(layer: Any, otherwise: Callable[..., Any], inputs: Any, k
 
 
 def _reach(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
-    """(pixels added before, pixels that the windows reach over in all) of one dimension, as TensorFlow pads it:
+    """(pixels added before, total pixels that the windows cover) along one dimension, padded as TensorFlow does:
     https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2"""
     if padding == "valid":
         return 0, (size - window) // stride * stride + window
@@ -162,7 +163,7 @@ def _reach(size: int, window: int, stride: int, padding: str) -> tuple[int, int]
 
 
 def _fitted(inputs: Any, rows: tuple[int, int], columns: tuple[int, int], value: Any) -> Any:
-    """The inputs with `value` around them, or cropped at the end: (pixels before, pixels in all) of each dimension."""
+    """The inputs padded with `value`, or cropped at the end; rows, columns: (pixels added before, total pixels)."""
     height, width = inputs.shape[1:3]
     (top, tall), (left, wide) = rows, columns
     around = [[0, 0], [top, max(tall - top - height, 0)], [left, max(wide - left - width, 0)], [0, 0]]
@@ -170,10 +171,9 @@ def _fitted(inputs: Any, rows: tuple[int, int], columns: tuple[int, int], value:
 
 
 def max_pooling(layer: Any, otherwise: Callable[..., Any], inputs: Any) -> Any:
-    """Max pooling that keeps which pixel of each window was the largest (the first of equals, as TensorFlow does) and
-    sends its gradient there by shifts: XLA's own way back ends in a scatter, 2.1 ms of a ResNet-50's step on an H200;
-    this is 1.1 ms.
-    """
+    """Max pooling that keeps the position of each window's largest pixel (the first of equals, as in TensorFlow) and
+    sends the gradient there by shifts. XLA's own backward pass ends in a scatter: 2.1 ms of a ResNet-50's step on an
+    H200, against 1.1 ms here."""
     if None in inputs.shape[1:]:
         return otherwise(inputs)
     pools, strides = tuple(layer.pool_size), tuple(layer.strides)
@@ -184,7 +184,7 @@ def max_pooling(layer: Any, otherwise: Callable[..., Any], inputs: Any) -> Any:
 
 
 def _windows(inputs: Any, pools: tuple[int, int], strides: tuple[int, int]) -> list[Any]:
-    """For each place in a window, row by row: (batch, windows down, windows across, channels) of the pixels there."""
+    """For each position in a window, row by row: the pixels there, (batch, windows down, windows across, channels)."""
     last = [size - pool for size, pool in zip(inputs.shape[1:3], pools, strict=True)]
     return [
         inputs[:, row : row + last[0] + 1 : strides[0], column : column + last[1] + 1 : strides[1]]
@@ -194,7 +194,8 @@ def _windows(inputs: Any, pools: tuple[int, int], strides: tuple[int, int]) -> l
 
 
 def _largest(pools: tuple[int, int], strides: tuple[int, int]) -> Callable[[Any], Any]:
-    """Of (batch, rows, columns, channels), whose last window ends at its last pixel, the largest of each window."""
+    """A function that gives the largest pixel of each window, from (batch, rows, columns, channels) that ends with a
+    window."""
 
     @tf.custom_gradient
     def largest(inputs: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -209,7 +210,7 @@ def _largest(pools: tuple[int, int], strides: tuple[int, int]) -> Callable[[Any]
 
 
 def _sent_back(upstream: Any, which: Any, shape: Any, pools: tuple[int, int], strides: tuple[int, int]) -> Any:
-    """The gradient of each window at its pixel `which`; a pixel of several windows gets the sum. Has `shape`."""
+    """The gradient, in shape `shape`: each window's at its pixel `which`; a pixel of several windows gets their sum."""
     windows = upstream.shape[1:3]
     blocks = [-(-size // stride) for size, stride in zip(shape[1:3], strides, strict=True)]
     parts: dict[tuple[int, int], list[Any]] = {
@@ -222,7 +223,8 @@ def _sent_back(upstream: Any, which: Any, shape: Any, pools: tuple[int, int], st
         parts[row, column].append(tf.pad(taken, [[0, 0], [down, below], [across, right], [0, 0]]))
     empty = tf.zeros([tf.shape(upstream)[0], *blocks, shape[3]], upstream.dtype)
     every = [tf.add_n(part) if part else empty for part in parts.values()]
-    # (batch, block rows, block columns, rows of a block, its columns, channels) -> pixels in their places
+    # (batch, block rows, block columns, rows of a block, columns of a block, channels) -> (batch, rows, columns,
+    # channels)
     stacked = tf.reshape(tf.stack(every, axis=3), [-1, *blocks, *strides, shape[3]])
     placed = tf.transpose(stacked, [0, 1, 3, 2, 4, 5])
     placed = tf.reshape(placed, [-1, blocks[0] * strides[0], blocks[1] * strides[1], shape[3]])

@@ -1,7 +1,7 @@
-"""Tables of whole numbers looked up by halving: `IntegerLookup`, `tf.lookup.StaticHashTable`.
+"""Integer lookup tables by binary search: `IntegerLookup`, `tf.lookup.StaticHashTable`.
 
-XLA has no kernel of hash tables: one such layer in a model would leave its whole step uncompiled. A table that cannot
-change is a constant: sorted keys, of which some twenty steps find one among a million.
+XLA has no kernel for hash tables, so that one such layer would leave a model's whole step uncompiled. A table that
+cannot change is a constant: sorted keys, in which some twenty steps find one among a million.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..internals.laid_over import laid_over
 
 @contextmanager
 def halving() -> Iterator[None]:
-    """While it lasts, lookups of whole numbers in tables that cannot change are traced so."""
+    """Within this context, lookups of integer keys in immutable tables are traced as binary searches."""
     from tensorflow.python.ops.lookup_ops import InitializableLookupTableBase, StaticHashTable
 
     own = InitializableLookupTableBase.lookup
@@ -36,10 +36,10 @@ def halving() -> Iterator[None]:
 
 
 def found(keys: Any, known: np.ndarray, values: np.ndarray, default: Any) -> Any:
-    """For each key the value of the equal one in `known`, which has none twice; `default` where there is none."""
+    """For each key the value of the equal entry in `known`, whose entries are distinct; `default` if there is none."""
     order = np.argsort(known)
     known, values = known[order], values[order]
-    below = tf.zeros_like(keys, tf.int32)  # how many of the known ones are less, as far as it is settled
+    below = tf.zeros_like(keys, tf.int32)  # lower bound for the number of entries that are less than the key
     for bit in reversed(range(known.size.bit_length())):
         more = below + (1 << bit)
         is_less = tf.gather(known, tf.minimum(more, known.size) - 1) < keys

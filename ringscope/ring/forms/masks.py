@@ -1,8 +1,8 @@
-"""The masks of attention as they are given, in a step that is not compiled by XLA too.
+"""Attention masks in the shape in which they are given, in steps that XLA does not compile, too.
 
-Keras spreads each mask over the batch and the heads before it is used. Where the size of a batch is known, TensorFlow
-computes that before the first step, on the host, and keeps it as a constant of the graph, which each of its passes
-copies: with 12 heads of 256 x 256 scores some 78 MB of host memory for each sample of a batch.
+Keras broadcasts each mask over batch and heads before it uses it. If the batch size is known, TensorFlow computes that
+on the host before the first step and keeps it as a constant of the graph, which each graph pass copies: with 12 heads
+of 256 x 256 scores some 78 MB of host memory per sample of a batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .choice import wanted
 
 @contextmanager
 def unspread() -> Iterator[None]:
-    """While it lasts, attention is traced so that masks meet the scores in their own shape; the same numbers."""
+    """Within this context, attention applies masks in their own shape by broadcasting; the numbers are the same."""
     if not wanted("masks"):
         yield
         return

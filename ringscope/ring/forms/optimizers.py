@@ -1,8 +1,8 @@
-"""The update of Keras's most used optimizers, traced in half of the operations, with the same numbers.
+"""The update of Keras's most used optimizers, traced with half of the operations and the same numbers.
 
-Keras traces an update variable by variable, each with the learning rate, the bias corrections and constants of its own,
-through several layers of dispatch. Half of what an AdamW over 150 variables takes to trace before the first step is
-this, and XLA reads each of these operations in every process, also where the program is in its cache.
+Keras traces an update variable by variable, each with its own copy of the learning rate, bias corrections and
+constants, through several layers of dispatch. That is half of the time to trace an AdamW over 150 variables before the
+first step. XLA also reads each of these operations in every process, even if the program is in its cache.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ WHOLE = ("_backend_update_step", "_apply_weight_decay")
 
 @contextmanager
 def short(optimizer: Any) -> Iterator[None]:
-    """While it lasts, this optimizer's `apply` is traced so; one that is not Keras's own stays as it is."""
+    """Within this context, this optimizer's `apply` is traced in the short form; an optimizer that is not Keras's
+    stays."""
     optimizer = without_loss_scale(optimizer)
     with laid_over(optimizer, **(_methods(optimizer) if wanted("optimizers") else {})):
         yield
 
 
 def _methods(optimizer: Any) -> dict[str, Callable[..., None]]:
-    """What to lay over the optimizer's own; nothing where any part of it is not Keras's."""
+    """The methods that replace the optimizer's own; empty if a relevant part of it is not Keras's."""
     from keras.optimizers import SGD, Adam, Optimizer
 
     steps = {Adam.update_step: adam, SGD.update_step: sgd}
@@ -85,7 +86,7 @@ def adam(optimizer: Any, pairs: Sequence[tuple[Any, Any]], dtype: Any, rate: Any
 
 
 def sgd(optimizer: Any, pairs: Sequence[tuple[Any, Any]], dtype: Any, rate: Any) -> None:
-    """`keras.optimizers.SGD.update_step`, likewise."""
+    """`keras.optimizers.SGD.update_step`, in its order of operations."""
     take = tf.raw_ops
     momentum = _cast(optimizer.momentum, dtype)
     for gradient, variable in pairs:
@@ -102,7 +103,7 @@ def sgd(optimizer: Any, pairs: Sequence[tuple[Any, Any]], dtype: Any, rate: Any)
 
 
 def decay(optimizer: Any, variables: Sequence[Any]) -> None:
-    """`TFOptimizer._apply_weight_decay`, likewise."""
+    """`TFOptimizer._apply_weight_decay`, in its order of operations."""
     if optimizer.weight_decay is None:
         return
     take, factors = tf.raw_ops, {}
@@ -118,7 +119,7 @@ def decay(optimizer: Any, variables: Sequence[Any]) -> None:
 
 
 def _inner(variable: Any) -> Any:
-    """TensorFlow's variable of Keras's."""
+    """The TensorFlow variable inside a Keras variable."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
@@ -127,6 +128,6 @@ def _read(variable: Any) -> Any:
 
 
 def _cast(value: Any, dtype: Any) -> Any:
-    """As Keras casts a hyperparameter: it is a float32 first, also on its way to a float64."""
+    """Cast as Keras casts a hyperparameter: first to float32, even on its way to float64."""
     value = tf.convert_to_tensor(value)
     return value if value.dtype == dtype else tf.cast(value, dtype)

@@ -1,10 +1,10 @@
-"""Products of matrices whose rows tensor cores cannot read as they are, with zeros up to the next length that they can.
+"""Matrix products padded with zeros to row lengths that tensor cores can read.
 
-Tensor cores read 16-bit rows in multiples of 8 (NVIDIA's deep learning performance guide). For others cuBLAS falls back
-to kernels of older GPUs: on an H100 a layer of 525 inputs takes 0.55 ms there and back, where one of 1 024 takes 0.08
-(docs/results, 2026-11-25). XLA adds such zeros, but not for products that it would leave to Triton's kernels
-(`CublasPadForGemms`), which are most, and of which it then takes cuBLAS's. Of float32 it adds none at all, whose rows
-tensor cores read as TF32 in multiples of 4: the 30 522 words of BERT are none.
+Tensor cores read 16-bit rows in multiples of 8 (NVIDIA's deep learning performance guide). For other lengths cuBLAS
+uses kernels of older GPUs: on an H100 a layer of 525 inputs takes 0.55 ms forward and backward, a layer of 1 024 takes
+0.08 ms (docs/results, 2026-11-25). XLA pads products (`CublasPadForGemms`), but not those that it plans to give to
+Triton, which are most, although it may then choose cuBLAS for them. It never pads float32, whose rows tensor cores read
+as TF32 in multiples of 4: BERT's 30 522 words are no such multiple.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..internals.laid_over import laid_over
 from . import wide
 from .half_precision import NARROW
 
-BYTES = 16  # a row's length is to be a multiple of
-LEAST = 1 << 28  # multiplications in a product that is worth two passes over its operands
+BYTES = 16  # a row's length in bytes must be a multiple of this
+LEAST = 1 << 28  # multiplications from which a product is worth two more passes over its operands
 
 
 @contextmanager
 def multiples() -> Iterator[None]:
-    """While it lasts, `keras.ops.matmul` with a matrix, as `Dense` calls it, is traced in multiples."""
+    """Within this context, `keras.ops.matmul` with a matrix, as `Dense` calls it, is traced with padded operands."""
     from keras.src import backend
 
     keras_own = backend.numpy.matmul
@@ -39,14 +39,13 @@ def multiples() -> Iterator[None]:
 
 
 def as_tensor(operand: Any) -> Any:
-    """What an operation of Keras's is given: a weight as its value, in the type that it is read in; what is sparse
-    stays. Keras's own conversion takes its variables for tensors, which they are not."""
+    """An operand of a Keras operation as a tensor: a weight in the type in which it is read; sparse and ragged ones
+    unchanged. Keras's own conversion returns its variables unchanged."""
     return operand if isinstance(operand, (tf.SparseTensor, tf.RaggedTensor)) else tf.convert_to_tensor(operand)
 
 
 def product(given: Any, matrix: Any) -> Any:
-    """(..., inputs) . (inputs, outputs), in multiples or of bfloat16 where that fits; the gradients are computed so
-    too."""
+    """(..., inputs) . (inputs, outputs), with padding or in bfloat16 where that helps; its gradients, too."""
     made = _multiplied(given, matrix)
     if made is None:
         made = tf.matmul(tf.reshape(given, [-1, matrix.shape[0]]), matrix)
@@ -55,7 +54,7 @@ def product(given: Any, matrix: Any) -> Any:
 
 
 def _multiplied(given: Any, matrix: Any) -> Any | None:
-    """(..., inputs) . (inputs, outputs), None where the product as it is serves as well."""
+    """(..., inputs) . (inputs, outputs); None if the plain product is as good."""
     if not _is_large(given, matrix):
         return None
     narrow = wide.narrow_of(given, matrix)
@@ -75,7 +74,7 @@ def _in_multiples(rows: Any, matrix: Any, multiplied: Callable[[Any, Any], Any])
 
 
 def _is_large(given: Any, matrix: Any) -> bool:
-    """True if it is a product of known shape with a matrix of the same type, for tensor cores and worth two passes."""
+    """True for a large product of known shape with a matrix of the same type, on tensor cores."""
     dense = isinstance(given, tf.Tensor) and isinstance(matrix, tf.Tensor)
     if not dense or given.dtype != matrix.dtype:
         return False

@@ -1,8 +1,9 @@
-"""Convolutions with filters of one pixel as matrix products, which XLA does not have to time one way after the other.
+"""Convolutions with 1 x 1 filters as matrix products, for which XLA does not need to time many algorithms.
 
-XLA asks cuDNN for some 70 ways of each unlike convolution and of its gradients, half a second and more to build and
-time. Three quarters of the unlike convolutions of an EfficientNetB4 and nine tenths of a DenseNet-121's have
-filters of 1 x 1. The same sums are products of two matrices, for which cuBLAS names its few best ways at once.
+XLA asks cuDNN for some 70 algorithms for each distinct convolution and each of its gradients, and builds and times
+them: half a second and more. Three quarters of the distinct convolutions of an EfficientNetB4, and nine tenths of a
+DenseNet-121's, have 1 x 1 filters. For the same sums as matrix products cuBLAS proposes its few best algorithms at
+once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from .padded_products import product
 
 @contextmanager
 def as_products() -> Iterator[None]:
-    """While it lasts, convolutions of `tf.nn`, which Keras's layers call, with filters of 1 x 1 are traced so."""
+    """Within this context, convolutions of `tf.nn`, which Keras's layers call, with 1 x 1 filters become matrix
+    products."""
     from tensorflow.python.ops import gen_nn_ops
 
     own = gen_nn_ops.conv2d
@@ -45,7 +47,7 @@ def as_products() -> Iterator[None]:
 
 
 def _is_of_one_pixel(images: Any, filters: Any) -> bool:
-    """True if each filter is one pixel of all channels, and sizes but the batch's are known."""
+    """True if each filter covers one pixel of all channels, and all sizes except the batch's are known."""
     known = images.shape.rank == 4 and images.shape[1:].is_fully_defined() and filters.shape.is_fully_defined()
     alike = images.dtype == filters.dtype and images.dtype.is_floating
     return bool(known and alike and filters.shape[:3].as_list() == [1, 1, images.shape[3]])

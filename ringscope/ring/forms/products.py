@@ -1,8 +1,8 @@
 """Products with a weight as products of two matrices, where Keras multiplies sample by sample.
 
-Keras writes `ops.einsum`, and so the projections of attention, as products of (samples, places, inputs) with (inputs,
-outputs). The gradient of the weight is then computed for each sample, written to memory in bfloat16, and summed
-afterwards. Of two matrices it is one product, summed in float32: less work, and nearer to exact.
+Keras writes `ops.einsum`, and so attention's projections, as products of (samples, positions, inputs) with (inputs,
+outputs). The weight's gradient is then computed for each sample, written to memory in bfloat16, and summed afterwards.
+With two matrices it is one product, summed in float32: less work, and more precise.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..internals.laid_over import laid_over
 from .half_precision import NARROW
 from .padded_products import as_tensor, product
 
-FOLDED = 8  # inputs that a bias takes: tensor cores read 16-bit rows in multiples of 8
+FOLDED = 8  # rows added to the weight for a bias, since tensor cores read 16-bit rows in multiples of 8
 
 
 @contextmanager
 def flat() -> Iterator[None]:
-    """While it lasts, `keras.ops.einsum` with a weight is traced as a product of two matrices."""
+    """Within this context, `keras.ops.einsum` with a weight is traced as a product of two matrices."""
     from keras.src import backend
 
     keras_own = backend.numpy.einsum
@@ -48,9 +48,12 @@ def flat() -> Iterator[None]:
 
 
 def two_by_two(subscripts: str, *operands: Any) -> list[tuple[tuple[int, ...], str]]:
-    """Which two operands to multiply first, and so on, each time taken out and their product put last: what NumPy and
-    JAX do. TensorFlow is greedy for small products: of `btew,bte,ewd->btd` it multiplies the weight first, for each e,
-    and sums over e afterwards what is larger than the result. Empty where types or shapes do not allow it."""
+    """The order of pairwise products as (places of the two operands, subscripts): both are removed, and their product
+    is appended. NumPy and JAX use the same order. Empty if types or shapes do not allow it.
+
+    TensorFlow greedily takes the smallest product first: for `btew,bte,ewd->btd` it multiplies the weight first, for
+    each e, and then sums over e a tensor that is larger than the result.
+    """
     dense = all(isinstance(operand, tf.Tensor) and operand.shape.is_fully_defined() for operand in operands)
     if "." in subscripts or not dense or len({operand.dtype for operand in operands}) > 1:
         return []
@@ -63,23 +66,25 @@ def two_by_two(subscripts: str, *operands: Any) -> list[tuple[tuple[int, ...], s
 
 
 def _rows_first(pair: str, one: Any, other: Any) -> tuple[str, Any, Any]:
-    """A product of two with that one first whose axes the result begins with."""
+    """The product of two operands, with the operand first whose leading axis leads the result."""
     first, second, result = _axes_of(pair)
     turns = result and second.startswith(result[0]) and not first.startswith(result[0])
     return (f"{second},{first}->{result}", other, one) if turns else (pair, one, other)
 
 
 def _axes_of(subscripts: str) -> tuple[str, str, str]:
-    """The axes of the first operand, of the second, and of what they make."""
+    """The axes of the first operand, of the second, and of the result."""
     operands, _, result = subscripts.replace(" ", "").partition("->")
     given, _, weight = operands.partition(",")
     return given, weight, result
 
 
 def by_rows(subscripts: str) -> tuple[str, list[int]]:
-    """The subscripts with the second operand's axes in the order of the first's and then of the result's, and where
-    each of them was: `btd,edw->btew` -> `btd,dew->btew`, [1, 0, 2]. As they are written, XLA lays out what they make
-    with e first, and turns it afterwards, which is larger than a weight."""
+    """(the subscripts with the second operand's axes in the order of the first operand's and the result's, the old
+    position of each axis): `btd,edw->btew` gives `btd,dew->btew`, [1, 0, 2].
+
+    As written, XLA would lay out the result with e first and transpose it afterwards, and it is larger than a weight.
+    """
     given, weight, result = _axes_of(subscripts)
     if not set(weight) <= set(given + result) or len(set(weight)) < len(weight):
         return subscripts, list(range(len(weight)))
@@ -88,8 +93,8 @@ def by_rows(subscripts: str) -> tuple[str, list[int]]:
 
 
 def shared_axes(subscripts: str) -> int:
-    """How many axes are summed over, where they are the last ones of the first operand and the first ones of the
-    second, a weight for all that lies along the first's other axes; 0 where it is no such product."""
+    """The number of axes summed over, if they are the first operand's last and the second operand's first axes, and the
+    second is one weight for all the first operand's other axes; 0 for any other product."""
     given, weight, result = _axes_of(subscripts)
     shared = "".join(axis for axis in weight if axis not in result)
     around, kept = given.removesuffix(shared), weight.removeprefix(shared)
@@ -99,7 +104,7 @@ def shared_axes(subscripts: str) -> int:
 
 
 def _are_of(subscripts: str, given: Any, weight: Any) -> bool:
-    """True if they are dense tensors of as many axes as the subscripts name."""
+    """True if both are dense tensors with as many axes as the subscripts name."""
     for axes, tensor in zip(_axes_of(subscripts)[:2], (given, weight), strict=True):
         if not isinstance(tensor, tf.Tensor) or tensor.shape.rank is None:
             return False
@@ -110,7 +115,8 @@ def _are_of(subscripts: str, given: Any, weight: Any) -> bool:
 
 
 def _as_rows(given: Any, weight: Any, axes: int) -> Any | None:
-    """(everything along the other axes, what is multiplied); None where types or shapes do not allow it."""
+    """`given` as a matrix (product of the other axes, product of the summed axes); None if types or shapes do not allow
+    it."""
     around, multiplied = given.shape[:-axes], given.shape[-axes:]
     known = list(around).count(None) <= 1 and multiplied == weight.shape[:axes] and weight.shape.is_fully_defined()
     alike = given.dtype == weight.dtype and given.dtype.is_floating
@@ -122,12 +128,12 @@ def _as_matrix(weight: Any, axes: int) -> Any:
 
 
 def _outward(made: Any, given: Any, weight: Any, axes: int) -> Any:
-    """Rows of a product in the shape that the einsum gives."""
+    """The rows of a product reshaped to the einsum's result."""
     return tf.reshape(made, [*(-1 if n is None else n for n in given.shape[:-axes]), *weight.shape[axes:]])
 
 
 def folds(layer: Any) -> bool:
-    """True if this is a layer whose bias can be a row of its weight."""
+    """True if the bias of this layer can be folded into its weight."""
     from keras import layers
 
     return (
@@ -141,8 +147,8 @@ def folds(layer: Any) -> bool:
 
 
 def with_bias(layer: Any, otherwise: Callable[..., Any], inputs: Any, *args: Any, **options: Any) -> Any:
-    """The outputs of a layer whose bias is one more row of its weight, as its own `call` gives them: for layers before
-    the kernel of attention, where a bias added by itself reads and writes all of the outputs."""
+    """Replaces the `call` of a layer, with its bias folded into its weight as one more row. For layers before the
+    attention kernel, where a separate addition would read and write all outputs."""
     axes = shared_axes(layer.equation)
     weight, bias = (tf.convert_to_tensor(each) for each in (layer.kernel, layer.bias))
     rows = _as_rows(inputs, weight, axes)
@@ -154,8 +160,8 @@ def with_bias(layer: Any, otherwise: Callable[..., Any], inputs: Any, *args: Any
 
 @tf.custom_gradient
 def _multiplied(rows: Any, matrix: Any, bias: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """rows . matrix + bias, the bias as a further row of the matrix that meets a one in each row; its gradient, a sum
-    over all rows, comes out of the same product as the matrix's."""
+    """rows . matrix + bias, with the bias as one more row of the matrix and a one appended to each of `rows`. The
+    bias's gradient, a sum over all rows, then comes out of the same product as the matrix's."""
     inputs = matrix.shape[0]
     longer = tf.pad(rows, [[0, 0], [0, FOLDED]], constant_values=1)
     below = tf.pad(bias[tf.newaxis], [[0, FOLDED - 1], [0, 0]])

@@ -1,8 +1,8 @@
-"""Images read anew at projected places, as Keras's random rotation, zoom, translation, shear and perspective do.
+"""Images resampled at projected positions, as Keras's random rotation, zoom, translation, shear and perspective do it.
 
-TensorFlow's operation has no kernel in XLA, and one such layer in a model would leave its whole step uncompiled: a
-ResNet-50 with a rotation and a zoom trained at a twelfth of its speed on an H200. Here each new pixel is gathered from
-the one or four old ones that it is read between, with coordinates and sums in float32 as TensorFlow's kernel has them.
+TensorFlow's operation has no kernel in XLA, and one such layer would leave a model's whole step uncompiled: a ResNet-50
+with a rotation and a zoom trained at a twelfth of its speed on an H200. Here each new pixel is gathered from the one or
+four old pixels around its position, with coordinates and sums in float32, as in TensorFlow's kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ..internals.laid_over import laid_over
 
 @contextmanager
 def gathered() -> Iterator[None]:
-    """While it lasts, `tf.raw_ops.ImageProjectiveTransformV3`, which Keras's layers call, is traced so."""
+    """Within this context, `tf.raw_ops.ImageProjectiveTransformV3`, which Keras's layers call, is traced as a
+    gather."""
     own = tf.raw_ops.ImageProjectiveTransformV3
 
     def transform(**options: Any) -> Any:
@@ -33,9 +34,11 @@ def gathered() -> Iterator[None]:
 
 
 def transformed(images: Any, transforms: Any, after: Any, fill: Any, interpolation: str, mode: str) -> Any:
-    """(batch, rows, columns, channels) as (batch, *after, channels) of the same type: for the pixel (x, y) the old one
-    at ((a x + b y + c) / k, (d x + e y + f) / k), k = g x + h y + 1. transforms: (batch or 1, 8), from a to h. The
-    gradient is what TensorFlow gives: that of the new pixels, transformed by the inverse."""
+    """(batch, rows, columns, channels) -> (batch, *after, channels) of the same type. The pixel at (x, y) is read at
+    the old position ((a x + b y + c) / k, (d x + e y + f) / k), k = g x + h y + 1. transforms: (batch or 1, 8), a to h.
+
+    The gradient is TensorFlow's: the new pixels' gradient, transformed by the inverse.
+    """
     before = _sizes(images)
 
     @tf.custom_gradient
@@ -49,7 +52,7 @@ def transformed(images: Any, transforms: Any, after: Any, fill: Any, interpolati
 
 
 def _sizes(images: Any) -> tuple[Any, Any]:
-    """(rows, columns), as numbers where they are known before XLA compiles."""
+    """(rows, columns), as numbers if they are known before XLA compiles."""
     rows, columns = images.shape[1:3]
     return rows or tf.shape(images)[1], columns or tf.shape(images)[2]
 
@@ -64,10 +67,10 @@ def _read(images: Any, transforms: Any, after: Any, fill: Any, interpolation: st
     k = g * x + h * y + 1
     column, row = _inside((a * x + b * y + c) / k, columns, mode), _inside((d * x + e * y + f) / k, rows, mode)
     flat, batch, channels = _rows_of(images), tf.shape(images)[0], images.shape[3]
-    nothing = tf.cast(fill, images.dtype)  # rounded as the kernel rounds it, before it is mixed with pixels
+    nothing = tf.cast(fill, images.dtype)  # rounded before it is mixed with pixels, as TensorFlow's kernel does
 
     def at(row: Any, column: Any) -> Any:
-        """The pixels there, row and column whole numbers, or `fill` where there is none."""
+        """The pixels at (row, column), which hold integer values; `fill` outside the image."""
         is_there = (row >= 0) & (row < _float(rows)) & (column >= 0) & (column < _float(columns))
         place = _whole(row, rows) * columns + _whole(column, columns)
         places = tf.broadcast_to(tf.reshape(place, [-1, tall * wide]), [batch, tall * wide])
@@ -82,7 +85,7 @@ def _read(images: Any, transforms: Any, after: Any, fill: Any, interpolation: st
 
 
 def _between(at: Callable[[Any, Any], Any], row: Any, column: Any) -> Any:
-    """Four pixels, each by how near it is. (The shares sum to one also where a place is a pixel's.)"""
+    """Bilinear interpolation of four pixels. (The shares sum to one also where a position is exactly a pixel's.)"""
     top, left = tf.floor(row), tf.floor(column)
     down, right = (row - top)[..., tf.newaxis], (column - left)[..., tf.newaxis]
     lines = [(1 - right) * at(line, left) + right * at(line, left + 1) for line in (top, top + 1)]
@@ -90,14 +93,16 @@ def _between(at: Callable[[Any, Any], Any], row: Any, column: Any) -> Any:
 
 
 def _inverse(transforms: Any) -> Any:
-    """The adjugate of each 3 x 3 matrix with the last number made 1: the determinant falls out."""
+    """The inverse of each 3 x 3 matrix, scaled so that its last number is 1: its adjugate, since the determinant
+    cancels."""
     a, b, c, d, e, f, g, h = tf.unstack(transforms, 8, axis=1)
     adjugate = [e - f * h, c * h - b, b * f - c * e, f * g - d, a - c * g, c * d - a * f, d * h - e * g, b * g - a * h]
     return tf.stack(adjugate, axis=1) / (a * e - b * d)[:, tf.newaxis]
 
 
 def _inside(place: Any, size: Any, mode: str) -> Any:
-    """Where along `size` pixels a place is read that may lie outside of them, as TensorFlow's kernel maps it."""
+    """The position to read along an axis of `size` pixels for a position that may lie outside, as TensorFlow's kernel
+    maps it."""
     size = _float(size)
     last = size - 1
     if mode == "CONSTANT":
@@ -110,7 +115,7 @@ def _inside(place: Any, size: Any, mode: str) -> Any:
         beyond = tf.where(beyond >= size, twice - beyond - 1, beyond)
         place = tf.where(place < 0, before, tf.where(place > last, beyond, place))
     elif mode == "WRAP":  # (a b c d | a b c d | a b c d)
-        around = tf.maximum(last, 1)  # of one pixel all is that one
+        around = tf.maximum(last, 1)  # with one pixel, every position reads that pixel
         before = place + size * (tf.floor(-place / around) + 1)
         beyond = place - size * tf.floor(place / around)
         place = tf.where(place < 0, before, tf.where(place > last, beyond, place))
@@ -120,7 +125,7 @@ def _inside(place: Any, size: Any, mode: str) -> Any:
 
 
 def _rounded(place: Any) -> Any:
-    """As C rounds: halves away from zero."""
+    """Round as C does: halves away from zero."""
     return tf.where(place >= 0, tf.floor(place + 0.5), tf.math.ceil(place - 0.5))
 
 

@@ -1,16 +1,16 @@
-"""Resizing of images of a known size by weights that TensorFlow's own kernel gives, in two passes, rows and columns.
+"""Resize images of a known size by weights from TensorFlow's own kernel, in two passes: rows, then columns.
 
-XLA has no kernels of bicubic, Lanczos, area and antialiased resizing, and none for the way back of the nearest pixel's:
-one such layer would leave a whole step uncompiled. Bilinear resizing it has, but
+XLA has no kernels for bicubic, Lanczos, area and antialiased resizing, nor for the gradient of nearest-neighbour
+resizing: one such layer would leave a whole step uncompiled. It has bilinear resizing, but
 
-* its way back is a scatter, nine float32 atomics for each new pixel, of a sum that weights give as well;
-* of 16-bit images TensorFlow gives float32, and as XLA compiles the gradient, it is float32 too, where the graph says
-  otherwise: TensorFlow 2.21 compiles no step with an `UpSampling2D` in mixed precision whose gradient goes on;
-* where a new pixel's centre falls on an old one's, as with an odd factor, XLA computes from which pixel on to read
-  twice, once for the pixels and once for their weights, and rounds up both. Where one of the two programs multiplies
-  and adds in one instruction, one rounding apart, the weights are the next pixel's (tensorflow/tensorflow#118344).
+* its gradient is a scatter, nine float32 atomics per new pixel, for a sum that the weights give as well;
+* for 16-bit images TensorFlow gives float32, and XLA compiles a float32 gradient where the graph says otherwise:
+  TensorFlow 2.21 compiles no step with an `UpSampling2D` in mixed precision whose input needs a gradient;
+* where a new pixel's centre falls on an old one's, as with an odd factor, XLA computes the first pixel to read twice,
+  for the pixels and for their weights, and rounds both up. If one of the two programs uses a fused multiply-add, which
+  differs by one rounding, the weights belong to the next pixel (tensorflow/tensorflow#118344).
 
-A row of pixels that are each 1 in a channel of its own, resized by TensorFlow's kernel, is the weights.
+To get the weights, TensorFlow's kernel resizes a row of pixels, each of which is 1 in its own channel and 0 elsewhere.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ METHODS = ("resize_area", "resize_bicubic", "resize_bilinear", "resize_nearest_n
 
 @contextmanager
 def by_own_weights() -> Iterator[None]:
-    """While it lasts, `tf.image.resize`, which Keras's layers and `keras.ops` call, resizes so."""
-    from tensorflow.python.ops import gen_image_ops  # the public function does not tell which way it takes
+    """Within this context, `tf.image.resize`, which Keras's layers and `keras.ops` call, resizes by weights."""
+    from tensorflow.python.ops import gen_image_ops  # below the public function, which chooses among these
 
     def by_weights(name: str) -> Callable[..., Any]:
         own = getattr(gen_image_ops, name)
@@ -39,7 +39,7 @@ def by_own_weights() -> Iterator[None]:
         def resize(images: Any, size: Any, *how: Any, **options: Any) -> Any:
             images = tf.convert_to_tensor(images)
             is_nearest = name == "resize_nearest_neighbor"
-            if is_nearest and images.dtype not in (*NARROW, tf.float32):  # nothing goes back, or more than float32 has
+            if is_nearest and images.dtype not in (*NARROW, tf.float32):  # no gradient, or float64
                 return own(images, size, *how, **options)
             before, after = images.shape[1:3], tf.get_static_value(size)
             if not before.is_fully_defined() or after is None:
@@ -71,8 +71,8 @@ def by_own_weights() -> Iterator[None]:
 
 
 def _known(tensor: Any) -> Any:
-    """Its value, as far as it follows from shapes by the operations by which `tf.image.resize` computes a scale; None
-    where it does not."""
+    """The tensor's value, if it follows from shapes by the operations with which `tf.image.resize` computes a scale;
+    else None."""
     from tensorflow.python.framework import tensor_util
 
     value = tf.get_static_value(tensor)
@@ -89,7 +89,7 @@ def _known(tensor: Any) -> Any:
 
 
 def _weights(kernel: Callable[..., Any], before: int, after: int, *how: Any, **options: Any) -> np.ndarray:
-    """(new, old): how much of each old pixel is in a new one of a row, as TensorFlow computes it on the host."""
+    """(new, old): the share of each old pixel in each new pixel of a row, as TensorFlow computes it on the host."""
     with tf.init_scope(), tf.device("CPU:0"):
         each_apart = np.eye(before, dtype=np.float32)[np.newaxis, :, np.newaxis]
         made: np.ndarray = kernel(each_apart, [after, 1], *how, **options).numpy()
@@ -97,7 +97,7 @@ def _weights(kernel: Callable[..., Any], before: int, after: int, *how: Any, **o
 
 
 def _resized(images: Any, weights: list[np.ndarray]) -> Any:
-    """(batch, rows, columns, channels), of any type, as float32."""
+    """(batch, rows, columns, channels) of any type, resized, as float32."""
 
     @tf.custom_gradient
     def resized(images: Any) -> Any:
@@ -107,7 +107,8 @@ def _resized(images: Any, weights: list[np.ndarray]) -> Any:
 
 
 def _mixed(images: Any, weights: list[np.ndarray]) -> Any:
-    """Rows, then columns, by (new, old) weights; a product of matrices would read zeros, and round to TF32."""
+    """Resize rows, then columns, by (new, old) weights. A matrix product would read the zeros, too, and round to
+    TF32."""
     for axis, each in enumerate(weights, 1):
         most = int(np.count_nonzero(each, axis=1).max())
         read = np.argsort(each == 0, axis=1, kind="stable")[:, :most]

@@ -1,8 +1,9 @@
-"""Operations that TensorFlow translates for XLA one by one, each by passes set up for it alone, as others that it
-translates at once, to the same program.
+"""Replace operations that TensorFlow translates for XLA slowly by others that it translates fast, into the same
+program.
 
-Each takes 3.5 to 5 ms of one core before every first step, also where the compiled program is kept; the others take
-0.04. An EfficientNetB4 has 320 sigmoids and roots, a ResNet-50 100 relus on the way there and back.
+Each slow operation goes through passes that are set up for it alone, which takes 3.5 to 5 ms of one core before every
+first step, even if the compiled program is cached; the others take 0.04 ms. An EfficientNetB4 has 320 sigmoids and
+square roots, a ResNet-50 has 100 relus, gradients included.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Any
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 
-COMPOSED = "_UnaryOpsComposition"  # TensorFlow's own, of which each in UNARY is one; it takes no bfloat16
+COMPOSED = "_UnaryOpsComposition"  # a TensorFlow operation that can be any of UNARY; it does not accept bfloat16
 UNARY = ("Abs", "Exp", "Log1p", "Reciprocal", "Rsqrt", "Sigmoid", "Sqrt", "Tanh")
 
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """While it lasts, they are made so in the graph of now; not in those of its loops, whose gradients TensorFlow finds
-    by the operations. A tape records what they stand for."""
+    """Within this context, slow operations are replaced in the current graph, but not in its loops' graphs, where
+    TensorFlow finds gradients by the operations. A gradient tape records the original operation."""
     from tensorflow.python.framework.func_graph import FuncGraph
     from tensorflow.python.ops import gen_nn_ops
 
@@ -30,7 +31,7 @@ def at_once() -> Iterator[None]:
 
     def create(graph: Any, kind: str, inputs: Sequence[Any], *given: Any, **options: Any) -> Any:
         form = FORMS.get(kind)
-        # Single numbers are left for constants.py to compute.
+        # Single numbers stay as they are, so that constants.py can compute them.
         if form is None or graph is not now or inputs[0].shape.num_elements() == 1:
             return own(graph, kind, inputs, *given, **options)
         captured = [graph.capture(each) for each in inputs]
@@ -52,7 +53,7 @@ def at_once() -> Iterator[None]:
 
 
 class _InPlaceOf:
-    """An operation that tapes are to take for one of these inputs."""
+    """An operation that gradient tapes record with these inputs, in place of its own."""
 
     def __init__(self, op: Any, inputs: Sequence[Any]) -> None:
         self._op, self.inputs = op, inputs
@@ -74,11 +75,11 @@ def _attribute(value: Any) -> Any:
 
 
 Add = Callable[..., Any]
-"""(kind, inputs, attributes) -> the operation, added to the graph. last: the one that is taken for the original."""
+"""(kind, inputs, attributes) -> the new operation, in the graph. last: it gets the original operation's name."""
 
 
 def _composed(add: Add, kind: str, x: Any) -> Any:
-    """Of bfloat16 in float32, as XLA computes it in any case."""
+    """One of UNARY as a composed operation; bfloat16 in float32, as XLA computes it anyway."""
     settings = {"op_names": [kind], "_gradient_op_type": kind}
     if x.dtype != tf.bfloat16:
         return add(COMPOSED, x, T=x.dtype, last=True, **settings)

@@ -1,10 +1,10 @@
-"""Heads of float32 in a model of mixed bfloat16: bfloat16 is multiplied, float32 summed and put out.
+"""float32 output layers in a mixed_bfloat16 model: their product takes bfloat16 operands and sums in float32.
 
-Keras's guide has the last layer in float32, so that losses and metrics read float32. A `Dense(dtype="float32")` then
-also multiplies in float32, on a GPU of TF32: at half the speed of bfloat16, with weights rounded to 10 bits, where its
-inputs are bfloat16 numbers anyway. Here weights, and the gradients of logits, are rounded to bfloat16 on their way into
-the products. Of 1 024 x 8 000 logits of standard deviation 2.6 these are 0.004 off, their loss for a token as much and
-the weight's gradient 0.06 %; TF32 has 0.0005 and 0.01 %, the bfloat16 logits of PyTorch's autocast 0.006 and 0.24 %.
+Keras's guide recommends a float32 last layer, so that losses and metrics get float32. A `Dense(dtype="float32")` then
+also multiplies in float32, on a GPU in TF32: at half the speed of bfloat16, with weights rounded to 10 bits, although
+its inputs were bfloat16. Here weights, and the gradients of logits, are rounded to bfloat16 for the products. For 1 024
+x 8 000 logits of standard deviation 2.6, the error is 0.004 for logits and for a token's loss, and 0.06 % for the
+weight's gradient. For TF32 it is 0.0005 and 0.01 %, for the bfloat16 logits of PyTorch's autocast 0.006 and 0.24 %.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAID = (
 
 
 def narrow_of(given: Any, matrix: Any) -> Any | None:
-    """The bfloat16 numbers that `given` was made of, where it is to be multiplied as these; else None."""
+    """The bfloat16 tensor that `given` was cast from, if the product is to use it; else None."""
     import keras
 
     is_cast = isinstance(given, tf.Tensor) and given.dtype == matrix.dtype == tf.float32 and is_tf32()
@@ -38,13 +38,13 @@ def narrow_of(given: Any, matrix: Any) -> Any | None:
 
 
 def is_tf32() -> bool:
-    """True if products of float32 are rounded to TF32 here."""
+    """True if float32 products are rounded to TF32 here."""
     return has_gpu() and bool(tf.config.experimental.tensor_float_32_execution_enabled())
 
 
 @tf.custom_gradient
 def product(rows: Any, matrix: Any) -> tuple[Any, Callable[[Any], tuple[Any, Any]]]:
-    """(rows, inputs) of bfloat16 . (inputs, outputs) of float32, as float32; for XLA alone."""
+    """bfloat16 (rows, inputs) . float32 (inputs, outputs), as float32; only for XLA."""
     weight = tf.cast(matrix, tf.bfloat16)
 
     def gradient(upstream: Any) -> tuple[Any, Any]:
@@ -55,7 +55,7 @@ def product(rows: Any, matrix: Any) -> tuple[Any, Callable[[Any], tuple[Any, Any
 
 
 def _product(left: Any, right: Any, of_left: int, of_right: int) -> Any:
-    """Summed over these axes of both, in float32."""
+    """The product summed over one axis of each operand, in float32."""
     from tensorflow.compiler.tf2xla.python import xla
     from tensorflow.compiler.xla import xla_data_pb2
 

@@ -1,8 +1,9 @@
-"""Attention that a user's own layer writes out, as the fused kernel: softmax(query . key^T ...) . value.
+"""Find attention that a user's layer writes out, softmax(query . key^T ...) . value, and replace it by the fused
+kernel.
 
-When the product with values is traced, the operations behind it are read: a softmax of a product, scaled by a number,
-with masks that are chosen or added, and dropout between. The kernel takes their place (attention.py, cudnn_dropout.py);
-what was traced of them has no reader left, and XLA leaves it out.
+When the product with the values is traced, the operations before it are read: a softmax of a product, scaled by a
+number, with masks that select or are added, and with dropout. The kernel replaces them (attention.py,
+cudnn_dropout.py). The operations already traced are then unused, and XLA removes them.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from ..say import once
 from . import attention, attention_dropout, constants, hashed
 from .choice import wanted
 
-LOW = -1e4  # at most what a mask gives scores that do not count
+LOW = -1e4  # a mask gives at most this to scores that do not count
 PASSED = ("Cast", "Identity")
 
 
 class Written(NamedTuple):
-    """scale * query . key^T + added, where a score counts if all `lets`. query: (..., queries, size); key: (..., keys,
-    size)."""
+    """scale * query . key^T + added; a score counts if all of `lets` are True. query: (..., queries, size); key: (...,
+    keys, size)."""
 
     query: Any
     key: Any
@@ -36,7 +37,7 @@ class Written(NamedTuple):
 
 
 class Softmax(NamedTuple):
-    """dropped: how shares were, after it. masks: names of those by which shares were chosen, else zero."""
+    """dropped: the dropout after the softmax. masks: names of the masks that set results to zero."""
 
     scores: Any
     dropped: hashed.Dropped | None
@@ -45,7 +46,8 @@ class Softmax(NamedTuple):
 
 @contextmanager
 def fused() -> Iterator[None]:
-    """While it lasts, products of shares with values, however they are called, are traced as the fused kernel."""
+    """Within this context, products of softmax results with values are traced as the fused kernel, however they are
+    called."""
     from tensorflow.python.ops import gen_math_ops
 
     own = gen_math_ops.batch_mat_mul_v2
@@ -60,8 +62,10 @@ def fused() -> Iterator[None]:
 
 
 def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
-    """shares . value as the kernel computes it; None where the shares are no attention's, or it has no kernel. value:
-    (..., keys, size), or turned round."""
+    """shares . value by the fused kernel; None if the shares are not from attention, or if there is no kernel.
+
+    value: (..., keys, size); is_turned: (..., size, keys).
+    """
     if shares.shape.rank not in (3, 4) or shares.shape.rank != value.shape.rank or shares.dtype != value.dtype:
         return None
     found = _softmax(shares)
@@ -97,7 +101,7 @@ def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
 
 
 def _softmax(shares: Any) -> Softmax | None:
-    """The softmax over the last axis that the shares come from; None where they do not."""
+    """The softmax over the last axis from which the shares come; None if they come from anything else."""
     dropped, masks = None, set()
     while True:
         op = shares.op
@@ -106,11 +110,11 @@ def _softmax(shares: Any) -> Softmax | None:
         elif op.type in PASSED and op.inputs[0].dtype.is_floating:
             shares = op.inputs[0]
         elif op.type == "SelectV2" and _number(op.inputs[2]) == 0:
-            masks.add(op.inputs[0].name)  # as Keras's layer clears what may see nothing
+            masks.add(op.inputs[0].name)  # as Keras's layer zeroes queries that may see nothing
             shares = op.inputs[1]
         elif op.type == "Softmax":
             return Softmax(op.inputs[0], dropped, masks)
-        elif op.type == "Reshape" and op.inputs[0].op.type == "Softmax":  # as last_axis.py has it
+        elif op.type == "Reshape" and op.inputs[0].op.type == "Softmax":  # as last_axis.py traces it
             rows = op.inputs[0].op.inputs[0]
             scores = rows.op.inputs[0] if rows.op.type == "Reshape" else rows
             alike = scores.shape == shares.shape and rows.shape[-1] == scores.shape[-1]
@@ -120,7 +124,7 @@ def _softmax(shares: Any) -> Softmax | None:
 
 
 def _read(scores: Any) -> Written | None:
-    """The product that the scores come of, and what was done to it; None for anything else."""
+    """The product from which the scores come, and the operations on it; None for anything else."""
     op = scores.op
     if op.type in PASSED and op.inputs[0].dtype.is_floating:
         return _read(op.inputs[0])
@@ -151,7 +155,7 @@ def _read(scores: Any) -> Written | None:
 
 
 def _number(tensor: Any) -> float | None:
-    """The value of a number that the graph holds, or computes of constants."""
+    """The number, if the graph holds it or computes it from constants; else None."""
     value = constants.value(tensor) if tensor.shape.num_elements() == 1 else None
     return None if value is None else float(np.reshape(value, ()))
 
@@ -162,8 +166,8 @@ def _is_low(tensor: Any) -> bool:
 
 
 def _is_fixed(tensor: Any, most: int = 64) -> bool:
-    """True if no gradient goes on from here: what it is made of are constants, and numbers of other types. (A table of
-    biases that is learned needs its gradient, which the kernel does not give.)"""
+    """True if no gradient flows through: the tensor is computed from constants and integers. (A learned table of biases
+    needs its gradient, which the kernel does not give.)"""
     waiting, seen = [tensor], set()
     while waiting:
         each = waiting.pop()
@@ -179,7 +183,7 @@ def _is_fixed(tensor: Any, most: int = 64) -> bool:
 
 
 def _turned(matrices: Any) -> Any:
-    """With the last two axes exchanged, or as they were before that was done."""
+    """The matrices transposed; if they are a transposed tensor, that tensor."""
     rank = matrices.shape.rank
     order = [*range(rank - 2), rank - 1, rank - 2]
     if matrices.op.type == "Transpose" and np.array_equal(tf.get_static_value(matrices.op.inputs[1]), order):
@@ -188,12 +192,12 @@ def _turned(matrices: Any) -> Any:
 
 
 def _heads_last(tensor: Any) -> Any:
-    """(batch, heads, length, size), or without heads, as (batch, length, heads, size)."""
+    """(batch, heads, length, size), or the same without heads, as (batch, length, heads, size)."""
     return tf.transpose(tensor, [0, 2, 1, 3]) if tensor.shape.rank == 4 else tensor[:, :, tf.newaxis]
 
 
 def _both(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
-    """(which scores count, what is added to them), of four axes; None for nothing."""
+    """(mask of the scores that count, what is added to scores), each with four axes; None for nothing."""
 
     def of_four(tensor: Any) -> Any:
         tensor = tensor if shape.rank == 4 or tensor.shape.rank < 3 else tensor[:, tf.newaxis]

@@ -1,1 +1,1 @@
-"""Recurrent layers as one loop there and one back."""
+"""Recurrent layers as one forward loop and one backward loop."""

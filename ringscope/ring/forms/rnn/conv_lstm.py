@@ -1,9 +1,9 @@
-"""ConvLSTM layers as one loop there and one back.
+"""ConvLSTM layers as one forward loop and one backward loop.
 
-In a step Keras convolves inputs and state once for each of four gates, and on the way back takes the gradients of all
-eight kernels, of which XLA launches each from the host. Here the inputs of all steps are convolved before the loop, by
-all gates' kernels at once; a step convolves the state once, and once on its way back; one convolution after that gives
-the gradient of the recurrent kernel. Gates and cell states are float32 inside the loop whatever a layer computes in.
+In each step Keras convolves inputs and state separately for four gates, and the backward pass computes the gradients of
+all eight kernels, each a launch from the host. Here the inputs of all steps are convolved before the loop, for all
+gates at once. A step convolves the state once, forward and backward, and one convolution afterwards gives the recurrent
+kernel's gradient. Gates and cell states are float32 inside the loop, whatever the layer's type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .lstm import lstm
 
 
 def fits(layer: Any) -> bool:
-    """True if the loop computes it: one that drops nothing, whatever it is activated by, its strides and dilation."""
+    """True if the loop can compute this layer: it has no dropout; activations, strides and dilation do not matter."""
     from keras import layers
     from keras.src.layers.rnn.conv_lstm import ConvLSTMCell
 
@@ -36,9 +36,9 @@ def fits(layer: Any) -> bool:
 def inner_loop(
     layer: Any, otherwise: Callable[..., Any], sequences: Any, initial_state: Any, mask: Any, training: bool = False
 ) -> tuple[Any, Any, list[Any]]:
-    """A layer's (last output, outputs (batch, steps, *places, filters), last states), as its own `inner_loop` has them.
+    """Replaces a layer's `inner_loop`: (last output, outputs (batch, steps, *places, filters), last states).
 
-    sequences: (batch, steps, *places, channels). A mask is left to the layer's own.
+    sequences: (batch, steps, *places, channels). With a mask the layer's own loop runs.
     """
     from keras import tree
 
@@ -56,7 +56,7 @@ def inner_loop(
 
 
 def _flat(stack: Any) -> Any:
-    """(steps, batch, ...) as (steps batch, ...), as a convolution takes it."""
+    """(steps, batch, ...) as (steps * batch, ...), for a convolution."""
     return tf.reshape(stack, [-1, *stack.shape[2:]])
 
 
@@ -70,7 +70,7 @@ class Convolved:
         return self._cell.recurrent_conv(state, recurrent)
 
     def back(self, part: Any, recurrent: Any) -> Any:
-        state = tf.zeros([*part.shape[:-1], recurrent.shape[-2]], part.dtype)  # a convolution is linear in it
+        state = tf.zeros([*part.shape[:-1], recurrent.shape[-2]], part.dtype)  # any value: a convolution is linear
         return gradients(lambda state: self.there(state, recurrent), [state], part)[0]
 
     def summed(self, states: Any, parts: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Dropout in recurrent layers: one mask of the inputs and one of the states for all steps, or one for each gate."""
+"""Dropout in recurrent layers: one mask of the inputs and one of the states for all steps, shared or for each gate."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from .lstm import Product
 
 
 def masks_of(made: Any) -> Any:
-    """(n, batch, inputs or units): as a cell has made them, n the gates or 1."""
+    """A cell's masks as (n, batch, inputs or units); n: the number of gates, or 1 if they share a mask."""
     return tf.stack(made) if isinstance(made, list) else made[tf.newaxis]
 
 
 def of_inputs(x: Any, kernel: Any, masks: Any) -> Any:
-    """(steps, batch, gates): products of the inputs of each gate, (steps, batch, inputs), that its mask leaves."""
+    """(steps, batch, gates): the product of the inputs (steps, batch, inputs), masked for each gate, with its
+    kernel."""
     steps, batch, inputs = x.shape
     gates = zip(tf.unstack(masks), tf.split(kernel, masks.shape[0], axis=1), strict=True)
     products = [tf.matmul(tf.reshape(x * mask, [-1, inputs]), each) for mask, each in gates]
@@ -23,7 +24,7 @@ def of_inputs(x: Any, kernel: Any, masks: Any) -> Any:
 
 
 class OfDropped(Product):
-    """The recurrent product of states of which each gate sees what its mask leaves. masks: (n, batch, units)."""
+    """The recurrent product of states, masked for each gate. masks: (n, batch, units)."""
 
     def __init__(self, masks: Any) -> None:
         self._masks = masks
@@ -41,7 +42,7 @@ class OfDropped(Product):
         return self._joined(tf.matmul(seen, parts, transpose_a=True))
 
     def _apart(self, gates: Any) -> Any:
-        """(..., gates) as (n, ..., gates of one)."""
+        """(..., gates) as (n, ..., gates / n)."""
         return tf.stack(tf.split(gates, self._masks.shape[0], axis=-1))
 
     def _joined(self, gates: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A GRU over all steps of a sequence: one loop there and one back."""
+"""A GRU over all steps of a sequence: one forward loop and one backward loop."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from .lstm import Product
 
 
 def gru(cell: Any, product: Product, products: Any, start: Any, recurrent: Any, bias: Any, counts: Any) -> Any:
-    """(states (steps, batch, units), the last one), the gates of the reset applied after the recurrent product.
+    """(states (steps, batch, units), the last state), with the reset gate applied after the recurrent product.
 
-    cell: names the activations. products: (steps, batch, 3 units), of the inputs. start: (batch, units). bias: (2,
-    3 units), of the products of the inputs and of the states. counts: (steps, batch, 1), false where a step is masked,
-    or None.
+    cell: gives the activations. products: (steps, batch, 3 units), the inputs' products. start: (batch, units). bias:
+    (2, 3 units), for the products of the inputs and of the states. counts: (steps, batch, 1), False at masked steps;
+    None: no mask.
     """
     kind, wide = products.dtype, wide_type(products.dtype)
     steps, (batch, units) = products.shape[0], start.shape
 
     def summed(own: Any, inner: Any, bias: Any) -> Any:
-        """(batch, 4 units): update, reset, new's of the state and new's of the inputs."""
+        """(batch, 4 units): sums for update, reset, the candidate's part from the state, and its part from the
+        inputs."""
         own, inner = (
             tf.split(tf.cast(each, wide) + tf.cast(of_it, wide), 3, axis=1)
             for each, of_it in ((own, bias[0]), (inner, bias[1]))
@@ -70,5 +71,6 @@ def gru(cell: Any, product: Product, products: Any, start: Any, recurrent: Any, 
 
 
 def _of_inputs(parts: Any, units: int) -> Any:
-    """Of gradients (..., 4 units) those of the inputs' products: update, reset and new, not new's of the state."""
+    """From gradients (..., 4 units), in the order of `summed`, those of the inputs' products: update, reset and
+    candidate."""
     return tf.concat([parts[..., : 2 * units], parts[..., 3 * units :]], axis=-1)

@@ -1,12 +1,12 @@
-"""GRU, LSTM and simple recurrent layers as one loop there and one back, in the place of Keras's own and of cuDNN's
+"""GRU, LSTM and simple recurrent layers as one forward and one backward loop, instead of Keras's loop and cuDNN's
 kernels, which XLA cannot compile.
 
-The inputs of all steps are multiplied by the kernel at once, before the loop; a step is the product with the state, the
-bias and the gates. It keeps the sums that its gates are computed from for the way back, which goes through them and the
-states; one product after that gives the gradient of the recurrent kernel, summed over the steps in float32. Gates and
-states are float32 inside the loop whatever a layer computes in; sums and states are rounded where they are kept (gates
-would lose more: one near 1 has all its gradient in its distance from 1). So in bfloat16 the numbers are nearer to exact
-ones than those of Keras's own loop.
+All steps' inputs are multiplied by the kernel at once, before the loop. A step computes the product with the state, the
+bias and the gates. It keeps the sums from which the gates are computed; the backward loop reads these and the states.
+One product afterwards gives the recurrent kernel's gradient, summed over the steps in float32. Gates and states are
+float32 inside the loop, whatever the layer's type; sums and states are rounded where they are kept (gates would lose
+more: all the gradient of a gate near 1 lies in its distance from 1). So in bfloat16 the numbers are more exact than in
+Keras's own loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .simple_rnn import simple_rnn
 
 
 def runs_in_cudnn(layer: Any) -> bool:
-    """True if this recurrent layer takes cuDNN's kernel outside of a compiled step."""
+    """True if this recurrent layer uses cuDNN's kernel outside a compiled step."""
     from keras.src import backend
 
     cell = layer.cell
@@ -40,8 +40,8 @@ def runs_in_cudnn(layer: Any) -> bool:
 
 
 def fits(layer: Any) -> bool:
-    """True if it is a recurrent layer that the loop computes: whatever is masked, returned, reversed or dropped, and by
-    which function of Keras's it is activated."""
+    """True if the loop can compute this recurrent layer. Masks, returned states, direction and dropout do not matter,
+    but its activations must be Keras's."""
     cell: Any = getattr(layer, "cell", None)
     kind, _ = _kinds().get(type(cell), (None, None))
     return (
@@ -55,7 +55,7 @@ def fits(layer: Any) -> bool:
 
 
 def _kinds() -> dict[Any, tuple[Any, Callable[..., Any]]]:
-    """By their cells: layers, and the loop over their steps."""
+    """Cell class -> (layer class, function for the loop over its steps)."""
     from keras import layers
 
     return {
@@ -66,22 +66,23 @@ def _kinds() -> dict[Any, tuple[Any, Callable[..., Any]]]:
 
 
 def is_activated_by_keras(cell: Any) -> bool:
-    """True if functions of Keras's do it, and no layer, which may have weights, or function of the user's own."""
+    """True if the activations are Keras's functions: not layers, which may have weights, nor functions of the user's
+    own."""
     used = cell.activation, getattr(cell, "recurrent_activation", cell.activation)
     return all(isinstance(each, FunctionType) and each.__module__.startswith("keras.") for each in used)
 
 
 def weights_of(cell: Any) -> tuple[Any, Any, Any]:
-    """(kernel, recurrent kernel, bias), zeros in the place of a bias that it does not have."""
+    """(kernel, recurrent kernel, bias), with zeros if there is no bias."""
     kernel, recurrent = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.recurrent_kernel)
     if cell.use_bias:
         return kernel, recurrent, tf.convert_to_tensor(cell.bias)
-    products = [2] if hasattr(cell, "reset_after") else []  # a GRU's, of inputs and of states
+    products = [2] if hasattr(cell, "reset_after") else []  # a GRU has a bias for inputs and one for states
     return kernel, recurrent, tf.zeros([*products, kernel.shape[-1]], kernel.dtype)
 
 
 def is_known(kernel: Any, sequences: Any, start: list[Any]) -> bool:
-    """True if all shapes are, with a step or more, and all numbers are of the kernel's type."""
+    """True if all shapes are known, there is at least one step, and all types are the kernel's."""
     given = sequences, *start
     known = all(each.shape.is_fully_defined() for each in given) and sequences.shape[1] > 0
     return known and all(each.dtype == kernel.dtype for each in given)
@@ -90,7 +91,7 @@ def is_known(kernel: Any, sequences: Any, start: list[Any]) -> bool:
 def inner_loop(
     layer: Any, otherwise: Callable[..., Any], sequences: Any, initial_state: Any, mask: Any, training: bool = False
 ) -> tuple[Any, Any, list[Any]]:
-    """A layer's (last output, outputs (batch, steps, units), last states), as its own `inner_loop` gives them.
+    """Replaces a layer's `inner_loop`: (last output, outputs (batch, steps, units), last states).
 
     sequences: (batch, steps, inputs). mask: (batch, steps) or None.
     """
@@ -118,7 +119,8 @@ def inner_loop(
 
 
 def _as_keras_gives(layer: Any, states: Any, last: list[Any], counts: Any) -> tuple[Any, Any, list[Any]]:
-    """With what a masked step puts out: the output before it; zeros of cuDNN and with `zero_output_for_mask`."""
+    """The results with the outputs that Keras gives at masked steps: the previous output, or zeros with
+    `zero_output_for_mask` and for layers that use cuDNN."""
     output = last[0]
     if counts is not None:
         zeros = layer.zero_output_for_mask or runs_in_cudnn(layer)
@@ -129,7 +131,7 @@ def _as_keras_gives(layer: Any, states: Any, last: list[Any], counts: Any) -> tu
 
 
 class OfMatrices(Product):
-    """The recurrent product: (batch, units) . (units, gates)."""
+    """The recurrent product of matrices: (batch, units) . (units, gates)."""
 
     def there(self, state: Any, recurrent: Any) -> Any:
         return tf.matmul(state, recurrent)

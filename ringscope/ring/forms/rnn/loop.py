@@ -1,4 +1,4 @@
-"""A loop over the steps of a sequence in a compiled step, and stacks of what each of them reads and writes."""
+"""A loop over the steps of a sequence in a compiled step, and the stacks of tensors that its steps read and write."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import Any
 from ...internals.frameworks import has_gpu, tf
 from ...internals.stablehlo import call_module, tensor_type
 
-# Steps in one turn of the loop: XLA launches the kernels of a turn as one CUDA graph. With 4 an LSTM of 512 cells takes
-# 2 % longer on an H200, with 16 a third longer.
+# Steps per turn of the loop: XLA launches the kernels of a turn as one CUDA graph. With 4 an LSTM of 512 cells takes 2
+# % longer on an H200, with 16 a third longer.
 CHUNK = 8
 
 State = tuple[Sequence[Any], Sequence[Any]]
-"""The state that one time step hands to the next, and the outputs of all time steps, stacked."""
+"""(state for the next time step, the outputs of the time steps)."""
 Step = Callable[..., State]
-"""(t, *carried) -> the values for the next step, and the entry at t of each stack."""
+"""(t, *carried) -> (the state for the next step, the entry at t of each stack)."""
 
 
 def loop(step: Step, times: range, carried: Sequence[Any], stacks: Sequence[Any]) -> State:
-    """As they are after a step for each t in turn. XLA finds how many turns there are, and asks the GPU after none."""
+    """Run `step` for each t in `times`; returns the last state and the filled stacks. XLA finds the number of turns, so
+    that the host does not ask the GPU after each."""
     turns, rest = divmod(len(times), CHUNK)
 
     def several(t: Any, count: int, carried: Sequence[Any], stacks: Sequence[Any]) -> State:
-        """Several steps from t on. Their outputs are written at once: XLA writes each by itself by a copy that the host
-        asks for, between the kernels of its CUDA graphs."""
+        """Run several steps from t on, and write their outputs as one block: XLA would write each by a copy that the
+        host launches between CUDA graphs."""
         every = []
         for i in range(count):
             carried, values = step(t + times.step * i, *carried)
@@ -47,12 +48,12 @@ def loop(step: Step, times: range, carried: Sequence[Any], stacks: Sequence[Any]
 
 
 def steps_first(sequences: Any) -> Any:
-    """(batch, steps, ...) as (steps, batch, ...), and the other way round."""
+    """(batch, steps, ...) as (steps, batch, ...), or the reverse."""
     return tf.transpose(sequences, [1, 0, *range(2, sequences.shape.rank)])
 
 
 def at(stack: Any, t: Any) -> Any:
-    """stack[t]; XLA reads it where it lies."""
+    """stack[t], which XLA reads without a copy."""
     from tensorflow.compiler.tf2xla.python import xla
 
     begin = tf.stack([t, *[0] * (stack.shape.rank - 1)])
@@ -60,19 +61,20 @@ def at(stack: Any, t: Any) -> Any:
 
 
 def put(stack: Any, t: Any, block: Any) -> Any:
-    """stack with a block of values from t on; XLA writes it where the stack lies."""
+    """The stack with a block of values written from t on, which XLA does in place."""
     from tensorflow.compiler.tf2xla.python import xla
 
     return xla.dynamic_update_slice(stack, block, tf.stack([t, *[0] * (stack.shape.rank - 1)]))
 
 
 def room(shape: Sequence[int], kind: Any) -> Any:
-    """A stack in which every step's place will be written. On a GPU nothing is in it, for zeros take time: a twentieth
-    of the step of an LSTM of 512 cells on an H100, and memory while they wait. XLA has no such call on a CPU."""
+    """A stack whose every place will be written. On a GPU it is left uninitialised, because zeros take time (a
+    twentieth of the step of an LSTM of 512 cells on an H100) and memory. XLA has no such call on a CPU."""
     if not has_gpu():
         return tf.zeros(shape, kind)
     made = tensor_type(shape, kind)
-    # Calls that are alike XLA takes for one, whose room it would have to copy. A trace names its calls alike each time.
+    # A name for each call: XLA merges equal calls and would have to copy their buffer. The names repeat from trace to
+    # trace.
     name = tf.compat.v1.get_default_graph().unique_name("room")
     call = f'stablehlo.custom_call @AllocateBuffer() {{ api_version = 2 : i32, backend_config = "{name}" }}'
     main = f"func.func public @main() -> {made} {{ %room = {call} : () -> {made} return %room : {made} }}"
@@ -80,12 +82,12 @@ def room(shape: Sequence[int], kind: Any) -> Any:
 
 
 def where(counts: Any, t: Any, new: Any, old: Any) -> Any:
-    """`new` where step t counts, all of it where no step is masked."""
+    """`new` where step t counts, else `old`; without a mask, `new`."""
     return new if counts is None else tf.where(at(counts, t), new, old)
 
 
 def gradients(function: Callable[..., Any], given: Sequence[Any], upstream: Any) -> list[Any]:
-    """The gradients of `function(*given)` by each argument."""
+    """The gradients of `function(*given)` with respect to each argument."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(given)
         result = function(*given)

@@ -1,4 +1,4 @@
-"""An LSTM over all steps of a sequence: one loop there and one back, whatever its recurrent product is."""
+"""An LSTM over all steps of a sequence: one forward loop and one backward loop, for any recurrent product."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from .loop import State, at, gradients, loop, room, where
 
 
 class Product(Protocol):
-    """The product of a state (batch, ..., units) and the recurrent kernel, for the gates: (batch, ..., gates)."""
+    """The product of a state (batch, ..., units) with the recurrent kernel, for all gates: (batch, ..., gates)."""
 
     def there(self, state: Any, recurrent: Any) -> Any: ...
 
     def back(self, part: Any, recurrent: Any) -> Any:
-        """The gradient of the state that has these sums' gradient."""
+        """The gradient of the state, from the gradient `part` of the product."""
 
     def summed(self, states: Any, parts: Any) -> Any:
-        """The gradient of the kernel, over all steps: states (steps, batch, ..., units), parts likewise."""
+        """The gradient of the kernel over all steps: states (steps, batch, ..., units), parts (steps, batch, ...,
+        gates)."""
 
 
 def lstm(
     cell: Any, product: Product, products: Any, start: Any, start_cell: Any, recurrent: Any, bias: Any, counts: Any
 ) -> Any:
-    """(states (steps, batch, ..., units), the last one, the last cell state).
+    """(states (steps, batch, ..., units), the last state, the last cell state).
 
-    cell: names the activations. products: (steps, batch, ..., 4 units), of the inputs. start, start_cell: (batch, ...,
-    units). bias: (4 units,). counts: (steps, batch, 1), false where a step is masked, or None.
+    cell: gives the activations. products: (steps, batch, ..., 4 units), the inputs' products. start, start_cell:
+    (batch, ..., units). bias: (4 units,). counts: (steps, batch, 1), False at masked steps; None: no mask.
     """
     kind, wide = products.dtype, wide_type(products.dtype)
     steps = products.shape[0]
@@ -48,7 +49,7 @@ def lstm(
             wide_cell = where(counts, t, next_cell, wide_cell)
             return (wide_cell, state), (tf.cast(wide_cell, kind), state, tf.cast(sums, kind))
 
-        # Sums in the place of the products that they are made of would cost a kernel more: XLA copies those before.
+        # The sums get a stack of their own: writing them over the products would make XLA copy the products first.
         empty = [room(shape, kind) for shape in ([steps, *start.shape], [steps, *start.shape], products.shape)]
         carried, (cells, states, kept) = loop(step, range(steps), (tf.cast(start_cell, wide), start), empty)
         last_cell, last = carried

@@ -1,4 +1,4 @@
-"""A simple recurrent layer over all steps of a sequence: one loop there and one back."""
+"""A simple recurrent layer over all steps of a sequence: one forward loop and one backward loop."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .lstm import Product
 
 
 def simple_rnn(cell: Any, product: Product, products: Any, start: Any, recurrent: Any, bias: Any, counts: Any) -> Any:
-    """(states (steps, batch, units), the last one).
+    """(states (steps, batch, units), the last state).
 
-    cell: names the activation. products: (steps, batch, units), of the inputs. start: (batch, units). bias: (units,).
-    counts: (steps, batch, 1), false where a step is masked, or None.
+    cell: gives the activation. products: (steps, batch, units), the inputs' products. start: (batch, units). bias:
+    (units,). counts: (steps, batch, 1), False at masked steps; None: no mask.
     """
     kind, wide = products.dtype, wide_type(products.dtype)
     steps = products.shape[0]
