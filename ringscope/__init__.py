@@ -10,8 +10,8 @@
     ring.init()                                       # one GPU for each process
     ring.distribute(model)                            # after model.compile(...)
 
-This page is the public API; docs/api.md shows its use. Everything but `ring` works without TensorFlow. What it names is
-imported when it is first used, so that `import ringscope` takes no time.
+The names below are the public API; docs/api.md shows its use. Everything but `ring` works without TensorFlow. Each name
+is imported when it is first used, so that `import ringscope` takes no time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # else a type checker would take any name for an attribute
+if not TYPE_CHECKING:  # else a type checker would accept any name as an attribute
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

@@ -1,4 +1,4 @@
-"""Full garbage collections as ranges: they stop all Python of the process."""
+"""Full garbage collections as profiler ranges: they stop all Python of the process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _running: list[Place] = []
 
 def watch() -> None:
     """Put a range around each full garbage collection from now on. A second call changes nothing."""
-    writer()  # made now, as nothing may be imported in a collection
+    writer()  # created now, because nothing may be imported during a collection
     if _told not in gc.callbacks:
         gc.callbacks.append(_told)
 

@@ -1,5 +1,5 @@
-"""Functions laid over those of the classes and modules that define them, once and for good: a range costs some 2 us,
-and nothing is written unless a profiler records."""
+"""Replace functions of frameworks' classes and modules by ones with a range around the call, for good: a range costs
+some 2 us, and nothing is written unless a profiler records."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Final
 from .ranges import Place
 from .whose import USER, Where, caller, defined, owner, shown
 
-LAID: Final = "_ringscope_laid"  # an attribute of what lies over another
+LAID: Final = "_ringscope_laid"  # attribute that marks a replacement
 
 
 def replace(owner: Any, name: str, made: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Put what `made` makes of a function in its place; nothing where that was done before."""
+    """Replace a function by the result of `made`, unless it was replaced before."""
     own = vars(owner)[name]
     if isinstance(own, FunctionType) and not hasattr(own, LAID):
         function = functools.wraps(own)(made(own))
@@ -25,7 +25,8 @@ def replace(owner: Any, name: str, made: Callable[[Callable[..., Any]], Callable
 
 
 def called(own: Callable[..., Any], kind: str, name: str, made_at: str = "") -> Callable[..., Any]:
-    """A function that takes long, told by the line that calls it, else by what its object keeps as `made_at`."""
+    """A function with a range around it, named after the line that calls it, or else after its object's attribute
+    `made_at`."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         where = caller() or (vars(arguments[0]).get(made_at) if made_at else None)
@@ -36,7 +37,7 @@ def called(own: Callable[..., Any], kind: str, name: str, made_at: str = "") -> 
 
 
 def timed(items: Iterator[Any], place: Place) -> Iterator[Any]:
-    """The same items, each of them made in a range."""
+    """The same items, with a range around the making of each."""
     while True:
         with place:
             try:
@@ -47,19 +48,20 @@ def timed(items: Iterator[Any], place: Place) -> Iterator[Any]:
 
 
 def each(items: Any) -> Any:
-    """The same items, each of them made in a range, if a generator or an iterator of the user's makes them."""
+    """The same items; if the user's generator or iterator makes them, with a range around the making of each."""
     where = _made_by(items)
     return timed(items, Place("generator", where.function, where)) if where else items
 
 
 def _made_by(items: Any) -> Where | None:
-    """The definition of what makes them; if a generator only hands on another generator's items, of the other one."""
+    """The definition of the user's code that makes the items. For a generator that only passes on another generator's
+    items, the definition of the inner one."""
     if not inspect.isgenerator(items):
         return defined(step) if (step := getattr(type(items), "__next__", None)) else None
     code = items.gi_code
     if owner(code.co_filename) == USER:
         return Where(shown(code.co_filename), code.co_firstlineno, items.__qualname__.replace(".<locals>", ""))
-    if code is timed.__code__:  # has its range
+    if code is timed.__code__:  # it already makes ranges
         return None
     held = [one for one in inspect.getgeneratorlocals(items).values() if inspect.isgenerator(one)]
     return _made_by(held[0]) if held else None

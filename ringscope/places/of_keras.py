@@ -1,6 +1,5 @@
-"""The parts of a script that Keras calls, each in a range with its name and line: callbacks' hooks, train_step where it
-runs eagerly, what makes batches, validation and saving.
-"""
+"""Ranges, with name and line, around the parts of a script that Keras calls: callbacks' hooks, an eager train_step,
+code that makes batches, validation and saving."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ _MADE_AT, _EAGER = "_ringscope_made_at", "_ringscope_eager"
 
 
 def lay(keras: ModuleType) -> None:
-    """Lay the ranges over this Keras's functions; a second time does nothing."""
+    """Put ranges around this Keras's functions; a second call does nothing."""
     if getattr(keras, LAID, False):
         return
     setattr(keras, LAID, True)
     for part in (_callbacks, _models, _datasets, _generators):
         try:
             part(keras)
-        except (AttributeError, KeyError, StopIteration):  # a Keras of another make: samples tell of it
+        except (AttributeError, KeyError, StopIteration):  # another Keras release: samples still show these parts
             continue
 
 
@@ -59,7 +58,7 @@ def _callbacks(keras: ModuleType) -> None:
 
 def _lay_over_hooks(callback: Any, base: type) -> None:
     for hook in HOOKS:
-        if callable(own := vars(callback).get(hook)):  # a LambdaCallback's: a function, a method, a partial of either
+        if callable(own := vars(callback).get(hook)):  # a LambdaCallback holds a function, a method, or a partial
             if not hasattr(own, LAID):
                 place = Place("callback", f"{type(callback).__name__}.{hook}", defined(own) or _made_at(callback))
                 callback.__dict__[hook] = _in_place(own, place)
@@ -70,7 +69,8 @@ def _lay_over_hooks(callback: Any, base: type) -> None:
 
 
 def _made_for_it(owner: type) -> bool:
-    """A list of callbacks, what only keeps numbers, or ring's own, whose work nobody can move: no place of its own."""
+    """True for lists of callbacks, History, and ring's own callbacks: they get no range, because users cannot change
+    them."""
     return owner.__name__ in ("CallbackList", "History") or owner.__module__.startswith("ringscope.")
 
 
@@ -100,7 +100,7 @@ def _hook(own: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _made_at(callback: Any) -> Where | None:
-    """The place in which a Keras callback was made, else the call of `fit`; None: neither is known."""
+    """The line at which a callback was created, or else the call of `fit`; None if neither is known."""
     made: Where | None = callback.__dict__.get(_MADE_AT)
     return made or getattr(callback.__dict__.get("_model"), _MADE_AT, None)
 
@@ -132,7 +132,7 @@ def _trains(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _lay_over_run_eagerly(trainer: type) -> None:
-    """Keep the line that has set it; `compile` sets it, too."""
+    """Keep the line that sets `run_eagerly`, directly or by `compile`."""
     own = vars(trainer)["run_eagerly"]
 
     def set_it(self: Any, value: bool) -> None:
@@ -157,7 +157,8 @@ def _eager(own: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _datasets(keras: ModuleType) -> None:
-    """`__getitem__` of the user's own PyDatasets, also of those to come, and waits for their workers."""
+    """Ranges around `__getitem__` of the user's PyDatasets, also of classes defined later, and around waits for their
+    workers."""
     base = keras.utils.PyDataset
 
     def lay_over(kind: type) -> None:
@@ -193,7 +194,7 @@ def _below(kind: type) -> Iterator[type]:
 def _waited_for(own: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
     def get(self: Any) -> Iterator[Any]:
         whole = self.py_dataset
-        while hasattr(whole, "_whole"):  # ring's part of the user's
+        while hasattr(whole, "_whole"):  # a rank's part (py_datasets.Part) of the user's PyDataset
             whole = whole._whole
         where = defined(type(whole).__getitem__)
         return timed(own(self), Place("dataset-wait", f"{type(whole).__name__}.__getitem__", where))

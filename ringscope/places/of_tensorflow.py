@@ -1,5 +1,6 @@
-"""The parts of a script that TensorFlow calls, each in a range with its name and line: bodies of tf.py_function, what
-from_generator takes; and the lines at which a script makes stages of a tf.data pipeline, or all functions eager."""
+"""Ranges, with name and line, around the parts of a script that TensorFlow calls: bodies of tf.py_function, and
+generators of from_generator. Also the lines at which a script adds stages to a tf.data pipeline or makes all functions
+eager."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ made_eager: list[Where | None] = []  # lines that called tf.config.run_functions
 
 
 def _eager_functions(eager_function_run: ModuleType) -> None:
-    """tf.config.run_functions_eagerly, which makes steps eager without a word to their model."""
+    """Keep the lines that call tf.config.run_functions_eagerly, which makes steps eager although their model does not
+    say so."""
 
     def made(own: Callable[..., Any]) -> Callable[..., Any]:
         def run_functions_eagerly(run_eagerly: bool) -> None:
@@ -32,13 +34,14 @@ def _eager_functions(eager_function_run: ModuleType) -> None:
 
 
 def functions_run_eagerly() -> bool:
-    """True if the script has said so."""
+    """True if tf.config.run_functions_eagerly(True) is in force."""
     run = sys.modules.get("tensorflow.python.eager.polymorphic_function.eager_function_run")
     return run is not None and bool(run.functions_run_eagerly())
 
 
 def _python_functions(script_ops: ModuleType) -> None:
-    """Bodies of tf.py_function and tf.numpy_function: TensorFlow calls them all by one registry, of this module."""
+    """Ranges around the bodies of tf.py_function and tf.numpy_function, which TensorFlow all calls through one
+    registry."""
     places: dict[Any, Place | None] = {}
 
     def made(own: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,14 +68,14 @@ _iterators: deque[weakref.ref[Any]] = deque(maxlen=16)
 
 
 def _datasets(dataset_ops: ModuleType) -> None:
-    """Keep the line of each stage of a tf.data pipeline that calls the user's functions, as it is made; what
-    from_generator takes items from is in ranges."""
+    """Keep the line that adds each stage with a user's function to a tf.data pipeline, and put ranges around the
+    generators of from_generator."""
 
     def staged(own: Callable[..., Any], name: str) -> Callable[..., Any]:
         def stage(self: Any, *arguments: Any, **options: Any) -> Any:
             made = own(self, *arguments, **options)
             by = framework(sys._getframe(1).f_code.co_filename)
-            where = None if by in ("tensorflow", "ringscope") else caller()  # from_generator makes one, too
+            where = None if by in ("tensorflow", "ringscope") else caller()  # from_generator calls flat_map itself
             if where is not None:
                 function = next(iter([*arguments, *options.values()]))
                 kind = "parallel-map" if "Parallel" in type(made).__name__ else "map"
@@ -105,8 +108,8 @@ def _data_iterators(iterator_ops: ModuleType) -> None:
 
 
 def pipeline() -> Place | None:
-    """The stage of the pipeline iterated last that a pipeline waits for first: one that calls a function for one
-    element after another, and of several the one nearest to the source; else one that does so in parallel."""
+    """The stage that most likely delays the pipeline iterated last: the sequential map nearest to the source, or else
+    the parallel map nearest to it."""
     for reference in reversed(_iterators):
         if (iterator := reference()) is not None and (stages := list(_stages(iterator._dataset))):
             return next((one for one in reversed(stages) if one.kind == "map"), stages[-1])
@@ -114,7 +117,7 @@ def pipeline() -> Place | None:
 
 
 def _stages(dataset: Any) -> Iterator[Place]:
-    """From the last one to the source, or to what is kept in a cache."""
+    """The stages from the last one back to the source, or to a cache."""
     if type(dataset).__name__ == "CacheDataset":
         return
     if (stage := vars(dataset).get(_STAGE)) is not None:
@@ -133,7 +136,7 @@ PARTS: Final[Mapping[str, Callable[[ModuleType], None]]] = {
 
 
 def lay() -> None:
-    """Lay all over a TensorFlow that is imported; a second time does nothing."""
+    """Put ranges around the functions of the TensorFlow modules that are imported; a second call does nothing."""
     for name, part in PARTS.items():
         if (module := sys.modules.get(name)) is not None:
             part(module)

@@ -1,4 +1,4 @@
-"""The parts of a script that PyTorch calls, each in a range with its name and line: what makes a DataLoader's batches,
+"""Ranges, with name and line, around the parts of a script that PyTorch calls: code that makes a DataLoader's batches,
 and saving."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PLACE: Final = "_ringscope_place"
 
 
 def _loaders(dataloader: ModuleType) -> None:
-    """Waits for the next batch, under the name that PyTorch's own profiler gives them."""
+    """Ranges around waits for the next batch, with the name that PyTorch's own profiler uses."""
 
     def made(own: Callable[..., Any]) -> Callable[..., Any]:
         def next_batch(self: Any) -> Any:
@@ -35,10 +35,10 @@ def _loaders(dataloader: ModuleType) -> None:
 
 
 def _of(batches: Any) -> Place:
-    """The method of the user's data set that is called, else the function that makes a batch of samples, else the line
-    that takes batches."""
+    """The place of a DataLoader's batches: the called method of the user's data set, or else the user's collate
+    function, or else the line that takes batches."""
     data = batches._dataset
-    while (inner := getattr(data, "dataset", None)) is not None:  # a Subset's
+    while (inner := getattr(data, "dataset", None)) is not None:  # the data set inside a Subset
         data = inner
     kind = "loader-wait" if getattr(batches, "_num_workers", 0) else "loader"
     methods = [getattr(type(data), name, None) for name in ("__getitems__", "__getitem__", "__iter__")]

@@ -1,8 +1,8 @@
-"""Ranges around parts of the user's code, for the profiler that records: NVTX in domain `ringscope`, TensorFlow's or
-PyTorch's.
+"""Ranges around parts of the user's code, for the profiler that records: NVTX ranges in domain `ringscope`,
+TensorFlow's ranges, or PyTorch's.
 
-A part inside of another one is told by the outer one's name and line, with the kind of its own: saving in a callback is
-that callback's saving.
+A part within another part gets the outer part's name and line and its own kind: saving within a callback counts as that
+callback's saving.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Writer(Protocol):
 
 
 class _Nvtx:
-    """Without a profiler attached the domain does nothing."""
+    """Writes NVTX ranges; without a profiler attached the domain does nothing."""
 
     def __init__(self) -> None:
         import nvtx
@@ -45,7 +45,7 @@ class _Nvtx:
 
 
 class _TensorFlow:
-    """TensorFlow's own, which its profiler records."""
+    """Writes TensorFlow's own ranges (TraceMe), which its profiler records."""
 
     def __init__(self, traceme: ModuleType) -> None:
         self._made, self._enabled = traceme.TraceMe, traceme.traceme_enabled
@@ -59,7 +59,7 @@ class _TensorFlow:
 
 
 class _PyTorch:
-    """PyTorch's own (`user_annotation`), which its profiler records."""
+    """Writes PyTorch's own ranges (`user_annotation`), which its profiler records."""
 
     def __init__(self, profiler: ModuleType) -> None:
         self._profiler = profiler
@@ -86,22 +86,22 @@ class _Nothing:
 
 _TRACEME: Final = "tensorflow.python.profiler.internal._pywrap_traceme"
 _OF_PYTORCH: Final = "torch.autograd.profiler"
-_by_framework = False  # a framework's own profiler records
+_by_framework = False  # True if a framework's own profiler records
 _framework: str | None = None
 _kept: Writer | None = None
 _opened = threading.local()
 
 
 def for_framework(name: str | None) -> None:
-    """Write ranges as a framework's own from now on, "tensorflow" or "pytorch": its profiler sees no other ranges.
-    None: which one is not known yet, and until then nothing is written."""
+    """Write ranges of a framework's own kind from now on, "tensorflow" or "pytorch", because its profiler records no
+    others. None: the framework is not known yet, and until then nothing is written."""
     global _by_framework, _framework, _kept
     _by_framework, _framework, _kept = True, name, None
 
 
 def writer() -> Writer:
     """The object that writes ranges. It writes nothing if NVTX is not installed, or, for a framework's ranges, until
-    the script has imported that: a range may open anywhere, and must import nothing."""
+    the script has imported the framework: a range may begin anywhere, and must import nothing."""
     global _kept
     if _kept is None:
         module = sys.modules.get(_OF_PYTORCH if _framework == "pytorch" else _TRACEME) if _framework else None
@@ -115,11 +115,11 @@ def writer() -> Writer:
     return _kept
 
 
-OUTERMOST: Final = ("callback",)  # inside of another place these are no places of their own
+OUTERMOST: Final = ("callback",)  # kinds that get no range within another place
 
 
 class Place:
-    """A part of the user's code; `with place:` around it. One object serves all threads and any depth."""
+    """A part of the user's code; use it as `with place:`. One object serves all threads and any nesting."""
 
     def __init__(self, kind: str, name: str, where: Where | None) -> None:
         self.kind, self.name, self.where = kind, name, where

@@ -1,8 +1,8 @@
-"""Samples of all Python that has no range: a thread reads the other threads' frames up to 200 times a second.
+"""Sample all Python that has no range: a thread reads the other threads' frames up to 200 times a second.
 
-Of each thread it keeps the innermost line of the user's, and what of a library that line has called. The file
-`rank<k>.places.json` beside a recording holds them (docs/reference/files.md), with times of the process's own clock;
-marks `clock N` in the recording bring them onto that of the recording.
+For each thread it keeps the innermost line of the user's code, and the library call made by that line. The file
+`rank<k>.places.json` beside a recording holds the samples (docs/reference/files.md), with times of the process's own
+clock; marks `clock N` in the recording map them to the recording's clock.
 """
 
 from __future__ import annotations
@@ -30,32 +30,34 @@ from . import whose
 from .ranges import Place, writer
 
 HZ: Final = 200
-# Of a core, for looking: the thread that is looked at loses about as much again, as it hands over Python's lock.
+# Share of a core for sampling. The sampled thread loses about the same again, because it hands over Python's lock.
 BUDGET: Final = 0.004
-_LOOKS: Final = 5  # the median of as many sets the pace: a new line's first look takes many times as long
-# A thread hands over Python's lock when it has held it for so long, or when it leaves Python: with Python's 5 ms, a
-# sampler that is due in the middle of 3 ms of Python would see what comes after it.
+_LOOKS: Final = 5  # their median sets the rate, because the first sample of a new line takes many times as long
+# A thread hands over Python's lock after this time, or when it leaves Python. With Python's default, 5 ms, a sample due
+# within 3 ms of Python code would only see what comes after it.
 _SWITCH_S: Final = 0.0002
 _CLOCK_EVERY_NS: Final = 250_000_000
-# Modules in which a thread that waits stays for long: their frame tells that nothing has changed.
+# Files in which waiting threads sit: while a thread's innermost frame is in one of them and has not moved, its last
+# sample still holds.
 _WAITING: Final = ("threading.py", "queue.py", "selectors.py", "socket.py", "connection.py", "thread.py")
 
 
 class Seen(NamedTuple):
-    """A line of the user's, and the call of a library's that it is in, "" for none."""
+    """A line of the user's code. via: the library call that it is in, "" for none."""
 
     file: str
     line: int
     function: str
     via: str
-    framework: bool  # that library trains
+    framework: bool  # the library is one of whose.FRAMEWORKS
 
 
 class Sampler:
     """Samples the frames of all threads from `start` to `stop`, which writes the file. Any thread may call both.
 
-    path: of the file. hz: samples a second at most, fewer where looking takes more than its budget. steps: the identity
-    of the thread that runs the steps, asked for at each sample. throughout: what makes the batches meanwhile.
+    path: the file. hz: highest number of samples a second; fewer if sampling exceeds its budget. steps: gives the id of
+    the thread that runs the steps, at each sample. throughout: gives the place, if known, that makes batches all the
+    while.
     """
 
     def __init__(
@@ -65,9 +67,10 @@ class Sampler:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._places: dict[Seen, int] = {}
-        # by code and instruction: a look that meets a known one has little to do, and most are (about keeps the code)
+        # by code object and instruction: nearly all samples find their place here (`about` keeps the code objects
+        # alive)
         self._known: dict[tuple[int, int, int, bool], int] = {}
-        # per thread the samples: from when, when they were taken, until when, place; and the last one, which goes on
+        # per thread: its samples [begin, time taken, end, place], and its last sample, whose end still moves
         self._spans: dict[int, list[list[int]]] = {}
         self._last: dict[int, list[int]] = {}
         self._waits: dict[int, tuple[int, int]] = {}
@@ -80,7 +83,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Writes what was seen; nothing where it never started."""
+        """Stop sampling and write the file; does nothing if sampling never started."""
         if self._thread is None:
             return
         self._over.set()
@@ -101,29 +104,29 @@ class Sampler:
         least = period = 1_000_000_000 // self._hz
         own, before = threading.get_ident(), time.monotonic_ns()
         clock_ns, took_ns = 0, deque[int](maxlen=_LOOKS)
-        draws = random.Random()  # the script's own generator draws what it would draw without samples
+        draws = random.Random()  # its own, so that the script's random numbers do not change
         while not self._over.is_set():
-            wait_ns = int(period * (0.5 + draws.random()))  # in no step with a loop of that length
+            wait_ns = int(period * (0.5 + draws.random()))  # random, to sample no loop of that length in step
             time.sleep(wait_ns / 1e9)
             now = time.monotonic_ns()
             if now - clock_ns >= _CLOCK_EVERY_NS:
                 clock_ns = time.monotonic_ns()
                 writer().end(writer().begin(marks.clock(clock_ns)))
                 now = time.monotonic_ns()
-            # Woken, it may have waited for Python's lock: what held that is what is seen now.
+            # The sampler may have waited for Python's lock; the thread that held it is in the line seen now.
             since = (before + min(before + wait_ns, now)) // 2
             begun_ns = time.thread_time_ns()
             self._look(own, since, now)
             before = now
             took_ns.append(time.thread_time_ns() - begun_ns)
-            if len(took_ns) > 1:  # the first look of all meets no line that it knows
+            if len(took_ns) > 1:  # the very first sample knows no line, and takes longer
                 period = max(least, int(statistics.median_low(took_ns) / BUDGET))
 
     def _look(self, own: int, since: int, now: int) -> None:
-        """A sample holds from halfway to the one before until now, and until the next one moves that end.
+        """Take a sample of each thread, valid from halfway to the previous sample until the next sample moves its end.
 
-        A thread that waits on, other than the one that runs the steps, has one sample of all that time, and costs a
-        look no more than to see that: most threads of a training do nothing else.
+        A thread that keeps waiting, other than the one that runs the steps, gets one sample for all that time, and
+        costs almost nothing: most threads of a training only wait.
         """
         self.count, self._now = self.count + 1, now
         stepping = self._steps()
@@ -146,7 +149,7 @@ class Sampler:
             self._spans.setdefault(thread, []).append(span)
 
     def _place(self, thread: int, frame: FrameType) -> int:
-        """The number of its place, -1 for none."""
+        """The number of the thread's place; -1 for none."""
         if frame.f_code.co_filename.endswith(_WAITING):
             self._waits[thread] = id(frame), frame.f_lasti
         else:
@@ -191,8 +194,8 @@ class Sampler:
 
 
 def _users(frame: FrameType) -> tuple[FrameType, FrameType | None, bool] | None:
-    """The innermost frame of the user's, what it has called, and whether a framework's is below it; None where there is
-    none, or where a framework runs its steps below it."""
+    """(innermost frame of the user's, the frame that it has called, True if a framework's frame is below it); None if
+    there is none, or if a framework runs its steps below it."""
     at: FrameType | None = frame
     below: FrameType | None = None
     framework = False
@@ -214,20 +217,21 @@ def _seen(at: FrameType, below: FrameType | None, framework: bool) -> Seen:
     return Seen(whose.shown(at.f_code.co_filename), at.f_lineno, whose.qualified(at), via, framework)
 
 
-# A lock that a line takes, which another thread may hold: `with NAME:`, `with NAME,`, `NAME.acquire(`.
+# A line that takes a lock, which another thread may hold: `with NAME:`, `with NAME,`, `NAME.acquire(`.
 _TAKES: Final = re.compile(r"\bwith\s+([A-Za-z_][\w.]*)\s*[:,]|([A-Za-z_][\w.]*)\.acquire\(")
 _LOCKS: Final = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Semaphore)
 
 
 def _lock(frame: FrameType) -> str:
-    """`threading.Lock` where the line takes a lock: taking one is no call of Python's that a frame would show."""
+    """`threading.Lock` if the line takes a lock, else "": no frame shows it, because a lock is not taken in Python
+    code."""
     match = _TAKES.search(linecache.getline(whose.path_of(frame.f_code.co_filename), frame.f_lineno))
     taken = match is not None and isinstance(_value(frame, match[1] or match[2]), _LOCKS)
     return "threading.Lock" if taken else ""
 
 
 def _value(frame: FrameType, name: str) -> Any:
-    """The value of a dotted name in a frame, found without running any code of the object; None: not found."""
+    """The value of a dotted name in a frame, found without running the object's code; None if it is not found."""
     first, *rest = name.split(".")
     value = frame.f_locals.get(first, frame.f_globals.get(first))
     for one in rest:
@@ -240,7 +244,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _source(one: Seen) -> str:
-    """The line's text, by which the remedy is chosen."""
+    """The line's text, which decides the remedy."""
     return linecache.getline(whose.path_of(one.file), one.line).strip()[:160]
 
 
@@ -249,5 +253,5 @@ def main_thread() -> int:
 
 
 def of_rank(folder: Path, rank: str, steps: Callable[[], int], **options: Any) -> Sampler:
-    """Its file lies beside the rank's recording."""
+    """The sampler of a rank, whose file lies beside the rank's recording."""
     return Sampler(folder / f"rank{rank}{marks.SAMPLES}", steps, **options)

@@ -1,4 +1,4 @@
-"""Whose code a frame is: the user's, Python's own, or a library's; and where the user's is."""
+"""Whose code a frame runs: the user's, Python's standard library, or a library's; and the line of the user's code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import CellType, CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 USER, STANDARD, LIBRARY = range(3)
-_STARTED: Final = os.getcwd()  # a script may change it, and names of files stay
+_STARTED: Final = os.getcwd()  # kept, because a script may change it while relative file names keep their meaning
 _PACKAGES: Final = ("site-packages", "dist-packages")
 _STANDARD: Final = tuple(
     {os.path.join(os.path.realpath(sysconfig.get_path(name)), "") for name in ("stdlib", "platstdlib")}
@@ -21,17 +21,17 @@ _STANDARD: Final = tuple(
 _OURS: Final = tuple(
     os.path.join(Path(__file__).resolve().parents[2], name, "") for name in ("harness", "profiles", "ringscope")
 )
-# Libraries whose own calls are the training, and not what keeps it waiting.
+# Libraries whose own calls are the training itself, not something that delays it.
 FRAMEWORKS: Final = (
     "keras", "tf_keras", "tensorflow", "horovod", "torch", "torchvision", "lightning", "pytorch_lightning", "jax",
     "jaxlib", "flax", "optax", "transformers", "accelerate",
 )  # fmt: skip
-# Their functions under which the steps of a training run: who calls them waits for all of it.
+# Names of their functions that run the steps of a training: their caller waits for all of it.
 LOOPS: Final = frozenset({"fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "train", "_fit_impl"})
 
 
 class Where(NamedTuple):
-    """A line of the user's. file: relative to the working directory where it lies below that."""
+    """A line of the user's code. file: relative to the working directory if it is below it."""
 
     file: str
     line: int
@@ -40,7 +40,7 @@ class Where(NamedTuple):
 
 @cache
 def owner(filename: str) -> int:
-    """USER, STANDARD (Python's own library) or LIBRARY, by the name of a file that holds code."""
+    """USER, STANDARD (Python's standard library) or LIBRARY, by the name of the file that holds the code."""
     if filename.startswith("<"):
         return USER if filename.startswith(("<ipython", "<stdin")) else STANDARD
     real = os.path.realpath(os.path.join(_STARTED, filename))
@@ -55,13 +55,13 @@ def owner(filename: str) -> int:
 
 @cache
 def _roots() -> tuple[str, ...]:
-    """Folders that pip has installed into: also one of another name (`pip install --target`)."""
+    """Folders into which pip has installed packages, whatever their name (`pip install --target`)."""
     there = {os.path.realpath(entry) for entry in sys.path if entry and os.path.isdir(entry)}
     return tuple(os.path.join(one, "") for one in there if any(Path(one).glob("*.dist-info")))
 
 
 def library_root(real: str) -> str | None:
-    """The folder of installed packages that a file lies in, None where in none."""
+    """The folder of installed packages that contains a file; None if there is none."""
     parts = real.split(os.sep)
     after = next((place for place in range(len(parts) - 1, 0, -1) if parts[place - 1] in _PACKAGES), None)
     if after is not None:
@@ -71,7 +71,7 @@ def library_root(real: str) -> str | None:
 
 @cache
 def _main_folder() -> str | None:
-    """The package that `python -m` runs, which may be installed like a library; None: a script runs."""
+    """The folder of the package that `python -m` runs, which may be installed like a library; None if a script runs."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     origin = getattr(spec, "origin", None)
     top = str(getattr(spec, "name", "")).partition(".")[0]
@@ -88,7 +88,7 @@ def within_main(real: str) -> bool:
 
 @cache
 def framework(filename: str) -> str | None:
-    """The framework that a file is of; None: none of them."""
+    """The framework to which a file belongs ("ringscope" for ringscope's own); None if it belongs to none."""
     real = os.path.realpath(os.path.join(_STARTED, filename))
     if real.startswith(_OURS):
         return "ringscope"
@@ -101,7 +101,8 @@ def framework(filename: str) -> str | None:
 
 @cache
 def shown(filename: str) -> str:
-    """The name as reports show it: relative to the working directory, a library's relative to where it is installed."""
+    """A file's name in reports: relative to the working directory, or, for a library, to the folder where it is
+    installed."""
     if filename.startswith("<"):
         return filename
     real = os.path.realpath(os.path.join(_STARTED, filename))
@@ -113,13 +114,13 @@ def shown(filename: str) -> str:
 
 
 def path_of(file: str) -> str:
-    """The path of a file that `shown` has named."""
+    """The path of a file from the name that `shown` gives it."""
     return os.path.join(_STARTED, file)
 
 
 class About(NamedTuple):
-    """Properties of a function's code. framework: a framework's code; drives: a call that runs the steps of a training;
-    ours: ringscope's own code, which calls the user's."""
+    """Properties of a function's code. framework: it belongs to a framework. drives: it runs the steps of a training.
+    ours: it belongs to ringscope, which calls the user's code."""
 
     owner: int
     framework: bool
@@ -127,7 +128,7 @@ class About(NamedTuple):
     ours: bool
 
 
-_about: dict[int, tuple[About, CodeType]] = {}  # by id, as the code stays: its hash is made anew of all that it holds
+_about: dict[int, tuple[About, CodeType]] = {}  # by id, because a code object's hash covers all that it contains
 
 
 def about(code: CodeType) -> About:
@@ -141,8 +142,8 @@ def about(code: CodeType) -> About:
 
 
 def caller(*, of_loops: bool = False) -> Where | None:
-    """The innermost line of the user's that leads here; None where there is none. of_loops: the call of a framework's
-    loop, too, under which all steps run."""
+    """The innermost line of the user's code that leads here; None if there is none. of_loops: look above a framework's
+    training loop, too, at the line that calls it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         told = about(frame.f_code)
@@ -155,11 +156,11 @@ def caller(*, of_loops: bool = False) -> Where | None:
 
 
 def _inner(function: Any, name: str) -> Any:
-    """The function that is called in the end, without decorators and partials; of an object its `__call__`."""
+    """The function that finally runs, inside decorators and partials; for an object its `__call__`."""
     held: Any = function
     while held is not None:
         inner, held = held, held.func if isinstance(held, partial) else getattr(held, "__wrapped__", None)
-    if name and getattr(inner, "__name__", name) != name:  # a decorator that does not say what it wraps holds it
+    if name and getattr(inner, "__name__", name) != name:  # a decorator without functools.wraps has it in its closure
         cells = [cell.cell_contents for cell in inner.__closure__ or () if cell != CellType()]
         inner = next((one for one in cells if getattr(one, "__name__", "") == name), inner)
     return inner if hasattr(inner, "__code__") else inspect.getattr_static(type(inner), "__call__", None)
@@ -168,7 +169,7 @@ def _inner(function: Any, name: str) -> Any:
 def defined(function: Callable[..., Any], name: str = "") -> Where | None:
     """The definition of a user's function; None for a library's function, or one that is not written in Python.
 
-    name: it was defined with, whatever a decorator has made of it; "" where that is not known.
+    name: the name in its definition, whatever a decorator has changed it to; "" if it is not known.
     """
     inner = _inner(function, name)
     code = getattr(inner, "__code__", None)
@@ -179,6 +180,6 @@ def defined(function: Callable[..., Any], name: str = "") -> Where | None:
 
 
 def qualified(frame: FrameType) -> str:
-    """The function's name with its class, where Python tells (3.11 and later)."""
+    """The function's name with its class, if Python knows it (3.11 and later)."""
     code = frame.f_code
     return str(getattr(code, "co_qualname", code.co_name)).replace(".<locals>", "")

@@ -1,12 +1,12 @@
-"""The collective seam: Keras 3 models that really train together under Horovod 0.28.1.
+"""Keras 3 models that really train together under Horovod 0.28.1.
 
     from ringscope import ring; ring.init()   # first, before TensorFlow touches a GPU
     model.compile(...)
     ring.distribute(model)                    # then model.fit(...) as before, under horovodrun or mpirun
 
 Why it is needed: Horovod's own `horovod.keras` wraps methods that Keras 3 no longer calls, so it trains without an
-error and never reduces a gradient (horovod#4290). Here the gradients are averaged in the optimizer's `apply`, or,
-compiled, between two XLA programs, because XLA has no kernel for Horovod's operations.
+error and never reduces a gradient (horovod#4290). Here gradients are averaged in the optimizer's `apply`. In a compiled
+step they are averaged by Horovod's calls inside the XLA program, or between two programs.
 """
 
 from __future__ import annotations
@@ -48,24 +48,30 @@ __all__ = [
 
 
 def average_statistics(model: Any) -> None:
-    """Average moving statistics (batch normalisation's) over ranks, before a model is evaluated or saved in a loop of
-    your own. All ranks call it after the same step. Raises RingscopeError where their weights differ."""
+    """Average moving statistics (of batch normalisation) over ranks, before a model is evaluated or saved in your own
+    loop.
+
+    All ranks call it after the same step. Raises RingscopeError if their weights differ.
+    """
     weights.check_weights_now(model, "when its statistics are averaged")
     statistics.average(model, "when its statistics are averaged")
 
 
 def gather(model: Any) -> None:
-    """Average moving statistics and bring a sharded optimizer's state together in host memory, so that the model can be
-    saved now. All ranks call it after the same step; `fit` does at its end. Raises RingscopeError where their weights
-    differ."""
+    """Average moving statistics and collect a sharded optimizer's state in host memory, so that the model can be saved
+    now.
+
+    All ranks call it after the same step; `fit` does so at its end. Raises RingscopeError if their weights differ.
+    """
     weights.check_weights_now(model, "when its state is gathered")
     statistics.average(model, "when its state is gathered")
     parts.gather(model)
 
 
 def state(model: Any, **values: Any) -> Any:
-    """For a loop of your own under elastic Horovod: an object with these values as attributes, as they were last
-    committed, and the model's weights and optimizer too. `.commit()` keeps them; all ranks call it after the same step.
+    """For your own loop under elastic Horovod: an object with these values as attributes. After a restart it has the
+    values that were last committed, and so have the model's weights and optimizer. All ranks call `.commit()` after the
+    same step.
 
         state = ring.state(model, epoch=0)
         for epoch in range(state.epoch, 10):
@@ -73,7 +79,7 @@ def state(model: Any, **values: Any) -> Any:
             state.epoch = epoch + 1
             state.commit()
 
-    Raises RingscopeError where the model is not built, or `ring.distribute` has not seen it.
+    Raises RingscopeError if the model is not built, or was not given to `ring.distribute`.
     """
     from .elastic.state import State
 

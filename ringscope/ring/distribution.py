@@ -1,4 +1,4 @@
-"""Models made to train with their copies on the other ranks."""
+"""Make a model train together with its copies on the other ranks."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from .step.two_programs import Halves
 
 __all__ = ["distribute"]
 
-# Replacements of a model's own methods.
+# Methods of a model that ring replaces.
 OVERLAID = ("train_step", "fit", "evaluate", "predict", "make_train_function", "_get_metrics_result_or_logs")
 
-_distributed = itertools.count()  # calls of `distribute`
+_distributed = itertools.count()  # number of calls of `distribute`
 
 
 def distribute(
@@ -55,34 +55,35 @@ def distribute(
 ) -> Any:
     """Make a compiled Keras model train with its copies on the other ranks; returns the model.
 
-    Every optimizer among its attributes averages from now on, in `fit`, `train_on_batch` and loops of your own alike.
-    A model that is built gets rank 0's weights now, any model when `fit` begins.
+    Every optimizer among its attributes averages gradients from now on, in `fit`, `train_on_batch` and your own loops.
+    A model that is built gets rank 0's weights now; any other model gets them when `fit` begins.
 
-    step: `fit` averages gradients inside the optimizer's `apply`; `compiled` has XLA compile the step, which
-        averages within it, or between two programs where that cannot be (faster on GPUs; GRU and LSTM as loops, without
-        cuDNN). `auto` compiles on a GPU what XLA takes, says so, and trains the rest, cuDNN's cells too, as `fit`
-        does.
-    compression: the type that gradients travel as: `none` (as they were computed: a compiled step on GPUs sums
-        mixed_bfloat16's in bfloat16), `fp32`, `fp16`, `bf16` (summed in float32).
-    aggregate: local steps whose gradients are averaged before they are exchanged and applied.
-    groups: (`fit`) split the gradients in this many exchanges; the last layers' leave while the backward pass runs.
-    overlap: (`compiled`) whether gradients are exchanged while the program that computes them runs; None: where that
+    step: `fit` averages gradients inside the optimizer's `apply`. `compiled` makes XLA compile the step, with the
+        exchange inside the program, or between two programs if that is impossible (faster on GPUs; GRU and LSTM run as
+        loops, without cuDNN). `auto` compiles on a GPU if XLA can compile the step, prints its choice, and trains other
+        models, including cuDNN's cells, as `fit` does.
+    compression: the type in which gradients travel: `none` (the type in which they were computed: a compiled step on
+        GPUs sums mixed_bfloat16's in bfloat16), `fp32`, `fp16`, `bf16` (summed in float32).
+    aggregate: number of local steps whose gradients are averaged before they are exchanged and applied.
+    groups: (`fit`) split the gradients into this number of exchanges; the last layers' gradients leave while the
+        backward pass runs.
+    overlap: (`compiled`) whether gradients are exchanged while the program that computes them runs. None: where that
         pays, which is between hosts and between GPUs without NVLink (an all-reduce is timed here).
     scale_learning_rate: multiply the rate by the number of ranks, reached linearly over `warmup_steps` steps
         (Goyal et al. 2017, arXiv:1706.02677), or over the steps of `warmup_epochs` epochs of the first `fit`.
-    op: what becomes of the ranks' gradients: `average`, `sum`, or `adasum` (MPI only; Maleki et al. 2020,
+    op: how the ranks' gradients are joined: `average`, `sum`, or `adasum` (MPI only; Maleki et al. 2020,
         arXiv:2006.02924).
-    predivide_factor: gradients are divided by it before they are summed, and by ranks / it after.
-    sparse_as_dense: gradients of embeddings travel as dense ones.
+    predivide_factor: gradients are divided by this factor before they are summed, and by ranks / factor afterwards.
+    sparse_as_dense: gradients of embeddings travel as dense gradients.
     reduce: False trains every rank alone: the upper bound without communication.
     sharded: each rank keeps and updates one part of the optimizer's state (ZeRO-1): the same weights in less memory.
-        The state is together when callbacks save the model after an epoch, and after `fit`; before it is saved at
-        another time call `ring.gather(model)` on all ranks.
-    process_set: refused; a model is trained by all ranks. `average_gradients` takes one, in a loop of your own.
-    commit_steps: (elastic Horovod) commit after this number of steps too, and not only after each epoch; a lost
+        The state is collected when callbacks save the model after an epoch, and after `fit`; to save it at another
+        time, first call `ring.gather(model)` on all ranks.
+    process_set: refused, because all ranks train a model. In your own loop `average_gradients` accepts one.
+    commit_steps: (elastic Horovod) also commit after this number of steps, and not only after each epoch; a lost
         rank undoes only the steps since.
 
-    To be called on all ranks: they meet here. Raises RingscopeError for what would not train right.
+    Call it on all ranks: they meet here. Raises RingscopeError for a model or options that would not train right.
     """
     init()
     undistributed.check_kind(model)
@@ -127,7 +128,7 @@ def distribute(
 
 
 def _meet(model: Any, others: Channel) -> None:
-    """Raises RingscopeError unless all ranks are here, with weights in all their models or in none."""
+    """Raises RingscopeError unless all ranks are here, and either all of their models have weights or none has."""
     have = others.meet("distribute", has_weights(model))
     if have is None:
         raise RingscopeError(
@@ -141,7 +142,7 @@ def _meet(model: Any, others: Channel) -> None:
 
 
 def _lay_step(model: Any, plan: Plan) -> None:
-    """Have the optimizers average, and XLA compile the train step where the plan says so."""
+    """Make the optimizers average gradients, and XLA compile the train step if the plan says so."""
     options, exchange = plan.options, plan.exchange
     chooser = choose.Chooser(falls_back=options.step == "auto", layers=model._flatten_layers)
     overlap = Overlap(horovods(options.op), options.overlap) if plan.may_overlap else None
@@ -178,7 +179,8 @@ def _lay_step(model: Any, plan: Plan) -> None:
 
 
 def _lay_training(model: Any, plan: Plan, others: Channel | None) -> None:
-    """Have `fit` and its like train with the other ranks, on data, statistics and draws as one rank's."""
+    """Make `fit`, `evaluate` and `predict` work on all ranks: with shares of the data, joined statistics, and separate
+    random numbers."""
     from .fit import fit, loop
 
     options = plan.options
@@ -204,7 +206,7 @@ def _lay_training(model: Any, plan: Plan, others: Channel | None) -> None:
 
 
 def _forget_earlier(model: Any) -> None:
-    """A model that was compiled anew starts anew: what an earlier call laid over its methods goes."""
+    """Remove the methods that an earlier call replaced, because a model that was compiled again starts anew."""
     for name in OVERLAID:
         if getattr(model.__dict__.get(name), "by_ring", False):
             del model.__dict__[name]

@@ -1,4 +1,4 @@
-"""What crosses between ranks beside gradients: sums in a step, values of each rank, logs after an epoch."""
+"""Exchanges between ranks beside gradients: sums within a step, each rank's values, logs after an epoch."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ __all__ = [
     "summed_as",
 ]
 
-# In an operation's name: the Horovod of scripts/build_horovod.py begins it at once, not at the end of a cycle, and runs
-# it on TensorFlow's own stream of the GPU. That of Horovod would be one more with kernels on it, which slows the
-# hand-over between all kernels of the process.
+# Part of an operation's name: the Horovod of scripts/build_horovod.py starts such an operation at once, not at the end
+# of a cycle, and runs it on TensorFlow's own GPU stream. On Horovod's stream, one more stream would have kernels, which
+# lengthens the gap between all kernels of the process.
 IN_STREAM = "in_stream"
 
 SENT = (tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64, tf.bool)
-BITS = {1: tf.uint8, 2: tf.float16, 4: tf.float32, 8: tf.float64, 16: tf.float64}  # by bytes; of complex128 two each
+BITS = {1: tf.uint8, 2: tf.float16, 4: tf.float32, 8: tf.float64, 16: tf.float64}  # by size in bytes; complex128 as two
 
 
 def on_device_of(tensor: Any) -> AbstractContextManager[Any]:
-    """Where Horovod's calls on `tensor` are to be made. Called eagerly they enter `tf.device("")`, which names the CPU
-    where nothing encloses it: what lies on a GPU would be summed in host memory, a hundred times slower."""
+    """The device for Horovod's calls on `tensor`. Called eagerly they enter `tf.device("")`, which means the CPU if
+    nothing encloses it: a tensor on a GPU would be summed in host memory, a hundred times slower."""
     return tf.device(tensor.device) if tf.executing_eagerly() else nullcontext()
 
 
 def outside_scopes() -> AbstractContextManager[Any]:
-    """Where Horovod's calls in a step get their names. Ranks meet by these; inside a graph they would begin with the
-    scopes around them, such as a layer's `dense_1`, which a rank that has made one model more calls otherwise."""
+    """A context in which Horovod's calls in a graph get names without enclosing scopes. Ranks match operations by name,
+    and a scope such as a layer's `dense_1` has another name on a rank that has created one more model."""
     return nullcontext() if tf.executing_eagerly() else tf.compat.v1.get_default_graph().name_scope(None)
 
 
 def sum_over_ranks(tensor: Any, name: str) -> Any:
-    """The sum of all ranks' tensors, in a forward pass; its gradient is the sum of theirs."""
+    """The sum of all ranks' tensors in a forward pass; the gradient is the sum of all ranks' gradients."""
 
     @tf.custom_gradient
     def summed(own: Any) -> Any:
@@ -61,29 +61,31 @@ def sum_over_ranks(tensor: Any, name: str) -> Any:
 
 
 def summed_as(kind: Any) -> Any:
-    """The type in which ranks sum numbers of this one. Horovod has no bfloat16; what it is edited to sum as that, where
-    NCCL does it alone, `types.summed_as` knows."""
+    """The type in which ranks sum numbers of this type. Horovod has no bfloat16, except in the case that
+    `types.summed_as` allows, where NCCL alone sums it."""
     return tf.float32 if kind == tf.bfloat16 else kind
 
 
 def sent_as(kind: Any) -> Any:
-    """The type of which the bits of a value of this one are sent: one that Horovod knows, and which GPUs take."""
+    """The type as which the bits of a value are sent: one of the same size that Horovod and GPUs support."""
     return kind if kind in SENT or kind.size not in BITS else BITS[kind.size]
 
 
 def name_in_graph(name: str) -> str | None:
-    """Eager calls are numbered by Horovod; in a graph it would name them after tensors, which bear models' names."""
+    """The operation's name in a graph, where Horovod would otherwise use tensors' names, which contain models' names;
+    None for eager calls, which Horovod numbers."""
     return None if tf.executing_eagerly() else name
 
 
 def on_host() -> AbstractContextManager[Any]:
-    """Where few bytes are exchanged that the host has and wants: else their kernels run on Horovod's stream of the GPU,
-    which then hands over from one kernel to the next 0.3 microseconds later, to the process's end."""
+    """The device for exchanging a few bytes that the host has and needs. On a GPU their kernels would run on Horovod's
+    stream, which lengthens the gap between kernels by 0.3 microseconds to the end of the process."""
     return tf.device("/CPU:0")  # type: ignore[no-any-return]
 
 
 def reduced_on_host(values: Any, op: Any, name: str) -> np.ndarray[Any, Any]:
-    """All ranks' values by hvd.Sum, Min or Max: few, which the host has and waits for. Shape and type stay."""
+    """All ranks' values joined by hvd.Sum, Min or Max, in the same shape and type: few values, for which the host
+    waits."""
     own = np.asarray(values)
     if hvd.size() == 1:
         return own
@@ -94,13 +96,13 @@ def reduced_on_host(values: Any, op: Any, name: str) -> np.ndarray[Any, Any]:
 
 @tf.function(autograph=False)
 def _reduced(values: Any, op: Any, name: str) -> Any:
-    # In a graph, where an operation has its name.
+    # In a graph, because operations have names only there.
     with on_host():
         return hvd.allreduce(values, op=op, name=f"{IN_STREAM}_{name}")
 
 
 def from_rank(rank: int, value: Any) -> Any:
-    """That rank's value on all ranks."""
+    """The value of rank `rank`, on all ranks."""
     if hvd.size() == 1:
         return value
     with on_host():
@@ -108,7 +110,7 @@ def from_rank(rank: int, value: Any) -> Any:
 
 
 def from_all(value: Any, name: str) -> list[Any]:
-    """Every rank's value, by rank."""
+    """The values of all ranks, by rank."""
     with on_host():
         return list(hvd.allgather_object(value, name=name))
 
@@ -117,7 +119,7 @@ traced_for_each_model(_reduced)
 
 
 def average_logs(logs: dict[str, Any]) -> None:
-    """Replace each number in `logs` by its mean over ranks, in place; what is no number stays."""
+    """Replace each number in `logs` by its mean over ranks, in place; other values stay."""
     names = sorted(name for name, value in logs.items() if np.ndim(value) == 0 and not isinstance(value, (str, bytes)))
     if not names or hvd.size() == 1:
         return

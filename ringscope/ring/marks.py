@@ -1,8 +1,8 @@
 """NVTX ranges of domain `ringscope`.
 
-`step N`, `wait input` and `rank k of n` let a recording tell waiting for data from Python's own time; `batch N` tells
-which copies bring the batch of step N; `fed by PyDataset` what makes the batches; `paused N ns: why` that an elastic
-training goes on. Without a profiler attached nvtx hands out a domain whose calls do nothing, so the marks are free.
+`step N`, `wait input` and `rank k of n` let a recording separate waiting for data from Python's own time. `batch N`
+shows which copies bring the batch of step N, `fed by PyDataset` what makes the batches, and `paused N ns: why` that an
+elastic training has continued. Without a profiler attached nvtx's domain does nothing, so the marks cost nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .lost import restart
 
 
 class Marks(Protocol):
-    """What is written into a recording."""
+    """Writes marks into a recording."""
 
     def step(self, number: int) -> AbstractContextManager[Any]: ...
 
@@ -34,7 +34,7 @@ class Marks(Protocol):
 
 
 class NoMarks:
-    """Nothing is written."""
+    """Writes no marks."""
 
     def step(self, number: int) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -57,7 +57,7 @@ class NoMarks:
 
 @cache
 def nvtx_marks() -> Marks:
-    """The process's marks; none where the package nvtx is not installed."""
+    """The process's marks; NoMarks if the package nvtx is not installed."""
     try:
         return NvtxMarks()
     except ImportError:
@@ -65,14 +65,15 @@ def nvtx_marks() -> Marks:
 
 
 def mark_pause() -> None:
-    """Where an elastic training goes on after a pause; nothing where there was none, or it is marked."""
+    """Mark that an elastic training continues after a pause; does nothing if there was no pause, or if it is marked
+    already."""
     pause = restart.go_on()
     if pause:
         nvtx_marks().paused(*pause)
 
 
 class NvtxMarks:
-    """Ranges on the calling thread; `step` carries the step's number, which starts at 0 with the warm-up's first."""
+    """Writes ranges on the calling thread. `step` carries the step's number, from 0 at the first warm-up step."""
 
     def __init__(self) -> None:
         import nvtx
@@ -91,17 +92,19 @@ class NvtxMarks:
         return self._range(self._wait)
 
     def rank(self, rank: int, size: int) -> None:
-        """Tell the recording whose it is: written once the profiler has started, else it is not recorded."""
+        """Write the rank into the recording. It must be repeated, because only marks after the profiler's start are
+        recorded."""
         with self._range(self._domain.get_event_attributes(message=str(marks.Rank(rank, size)))):
             pass
 
     def fed_by(self, loader: str) -> None:
-        """Tell the recording what makes the batches, one of `profiles.model.marks.LOADERS`; likewise."""
+        """Write the kind of data that makes the batches, one of `profiles.model.marks.LOADERS`; repeated like
+        `rank`."""
         with self._range(self._domain.get_event_attributes(message=marks.FED_BY + loader)):
             pass
 
     def paused(self, ns: int, why: str) -> None:
-        """An elastic training goes on now, after a pause of this length."""
+        """Mark that an elastic training continues now, after a pause of `ns`."""
         with self._range(self._domain.get_event_attributes(message=marks.paused(ns, why))):
             pass
 

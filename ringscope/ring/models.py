@@ -1,4 +1,4 @@
-"""What a Keras model holds that ring asks for: optimizers and weights; and what ring keeps of it."""
+"""The optimizers and weights of a Keras model, and the state that ring keeps for it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Any
 
 
 class Kept:
-    """What ring keeps of one model. Keras neither tracks it nor saves it, and a copy of the model begins anew."""
+    """The state that ring keeps for one model. Keras neither tracks nor saves it, and a copy of the model starts
+    without it."""
 
-    step: str | None = None  # how its steps are taken; None: ring.distribute has not seen it
-    loop: Any = None  # of its train steps (`Loop`)
-    watch: Any = None  # what its ranks watch while they train (`Watch`)
-    listing: Any = None  # within `fit`: (how its callbacks are listed, the part of a `fit` that it is)
-    warm_up: Callable[[int], None] | None = None  # to be told the steps of an epoch by the first `fit`
-    batches: str | None = None  # how the ranks' batches differ (`sizes`)
-    ends_unknown = False  # whether one rank's data may end first
-    weights: int | None = None  # how many there were when `broadcast` made them equal
-    compared: Any = None  # its weights for comparisons (`Compared`)
-    statistics_alike_at: int | None = None  # how many steps its optimizers had taken
-    built_for: Any = None  # the losses for which the variables of a step were made
-    draws: dict[Any, Any]  # generators of `tf.random`, by the seed of an operation and which of that seed it is
-    elastic: Any = None  # (which model of the script it is, commit_steps)
+    step: str | None = None  # how its steps run; None: it was not given to ring.distribute
+    loop: Any = None  # the loop of its train steps (`Loop`)
+    watch: Any = None  # what its ranks do together while they train (`Watch`)
+    listing: Any = None  # within `fit`: (function that lists its callbacks, part of an elastic `fit` or None)
+    warm_up: Callable[[int], None] | None = None  # the first `fit` calls it with the steps of an epoch
+    batches: str | None = None  # how the ranks' batches compare in size (`sizes`)
+    ends_unknown = False  # True if one rank's data may end before the others'
+    weights: int | None = None  # number of weights when `broadcast` made them equal
+    compared: Any = None  # its weights for comparisons over ranks (`Compared`)
+    statistics_alike_at: int | None = None  # steps taken when its moving statistics were last equal on all ranks
+    built_for: Any = None  # the compiled losses for which a step's variables were created
+    draws: dict[Any, Any]  # seed generators of `tf.random`, by (seed, number of the operation with that seed)
+    elastic: Any = None  # (number of its call of ring.distribute, commit_steps)
 
     def __init__(self) -> None:
         self.draws = {}
@@ -31,14 +32,14 @@ class Kept:
 
 
 def kept(model: Any) -> Kept:
-    """The same object each time."""
+    """The model's state, the same object at each call."""
     found: Kept = vars(model).setdefault("kept_by_ring", Kept())
     return found
 
 
 def optimizers_of(model: Any, *, of_parts: bool = True) -> list[Any]:
-    """The optimizers among a model's attributes (models with a train step of their own may have several), then the
-    optimizers of models that are parts of it."""
+    """The optimizers among a model's attributes (a model with its own train step may have several), then those of
+    models that are parts of it."""
     from keras.optimizers import Optimizer
 
     found: dict[int, Any] = {}
@@ -50,33 +51,33 @@ def optimizers_of(model: Any, *, of_parts: bool = True) -> list[Any]:
 
 
 def _held_in(value: Any) -> list[Any]:
-    """What lists, tuples and dictionaries hold, also within each other."""
+    """The values in nested lists, tuples and dictionaries; any other value as a list of one."""
     if isinstance(value, dict):
         value = list(value.values())
     return [each for one in value for each in _held_in(one)] if isinstance(value, (list, tuple)) else [value]
 
 
 def without_loss_scale(optimizer: Any) -> Any:
-    """The optimizer within the one that scales losses (float16); itself where there is none."""
+    """The optimizer inside a loss-scaling one (float16); the optimizer itself if there is none."""
     while hasattr(optimizer, "inner_optimizer"):
         optimizer = optimizer.inner_optimizer
     return optimizer
 
 
 def is_default(model: Any, optimizer: Any) -> bool:
-    """True if `compile` made it without being asked to: a model with optimizers of its own does not use it."""
+    """True if `compile` created it by default; a model with other optimizers does not use it."""
     config = getattr(getattr(model, "_compile_config", None), "config", {})
     return optimizer is getattr(model, "optimizer", None) and config.get("optimizer") == "rmsprop"
 
 
 def used_by_step(model: Any) -> list[Any]:
-    """The optimizers that the model's own train step updates by."""
+    """The optimizers with which the model's own train step updates weights."""
     own = optimizers_of(model, of_parts=False)
     return [each for each in own if len(own) == 1 or not is_default(model, each)]
 
 
 def is_distributed(model: Any) -> bool:
-    """True if its optimizers are ones that `ring.distribute` has seen; `model.compile` brings one that it has not."""
+    """True if `ring.distribute` has seen all its optimizers; `model.compile` brings a new one."""
     return all(map(is_seen, optimizers_of(model)))
 
 
@@ -85,15 +86,15 @@ def is_seen(optimizer: Any) -> bool:
 
 
 def parts_of(optimizer: Any) -> Any | None:
-    """Which parts of its state this rank has (`Parts`); None unless it is sharded."""
+    """The `Parts` of a sharded optimizer's state; None if the optimizer is not sharded."""
     return getattr(optimizer, "parts_by_ring", None)
 
 
 def has_weights(model: Any) -> bool:
-    """True if its weights exist yet. A model that is never called, such as a GAN of two others, is never `built`."""
+    """True if its weights exist. A model that is never called, such as a GAN of two other models, is never `built`."""
     return model.built or (bool(model.layers) and all(layer.built for layer in model.layers))
 
 
 def began_alike(model: Any) -> bool:
-    """True if all weights that it has were there when `broadcast` made them equal."""
+    """True if all its weights existed when `broadcast` made them equal."""
     return kept(model).weights == len(model.weights)

@@ -1,4 +1,4 @@
-"""What `ring.distribute` is asked for, and the refusals that need no model."""
+"""The options of `ring.distribute`, and the errors for options that need no model to be refused."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ class Options:
 
     @property
     def is_plain(self) -> bool:
-        """True if ranks exchange plain sums of one step's gradients: only these go between a step's two programs."""
+        """True if ranks exchange plain sums of one step's gradients, which is the only exchange inside a compiled
+        step."""
         return self.op != "adasum" and self.predivide_factor == 1.0 and self.aggregate == 1 and not self.sharded
 
     def check(self) -> None:
-        """Raise RingscopeError for options that do not go together."""
+        """Raise RingscopeError for options that cannot be combined."""
         for value, known in ((self.step, STEPS), (self.compression, COMPRESSIONS), (self.op, OPS)):
             if value not in known:
                 raise RingscopeError(f"{value!r} is none of {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""How a model trains by the options of `ring.distribute`: in which steps, and how its gradients travel."""
+"""Plan how a model trains with the options of `ring.distribute`: which kind of step, and how its gradients travel."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ from .step import choose, exchange_inside
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps and the exchange that the options choose for one model on these ranks."""
+    """The kind of step and the exchange that the options choose for one model on these ranks."""
 
     options: Options
     step: str
     """`fit` or `compiled`."""
     why: str
-    """Why `auto` has chosen this step; empty where the user has."""
+    """The reason why `auto` chose this step; empty if the user chose it."""
     used: Sequence[Any]
-    """The optimizers that the model's own train step updates by."""
+    """The optimizers with which the model's own train step updates weights."""
     optimizers: Sequence[Any]
-    """The optimizers that average gradients from now on: the model's, and its parts' that do not yet."""
+    """The optimizers that average gradients from now on: the model's, and those of its parts that do not average
+    yet."""
     together: bool
     """True if ranks exchange gradients."""
     in_the_middle: bool
-    """True if a compiled step exchanges gradients inside of its one program."""
+    """True if a compiled step exchanges gradients inside its one program."""
     whole: bool
-    """True if a compiled step must be one program, as it exchanges nothing or several optimizers update in it."""
+    """True if a compiled step must be one program, because it exchanges nothing or has several optimizers."""
 
     @property
     def narrow(self) -> Any:
-        """The type that a compiled step's programs cast gradients to; None: another place does, or none.
+        """The type to which a compiled step's programs cast gradients; None: they do not cast.
 
-        Inside the programs XLA fuses the casts; outside they are a kernel for each gradient, which cost a ResNet-50
-        step on H200s more than half the bytes gave. A sum of several steps stays as exact as it is.
+        Inside the programs XLA fuses the casts. Outside, each cast is a kernel of its own, which cost a ResNet-50 step
+        on H200s more than half of what the smaller exchange saved. A sum of several steps is not cast.
         """
         options = self.options
         is_narrowed = self.step == "compiled" and options.compression == "fp16" and options.aggregate == 1
@@ -55,7 +56,7 @@ class Plan:
 
     @property
     def exchange(self) -> Exchange:
-        """Averages a step's gradients over the ranks."""
+        """A function that averages a step's gradients over the ranks."""
         options = self.options
         if not options.reduce:
             return _as_they_are
@@ -74,7 +75,7 @@ class Plan:
         return {"in_stream": in_stream, "op": options.op, "predivide_factor": options.predivide_factor}
 
     def outgoing(self) -> Outgoing:
-        """How one update's gradients leave a compiled step's program."""
+        """The form in which one update's gradients leave a compiled step's program."""
         options = self.options
         plain = self.together and options.is_plain
         keeps = plain and options.compression == "none"
@@ -88,7 +89,8 @@ class Plan:
 
     @property
     def sends_as_computed(self) -> bool:
-        """True if gradients can leave while the program that computes them runs: nothing is done to them after it."""
+        """True if gradients can be exchanged while the program that computes them runs, because nothing is done to them
+        after it."""
         return self.options.is_plain and (self.options.compression == "none" or self.narrow is not None)
 
     @property
@@ -98,16 +100,16 @@ class Plan:
 
 
 def planned(model: Any, options: Options) -> Plan:
-    """Raises RingscopeError for a model that would not train right by these options."""
+    """Plan a model's training. Raises RingscopeError for a model that would not train right with these options."""
     own = optimizers_of(model, of_parts=False)
     used = used_by_step(model)
     together = options.reduce and size() > 1
     can_be_inside = exchange_inside.is_possible(options.op) and options.compression != "bf16" and options.groups == 1
     in_the_middle = together and options.is_plain and can_be_inside
-    # Where nothing is exchanged, and every step is an update, a step is compiled as a whole, with all that it does.
+    # Without exchange and gradient accumulation, a step is compiled as a whole, with everything that it does.
     whole = (options.aggregate == 1 and not together) or (in_the_middle and len(used) > 1)
     _check_optimizers(used)
-    # Optimizers of its parts that are distributed already stay as they are.
+    # Optimizers of parts that are distributed already stay as they are.
     optimizers = own + [each for each in optimizers_of(model) if each not in own and not is_seen(each)]
     step, why = options.step, ""
     if step == "auto":

@@ -1,4 +1,4 @@
-"""Lines for the user, on standard error."""
+"""Print lines for the user, on standard error."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from contextlib import contextmanager, suppress
 
 from .internals.frameworks import hvd
 
-FIRST_S, EVERY_S = 20.0, 30.0  # until what lasts is said to last, and until it is said again
+FIRST_S, EVERY_S = 20.0, 30.0  # seconds until the first line about something that lasts, and between later lines
 
 _said: set[str] = set()
 
 
 def line(text: str) -> None:
-    with suppress(ValueError, OSError):  # the script has closed it, or whoever read it has ended
+    with suppress(ValueError, OSError):  # the script has closed stderr, or its reader has ended
         print(f"ring: {text}", file=sys.stderr, flush=True)
 
 
 def once(text: str) -> None:
-    """On rank 0 alone, once a process; before Horovod has started each process is alone."""
+    """Print a line on rank 0 only, once per process. Before Horovod has started, each process prints it."""
     if text not in _said and (not hvd.is_initialized() or hvd.rank() == 0):
         line(text)
     _said.add(text)
@@ -29,7 +29,8 @@ def once(text: str) -> None:
 
 @contextmanager
 def lasting(what: str, *, then: str = "") -> Iterator[None]:
-    """While it lasts rank 0 says from time to time how long it has. then: what to know of it, said the first time."""
+    """Within this context rank 0 prints from time to time how long the work has taken. then: words for the first line
+    only."""
     over, began = threading.Event(), time.monotonic()
 
     def tell() -> None:

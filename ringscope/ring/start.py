@@ -1,4 +1,4 @@
-"""The start of a rank: Horovod, its GPU, its cores, its seed and its line to the other ranks."""
+"""Start a rank: Horovod, its GPU, its cores, its seed and its connection to the other ranks."""
 
 from __future__ import annotations
 
@@ -20,26 +20,25 @@ from .ranks.channel import CONNECT_LIMIT_S, Channel, launcher_share, meet_server
 
 __all__ = ["by_mpi", "channel", "init", "local_rank", "meet", "rank", "size", "threads"]
 
-OF_PARENT = "RINGSCOPE_RANK_OF_PARENT"  # an environment variable: rank, size, local rank
-STARTS = 5  # in a row that may fail, under elastic Horovod
+OF_PARENT = "RINGSCOPE_RANK_OF_PARENT"  # an environment variable: "rank size local_rank"
+STARTS = 5  # consecutive failed starts that are allowed under elastic Horovod
 
 _channel: Channel | None = None
 
 
 def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any = None) -> None:
-    """Start Horovod, give this process one GPU and its share of the host's cores; before TensorFlow is first used.
+    """Start Horovod, and give this process one GPU and its share of the host's cores, before TensorFlow is used.
 
     pin: False leaves all GPUs to this process.
-    seed: of Python's, NumPy's and TensorFlow's generators, so that all ranks prepare the same data: drawn by rank 0 and
-        printed unless given; False leaves the generators alone.
+    seed: for Python's, NumPy's and TensorFlow's generators, so that all ranks prepare the same data. None: rank 0
+        draws it and prints it; False: the generators are left alone.
     process_sets: Horovod's, for `average_gradients(..., process_set=...)`: a list of them, or "dynamic" for sets
         that are added later with hvd.add_process_set.
 
-    Under elastic Horovod the script is begun again whenever ranks are lost or added (docs/guides/train.md), and this
-    may end it where this process is no rank any more.
-
-    Raises RingscopeError where there are fewer GPUs than local ranks, TensorFlow has already taken all of them, or
-    Keras computes with something else.
+    Under elastic Horovod the script restarts whenever ranks are lost or added (docs/guides/train.md), and this call
+    may end the process if it is no longer a rank.
+    Raises RingscopeError if there are fewer GPUs than local ranks, if TensorFlow has already taken all of them, or if
+    Keras uses another backend than TensorFlow.
     """
     if hvd.is_initialized() or _parents() is not None:
         return
@@ -49,10 +48,10 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     _tell_profilers()
     own_gradients.let_go_with_their_graphs()
     set_up_compiler()
-    # Else the update is launched only when the host has seen the all-reduce end on the GPU: some 4 ms a step.
+    # Otherwise the host would launch the update only after it has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
     if process_sets is not None:
-        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # read when Horovod starts
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # Horovod reads it when it starts
     if launcher.is_elastic():
         _init_elastic(process_sets)
     elif process_sets is not None:
@@ -67,7 +66,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     os.environ[OF_PARENT] = f"{hvd.rank()} {hvd.size()} {hvd.local_rank()}"
     try:
         _take_gpu(pin=pin)
-        # Else each of N local ranks starts a thread for every core (horovod#2295).
+        # Otherwise each of N local ranks starts a thread for every core (horovod#2295).
         tf.config.threading.set_intra_op_parallelism_threads(threads())
         tf.config.threading.set_inter_op_parallelism_threads(max(2, threads()))
     except RuntimeError as error:
@@ -78,27 +77,28 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
 
 
 def _tell_profilers() -> None:
-    """Put the script's functions that Keras calls into ranges, which any profiler shows, and nobody else pays for."""
+    """Put ranges around the script's functions that Keras and TensorFlow call; they cost almost nothing unless a
+    profiler records."""
     of_keras.lay(keras)
     of_tensorflow.lay()
 
 
 def set_up_compiler() -> None:
-    """In the environment, before TensorFlow first looks at devices: XLA's options, and where it keeps what it makes."""
+    """Set XLA's options and cache directories in the environment, before TensorFlow first looks at devices."""
     version = tf.version.VERSION
     xla_options.set_options(gpu=xla_cache.has_gpu(), tensorflow=version)
-    if (kept := xla_cache.turn_on()) is not None:  # programs compiled with other options are kept apart
+    if (kept := xla_cache.turn_on()) is not None:  # its name depends on the options that were just set
         xla_options.keep_choices(kept / "choices", tensorflow=version)
 
 
 def _init_elastic(process_sets: Any) -> None:
-    """Start Horovod with the ranks that there are now."""
+    """Start Horovod with the ranks that exist now."""
     if restart.before().times:
         launcher.ask_for_rank()
     launcher.listen()
     try:
         hvd.init(process_sets=process_sets)
-    except ValueError:  # one of them has ended meanwhile
+    except ValueError:  # another rank has ended meanwhile
         failed = restart.before().failed + 1
         if failed > STARTS:
             raise
@@ -107,7 +107,7 @@ def _init_elastic(process_sets: Any) -> None:
 
 
 def _meet(seed: int | bool | None) -> None:
-    """Connect the ranks' hosts, and sow."""
+    """Connect the ranks, and seed them."""
     global _channel
     before = restart.before().seed
     restart.carry(ranks=hvd.size())
@@ -119,7 +119,8 @@ def _meet(seed: int | bool | None) -> None:
     if _channel is None:
         raise RingscopeError(f"rank {hvd.rank()} cannot reach rank 0's host by TCP; open the ports between the hosts")
     restart.carry(seed=seeds.sow(seed, hvd.rank(), share, before))
-    # A rank that leaves stops Horovod and MPI on all, and rank 0 serves the others: nobody may end before all are here.
+    # A rank that ends stops Horovod and MPI on all ranks, and rank 0 runs the server: no rank may end before all are
+    # here.
     _channel.meet("start", limit_s=CONNECT_LIMIT_S)
     ending.at_exit(_channel)
     shuffles.count_beginnings()
@@ -130,13 +131,13 @@ def _meet(seed: int | bool | None) -> None:
 
 
 def _take_gpu(*, pin: bool) -> None:
-    """Let memory grow as it is used on all GPUs, and see the one of this rank alone where it is pinned."""
+    """Let GPU memory grow as it is used, and, if the process is pinned, make only this rank's GPU visible."""
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     if not gpus or not pin:
         return
-    # A launcher that already shows each process one GPU leaves nothing to choose.
+    # If the launcher already shows each process one GPU, there is nothing to choose.
     mine = 0 if len(gpus) == 1 and _one_gpu_each() else hvd.local_rank()
     if mine >= len(gpus):
         raise RingscopeError(
@@ -151,20 +152,20 @@ def _one_gpu_each() -> bool:
 
 
 def threads() -> int:
-    """The cores for this process: the cores it is bound to, or its share of the cores that this host's ranks all
-    use."""
+    """The number of cores for this process: the cores that it is bound to, or its share if all ranks of the host use
+    the same cores."""
     mine, everybodys = len(os.sched_getaffinity(0)), len(os.sched_getaffinity(1))
     ranks = int(hvd.local_size())
     return mine if mine * ranks <= everybodys else max(1, mine // ranks)
 
 
 def _parents() -> tuple[int, int, int] | None:
-    """(rank, size, local rank) of the process that has started this one by `multiprocessing`; None where that is none.
+    """(rank, size, local rank) of the process that started this one by `multiprocessing`; None if there is none.
 
-    A process that is spawned runs the script's lines above `if __name__ == "__main__"` again, `ring.init()` among them,
-    and is no rank: it would take its parent's place among the ranks, and leave it when it ends.
+    A spawned process runs the script's lines above `if __name__ == "__main__"` again, including `ring.init()`, but is
+    no rank: it would take its parent's place among the ranks, and give it up when it ends.
     """
-    # While it runs those lines it has no parent yet.
+    # While it runs those lines, multiprocessing does not know its parent yet.
     begins = getattr(multiprocessing.current_process(), "_inheriting", False)
     if OF_PARENT not in os.environ or hvd.is_initialized():
         return None
@@ -175,7 +176,7 @@ def _parents() -> tuple[int, int, int] | None:
 
 
 def rank() -> int:
-    """A process that a rank has started by `multiprocessing` has that one's."""
+    """This process's rank; a process that a rank has started by `multiprocessing` has its parent's."""
     return int(hvd.rank()) if (of_parent := _parents()) is None else of_parent[0]
 
 
@@ -188,15 +189,15 @@ def local_rank() -> int:
 
 
 def by_mpi() -> bool:
-    """True if the ranks exchange by MPI, and not by Gloo."""
+    """True if the ranks exchange by MPI instead of Gloo."""
     return bool(hvd.mpi_enabled())
 
 
 def meet(kind: str, payload: Any) -> list[Any] | None:
-    """What every rank brings to the meeting of that kind, by rank, without TensorFlow; None where a rank has ended."""
+    """The payloads of all ranks at a meeting of this kind, by rank, without TensorFlow; None if a rank has ended."""
     return [payload] if _channel is None else _channel.meet(kind, payload)
 
 
 def channel() -> Channel | None:
-    """By which the ranks' hosts talk; None where there is one rank."""
+    """The connection of this rank to the others; None if there is only one rank."""
     return _channel

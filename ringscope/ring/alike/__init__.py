@@ -1,1 +1,1 @@
-"""Whether the ranks are alike: their data, their weights, how they begin and how they end."""
+"""Check that ranks are alike: their data, their weights, how they begin and how they end."""

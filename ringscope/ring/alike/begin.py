@@ -1,4 +1,4 @@
-"""How ranks begin alike: each has rank 0's weights and optimizer state before its first step."""
+"""Let ranks begin alike: each gets rank 0's weights and optimizer state before its first step."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..models import kept, optimizers_of, parts_of, without_loss_scale
 def broadcast(model: Any) -> None:
     """Give every rank rank 0's weights and optimizer state; the model must be built.
 
-    Before the first step: Horovod's own callback does it after the first batch, which trains something else.
-    Random generators (dropout) are set apart by rank, else all ranks would drop the same units.
+    Call it before the first step: Horovod's own callback does it after the first batch, and so discards a step. Random
+    generators (dropout) are made to differ by rank, because otherwise all ranks would drop the same units.
     """
     optimizers = optimizers_of(model)
     said = _everybodys(model, optimizers)
-    # Rank 0's may have come with a model that it has loaded. One that nobody has built stays so: what it is to train
-    # may be unfrozen yet.
+    # Rank 0's optimizer may be built because it was loaded with the model. An optimizer that no rank has built stays
+    # so, because weights may still be unfrozen.
     for optimizer, built_for in zip(optimizers, said[0].built_for, strict=True):
         if built_for and not optimizer.built and built_for == len(model.trainable_variables):
             optimizer.build(model.trainable_variables)
@@ -40,14 +40,16 @@ def broadcast(model: Any) -> None:
 
 
 class _Made(NamedTuple):
-    """What a rank has made: [(path, shape, type)] of the model's variables; how many each optimizer was built for."""
+    """A rank's model: [(path, shape, type)] of its variables, and the number of variables that each optimizer was built
+    for."""
 
     variables: list[tuple[str, list[int], str]]
     built_for: list[int]
 
 
 def _everybodys(model: Any, optimizers: Sequence[Any]) -> list[_Made]:
-    """By rank. Raises RingscopeError where the models are not alike: ranks would wait for what another has not."""
+    """The models of all ranks, by rank. Raises RingscopeError if they differ, because ranks would wait for each
+    other."""
     own = [(variable.path, list(variable.shape), str(variable.dtype)) for variable in model.variables]
     made = _Made(own, [_built_for(each) for each in optimizers])
     said = from_all(made, "made") if hvd.size() > 1 else [made]
@@ -65,7 +67,7 @@ def _everybodys(model: Any, optimizers: Sequence[Any]) -> list[_Made]:
 
 
 def _built_for(optimizer: Any) -> int:
-    """How many variables it was built for; 0 where it is not built."""
+    """The number of variables that the optimizer was built for; 0 if it is not built."""
     inner = without_loss_scale(optimizer)
     return len(inner._trainable_variables) if optimizer.built else 0
 

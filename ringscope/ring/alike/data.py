@@ -1,7 +1,7 @@
-"""Whether the ranks hold the same data before a fit.
+"""Check that the ranks hold the same data before `fit`.
 
-Weights that stay bit-equal (weights.py) do not say that the ranks trained on what they should have: where each rank has
-shuffled or encoded its data in its own way, their shares overlap, and no check of weights sees it.
+Bit-equal weights (weights.py) do not show that the ranks trained on the right data: if each rank has shuffled or
+encoded its data in its own way, their shares overlap, and no check of weights notices it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ..internals.frameworks import tf
 
 __all__ = ["check_data", "data_facts"]
 
-LOOKED_AT_BYTES = 64 << 20
-BLOCKS = 64  # of neighbouring rows, which need not be copied to be looked at
-BLOCK_BYTES = 1 << 20
+LOOKED_AT_BYTES = 64 << 20  # of an array that are hashed
+BLOCKS = 64  # hashed blocks of adjacent rows, which need no copy
+BLOCK_BYTES = 1 << 20  # arrays up to this size are hashed as one block
 THREADS = 4
 
 Facts = dict[str, str]
-"""Part of the data -> its digest. Names that begin with `~` may differ where the data is augmented at random."""
+"""Part of the data -> its digest. Parts whose name begins with `~` may differ if the data is augmented at random."""
 
 
 # ---- data
 
 
 def digest(array: Any) -> str:
-    """Of shape, type and values: of all up to 64 MB, of rows at fixed places where there are more."""
+    """A digest of shape, type and values: of all values up to 64 MB, of rows at fixed places in larger arrays."""
     if hasattr(array, "flat_values") and hasattr(array, "nested_row_splits"):
         return _joined(digest(part) for part in (array.flat_values, *array.nested_row_splits))
     if isinstance(array, (tf.SparseTensor, tf.compat.v1.SparseTensorValue)):
@@ -48,14 +48,14 @@ def digest(array: Any) -> str:
     if values.dtype == object or values.dtype.kind in "US":
         told.update(repr([part.tolist() for part in _looked_at(values)]).encode())
     else:
-        with ThreadPoolExecutor(THREADS) as threads:  # hashing lets other threads run
+        with ThreadPoolExecutor(THREADS) as threads:  # hashing releases Python's lock
             for part in threads.map(lambda part: _sha1(_bytes(part)).digest(), _looked_at(values)):
                 told.update(part)
     return str(told.hexdigest()[:16])
 
 
 def _sha1(data: Any) -> Any:
-    """Processors compute this one themselves: 64 MB take half the time of blake2b."""
+    """SHA-1, which processors have instructions for: 64 MB take half the time of blake2b."""
     return hashlib.sha1(data, usedforsecurity=False)
 
 
@@ -64,7 +64,7 @@ def _bytes(part: Any) -> Any:
 
 
 def _looked_at(values: Any) -> list[Any]:
-    """Blocks of rows: of all of them, or at fixed places of a large array."""
+    """Blocks of rows: all rows, or rows at fixed places of a large array."""
     if not values.ndim or values.nbytes <= BLOCK_BYTES or len(values) < 2:
         return [values]
     if values.nbytes <= LOOKED_AT_BYTES:
@@ -80,7 +80,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def data_facts(data: Any, name: str) -> Facts:
-    """What can be known of the data without going through it."""
+    """Digests of the data as far as it can be known without reading all of it."""
     import keras
 
     if data is None:
@@ -115,14 +115,15 @@ def _data_set_facts(dataset: Any, name: str) -> Facts:
                     digest(t) for t in tf.nest.flatten(first)
                 )
         except (tf.errors.OpError, TypeError, ValueError):
-            continue  # not compared, as it cannot be looked at
+            continue  # it cannot be read here, so it is not compared
     for layer in _captured_layers(dataset):
         facts |= layer_facts(layer)
     return facts
 
 
 def _sources(dataset: Any) -> list[Any]:
-    """Where the elements come from; what expands elements (a generator, files read by `interleave`) is a source."""
+    """The data sets at the start of the pipeline. One that expands elements (a generator, files read by `interleave`)
+    counts as a source."""
     inputs = pipeline.inputs(dataset)
     if not inputs or any(word in type(dataset).__name__ for word in ("FlatMap", "Interleave")):
         below = [source for each in inputs for source in _sources(each)]
@@ -132,18 +133,18 @@ def _sources(dataset: Any) -> list[Any]:
 
 
 def _is_counter(source: Any) -> bool:
-    """The one number by which `from_generator` begins."""
+    """True if the source is the single number with which `from_generator` begins."""
     return all(tensor.shape.num_elements() == 1 for tensor in source._tensors)
 
 
 def shuffle_seeds(dataset: Any) -> list[tuple[int, int]]:
-    """The seeds of every shuffle that the data set comes through."""
+    """The seeds of every shuffle in the data set's pipeline."""
     shuffles = [each for each in operations(dataset) if is_shuffle(each) and hasattr(each, "_seed2")]
     return [(int(each._seed), int(each._seed2)) for each in shuffles]
 
 
 def _captured_layers(dataset: Any) -> list[Any]:
-    """Keras layers that the functions of its maps call."""
+    """The Keras layers that the functions of its maps call."""
     import keras
 
     function = getattr(getattr(dataset, "_map_func", None), "_func", None)
@@ -167,7 +168,7 @@ def _is_full(cell: Any) -> bool:
 
 
 def layer_facts(layer: Any) -> Facts:
-    """The state of preprocessing layers: vocabularies, means and variances."""
+    """Digests of the state of preprocessing layers: vocabularies, means and variances."""
     import keras
 
     facts: Facts = {}
@@ -185,7 +186,7 @@ def layer_facts(layer: Any) -> Facts:
 
 
 def check_data(everybodys: Sequence[Facts]) -> list[str]:
-    """Raise RingscopeError where ranks prepared other data; returns the warnings of what may differ at random."""
+    """Raise RingscopeError if ranks prepared different data; returns warnings about differences that may be random."""
     warned = []
     for name in {name: None for facts in everybodys for name in facts}:
         differing = [rank for rank, facts in enumerate(everybodys) if facts.get(name) != everybodys[0].get(name)]

@@ -1,4 +1,4 @@
-"""What scripts that come from Horovod leave in, recognised: under Keras 3 it fails in foreign words, or in silence."""
+"""Recognise remains of Horovod's Keras API in a script: under Keras 3 they fail with obscure errors, or silently."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ INSTEAD = {
 
 
 def check_left_over(things: Iterable[Any]) -> None:
-    """Raise RingscopeError where an optimizer or a callback is Horovod's: made before `ring.init`, or of a class of
-    its own."""
+    """Raise RingscopeError for an optimizer or a callback of Horovod's, whether made before `ring.init` or of a
+    subclass."""
     for thing in things:
         kind = type(thing)
         if any(base.__module__.startswith("horovod") for base in kind.__mro__):
@@ -52,7 +52,7 @@ def left_over(name: str) -> RingscopeError:
 
 
 def refuse_left_over() -> None:
-    """Have Horovod's Keras parts say what to take instead where a script makes one."""
+    """Make Horovod's Keras classes and functions raise an error that says what to use instead."""
     import horovod._keras as optimizers
     import horovod._keras.callbacks as callbacks
 
@@ -69,7 +69,7 @@ def refuse_left_over() -> None:
         made = getattr(callbacks, f"{name}Impl", None)
         if made is not None:
             made.__init__ = _refusing(name)
-    # These take names from what has just been changed.
+    # These subclasses call the originals by names that the lines above do not change.
     import horovod.keras.callbacks as keras_callbacks
     import horovod.tensorflow.keras.callbacks as tf_keras_callbacks
 
@@ -78,7 +78,7 @@ def refuse_left_over() -> None:
 
 
 def _refusing_keras_variables(broadcast: Callable[..., Any]) -> Callable[..., Any]:
-    """TensorFlow's own variables may be sent."""
+    """Refuse Keras's variables only: TensorFlow's own variables may be broadcast."""
 
     def broadcast_variables(variables: Any, *args: Any, **kwargs: Any) -> Any:
         variables = list(variables)

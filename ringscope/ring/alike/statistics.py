@@ -1,5 +1,5 @@
-"""Moving statistics, and other weights that no optimizer trains: each rank's of its own batches, and so alike wherever
-no step was taken since they were."""
+"""Moving statistics, and other weights that no optimizer trains. Each rank computes its own from its batches, so they
+must be equal on all ranks only until a step is taken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["alike_now", "average", "digest", "kept_by"]
 
 
 def kept_by(model: Any) -> list[Any]:
-    """What is compared. Random generators are set apart by rank."""
+    """The weights to compare: all that no optimizer trains, except random generators, which differ by rank."""
     return [each for each in model.non_trainable_weights if not each.path.endswith("seed_generator_state")]
 
 
@@ -23,7 +23,8 @@ def alike_now(model: Any) -> None:
 
 
 def digest(model: Any) -> list[int] | None:
-    """Of this rank's, to be compared; None where they need not be alike: a step was taken."""
+    """A digest of this rank's weights that no optimizer trains; None if they need not be equal, because a step was
+    taken."""
     variables = kept_by(model)
     if not variables or hvd.size() == 1 or not _are_to_be_alike(model):
         return None
@@ -32,8 +33,8 @@ def digest(model: Any) -> list[int] | None:
 
 
 def average(model: Any, when: str) -> None:
-    """Average them over ranks, and say which one rank alone had set. To be called on all ranks, after
-    `check_weights_now` has found their weights equal."""
+    """Average these weights over ranks, and print which one a single rank had set. Call it on all ranks, after
+    `check_weights_now` has found their trained weights equal."""
     average_statistics(model, set_by_one=when if _are_to_be_alike(model) else "")
     alike_now(model)
 

@@ -1,4 +1,5 @@
-"""Models that `ring.distribute` does not take, or was not given: each rank trains those alone, which is said."""
+"""Models that `ring.distribute` refuses or was not given: each rank trains them alone, which is an error or is
+printed."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def check_kind(model: Any) -> None:
 
 
 def check_strategy() -> None:
-    """Raise RingscopeError within the scope of one of TensorFlow's own ways to train on several devices."""
+    """Raise RingscopeError within the scope of a tf.distribute strategy."""
     if tf.distribute.has_strategy():
         raise RingscopeError(
             f"this is within the scope of tf.distribute.{type(tf.distribute.get_strategy()).__name__}, which spreads"
@@ -43,7 +44,7 @@ def check_strategy() -> None:
 
 
 def watch_models() -> None:
-    """Have Keras's models say so when they are trained."""
+    """Make Keras models print a line when they are trained without `ring.distribute`."""
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
     for name in ("fit", "train_on_batch"):
@@ -52,7 +53,7 @@ def watch_models() -> None:
 
 def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
     def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
-        # An optimizer of a distributed model's part trains with it.
+        # An optimizer of a distributed model's part trains with that model.
         if kept(model).step is None and not any(map(is_seen, optimizers_of(model, of_parts=False))):
             once(
                 f"model {model.name!r} was not given to ring.distribute, so each rank trains its own copy; call"

@@ -1,5 +1,5 @@
-"""Whether the ranks' weights are the same: after the first steps, after each epoch, before they are used by all ranks
-together, and when the script ends."""
+"""Check that the ranks' weights are equal: after the first steps, after each epoch, before all ranks use them together,
+and when the script ends."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Compared", "Weights", "check_weights", "check_weights_now", "compare
 
 
 class Compared:
-    """A model's weights for the comparison when the script ends, though the model may be gone by then.
+    """A model's weights for the comparison when the script ends, even if the model no longer exists then.
 
-    paths: the weights' names. left: the digest of the weights of a model that is gone, if they had changed since they
-    were last found equal; None: there is nothing to compare.
+    paths: the weights' names. left: the digest of a deleted model's weights, if they had changed since they were last
+    found equal; else None.
     """
 
     def __init__(self, model: Any) -> None:
@@ -31,14 +31,15 @@ class Compared:
         self._equal: list[int] | None = None
         self.paths: list[str] = []
         self.left: list[int] | None = None
-        # Looked at later: garbage is collected anywhere, also within a function whose variables TensorFlow notes.
+        # Only noted here and hashed later, because garbage may be collected inside a function that TensorFlow is
+        # tracing.
         weakref.finalize(model, _gone.append, self).atexit = False
 
     def found_equal(self, variables: list[Any], digest: list[int]) -> None:
         self._variables, self._equal = variables, digest
 
     def changed(self) -> list[int] | None:
-        """The digest of the weights if they have changed since they were last found equal."""
+        """The digest of the weights if they have changed since they were last found equal; else None."""
         look_at_the_gone()
         model = self._model()
         if model is None:
@@ -47,23 +48,23 @@ class Compared:
 
     @property
     def were_equal(self) -> bool:
-        """True if they were ever found equal."""
+        """True if the weights were ever found equal on all ranks."""
         return self._equal is not None
 
     def look_at_last(self) -> None:
-        """At the weights of a model that is gone, which are let go then."""
+        """Hash the weights of a deleted model, and release them."""
         variables, self._variables = self._variables, []
         self.left = self._changed(variables)
 
     def _changed(self, variables: list[Any]) -> list[int] | None:
-        if not variables or hvd.size() == 1:  # to trace and run it takes seconds of a large model's start
+        if not variables or hvd.size() == 1:  # one rank: hashing a large model takes seconds of its start
             return None
         self.paths = [variable.path for variable in variables]
         own: list[int] = weights_digest(variables).numpy().tolist()
         return None if own == self._equal else own
 
 
-_gone: list[Compared] = []  # their weights are still to be looked at
+_gone: list[Compared] = []  # of deleted models whose weights are still to be hashed
 
 
 def look_at_the_gone() -> None:
@@ -72,7 +73,7 @@ def look_at_the_gone() -> None:
 
 
 def compared(model: Any) -> Compared:
-    """The same each time."""
+    """The model's `Compared`, the same object at each call."""
     if kept(model).compared is None:
         look_at_the_gone()
         kept(model).compared = Compared(model)
@@ -80,7 +81,7 @@ def compared(model: Any) -> Compared:
 
 
 def weights_digest(variables: Sequence[Any]) -> Any:
-    """One int64 for each variable, the sum of its bits as 64-bit words: one pass over the weights where they lie."""
+    """One int64 for each variable, the sum of its bits as 64-bit words, computed in one pass on the weights' device."""
     return _all_bits([variable.value for variable in variables])
 
 
@@ -111,7 +112,8 @@ def _bits(value: Any) -> Any:
 
 
 def differing_weight(everybodys: np.ndarray[Any, Any]) -> tuple[int, int] | None:
-    """(the first variable that differs, the rank where it does) of digests (ranks, variables), or None."""
+    """(the first variable that differs, the rank on which it does) from digests (ranks, variables); None if all are
+    equal."""
     for variable in range(everybodys.shape[1]):
         for rank in range(1, everybodys.shape[0]):
             if everybodys[rank, variable] != everybodys[0, variable]:
@@ -120,20 +122,20 @@ def differing_weight(everybodys: np.ndarray[Any, Any]) -> tuple[int, int] | None
 
 
 class Weights(NamedTuple):
-    """A model's trainable weights, and the digest of what they were when a device came to it."""
+    """A model's trainable weights, and the digest of their values at that point of the training."""
 
     variables: list[Any]
     digest: Any
 
 
 def weights_now(model: Any) -> Weights | None:
-    """Not waited for; None where there is nothing to compare."""
+    """The model's weights with their digest, launched without waiting for it; None if there is nothing to compare."""
     variables = model.trainable_weights
     return Weights(variables, weights_digest(variables)) if variables and hvd.size() > 1 else None
 
 
 def check_weights(model: Any, weights: Weights | None, when: str) -> None:
-    """Raise RingscopeError on all ranks where these weights of the model differ."""
+    """Raise RingscopeError on all ranks if these weights of the model differ."""
     if weights is None:
         return
     own = weights.digest.numpy()
@@ -147,13 +149,14 @@ def check_weights(model: Any, weights: Weights | None, when: str) -> None:
 
 
 def check_weights_now(model: Any, when: str) -> None:
-    """The same, of the weights that it has now; to be called on all ranks. Not of a model that each trains alone."""
+    """`check_weights` on the model's current weights; call it on all ranks. It skips models that each rank trains
+    alone."""
     if kept(model).compared is not None and began_alike(model):
         check_weights(model, weights_now(model), when)
 
 
 def _check_rates(model: Any) -> None:
-    """Raise RingscopeError where that is why: a callback, say, has set them from what one rank sees."""
+    """Raise RingscopeError if the learning rates differ, as when a callback sets them from what one rank sees."""
     rates = from_all([float(optimizer.learning_rate) for optimizer in optimizers_of(model)], "rates")
     for rank, own in enumerate(rates):
         for rank_0s, rate in zip(rates[0], own, strict=False):

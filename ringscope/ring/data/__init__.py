@@ -1,1 +1,1 @@
-"""What of the data is a rank's own, the same samples as one rank alone would take."""
+"""Choose this rank's part of the data, so that all ranks together take the samples that one rank alone would take."""

@@ -1,7 +1,7 @@
-"""Which part of the data that is evaluated or predicted is this rank's.
+"""This rank's part of data to evaluate or predict.
 
-Batches go to ranks in blocks and nothing is left out: every batch is the one that a rank alone would take, so any
-metric comes out as that rank's.
+Ranks take consecutive blocks of batches and nothing is left out. Every batch is one that a single rank would take, so
+any metric comes out the same as on a single rank.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .upstream import between, has_cache
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """This rank's part of what is evaluated or predicted, as keyword arguments for Keras."""
+    """This rank's part of the data to evaluate or predict, as keyword arguments for Keras."""
 
     x: Any
     y: Any
@@ -33,8 +33,8 @@ class Block:
 def share_of_evaluation(
     x: Any, y: Any, sample_weight: Any, batch_size: int | None, steps: int | None, rank: int, size: int
 ) -> Block | None:
-    """The block of batches that is this rank's, the blocks in the order of the ranks; None where every rank must take
-    all: fewer batches than ranks, their number is unknown, or arrays of unlike lengths, which Keras refuses."""
+    """This rank's block of batches; the blocks follow the order of the ranks. None if every rank must take all batches:
+    there are fewer batches than ranks, their number is unknown, or arrays differ in length, which Keras refuses."""
     if isinstance(x, tf.data.Dataset):
         batches = int(x.cardinality())
         if steps and (batches == tf.data.INFINITE_CARDINALITY or 0 <= steps < batches):
@@ -66,9 +66,9 @@ def share_of_evaluation(
 def share_of_states(
     x: Any, y: Any, sample_weight: Any, batch_size: int | None, steps: int | None, rank: int, size: int
 ) -> Block | None:
-    """As `share_of_evaluation`, of a model that keeps the states of a batch's sequences for the next batch: what
-    `share_of_training` would take of it, so that every rank goes on with the sequences that it has trained on. None
-    where something would be left out."""
+    """As `share_of_evaluation`, for a model that keeps a batch's states for the next batch: the same share as in
+    training (`share_of_training`), so that every rank continues the sequences that it has trained on. None if the share
+    would leave something out."""
     if steps or x is None or inspect.isgenerator(x):
         return None
     if isinstance(x, tf.data.Dataset):
@@ -90,7 +90,7 @@ def share_of_states(
 
 
 def _of_arrays(own: Callable[[Any], Any], x: Any, y: Any, sample_weight: Any) -> Block:
-    """own: takes this rank's rows of an array. The parts: arrays in any structure, or None."""
+    """own: takes this rank's rows of an array. x, y, sample_weight: arrays in any structure, or None."""
 
     def cut(part: Any) -> Any:
         return None if part is None else keras.tree.map_structure(own, part)

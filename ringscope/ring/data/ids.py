@@ -1,6 +1,6 @@
-"""Ids that an embedding has no row for, found on the host: in a compiled step XLA takes the last row, and says nothing.
+"""Find ids for which an embedding has no row, on the host: a compiled step would silently read the last row instead.
 
-Only ids that are an input of the model as they are can be told before the step; what layers compute first is not seen.
+Only ids that are an unchanged input of the model are checked; ids that layers compute are not seen.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ..internals import seams
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """The index of a batch's leaf whose numbers are ids of an embedding, and the embedding's number of rows."""
+    """The index of a batch's leaf that holds ids of an embedding, and the embedding's number of rows."""
 
     leaf: int
     rows: int
     layer: str
 
     def check(self, ids: Any) -> None:
-        """Raise RingscopeError where the embedding has no row for one of these ids, an array or None."""
+        """Raise RingscopeError if the embedding has no row for one of these ids, an array or None."""
         if ids is None or not ids.size or ids.dtype.kind not in "iu":
             return
         lowest, highest = int(ids.min()), int(ids.max())
@@ -35,7 +35,7 @@ class Ids:
 
 
 def of_model(model: Any, spec: Any) -> list[Ids]:
-    """The ids among the inputs of a model that is made of layers. spec: of its batches, (inputs, ...)."""
+    """The ids among the inputs of a model that is made of layers. spec: the element spec of its data, (inputs, ...)."""
     from keras import layers, tree
     from keras.src.models.functional import Functional
 

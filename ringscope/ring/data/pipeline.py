@@ -1,4 +1,4 @@
-"""What a data set is made from, as far as TensorFlow says: it has no public way to ask."""
+"""The operations of a data set's pipeline, as far as TensorFlow shows them: it has no public way to ask."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SHUFFLE = "_ShuffleDataset"
 
 
 def inputs(dataset: Any) -> list[Any]:
-    """The data sets that it takes its elements from; none where TensorFlow does not say."""
+    """The data sets from which it takes its elements; empty if TensorFlow does not show them."""
     return list(dataset._inputs()) if hasattr(dataset, "_inputs") else []
 
 
 def operations(dataset: Any) -> Iterator[Any]:
-    """The data set and all that it comes through, each before its inputs."""
+    """The data set and all data sets from which it is made, each before its inputs."""
     yield dataset
     for each in inputs(dataset):
         yield from operations(each)

@@ -1,4 +1,4 @@
-"""A part of a PyDataset, as another one."""
+"""A part of a PyDataset that is itself a PyDataset."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from . import seeds
 
 
 class Part(keras.utils.PyDataset):
-    """Batches start, start + step, ... of another PyDataset, `count` of them (None: without an end).
+    """Batches start, start + step, ... of another PyDataset; `count` of them, or None for no end.
 
-    share: gives every rank rank 0's value, so that all shuffle alike between epochs; None if none shuffles. epoch: the
-    number of batches in an epoch, which begins where the one before ended; None: all batches.
+    share: gives every rank rank 0's value, so that all ranks shuffle alike between epochs; None if nothing shuffles.
+    epoch: batches per epoch, each continuing where the epoch before ended; None: all batches.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Part(keras.utils.PyDataset):
             max_queue_size=whole.max_queue_size,
         )
         self._whole, self._start, self._step, self._count, self._share = whole, start, step, count, share
-        self.epoch, self._begun = epoch, 0  # batches of the epochs before
+        self.epoch, self._begun = epoch, 0  # number of batches in the epochs before
 
     @property
     def num_batches(self) -> int | None:
@@ -38,7 +38,7 @@ class Part(keras.utils.PyDataset):
         return self._whole[self._start + index * self._step]
 
     def begin_epoch(self, number: int) -> None:
-        """The epoch of this number, from 0, is the next. (Keras says that an epoch ends before the first, too.)"""
+        """Set the number of the next epoch, from 0. (Keras calls on_epoch_end even before the first epoch.)"""
         self._begun = number * (self.epoch or 0)
 
     def on_epoch_begin(self) -> None:

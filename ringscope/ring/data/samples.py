@@ -11,11 +11,11 @@ from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import tf
 
-BATCH = 32  # Keras's
+BATCH = 32  # Keras's default batch size
 
 
 def length(array: Any) -> int:
-    """Samples: sparse matrices and ragged tensors have a shape, but no len()."""
+    """The number of samples. Sparse matrices and ragged tensors have a shape, but no len()."""
     if isinstance(array, tf.RaggedTensor):
         return int(array.nrows())
     shape = getattr(array, "shape", None)
@@ -23,20 +23,20 @@ def length(array: Any) -> int:
 
 
 def are_arrays(*parts: Any) -> bool:
-    """True if Keras takes them for arrays. parts: in any structure, or None."""
+    """True if Keras treats these as arrays. parts: in any structure, or None."""
     from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
 
     return bool(can_convert_arrays(tuple(parts)))
 
 
 def as_long(*parts: Any) -> bool:
-    """True if all arrays hold as many samples. parts: arrays in any structure, or None."""
+    """True if all arrays hold the same number of samples. parts: arrays in any structure, or None."""
     leaves = [leaf for part in parts for leaf in keras.tree.flatten(part)]
     return len({length(leaf) for leaf in leaves if len(getattr(leaf, "shape", None) or ())}) <= 1
 
 
 def every(array: Any, rank: int, size: int) -> Any:
-    """Samples rank, rank + size, ..., as many on all ranks. Raises RingscopeError where that would be none."""
+    """Samples rank, rank + size, ..., the same number on all ranks. Raises RingscopeError if there are none."""
     samples = length(array)
     usable = samples // size * size
     if not usable:
@@ -45,7 +45,7 @@ def every(array: Any, rank: int, size: int) -> Any:
 
 
 def take(array: Any, rows: range) -> Any:
-    """These samples, in the same kind of array."""
+    """The samples at these rows, as an array of the same kind."""
     if isinstance(array, tf.SparseTensor):
         return _of_sparse(array, rows)
     if hasattr(array, "tocsr"):

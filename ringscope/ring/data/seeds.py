@@ -1,8 +1,9 @@
-"""One seed for all ranks until the model is distributed; after that TensorFlow's and Keras's generators differ.
+"""One seed for all ranks until the model is distributed; afterwards each rank has its own TensorFlow and Keras
+generators.
 
-Data is prepared alike everywhere, so that the ranks' shares of it do not overlap: Python, NumPy and the shuffles of
-tf.data draw the same numbers on every rank. Noise inside a train step must differ between ranks, as dropout does, or N
-ranks would train on N times the same noise.
+All ranks prepare data alike, so that their shares do not overlap: Python, NumPy and tf.data's shuffles draw the same
+numbers on every rank. Noise inside a train step, such as dropout, must differ between ranks; otherwise N ranks would
+train on the same noise N times.
 """
 
 from __future__ import annotations
@@ -24,19 +25,22 @@ from ..internals.laid_over import laid_for_good
 __all__ = ["as_on_rank_0", "set_apart", "sow"]
 
 LARGEST = 2**31 - 1
-# Far apart, so that the seeds of two ranks are never the small numbers that scripts choose.
+# Large, so that the ranks' seeds never coincide with the small numbers that scripts choose.
 STRIDE = 1_000_003
 KERAS_GENERATOR = "global_seed_generator"  # in Keras's global state; only releases after 3.12 have a constant for it
 
-_data_seed: int | None = None  # of tf.data's shuffles, once TensorFlow's own seed is a rank's
+_data_seed: int | None = None  # seed of tf.data's shuffles, once TensorFlow's own seed differs by rank
 _data_numbers = random.Random()
-_sown: object = None  # TensorFlow's numbers as they were when this rank got its own
-_apart: Any = None  # Keras's generator that is this rank's own
+_sown: object = None  # TensorFlow's random generator when this rank got its own seed
+_apart: Any = None  # this rank's own Keras generator
 
 
 def sow(seed: int | bool | None, rank: int, share: Callable[[Any], Any], before: int | None = None) -> int | None:
-    """Seed Python, NumPy and TensorFlow alike on all ranks; returns the seed. None: rank 0 draws one; False: nothing is
-    seeded. share: gives every rank rank 0's value. before: the seed that a script which is begun again had."""
+    """Seed Python, NumPy and TensorFlow alike on all ranks; returns the seed.
+
+    seed: None: rank 0 draws one; False: nothing is seeded. share: gives every rank rank 0's value. before: the seed of
+    this script before it was restarted.
+    """
     if seed is False:
         return None
     if seed is None or seed is True:
@@ -51,10 +55,10 @@ def sow(seed: int | bool | None, rank: int, share: Callable[[Any], Any], before:
 
 
 def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
-    """Give this rank TensorFlow and Keras generators of its own; tf.data's shuffles stay the same on all ranks.
+    """Give this rank its own TensorFlow and Keras random generators; tf.data's shuffles stay the same on all ranks.
 
-    Rank 0 keeps its numbers, so that one rank trains as it would alone. Called again, it does nothing unless the script
-    has set TensorFlow's seed since, or cleared Keras's session. share: gives every rank rank 0's value.
+    Rank 0 keeps its generators, so that one rank trains as it would alone. A later call does nothing unless the script
+    has set TensorFlow's seed or cleared Keras's session since. share: gives every rank rank 0's value.
     """
     global _data_seed, _sown
     own = _global_seed()
@@ -68,7 +72,7 @@ def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
         _data_seed = rank_0s
         _data_numbers.seed(rank_0s)
     _seed_data_sets()
-    # A script may have given each rank a seed itself.
+    # A script may have seeded each rank differently itself.
     if rank and own in (rank_0s, None):
         own = (rank_0s + rank * STRIDE) % LARGEST
         tf.random.set_seed(own)
@@ -77,11 +81,11 @@ def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
 
 @contextmanager
 def as_on_rank_0(owner: Any, share: Callable[[Any], Any]) -> Iterator[None]:
-    """While it lasts Python, NumPy and the generators that the owner holds draw what they would on rank 0.
+    """Within this context Python, NumPy and the generators that the owner holds draw the same numbers as on rank 0.
 
-    Without it, numbers that ranks draw apart (augmentations in threads, a picture on rank 0 alone) would have each rank
-    shuffle the data in an order of its own. share: gives every rank rank 0's value. Afterwards they go on as they would
-    have.
+    Otherwise, once ranks have drawn different numbers (augmentation in threads, a plot on rank 0 alone), each would
+    shuffle the data in its own order. Afterwards each generator continues as it would have. share: gives every rank
+    rank 0's value.
     """
     states = _states(owner)
     own = [get() for get, _ in states]
@@ -99,7 +103,7 @@ def as_on_rank_0(owner: Any, share: Callable[[Any], Any]) -> Iterator[None]:
 
 
 def _states(owner: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    """How the state of each generator is read and written, by the names that the owner gives them."""
+    """(read, write) functions for the state of each generator, in the order of the owner's attribute names."""
     found: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
         (random.getstate, random.setstate),
         (np.random.get_state, np.random.set_state),
@@ -128,12 +132,12 @@ def _numbers() -> object:
 
 
 def _is_set_since() -> bool:
-    """True if the script has set TensorFlow's seed since; that makes new numbers, even of the same seed."""
+    """True if the script has set TensorFlow's seed since; that creates a new generator, even for the same seed."""
     return _numbers() is not _sown
 
 
 def _set_keras_apart(rank: int) -> None:
-    """Once for each generator: `clear_session` brings a new one."""
+    """Give this rank its own Keras generator, once for each generator: `clear_session` creates a new one."""
     global _apart
     from keras.src.backend.common import global_state
     from keras.src.random import seed_generator
@@ -141,18 +145,18 @@ def _set_keras_apart(rank: int) -> None:
     generator = global_state.get_global_attribute(KERAS_GENERATOR)
     if generator is not None and generator is _apart:
         return
-    # Keras draws its seed from Python's numbers, which stay the same everywhere, and so do those of layers: they are to
-    # begin as they would without ring.
+    # Keras draws the generator's seed from Python's random numbers, from which layers draw theirs, too. The state is
+    # restored so that layers get the same seeds as without ring.
     before, is_new = random.getstate(), generator is None
     _apart = seed_generator.global_seed_generator()
     random.setstate(before)
-    # Far from what was drawn, which is the next layer's seed now.
+    # A new generator is moved by STRIDE, because the number just drawn will be the next layer's seed, too.
     state, moved = _apart.state, [rank, STRIDE if is_new else 0]
     state.assign(state.value + tf.constant(moved, state.value.dtype))
 
 
 def _seed_data_sets() -> None:
-    """Have tf.data draw the seeds of its shuffles from numbers that all ranks share."""
+    """Make tf.data draw the seeds of its shuffles from numbers that all ranks share."""
     from tensorflow.python.data.util import random_seed
 
     def by_ring(own: Callable[[Any], Any]) -> Callable[[Any], Any]:

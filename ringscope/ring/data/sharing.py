@@ -1,8 +1,7 @@
 """This rank's part of the training data.
 
-Rank r of N takes samples (of arrays) or batches (of data sets) r, r + N, ...: the ranks' k-th batches together
-are the k-th batch of one rank with N times the batch. All ranks get as many steps; what is left over is left
-out.
+Rank r of N takes samples (of arrays) or batches (of data sets) r, r + N, ...: the ranks' k-th batches together are the
+k-th batch of one rank with N times the batch size. All ranks take the same number of steps; a remainder is left out.
 """
 
 from __future__ import annotations
@@ -30,17 +29,18 @@ UNKNOWN_LENGTH = ("together", "count")
 
 
 def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_length: str, share: Any) -> str:
-    """Cut x, y and sample_weight of `fit`, or the data set, to this rank's share; a given steps_per_epoch is divided.
-    Returns what the ranks' batches are to each other (ringscope/ring/global_batch/sizes.py).
+    """Reduce x, y and sample_weight of `fit`, or the data set, to this rank's share; steps_per_epoch is divided by the
+    ranks.
 
-    unknown_length: a data set that does not know its length is followed by all ranks to the last N batches that are
-    whole (`together`), or counted once by each (`count`). share: gives every rank rank 0's value.
+    Returns how the ranks' batches compare in size (ringscope/ring/global_batch/sizes.py). unknown_length: for a data
+    set of unknown length, all ranks read to the last N whole batches (`together`), or each counts it first (`count`).
+    share: gives every rank rank 0's value.
     """
     x = options.get("x")
     ours = UNEVEN
     if isinstance(x, tf.data.Dataset):
         smaller = False if static_batch(x) else has_smaller_last_batch(x)
-        # A smaller last batch is left out where its group is not whole.
+        # A smaller last batch is left out if the group of N batches that it belongs to is incomplete.
         if smaller is not None and not (smaller and int(x.cardinality()) % size == 0):
             ours = ALIKE if _is_of_known_shape(x) else EVEN
         bounded = bool(options.get("steps_per_epoch"))
@@ -55,7 +55,7 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
     else:
         ours = EVEN
         arrays = {name: part for name in ("x", "y", "sample_weight") if (part := options.get(name)) is not None}
-        # Else Keras refuses them, which it would not if all were cut.
+        # Arrays of different lengths stay whole, so that Keras refuses them.
         if are_arrays(*arrays.values()) and as_long(*arrays.values()):
             ours = ALIKE if all(map(_is_rectangular, keras.tree.flatten(arrays))) else EVEN
             for name, part in arrays.items():
@@ -66,7 +66,7 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
 
 
 def loader_of(x: Any) -> str:
-    """What makes the batches, one of `profiles.model.marks.LOADERS`; "" where that is not known."""
+    """The kind of data that makes the batches, one of `profiles.model.marks.LOADERS`; "" if unknown."""
     if isinstance(x, tf.data.Dataset):
         return "tf.data"
     if isinstance(x, keras.utils.PyDataset):
@@ -81,7 +81,7 @@ def loader_of(x: Any) -> str:
 
 
 def _loader(x: Any) -> str:
-    """What gives batches one after the other and says nothing of where they come from; "" for all else."""
+    """The name of a source of batches that does not show where they come from; "" for any other data."""
     if inspect.isgenerator(x):
         return "a generator"
     if data_adapters.is_torch_dataloader(x):
@@ -90,26 +90,28 @@ def _loader(x: Any) -> str:
 
 
 def static_batch(dataset: Any) -> bool:
-    """True if all its batches are of one size."""
+    """True if the data set's element spec fixes the batch size."""
     shapes = [getattr(spec, "shape", None) for spec in tf.nest.flatten(dataset.element_spec)]
     return all(shape is not None and shape.rank not in (None, 0) and shape[0] is not None for shape in shapes)
 
 
 def _is_of_known_shape(dataset: Any) -> bool:
-    """True if its batches have a shape that is known, but for the count of samples where nothing is done to batches."""
+    """True if all sizes of its batches are known, or only the batch size is not and nothing but caching and prefetching
+    comes after batch()."""
     specs = tf.nest.flatten(dataset.element_spec)
     known = all(isinstance(spec, tf.TensorSpec) and spec.shape[1:].is_fully_defined() for spec in specs)
     return known and (static_batch(dataset) or _batched(dataset, ("Prefetch", "Options", "Cache")) is not None)
 
 
 def _is_rectangular(array: Any) -> bool:
-    """True if all its samples are of one shape: what is sparse holds as many numbers as there are in each."""
+    """True if all samples have one shape. Sparse and ragged data do not count: each sample holds its own number of
+    values."""
     sparse = isinstance(array, (tf.RaggedTensor, tf.SparseTensor)) or hasattr(array, "tocsr")
     return not sparse and np.dtype(object) != getattr(array, "dtype", None)
 
 
 def has_smaller_last_batch(dataset: Any) -> bool | None:
-    """Whether the last batch of the data set is smaller than the others; None where that cannot be known."""
+    """True if the last batch of the data set is smaller than the others; None if that cannot be known."""
     batched = _batched(dataset, ("Prefetch", "Map", "Options", "Cache"))
     if batched is None:
         return None
@@ -118,7 +120,7 @@ def has_smaller_last_batch(dataset: Any) -> bool | None:
 
 
 def batch_of(dataset: Any) -> int | None:
-    """The samples of its batches, of which the last may hold fewer; None where that cannot be known."""
+    """The number of samples in a batch (the last may hold fewer); None if that cannot be known."""
     shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec) if getattr(spec, "shape", None) is not None]
     if shapes and shapes[0].rank and shapes[0][0] is not None:
         return int(shapes[0][0])
@@ -127,7 +129,7 @@ def batch_of(dataset: Any) -> int | None:
 
 
 def _batched(dataset: Any, after: tuple[str, ...]) -> Any | None:
-    """The operation that makes its batches, where only such come after it."""
+    """The data set's batch() operation, if only operations named in `after` follow it; else None."""
     while True:
         kind, below = type(dataset).__name__, inputs(dataset)
         if kind in BATCHES and len(below) == 1:
@@ -143,12 +145,12 @@ def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, s
     own = spared.dataset
     if batches == tf.data.UNKNOWN_CARDINALITY and not bounded:
         if unknown_length == "together":
-            if own is not None and static_batch(dataset):  # its last batch is whole, and so is the group
+            if own is not None and static_batch(dataset):  # its last batch is whole, and so is the last group
                 return own
             _tell_price(spared, size, "a last batch may be smaller; batch(..., drop_remainder=True) prevents that")
-            # All ranks read the same batches and so know the end without asking each other.
+            # All ranks read the same batches, and so know the end without asking each other.
             return of_each_group(dataset, size, rank, 1, whole=True)
-        # By all: a shuffle's next order, or what a generator draws, hangs on how often the data was gone through.
+        # Every rank counts, because the number of passes decides a shuffle's next order, or what a generator draws.
         batches = int(share(_count(dataset)))
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
     if 0 <= batches < size:
@@ -190,8 +192,8 @@ def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, options: 
         )
     epoch = None
     if steps and (whole.workers > 1 or whole.use_multiprocessing):
-        # Between epochs Keras keeps what these have prepared ahead, as much as there was time for, and begins anew
-        # after it: ranks would go on at unlike batches.
+        # Keras keeps the batches that workers have prepared between epochs, as many as there was time for, and restarts
+        # after them: ranks would continue at different batches.
         epoch = max(1, steps // size)
         options["steps_per_epoch"] = None
     return Part(whole, rank, size, batches // size, share, epoch)

@@ -1,6 +1,6 @@
-"""How often each shuffle of a data set has begun, which decides the next order of its elements.
+"""Count how often each shuffle of a data set has begun, which decides the next order of its elements.
 
-If one rank alone looked at a batch before `fit`, say to draw it, its orders would differ from the other ranks', and the
+If one rank alone looked at a batch before `fit`, say to plot it, its order would differ from the other ranks', and the
 ranks' shares of an epoch would overlap.
 """
 
@@ -17,13 +17,13 @@ from .pipeline import inputs, is_cache, is_shuffle, operations
 
 __all__ = ["begun", "catch_up", "count_beginnings"]
 
-BEGUN, KEPT = "begun_by_ring", "begun_for_a_cache_by_ring"  # a data set's attributes
+BEGUN, KEPT = "begun_by_ring", "begun_for_a_cache_by_ring"  # attributes of a data set
 Begun = list[tuple[int, int]]
-"""A pair for each shuffle, the last first: how often it began, and how many of these starts filled a cache after it."""
+"""For each shuffle, last first: (number of beginnings, number of these that filled a cache after it)."""
 
 
 def count_beginnings() -> None:
-    """Have every data set that is gone through count it."""
+    """Make every data set count each time that it is iterated."""
     laid_for_good(tf.data.Dataset, "__iter__", _counted)
 
 
@@ -43,9 +43,9 @@ def begun(dataset: Any) -> Begun:
 
 
 def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
-    """Have this rank's shuffles begin as often as on the rank that has gone through the data most often.
+    """Begin this rank's shuffles as often as on the rank with the most beginnings.
 
-    everybodys: a rank's value -> the values of all. Raises RingscopeError if only some ranks have filled a cache.
+    everybodys: a rank's value -> the values of all ranks. Raises RingscopeError if only some ranks have filled a cache.
     """
     own = of(dataset)
     if not own:
@@ -59,19 +59,19 @@ def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
     for place, shuffle in enumerate(own):
         most = max(counts[place][0] for counts in said)
         for _ in range(most - vars(shuffle).get(BEGUN, 0)):
-            # Nothing is read, and so none of those before it begins.
+            # An iterator that is not read does not begin the data sets before the shuffle.
             tf.data.Dataset.__iter__.__wrapped__(shuffle)
         vars(shuffle)[BEGUN] = most
 
 
 def of(dataset: Any) -> list[Any]:
-    """The shuffles that a data set comes through, the last first."""
+    """The shuffles in a data set's pipeline, last first."""
     return list({id(each): each for each in operations(dataset) if is_shuffle(each)}.values())
 
 
 def _beginning(dataset: Any, *, is_kept: bool) -> list[tuple[Any, bool]]:
-    """The shuffles that begin where the data set does, with whether a cache is filled by them. One that has begun
-    before is taken for full."""
+    """(shuffle, True if it fills a cache) for each shuffle that begins when the data set begins. A cache that has begun
+    before counts as full."""
     if is_cache(dataset):
         if vars(dataset).get(BEGUN):
             return []

@@ -1,11 +1,10 @@
-"""A rank's share of a data set taken before what costs, not after: the batches stay the same, to the bit.
+"""Take a rank's share of a data set before its expensive operations, not after: the batches stay bit-identical.
 
-A share taken of finished batches (`Dataset.shard` at the end) has every rank read, decode and augment what all ranks
-train on: N ranks of a host do everything N times. Here the operations after the last batch and the maps before it are
-laid anew over this rank's elements alone. A shuffle and a map that keeps no state can change places: the shuffle moves
-elements whatever they are. A data set that cannot be taken apart stays as it is, and the reason is given.
-
-TensorFlow has no public way to ask a data set what it is made of; where its private one changes, nothing is moved.
+A share of finished batches (`Dataset.shard` at the end) makes every rank read, decode and augment all ranks' samples: N
+ranks of a host do everything N times. Here the operations after batch() and the maps before it are applied again to
+this rank's elements alone. A shuffle and a stateless map may swap places, because the shuffle ignores the contents. A
+data set that cannot be divided so stays as it is, and the reason is given. TensorFlow has no public way to inspect a
+data set; if its private one changes, nothing is moved.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ __all__ = ["Share", "between", "has_cache", "of_each_group", "share_before_work"
 MAPS = ("_MapDataset", "_ParallelMapDataset")
 ONE_BY_ONE = (*MAPS, *CACHES, "_PrefetchDataset", "_OptionsDataset")
 REPEAT = "_RepeatDataset"
-# Marked as keeping a state, but what they give does not depend on the order of elements: calls, whose insides are
-# looked at; files, variables and tables that are read.
+# TensorFlow marks these operations as stateful, but their results do not depend on the order of elements: calls, whose
+# bodies are checked, and reads of files, variables and tables.
 PLAIN = {
     *("StatefulPartitionedCall", "If", "While", "Case", "Assert", "ReadFile", "VarHandleOp", "ReadVariableOp"),
     *("HashTableV2", "LookupTableFindV2", "LookupTableSizeV2"),
@@ -33,8 +32,8 @@ PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """dataset: this rank's batches, endless or unknown in number where the whole is; None where they cannot be had so,
-    and why: what stands in the way. works: whether anything is done to elements that is worth sharing."""
+    """dataset: this rank's batches, of endless or unknown number if the whole data set is; None if they cannot be taken
+    early. why: what prevents it. works: the data set has maps, whose work is worth dividing."""
 
     dataset: Any | None
     why: str = ""
@@ -42,7 +41,7 @@ class Share:
 
 
 def share_before_work(dataset: Any, rank: int, size: int) -> Share:
-    """Batches `rank`, `rank + size`, ... of the data set, and nothing done for the others that can be spared."""
+    """Batches `rank`, `rank + size`, ... of the data set, with as little work for the other batches as possible."""
     try:
         return _share(dataset, rank, size)
     except (AttributeError, TypeError, ValueError, IndexError) as error:
@@ -50,7 +49,7 @@ def share_before_work(dataset: Any, rank: int, size: int) -> Share:
 
 
 def _share(dataset: Any, rank: int, size: int) -> Share:
-    after: list[Any] = []  # the operations after the batch, the last first
+    after: list[Any] = []  # the operations after batch(), last first
     while (kind := type(dataset).__name__) not in BATCHES:
         below = inputs(dataset)
         repeats = kind == REPEAT and int(below[0].cardinality()) > 0 and int(below[0].cardinality()) % size == 0
@@ -66,11 +65,11 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
     while type(dataset).__name__ in (*ONE_BY_ONE, SHUFFLE):
         if why := _holds(dataset, shuffled=any(map(is_shuffle, before))):
             if any(map(_is_map, after + before)):
-                break  # what comes after it can be spared all the same
+                break  # the operations after it can be divided all the same
             return Share(None, why, works=_has_maps(dataset, ()))
         before.append(dataset)
         dataset = inputs(dataset)[0]
-    while before and not _is_map(before[-1]):  # nothing that comes before the first map is to be moved
+    while before and not _is_map(before[-1]):  # nothing before the first map needs to move
         dataset = before.pop()
     if not before:
         own = _laid_over(batch.shard(size, rank), after) if any(map(_is_map, after)) else None
@@ -88,24 +87,25 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
 
 
 def between(dataset: Any, start: int, stop: int) -> Any:
-    """Elements `start` up to `stop`. Unlike `take` it goes on to the end of what it is given: a cache() in
-    there is kept only when it has been read to its end, and all ranks draw as many random numbers in an epoch."""
+    """Elements `start` to `stop`. Unlike `take`, it reads its input to the end: only then is a cache() in it kept, and
+    do all ranks draw the same number of random values in an epoch."""
     numbered = dataset.enumerate().filter(lambda place, _: start <= place and place < stop)
     return numbered.map(lambda _, element: element).apply(tf.data.experimental.assert_cardinality(stop - start))
 
 
 def has_cache(dataset: Any) -> bool:
-    """True if it comes through a cache(), as far as TensorFlow says."""
+    """True if the pipeline has a cache(), as far as TensorFlow shows it."""
     return any(map(is_cache, operations(dataset)))
 
 
 def _has_maps(dataset: Any, after: Sequence[Any]) -> bool:
-    """True if any of these operations is a map, or any that the data set comes through."""
+    """True if one of these operations, or one in the data set's pipeline, is a map."""
     return any(map(_is_map, [*after, *operations(dataset)]))
 
 
 def of_each_group(dataset: Any, count: int, skip: int, take: int, *, whole: bool) -> Any:
-    """Of every `count` elements in a row `take`, after `skip`. whole: a last group of fewer is left out."""
+    """From every `count` consecutive elements, `take` elements after the first `skip`. whole: leave out a shorter last
+    group."""
 
     def own(*group: Any) -> Any:
         together = tf.data.Dataset.zip(group[0] if len(group) == 1 else group)
@@ -115,7 +115,7 @@ def of_each_group(dataset: Any, count: int, skip: int, take: int, *, whole: bool
 
 
 def _laid_over(dataset: Any, operations: Sequence[Any]) -> Any:
-    """These operations, the last first, after another data set than theirs."""
+    """Apply these operations (last first) to another data set."""
     for each in reversed(operations):
         kind = type(each).__name__
         if kind == "_PrefetchDataset":
@@ -142,7 +142,7 @@ def _function(mapped: Any) -> Callable[..., Any]:
 
 
 def _shuffled(dataset: Any, like: Any) -> Any | None:
-    """The data set in the order that `like` would bring it into; None where that cannot be had."""
+    """The data set shuffled in the same order as by `like`; None if that is not possible."""
     seeds = int(like._seed), int(like._seed2)
     made = dataset.shuffle(
         int(like._buffer_size), seed=seeds[1], reshuffle_each_iteration=like._reshuffle_each_iteration
@@ -155,11 +155,11 @@ def _is_map(dataset: Any) -> bool:
 
 
 def _holds(dataset: Any, *, shuffled: bool = False) -> str:
-    """Why this operation must see all elements; "" where it need not. shuffled: a shuffle comes after it."""
+    """The reason why this operation must see all elements; "" if there is none. shuffled: a shuffle comes after it."""
     if hasattr(dataset, "_filename") and dataset._filename.numpy():
         return "a cache() writes a file that must serve any number of ranks"
     if shuffled and is_cache(dataset):
-        # In every epoch other elements of it are this rank's.
+        # A shuffle after the cache gives this rank other elements of it in each epoch.
         return "in the first epoch, for its own cache(), which comes before a shuffle()"
     if not _is_map(dataset):
         return ""

@@ -1,6 +1,6 @@
-"""How a batch of `model.fit` reaches the device: through pinned buffers to a GPU, as it is on a CPU.
+"""Bring batches of `model.fit` to the device: through pinned buffers to a GPU, unchanged on a CPU.
 
-A feed is an iterator of batches, each to be used before the next is asked for: data as the model takes it, or
+A feed is an iterator of batches, each to be used before the next is asked for: either data as the model takes it, or
 `carriers.Carried`. `wait_for_room()` returns when the device is at most two steps behind; `close()` ends it early.
 """
 
@@ -41,7 +41,7 @@ class Feed(Protocol):
 
 
 class Plain:
-    """The iterator's batches as they come."""
+    """A feed that returns the iterator's batches unchanged."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self._batches = batches
@@ -65,19 +65,19 @@ def as_feed(batches: Any) -> Feed:
 
 
 def feed(batches: Iterator[Any], *, first: int = 0, ids: Sequence[Ids] = ()) -> Feed:
-    """The feed that is right here. first: the number of the step that takes the first batch. ids: to be checked on the
-    way to a GPU; on a CPU TensorFlow does it."""
+    """The feed for this process's device. first: the number of the step that takes the first batch. ids: to check on
+    the way to a GPU; on a CPU TensorFlow checks them."""
     pool = slots()
     return Plain(batches) if pool is None else staged(batches, pool, first=first, ids=ids)
 
 
 def slots() -> Pool | None:
-    """The slots for this process's GPU, None where it has none or the driver does not do its part."""
+    """The buffer slots for this process's GPU; None if it has no GPU, or the CUDA driver fails."""
     gpus = tf.config.get_visible_devices("GPU")
     if not gpus:
         return None
     try:
-        # TensorFlow numbers the GPUs it may use from 0; the driver numbers those the process sees.
+        # TensorFlow numbers the GPUs that it may use from 0; the driver numbers the GPUs that the process sees.
         return gpu_pool(int(gpus[0].name.rsplit(":", 1)[1]), 0)
     except OSError:
         return None

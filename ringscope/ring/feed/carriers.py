@@ -1,8 +1,8 @@
-"""A batch of any structure as arrays that can be staged, and back into what the model expects.
+"""Turn a batch of any structure into arrays that can be staged in pinned memory, and back into the model's input.
 
-TensorFlow keeps int32 tensors of a GPU's functions in host memory and copies tensors from elsewhere back to it; and
-DLPack has no bfloat16 in NumPy. Such values travel as another type of the same width and are read as their own inside
-the step, which costs nothing.
+For functions on a GPU TensorFlow keeps int32 tensors in host memory and copies such tensors back to it; and NumPy has
+no bfloat16 for DLPack. So these values travel as another type of the same width, their carrier, and are reinterpreted
+inside the step, at no cost.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True, slots=True)
 class Carried:
     """A batch whose staged leaves are tensors of their carriers' types; `kinds` are the leaves' own types, in order.
-    shapes: of all leaves; None where some are not staged. To ask the tensors takes longer, since threads stage others
-    meanwhile."""
+
+    shapes: of all leaves; None if some are not staged. Kept because asking the tensors is slower while threads stage
+    others.
+    """
 
     structure: Any
     leaves: list[Any]
@@ -39,13 +41,13 @@ class Carried:
 
     @property
     def data(self) -> Any:
-        """The leaves in the structure that the iterator gave them in."""
+        """The leaves in the iterator's structure."""
         return tf.nest.pack_sequence_as(self.structure, self.leaves)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch on the host, as an iterator gave it: its leaves in order, as arrays where they can be staged."""
+    """A batch on the host, from an iterator: its leaves in order, as arrays where they can be staged."""
 
     structure: Any
     leaves: list[Any]
@@ -62,15 +64,15 @@ class Batch:
 
     @property
     def arrays(self) -> list[Array]:
-        """What is to be staged: contiguous arrays of the carriers' types."""
+        """The contiguous arrays to stage, of the carriers' types."""
         return [leaf for leaf, kind in zip(self.leaves, self.kinds, strict=True) if kind]
 
     def numbers(self, leaf: int) -> Array | None:
-        """A leaf that is staged, as the iterator gave it; None of another."""
+        """A staged leaf's values in its own type; None for a leaf that is not staged or is bfloat16."""
         return self.leaves[leaf].view(self.kinds[leaf]) if self.kinds[leaf] not in (AS_IT_IS, "bfloat16") else None
 
     def carried(self, tensors: list[Any]) -> Carried:
-        """The batch with these tensors in the place of its arrays."""
+        """The batch with these tensors in place of its arrays."""
         staged = iter(tensors)
         leaves = [next(staged) if kind else leaf for leaf, kind in zip(self.leaves, self.kinds, strict=True)]
         shapes = tuple(leaf.shape for leaf in self.leaves) if all(self.kinds) else None
@@ -78,7 +80,7 @@ class Batch:
 
 
 def data_of(batch: Any) -> Any:
-    """A batch of any feed as the iterator gave it, but for its carriers."""
+    """The data of a batch of any feed, in the iterator's structure; staged leaves keep their carriers' types."""
     return batch.data if isinstance(batch, Carried) else batch
 
 
@@ -87,7 +89,7 @@ def leaves_of(batch: Any) -> list[Any]:
 
 
 def without_optional(leaf: Any) -> Any:
-    """Keras's data sets hold an empty Optional where the user gave None."""
+    """None for an empty Optional, which Keras's data sets hold where the user gave None; any other leaf unchanged."""
     return None if isinstance(leaf, tf.experimental.Optional) else leaf
 
 
@@ -96,7 +98,7 @@ def _dtype(leaf: Any) -> Any:
 
 
 def _array(leaf: Any) -> Array | None:
-    """The leaf's memory as its carrier's type, without a copy where there is a way; None where it cannot be staged."""
+    """The leaf's memory in its carrier's type, if possible without a copy; None if it cannot be staged."""
     if not isinstance(leaf, (tf.Tensor, np.ndarray)) or _dtype(leaf) not in CARRIERS:
         return None
     if isinstance(leaf, np.ndarray):
@@ -109,7 +111,7 @@ def _array(leaf: Any) -> Array | None:
 
 
 def opened(data: Any, kinds: tuple[str, ...] | None) -> Any:
-    """The batch as the iterator gave it, of one in carriers; inside the step."""
+    """A batch with each leaf in its own type again; called inside the step."""
     if kinds is None:
         return tf.nest.map_structure(without_optional, data)
     leaves = tf.nest.flatten(data)

@@ -1,4 +1,4 @@
-"""The few calls that go to the driver's own library (libcuda), which is wherever a GPU can be used at all."""
+"""The few functions of the CUDA driver's library (libcuda) that ring calls; every machine with a usable GPU has it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for every context of the process
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the default stream
-WAITING, UNTIMED = 1, 2  # CU_EVENT_BLOCKING_SYNC: the host sleeps, does not spin; CU_EVENT_DISABLE_TIMING
+WAITING, UNTIMED = 1, 2  # CU_EVENT_BLOCKING_SYNC: the host sleeps instead of spinning; CU_EVENT_DISABLE_TIMING
 
 
 class Driver:
-    """Driver calls by their names; each raises OSError with CUDA's own words when it fails."""
+    """Driver functions by their names; each raises OSError with CUDA's message if it fails."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
@@ -35,11 +35,10 @@ class Driver:
 
 
 class Gpu:
-    """A GPU's primary context, the one TensorFlow uses too, and a stream of our own for copies to it.
+    """A GPU's primary context, which TensorFlow uses, too, and a separate stream for copies to the GPU.
 
-    ordinal: as the driver counts the GPUs this process sees; tensorflow_id: as TensorFlow counts those it may use.
-
-    Raises OSError where the driver does not do its part.
+    ordinal: number among the GPUs that this process sees. tensorflow_id: number among the GPUs that TensorFlow may use.
+    Raises OSError if the driver fails.
     """
 
     def __init__(self, ordinal: int, tensorflow_id: int) -> None:
@@ -52,7 +51,7 @@ class Gpu:
         self.driver.cuStreamCreate(ctypes.byref(self.stream), NON_BLOCKING)
 
     def use(self) -> None:
-        """Make the context the calling thread's."""
+        """Make the context current in the calling thread."""
         self.driver.cuCtxSetCurrent(self.context)
 
     def event(self) -> ctypes.c_void_p:

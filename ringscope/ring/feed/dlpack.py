@@ -1,6 +1,6 @@
-"""Device memory as a TensorFlow tensor, without a copy, by DLPack.
+"""View device memory as a TensorFlow tensor, without a copy, by DLPack.
 
-The structures are from DLPack 0.8's `dlpack.h` (https://dmlc.github.io/dlpack/latest/c_api.html).
+The structures are those of DLPack 0.8's `dlpack.h` (https://dmlc.github.io/dlpack/latest/c_api.html).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _ManagedTensor(ctypes.Structure):
 
 
 class View:
-    """Memory of this shape and type at an address, which must outlive every tensor made of it."""
+    """Memory of this shape and type at an address; it must outlive every tensor made from it."""
 
     def __init__(
         self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: tuple[int, int] = (CUDA, 0)
@@ -53,7 +53,8 @@ class View:
         tensor = _Tensor(address, _Device(*device), len(shape), kind, self._shape, None, 0)
         # No deleter: the memory is not the tensor's to free.
         self._managed = _ManagedTensor(tensor, None, None)
-        # TensorFlow looks there for a deleter when it lets the last tensor go, so it stays to the end of the process.
+        # TensorFlow reads the deleter when it frees the last tensor, so this object must live to the end of the
+        # process.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._managed))
 
     def tensor(self) -> Any:

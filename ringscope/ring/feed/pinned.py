@@ -1,9 +1,9 @@
-"""Batches staged in pinned memory and copied to the GPU on a stream of their own, ahead of the steps.
+"""Stage batches in pinned memory and copy them to the GPU on a separate stream, ahead of the steps.
 
-TensorFlow copies from the pageable memory that tf.data hands out, at 5 to 10 GB/s on an H200 where pinned memory
-gives 55; while such a copy runs, the thread that would launch the next step waits for the driver; and its copies wait
-for the compute stream. Here threads write each batch into a pinned buffer while the copy engine brings the one before
-to a device buffer, which TensorFlow sees as a tensor (DLPack, no copy).
+TensorFlow copies from tf.data's pageable memory at 5 to 10 GB/s on an H200, where pinned memory gives 55. During such a
+copy the thread that should launch the next step waits for the driver, and TensorFlow's copies wait for the compute
+stream. Here threads write each batch into a pinned buffer while the copy engine moves the one before to a device
+buffer, which TensorFlow sees as a tensor (DLPack, no copy).
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from typing import Any, Protocol
 
 import numpy as np
 
-# For the step that runs, the one that is queued behind it, the next, which is ready, and one that is being filled.
+# One for the running step, one for the step queued behind it, one that is ready, and one that is being filled.
 SLOTS = 4
 WRITERS = 4  # threads that share the writing of a batch: one alone writes 3 to 10 GB/s
-SHARED_BYTES = 1 << 20  # less is written before a thread has begun
+SHARED_BYTES = 1 << 20  # smaller arrays are written faster than a thread starts
 
 
 class Slot(Protocol):
-    """Room for one batch, on the host and on the device."""
+    """Buffers for one batch, on the host and on the device."""
 
     def fill(self, batch: Any) -> None:
-        """Write the batch into the host's part."""
+        """Write the batch into the host buffer."""
 
     def bring(self, number: int) -> None:
-        """Copy the host's part, batch `number`, to the device's when that is free again; return when it is there."""
+        """Copy batch `number` from the host buffer to the device buffer once that is free; return when it is there."""
 
     def tensors(self) -> Any:
         """The batch on the device, as the step takes it."""
 
     def launched(self) -> None:
-        """Every kernel that reads the tensors has been launched: the device's part is free when they are done."""
+        """Note that every kernel that reads the tensors has been launched: the device buffer is free once they end."""
 
     def wait_until_free(self) -> None:
-        """Return when it is."""
+        """Return when the device buffer is free."""
 
 
 def write(into: Sequence[Any], arrays: Sequence[Any], writers: Executor) -> None:
-    """Copy each flat array into the beginning of its buffer; the writers' threads share what is large."""
+    """Copy each flat array into the beginning of its buffer; several threads share a large array."""
     copies = []
     for buffer, array in zip(into, arrays, strict=False):
         parts = WRITERS if array.nbytes > SHARED_BYTES else 1
@@ -60,8 +60,9 @@ def write(into: Sequence[Any], arrays: Sequence[Any], writers: Executor) -> None
 class Staged:
     """The batches in order, as the slots' tensors.
 
-    A batch is to be used before the next one is asked for: asking says that all that reads it has been launched.
-    first: the number of the first batch. give_back: called with each slot once no batch will come through it.
+    A batch must be used before the next one is asked for: asking means that every kernel that reads it has been
+    launched. first: the number of the first batch. give_back: called with each slot once no more batches come through
+    it.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Staged:
         self._coming = deque((slot, self._begin(slot)) for slot in slots)
 
     def _begin(self, slot: Slot) -> Future[bool]:
-        """The next batch is on its way through the slot; False once there is none."""
+        """Start to bring the next batch through the slot. The result is False if there is no more batch."""
         return self._copier.submit(self._bring, slot, self._filler.submit(self._fill, slot))
 
     def _fill(self, slot: Slot) -> bool:
@@ -108,20 +109,21 @@ class Staged:
         return slot.tensors()
 
     def wait_for_room(self) -> None:
-        """Wait until the device is at most two steps behind: what is waited for here is the device, not the input."""
+        """Wait until the device is at most two steps behind. This waits for the device, not for the input."""
         self._take_back()
         after_next, _ = self._coming[1]
         after_next.wait_until_free()
 
     def close(self) -> None:
-        """End without waiting for batches that are under way; their slots go back when they have come."""
+        """End without waiting for batches in flight; their slots are given back when they have arrived."""
         if self._given is not None:
             self._given.launched()
             self._give_back(self._given)
             self._given = None
         self._filler.shutdown(wait=False, cancel_futures=True)
         for slot, brought in self._coming:
-            # Not cancelled, for the copier may just wait for its filling; where that is cancelled it ends at once.
+            # Not cancelled, because the copier may be waiting for the filler; if that is cancelled, the copier ends at
+            # once.
             brought.add_done_callback(partial(self._returned, slot))
         self._coming.clear()
         self._copier.shutdown(wait=False)

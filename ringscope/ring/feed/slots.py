@@ -1,4 +1,4 @@
-"""Room for one batch each, in pinned memory and on a GPU."""
+"""Buffers for one batch each, in pinned memory and on a GPU."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .carriers import Array, Batch, Carried
 from .cuda import Gpu
 from .pinned import WRITERS, Slot, write
 
-TURN_BYTES_PER_S = 40e9  # somewhat less than one GPU's copies reach alone (PCIe 5 x16: 54 GB/s)
+TURN_BYTES_PER_S = 40e9  # somewhat less than the copies of one GPU alone reach (PCIe 5 x16: 54 GB/s)
 
 
 class Views:
-    """Tensors over memory. Each view is kept, for what is made for one stays to the end of the process."""
+    """Tensors over memory. Each view is kept, because its DLPack structure must live to the end of the process."""
 
     def __init__(self, device: tuple[int, int]) -> None:
         self._device = device
@@ -32,12 +32,12 @@ class Views:
         key = address, like.shape, like.dtype
         if key not in self._views:
             self._views[key] = dlpack.View(address, like.shape, like.dtype, self._device)
-        # A new one every time: what TensorFlow has kept of an old one (a copy of it elsewhere) is of an old batch.
+        # A new tensor each time, because TensorFlow may have cached a copy of an old one, which holds an old batch.
         return self._views[key].tensor()
 
 
 class GpuSlot:
-    """A pinned.Slot: for each array of a batch a pinned buffer and one on the device, which grow to what they hold."""
+    """A pinned.Slot: for each array of a batch a pinned buffer and a device buffer, which grow as needed."""
 
     def __init__(self, gpu: Gpu, writers: Executor) -> None:
         self._gpu, self._writers, self._marks = gpu, writers, nvtx_marks()
@@ -55,7 +55,8 @@ class GpuSlot:
         self._batch = batch
 
     def _make_room(self, place: int, count: int) -> None:
-        """What is too small is left to the process: a queued step may still read it."""
+        """Replace buffers that are too small. The old ones are never freed, because a queued step may still read
+        them."""
         if place == len(self._host):
             self._host.append(self._gpu.pinned((count,), np.dtype(np.uint8)))
             self._addresses.append(self._gpu.allocate(count))
@@ -68,7 +69,8 @@ class GpuSlot:
         self._gpu.use()
         if not driver.is_done(self._free):
             driver.cuEventSynchronize(self._free)
-            # Ranks step together, and four copies at once go at 38 to 46 GB/s each: each GPU of a host takes its turn.
+            # Ranks step together, and four simultaneous copies run at 38 to 46 GB/s each, so the GPUs of a host take
+            # turns.
             time.sleep(self._gpu.ordinal * sum(array.nbytes for array in arrays) / TURN_BYTES_PER_S)
         with self._marks.batch(number):
             for address, host, array in zip(self._addresses, self._host, arrays, strict=False):
@@ -83,7 +85,7 @@ class GpuSlot:
         return self._batch.carried([self._views.tensor(address, array) for address, array in pairs])
 
     def launched(self) -> None:
-        # All that the context has been given so far, on whatever streams TensorFlow has put it.
+        # This covers all work launched in the context so far, on any of TensorFlow's streams.
         self._gpu.driver.cuCtxRecordEvent(self._gpu.context, self._free)
 
     def wait_until_free(self) -> None:
@@ -92,7 +94,7 @@ class GpuSlot:
 
 
 class Pool:
-    """Slots that no feed has at present. Their memory is the process's to its end, so they are used again."""
+    """Slots that no feed uses now. Their memory is never freed, so they are used again."""
 
     def __init__(self, make: Callable[[], Slot]) -> None:
         self._make, self._idle = make, deque[Slot]()
@@ -106,6 +108,6 @@ class Pool:
 
 @cache
 def gpu_pool(ordinal: int, tensorflow_id: int) -> Pool:
-    """The slots of one GPU. Raises OSError where the driver does not do its part."""
+    """The slots of one GPU. Raises OSError if the driver fails."""
     gpu, writers = Gpu(ordinal, tensorflow_id), ThreadPoolExecutor(WRITERS, "pinned-write")
     return Pool(lambda: GpuSlot(gpu, writers))

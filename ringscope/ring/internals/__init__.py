@@ -1,1 +1,1 @@
-"""What ring knows of TensorFlow's, Keras's and Horovod's insides."""
+"""Everything that depends on internals of TensorFlow, Keras and Horovod."""

@@ -1,4 +1,4 @@
-"""TensorFlow, Keras and Horovod, loaded once; an error says what is missing."""
+"""Import TensorFlow, Keras and Horovod once; an error says which one is missing."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ except ImportError as error:
         f"Horovod is not installed or does not load ({error}); `python scripts/build_horovod.py` builds it: the release"
         " on PyPI needs edits before today's TensorFlow takes it"
     ) from error
-if (lacking := seams.lacks()) is not None:  # before a module of ring's imports it
+if (lacking := seams.lacks()) is not None:  # before a module of ring's imports a missing name
     raise MissingLibrary(lacking)
 
 
 def has_gpu() -> bool:
-    """True if this process trains on one."""
+    """True if this process trains on a GPU."""
     return bool(tf.config.get_visible_devices("GPU"))
 
 
 def traced_for_each_model(function: Any) -> None:
-    """Have TensorFlow not warn that it traces this one often, which a script that tries many models cannot help."""
+    """Suppress TensorFlow's warning about frequent retracing for this function, which is traced once per model."""
     function._omit_frequent_tracing_warning = True

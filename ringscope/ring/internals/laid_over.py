@@ -1,5 +1,5 @@
-"""Functions of Keras and TensorFlow, and methods of models' parts, with one of ring's own in their place: while a step
-is traced, or for good."""
+"""Replace functions of Keras and TensorFlow, and methods of a model's parts, by ring's own: while a step is traced, or
+for good."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ __all__ = ["STAYS", "laid_for_good", "laid_over", "lifted"]
 STAYS = True
 _ABSENT = object()
 _laid: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
-"""Replacements that `lifted` undoes, the latest last: the object, the replacement, and the original."""
+"""Replacements that `lifted` undoes, latest last: the object, the replacement, and the original."""
 
 
 @contextmanager
 def laid_over(owner: Any, stays: bool = False, /, **functions: Any) -> Iterator[None]:
-    """Replace attributes of a module, class or object; restore them on exit, or delete what the owner itself had not.
+    """Replace attributes of a module, class or object; restore them on exit, or delete those that it had only
+    inherited.
 
-    stays: also in `lifted`.
+    stays: keep the replacement within `lifted`.
     """
     for name in functions:
-        getattr(owner, name)  # AttributeError for one that this release has not
+        getattr(owner, name)  # raises AttributeError for a name that this release does not have
     before = {name: vars(owner).get(name, _ABSENT) for name in functions}
     this = owner, functions, before
     _set(owner, functions)
@@ -39,7 +40,8 @@ def laid_over(owner: Any, stays: bool = False, /, **functions: Any) -> Iterator[
 
 @contextmanager
 def lifted() -> Iterator[None]:
-    """Undo all replacements; apply them again on exit. Only XLA can run some of them: nothing else may call these."""
+    """Undo all replacements, and apply them again on exit: some run only in XLA, so that other code must not call
+    them."""
     now = list(_laid)
     for owner, _, before in reversed(now):
         _set(owner, before)
@@ -51,7 +53,7 @@ def lifted() -> Iterator[None]:
 
 
 def laid_for_good(owner: Any, name: str, over: Callable[[Any], Any]) -> None:
-    """Replace an attribute by what `over` makes of it, once a process however often it is called."""
+    """Replace an attribute by the result of `over`, once per process, however often it is called."""
     own = getattr(owner, name)
     if not hasattr(own, "laid_by_ring"):
         function = wraps(own)(over(own))
@@ -66,4 +68,4 @@ def _set(owner: Any, functions: dict[str, Any]) -> None:
         elif function is _ABSENT:
             vars(owner).pop(name, None)
         else:
-            vars(owner)[name] = function  # past the hooks of Keras's objects, which track what is set
+            vars(owner)[name] = function  # past the hooks of Keras's objects, which track assignments

@@ -1,4 +1,4 @@
-"""Whether a launcher of ranks started this process, by the variables of the launcher."""
+"""Find out from environment variables whether a launcher of ranks started this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-# Variables that launchers of any kind of MPI set for its processes: a process without them is alone.
+# Variables that launchers (of Horovod, MPI implementations, Slurm and others) set; a process without them runs alone.
 _LAUNCHED = re.compile(
     r"HOROVOD_(RANK|SIZE|ELASTIC|RENDEZVOUS|GLOO_RENDEZVOUS)|OMPI_(COMM_WORLD|UNIVERSE)_|PMIX?_|MPI_LOCAL|MPIRUN_|MV2_COMM_"
     r"|HYD|JSM_NAMESPACE_|ALPS_APP_|PALS_|FLUX_TASK_|SLURM_(PROCID|STEP)|MP_CHILD"
@@ -14,5 +14,5 @@ _LAUNCHED = re.compile(
 
 
 def launched(environ: Mapping[str, str] = os.environ) -> bool:
-    """True if a launcher of ranks started this process, be it one."""
+    """True if a launcher of ranks started this process, even with one rank."""
     return any(_LAUNCHED.match(name) for name in environ)

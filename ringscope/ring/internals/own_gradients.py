@@ -1,7 +1,7 @@
-"""Gradients of a function's own, `tf.custom_gradient`, let go with the graphs that they were traced in.
+"""Free the gradients of functions with `tf.custom_gradient` together with the graphs in which they were traced.
 
-TensorFlow keeps each in a table of the process for good, and with it its graph: every optimizer of Keras has one in its
-step, so that a model that was trained left its step behind, 1.6 MiB of a small one.
+TensorFlow keeps each gradient in a table of the process forever, and with it its graph. Every Keras optimizer has one
+in its step, so that a deleted model left its step in memory: 1.6 MiB for a small model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ __all__ = ["let_go_with_their_graphs"]
 
 
 def let_go_with_their_graphs() -> None:
-    """From now on such a graph holds its gradients, and the table only knows of them while they are there."""
+    """Make a graph hold its own gradients from now on, so that TensorFlow's table refers to them only while the graph
+    exists."""
     if not seams.has("freeing the memory of models that are gone"):
         return
     from tensorflow.python.framework import ops
@@ -31,7 +32,7 @@ def let_go_with_their_graphs() -> None:
 def _held_by_its_graph(table: dict[str, Any], own: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, gradient: Any) -> Any:
         found = own(self, gradient)
-        if gradient.__module__ == tf.custom_gradient.__module__:  # others are gradients of a kind of operation
+        if gradient.__module__ == tf.custom_gradient.__module__:  # others are gradients of an operation's type
             name = self._op_type
             held = weakref.ref(gradient, lambda _: table.pop(name, None))
             table[name]["type"] = lambda *given: held()(*given)  # type: ignore[misc]

@@ -1,12 +1,12 @@
-"""What ring touches of Keras, TensorFlow and Horovod that they do not promise to keep: every private name, as a table.
+"""All private names of Keras, TensorFlow and Horovod that ring uses, as a table; their authors may change them.
 
-A seam is one thing that ring does, with the names it needs for it. Where a release lacks one of them, a seam that is
+A seam is one thing that ring does, with the names that it needs. If a release lacks one of these names:
 
-    needed     is refused when ring starts, with the release to install
-    a nicety   is left out, which is said
-    a form     (forms/) is left out of compiled steps, which is said; the numbers stay the same
+    needed     ring refuses to start, and names the release to install
+    nicety     ring works without it, and prints that
+    form       a form of layers (forms/) is left out of compiled steps, and ring prints that; the numbers stay the same
 
-`seams` looks them up. tests/ring/internals/test_seams.py holds the table against ring's sources.
+`seams` looks the names up. tests/ring/internals/test_seams.py compares the table with ring's sources.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NEEDED, NICETY, FORM = "needed", "nicety", "form"
 
 
 class Seam(NamedTuple):
-    name: str  # in words, or the form's name
+    name: str  # what ring does, in words, or the form's name
     kind: str
     touches: Mapping[str, tuple[str, ...]]  # module -> names in it
 
 
-# kind: what ring does, or the form's name; below it modules and the names in them. `Class.name` also where only its
-# objects have it. A line that is indented twice goes on with the one above.
+# A seam's line: its kind and name. Below it: modules and the names used from them; `Class.name` may also be an
+# attribute that only instances have. A line that is indented twice continues the line above.
 TABLE = """
 needed: training
     keras.src.backend.tensorflow.trainer TensorFlowTrainer.fit TensorFlowTrainer.evaluate TensorFlowTrainer.predict

@@ -1,7 +1,7 @@
-"""Whether the Keras, TensorFlow and Horovod at hand have the private names that ring touches (seam_table.py).
+"""Look up whether the installed Keras, TensorFlow and Horovod have the private names that ring uses (seam_table.py).
 
-`ring.init` looks all of them up, in about a millisecond, in the modules that are loaded by then; `ringscope doctor`
-loads the others too.
+`ring.init` looks up all of them in about a millisecond, in the modules loaded so far; `ringscope doctor` imports the
+other modules, too.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ STORE = opmap["STORE_ATTR"]
 
 class Missing(NamedTuple):
     seam: Seam
-    names: tuple[str, ...]  # module.name
+    names: tuple[str, ...]  # each as module.name
 
     @property
     def line(self) -> str:
-        """What is lacking and what becomes of it."""
+        """A line that says which names are missing, and what ring does without them."""
         package = versions.installed()[self.names[0].partition(".")[0]]
         what = f"{package.package} {package.version} has no {', '.join(self.names)}"
         if self.seam.kind == NEEDED:
@@ -40,42 +40,45 @@ class Missing(NamedTuple):
 
 
 def lacks() -> str | None:
-    """The line about something that is missing and that ring needs; None where all of it is there."""
+    """The line about a missing name that ring needs; None if there is none."""
     return next((one.line for one in look() if one.seam.kind == NEEDED), None)
 
 
 def check() -> list[str]:
-    """Lines about niceties that are left out and releases that ring was not tried with. Raises RingscopeError where
-    something is missing that ring needs."""
+    """Lines about niceties that are left out and about untested releases. Raises RingscopeError if a name is missing
+    that ring needs."""
     if (line := lacks()) is not None:
         raise RingscopeError(line)
     return [*versions.outside(), *(one.line for one in look() if one.seam.kind == NICETY)]
 
 
 def unmet(name: str, what: str) -> str:
-    """Of a name that is there, but that this release no longer calls where ring has laid a function over it."""
+    """The error text for a function that exists, but that this release no longer calls, so that ring's replacement
+    never runs."""
     package = versions.installed()[name.partition(".")[0]]
     return f"{package.package} {package.version} does not call {name}, which ring needs for {what}: {package.remedy}"
 
 
 def has(name: str, kind: str = NICETY) -> bool:
-    """True if all names of this nicety, or form, are there."""
+    """True if all names of this nicety, or form, exist."""
     return missing(name, kind) is None
 
 
 def missing(name: str, kind: str) -> Missing | None:
-    """What this seam lacks. Only its own names are looked up: forms ask while a step is traced."""
+    """The missing names of this seam; None if it lacks none. Only its own names are looked up, since forms ask while
+    tracing."""
     found = (_missing(seam) for seam in SEAMS if (seam.name, seam.kind) == (name, kind))
     return next((one for one in found if one is not None), None)
 
 
 def count() -> int:
-    """How many names the table holds."""
+    """The number of names in the table."""
     return sum(len(names) for seam in SEAMS for names in seam.touches.values())
 
 
 def look(*, load: bool = False) -> tuple[Missing, ...]:
-    """The seams that this Keras, TensorFlow and Horovod lack names of. load: import what is not loaded yet."""
+    """The seams of which this Keras, TensorFlow and Horovod lack names. load: import modules that are not loaded
+    yet."""
     found = (_missing(seam, load=load) for seam in SEAMS)
     return tuple(one for one in found if one is not None)
 
@@ -108,7 +111,7 @@ def _loaded(module: str, *, load: bool) -> Any:
 
 @cache
 def _is_file(module: str) -> bool:
-    """True if a module that is not loaded could be. A package that is not loaded may hold anything."""
+    """True if a module that is not loaded may exist. A package that is not loaded may contain any module."""
     package, _, name = module.rpartition(".")
     places = getattr(sys.modules.get(package), "__path__", None)
     if places is None:
@@ -125,12 +128,12 @@ def _has(held: Any, name: str) -> bool:
 
 @cache
 def _functions(kind: type) -> tuple[FunctionType, ...]:
-    """Those that it defines itself, without what decorates them."""
+    """The functions that a class defines itself, without their decorators."""
     return tuple(one for value in vars(kind).values() if isinstance(value, FunctionType) for one in (unwrap(value),))
 
 
 def _sets(function: FunctionType, name: str) -> bool:
-    """True if it sets an attribute of that name, by its code: a list of (operation, number of a name) bytes."""
+    """True if the function's bytecode, pairs of (operation, argument) bytes, sets an attribute of that name."""
     code = function.__code__
     if name not in code.co_names:
         return False

@@ -1,4 +1,4 @@
-"""Calls that TensorFlow has no operation for, as StableHLO text in a program that XLA compiles."""
+"""Custom calls for which TensorFlow has no operation, as StableHLO text in a program that XLA compiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from .frameworks import has_gpu, tf
 
-VERSION = 10  # of XlaCallModule
+VERSION = 10  # of the XlaCallModule operation
 TYPES = {tf.bfloat16: "bf16", tf.float16: "f16", tf.float32: "f32", tf.float64: "f64"}
 
 
@@ -18,17 +18,17 @@ def tensor_type(shape: Sequence[int], dtype: Any) -> str:
 
 
 def row_major(shape: Sequence[int]) -> list[int]:
-    """The layout that TensorFlow has: axes from the one whose neighbours lie side by side."""
+    """TensorFlow's row-major layout, as minor-to-major: axes from the one whose neighbours are adjacent in memory."""
     return list(reversed(range(len(shape))))
 
 
 def layout(minor_to_major: Sequence[int]) -> str:
-    """A layout as a custom call names it for its operands and results; XLA chooses those that it does not name."""
+    """A layout in the text of a custom call; XLA chooses the layouts that the text does not fix."""
     return f"dense<[{', '.join(map(str, minor_to_major))}]> : tensor<{len(minor_to_major)}xindex>"
 
 
 def call_module(text: str, operands: Sequence[Any], results: Sequence[tuple[Sequence[int], Any]]) -> list[Any]:
-    """The results of a module's `main`. results: their shapes and types."""
+    """The results of a module's `main`. results: (shape, type) of each."""
     from tensorflow.compiler.tf2xla.python import xla
 
     platform = "CUDA" if has_gpu() else "CPU"
@@ -41,8 +41,8 @@ def call_module(text: str, operands: Sequence[Any], results: Sequence[tuple[Sequ
 
 
 def interface() -> int | None:
-    """Where XLA's foreign function interface is (xla/ffi/api/c_api.h): in the one library or the other, as the packages
-    of TensorFlow for GPUs and for CPUs differ."""
+    """The address of XLA's foreign function interface (xla/ffi/api/c_api.h); None if there is none. TensorFlow's
+    packages for GPUs and for CPUs have it in different libraries."""
     for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
         try:
             get = ctypes.CDLL(str(Path(tf.sysconfig.get_lib()) / name))._ZN3xla3ffi12GetXlaFfiApiEv

@@ -1,4 +1,4 @@
-"""Which releases of Keras, TensorFlow and Horovod ring was tried with: its tests ran with the first and the last."""
+"""The releases of Keras, TensorFlow and Horovod with which ring was tested: the first and the last of each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 
 class Tried(NamedTuple):
-    package: str  # as pip names it
-    version: str  # that is installed
+    package: str  # its name for pip
+    version: str  # the installed one
     first: str
     last: str
 
@@ -18,13 +18,13 @@ class Tried(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """How to have a release in its place that ring was tried with."""
-        if self.package == "horovod":  # PyPI's needs edits
+        """The command that installs a release with which ring was tested."""
+        if self.package == "horovod":  # the release on PyPI needs edits
             return f"python scripts/build_horovod.py builds {self.last}"
         return f"pip install '{self.package}=={self.last}'"
 
 
-# Keras 3.13 and later want Python 3.11.
+# Keras 3.13 and later need Python 3.11.
 KERAS = ("3.12.4", "3.15.1" if sys.version_info >= (3, 11) else "3.12.4")
 
 
@@ -32,12 +32,12 @@ TRIED = {"keras": KERAS, "tensorflow": ("2.21.0", "2.21.0"), "horovod": ("0.28.1
 
 
 def installed() -> dict[str, Tried]:
-    """By the module's name; all three are imported already."""
+    """Module name -> its installed and tested releases; all three modules are imported already."""
     return {name: Tried(name, sys.modules[name].__version__, *tried) for name, tried in TRIED.items()}
 
 
 def outside() -> list[str]:
-    """A line for each that is older or newer than what ring was tried with."""
+    """A line for each package that is older or newer than the tested releases."""
     return [
         f"{one.package} {one.version} is not among the releases that ring was tried with ({one.first} to {one.last})"
         for one in installed().values()
@@ -46,6 +46,6 @@ def outside() -> list[str]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """3.16.0.dev2026 counts as 3.16.0."""
+    """The first three numbers of a version: 3.16.0.dev2026 counts as 3.16.0."""
     parts = version.partition("+")[0].split(".")
     return tuple(int(part) for part in parts[:3] if part.isdecimal())

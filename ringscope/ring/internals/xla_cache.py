@@ -1,8 +1,8 @@
-"""Programs that XLA has compiled, and in `choices` which kernels it took, kept on disk for the next process.
+"""Keep programs that XLA has compiled on disk for the next process, and its choices of kernels in `choices`.
 
-`ring.init` turns it on where there is a GPU. RINGSCOPE_XLA_CACHE names another directory than ~/.cache/ringscope/xla,
-or is `off`. Ranks that start together each compile: on two H200s that took a decoder 64 s to its first step, and more
-than 130 s where the second waited for what the first had written.
+`ring.init` turns the cache on if there is a GPU. RINGSCOPE_XLA_CACHE names another directory than
+~/.cache/ringscope/xla, or is `off`. Ranks that start together each compile: on two H200s a decoder's first step came
+after 64 s, and after more than 130 s if the second rank waited for what the first wrote.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from . import seams
 
 VARIABLE = "RINGSCOPE_XLA_CACHE"
 FLAG = "--tf_xla_persistent_cache_directory"
-# This variable, too, says which kernels may be taken. TensorFlow and XLA ignore it when they find a program or a
-# choice.
-ERRATA = "CUDNN_ERRATA_JSON_FILE"  # cuDNN's engines that are not to be taken
+# This variable, too, decides which kernels are allowed. TensorFlow and XLA do not compare it when they find a cached
+# program or choice, so it is part of the cache's key.
+ERRATA = "CUDNN_ERRATA_JSON_FILE"  # lists cuDNN engines that must not be used
 ASKED = ("TF_ENABLE_WINOGRAD_NONFUSED", "TF_FP16_CONV_USE_FP32_COMPUTE", "TF_USE_DEFAULT_CONV_ALGO")
 DETERMINISTIC = "-deterministic"
 
 
 def turn_on() -> Path | None:
-    """Name the directory to TensorFlow, which reads its flags when it first looks at devices; None where there is no
-    GPU, or the user has turned it off or named a directory already."""
+    """Set the cache directory for TensorFlow, which reads its flags when it first looks at devices.
+
+    Returns the directory; None if there is no GPU, or if the user has turned the cache off or set a directory already.
+    """
     flags = os.environ.get("TF_XLA_FLAGS", "")
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "off" or is_on() or not (gpu := _gpu()):
@@ -43,20 +45,20 @@ def turn_on() -> Path | None:
     directory = (Path(wanted) if wanted or cache is None else cache / "xla") / name
     try:
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a home that cannot be written to: compile each time
+    except OSError:  # the home directory is not writable: compile each time
         return None
     os.environ["TF_XLA_FLAGS"] = f"{flags} {FLAG}={directory}".strip()
     return directory
 
 
 def is_on() -> bool:
-    """True if TensorFlow has been told a directory, by `turn_on` or by the user."""
+    """True if `turn_on` or the user has set a directory for TensorFlow."""
     return FLAG in os.environ.get("TF_XLA_FLAGS", "")
 
 
 def may_lack_determinism() -> bool:
-    """True if TensorFlow was told to be deterministic after `turn_on` had named the folder of programs that need not
-    be: TensorFlow finds them by what they compute, and XLA its choices by the operation, and both take them."""
+    """True if determinism was enabled after `turn_on` had chosen the directory for programs that need not be
+    deterministic. TensorFlow and XLA look up programs and choices by the computation alone, and would use them."""
     named = re.search(rf"{FLAG}=\S*/[0-9a-f]{{16}}(?!\S)", os.environ.get("TF_XLA_FLAGS", ""))
     return named is not None and _is_deterministic()
 
@@ -70,12 +72,13 @@ def _is_deterministic() -> bool:
 
 
 def has_gpu() -> bool:
-    """True if the driver shows one; it starts no device."""
+    """True if the driver shows a GPU; this initialises no device in TensorFlow."""
     return bool(_gpu())
 
 
 def _key(gpu: dict[str, str | int]) -> str:
-    """What a compiled program holds for: GPU, driver, libraries, compiler options, and kernels that may be taken."""
+    """A digest of everything that a compiled program depends on: GPU, driver, libraries, compiler options and allowed
+    kernels."""
     packages = ("tensorflow", "nvidia-cudnn-cu12", "nvidia-cublas-cu12")
     facts = gpu | {name: _version(name) for name in packages} | {"flags": os.environ.get("XLA_FLAGS", "")}
     facts |= {name: os.environ[name] for name in ASKED if name in os.environ}
@@ -85,7 +88,7 @@ def _key(gpu: dict[str, str | int]) -> str:
 
 
 def _digest(file: Path) -> str:
-    """Of what is in it; nothing where it cannot be read, as cuDNN leaves out nothing then."""
+    """A digest of the file's contents; "" if it cannot be read, because cuDNN then excludes nothing."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:
@@ -101,7 +104,7 @@ def _version(package: str) -> str:
 
 @cache
 def _gpu() -> dict[str, str | int]:
-    """The first GPU's name, and the versions of the driver and cuDNN; nothing where there is none."""
+    """The first GPU's name, and the versions of driver and cuDNN; empty if there is no GPU."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

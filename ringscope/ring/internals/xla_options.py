@@ -1,12 +1,12 @@
-"""The options of XLA that are set where there is a GPU and the user has not named them: by `ring.init`, and for rules.
+"""XLA options that `ring.init` (and `ringscope rules`) sets if there is a GPU and the user has not set them.
 
-XLA compiles and times some 40 kernels of Triton's for each shape of matrix product, one shape after the other, and on
-an H200 takes cuBLAS's for nearly all. Without them a decoder's first step comes after 28 to 32 s instead of 46, and it
-trains as fast (docs/results, 2026-11-23). It compiles each way of a fusion, one after the other, though most
-have one way only: without that a ResNet-50's first step on an H100 comes after 61 s instead of 76, a ConvNeXt's after
-111 instead of 141, and they train as fast within 1.3 % (docs/results, 2026-11-25). cuDNN's convolutions it has to time:
-some 70 ways for each, two thirds of a U-Net's first start. Its choices are kept, so a changed program
-has only its new convolutions timed.
+XLA compiles and times some 40 Triton kernels for each shape of matrix product, one shape after another, and on an H200
+it then chooses cuBLAS for nearly all. Without Triton a decoder's first step comes after 28 to 32 s instead of 46, and
+it trains as fast (docs/results, 2026-11-23). XLA also compiles each variant of a fusion, one after another, although
+most have only one: without that a ResNet-50's first step on an H100 comes after 61 s instead of 76, a ConvNeXt's after
+111 instead of 141, and they train as fast within 1.3 % (docs/results, 2026-11-25). cuDNN's convolutions must be timed:
+some 70 algorithms for each, two thirds of a U-Net's first start. The choices are cached, so that a changed program only
+times its new convolutions.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ WITHOUT_TRITON = f"{BACKENDS}=-triton"
 FUSIONS = "--xla_gpu_experimental_enable_fusion_autotuner"
 WITHOUT_FUSIONS = f"{FUSIONS}=false"
 CHOICES = "--xla_gpu_experimental_autotuner_cache_dir"
-ROOM = 1 << 20  # bytes: the choices of a program take some 4 kB each, 500 kB for a U-Net's
-KNOWN_BY = "2.21."  # versions of TensorFlow: at an option that it does not know XLA ends the process
+ROOM = 1 << 20  # bytes that must be free: a program's choices take some 4 kB each, 500 kB for a U-Net's
+KNOWN_BY = "2.21."  # TensorFlow versions with these options: XLA ends the process at an option that it does not know
 
 
 def set_options(*, gpu: bool, tensorflow: str) -> None:
-    """In the environment, which XLA reads when it first compiles. tensorflow: its version."""
+    """Set the options in the environment, which XLA reads when it first compiles. tensorflow: its version."""
     if gpu:
         for option in (WITHOUT_TRITON, WITHOUT_FUSIONS):
             _add(option, tensorflow)
 
 
 def keep_choices(directory: Path, *, tensorflow: str) -> None:
-    """Have XLA write its choices of kernels there, and read them. The caller's directory says what they hold for, such
-    as the GPU. If XLA can write no file it ends the process: nothing is kept then."""
+    """Make XLA read and write its choices of kernels in this directory, whose name must identify the GPU and all else
+    that the choices depend on. If XLA cannot write a file, it ends the process, so then nothing is kept."""
     try:
         directory.mkdir(exist_ok=True)
         with tempfile.TemporaryFile(dir=directory) as tried:

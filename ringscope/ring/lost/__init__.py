@@ -1,1 +1,1 @@
-"""What happens once a rank is lost: the script begins again, in the same process."""
+"""Restart the script, in the same process, once a rank is lost."""

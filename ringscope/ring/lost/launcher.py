@@ -1,4 +1,4 @@
-"""What a rank and Horovod's elastic launcher say to each other."""
+"""Requests to Horovod's elastic launcher, and its notifications."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ def is_elastic() -> bool:
 
 
 def ask_for_rank() -> None:
-    """Have the launcher say which rank of how many this process is now; Horovod reads it from the environment.
+    """Ask the launcher for this process's current rank and the number of ranks, and set them in the environment for
+    Horovod.
 
-    To be asked once for each beginning: it waits until every rank of before has asked too, or has ended. Ends the
-    process, with exit code 0, where it is none of the ranks any more.
+    Call it once for each start of the script: it waits until every earlier rank has asked, too, or has ended. Ends the
+    process, with exit code 0, if it is no longer a rank.
     """
     address, port = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]
     this = f"{os.environ['HOROVOD_HOSTNAME']}:{os.environ['HOROVOD_LOCAL_RANK']}"
-    # Without a limit: the launcher has one of its own for hosts that are to come (--elastic-timeout).
+    # Without a timeout, since the launcher has its own for hosts that are to come (--elastic-timeout).
     try:
         with urlopen(f"http://{address}:{port}/rank_and_size/{this}") as answer:
             numbers = answer.read().decode("ascii").split(",")
@@ -48,7 +49,7 @@ def ask_for_rank() -> None:
 
 
 def listen() -> None:
-    """Be told by the launcher, which tells rank 0 alone, that hosts have come or are to go."""
+    """Listen to the launcher, which notifies only rank 0 when hosts were added or are to be removed."""
     global _manager
     from horovod.runner.elastic.worker import WorkerNotificationManager
 
@@ -63,5 +64,5 @@ class _Listener:
 
 
 def hosts_have_changed() -> bool:
-    """True if this rank has been told so since it began."""
+    """True if this rank was notified since it started."""
     return _changed.is_set()

@@ -1,7 +1,7 @@
-"""The script is begun again, in the same process: once a rank is lost, or hosts have come or gone.
+"""Restart the script in the same process, once a rank is lost or hosts were added or removed.
 
-`exec` keeps the process, and so its place with the launcher, its output and the commit in its memory; the rest of it,
-threads, sockets and what lies on the GPU, goes.
+`exec` keeps the process, and with it its registration at the launcher, its output and the commit in its memory.
+Threads, sockets and GPU memory go.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 CARRIED = "RINGSCOPE_BEGUN_AGAIN"
-BLOCKED_S = 10.0  # without a move inside an exchange, after a rank was lost: no exception will come
-NEWS_S = 20.0  # after an exchange has failed, to hear that a rank was lost
-# Errors of Horovod and Gloo when the other end of a connection is gone; no error of the script has these words.
+BLOCKED_S = 10.0  # seconds without progress inside an exchange, after which no exception is expected any more
+NEWS_S = 20.0  # seconds to wait, after a failed exchange, for the message that a rank is lost
+# Parts of errors that Horovod and Gloo raise when the other end of a connection is gone.
 OF_LOST_RANKS = (
     "Horovod has been shut down",
     "Connection closed by peer",
@@ -49,11 +49,11 @@ OF_LOST_RANKS = (
 
 @dataclass(frozen=True)
 class Before:
-    """A process's memory of the time before it began again.
+    """What a process knows about the time before its script restarted.
 
-    times: how often it began again. since_ns: when it knew that it could not go on, by time.monotonic_ns, which neither
-    a new beginning nor a set clock changes. ranks: their number then. commit: the file descriptor of the commit. seed:
-    of ring.init. failed: beginnings in a row in which Horovod did not start.
+    times: number of restarts. since_ns: when it found that it could not continue, by time.monotonic_ns, which neither a
+    restart nor a change of the clock affects. ranks: their number then. commit: the commit's file descriptor. seed: of
+    ring.init. failed: consecutive restarts in which Horovod did not start.
     """
 
     times: int = 0
@@ -69,7 +69,7 @@ _before: Before | None = None
 _next = Before()
 _gone_on = False
 _script_dir = os.getcwd()
-MEETINGS = ("ranks", "channel.py")  # the file in which ranks wait for each other
+MEETINGS = ("ranks", "channel.py")  # the file with the code in which ranks wait for each other
 _lock = threading.Lock()
 _left: str | None = None
 _left_ns = 0
@@ -78,24 +78,24 @@ _alone = False
 
 
 def before() -> Before:
-    """What this process knows of the time before it began again; of a first beginning nothing: times is 0."""
+    """The time before this restart of the script; at the first start its `times` is 0."""
     global _before
     if _before is None:
-        told = os.environ.pop(CARRIED, "")  # programs that the script starts have begun nothing again
+        told = os.environ.pop(CARRIED, "")  # removed, because programs that the script starts have not restarted
         _before = Before(**json.loads(told)) if told else Before()
         carry(commit=_before.commit, seed=_before.seed)
     return _before
 
 
 def carry(**known: Any) -> None:
-    """Have a next beginning know this."""
+    """Pass these values to the next restart."""
     global _next
     _next = replace(_next, **known)
 
 
 def go_on() -> tuple[int, str] | None:
-    """Called with the first step: the pause is over. Returns its length in ns and its reason; None if there was none,
-    or if this was told before."""
+    """Note, at the first step, that the pause is over. Returns (its length in ns, its reason); None if there was no
+    pause, or if it was returned before."""
     global _gone_on
     if _gone_on or not before().times:
         return None
@@ -104,15 +104,15 @@ def go_on() -> tuple[int, str] | None:
 
 
 def paused_ns() -> int:
-    """Since this process knew that it could not go on, until now."""
+    """Nanoseconds since this process found that it could not continue."""
     return time.monotonic_ns() - before().since_ns
 
 
 def begin(why: str, since_ns: int | None = None) -> NoReturn:
-    """Begin the script again. since_ns: as of `Before`, where it is not now."""
-    _lock.acquire()  # and never release it: the first who asks ends all others
+    """Restart the script. since_ns: see `Before`; None: now."""
+    _lock.acquire()  # never released: the first caller ends all other threads
     since_ns = since_ns or time.monotonic_ns()
-    if before().times and not _gone_on:  # one pause, of several beginnings
+    if before().times and not _gone_on:  # several restarts without a step between them are one pause
         since_ns, why = before().since_ns, before().why
     carried = replace(_next, times=before().times + 1, since_ns=since_ns, why=why)
     for stream in (sys.stdout, sys.stderr):
@@ -123,8 +123,8 @@ def begin(why: str, since_ns: int | None = None) -> NoReturn:
             try:
                 os.set_inheritable(number, number == carried.commit)
             except OSError:
-                continue  # that of the listing itself
-    # The script will put its own variables into the environment again.
+                continue  # the descriptor of this listing itself
+    # The environment as it was when the process started: the script will set its own variables again.
     words = Path("/proc/self/environ").read_bytes().decode(errors="surrogateescape").split("\0")
     environment = dict(word.split("=", 1) for word in words if "=" in word)
     os.chdir(_script_dir)
@@ -132,8 +132,8 @@ def begin(why: str, since_ns: int | None = None) -> NoReturn:
 
 
 def left(what: str) -> None:
-    """Called by the one who notices that a rank is lost, so that no exchange can be finished. This rank begins again
-    when its main thread next asks (`check`, `instead_of`), or where it stands in an exchange that will not end."""
+    """Note that a rank is lost, so that no exchange can finish. The script restarts when its main thread next asks
+    (`check`, `instead_of`), or if it is stuck in an exchange."""
     global _left, _left_ns
     with _changed:
         if _alone or _left is not None:
@@ -144,13 +144,13 @@ def left(what: str) -> None:
 
 
 def check() -> None:
-    """Begin again if a rank is lost: to be asked where nothing is half done."""
+    """Restart if a rank is lost; called where no work is half done."""
     if _left is not None and not _alone:
         begin(_left, _left_ns)
 
 
 def instead_of(error: BaseException) -> None:
-    """Begin again if this error comes of a lost rank; returns if it is the script's own."""
+    """Restart if this error was caused by a lost rank; returns if it is the script's own error."""
     if launcher.is_elastic() and not _alone and is_of_lost_ranks(error):
         failed_ns = time.monotonic_ns()
         with _changed:
@@ -160,20 +160,21 @@ def instead_of(error: BaseException) -> None:
 
 
 def is_of_lost_ranks(error: BaseException) -> bool:
-    """True if an exchange ends so when the other end is gone; the script's own connections may end so, too."""
+    """True if an exchange may raise this error when the other end is gone; the script's own connections may raise it,
+    too."""
     text = f"{type(error).__name__}: {error}"
     return any(words in text for words in OF_LOST_RANKS)
 
 
 def leave_alone() -> None:
-    """The script ends: a rank that is lost from now on does not matter to it."""
+    """Ignore ranks that are lost from now on, because the script ends."""
     global _alone
     _alone = True
 
 
 def _begin_if_blocked() -> None:
-    """Begin again for a main thread that does not move any more, and stands in TensorFlow, Horovod or a meeting. One
-    that writes a file, or computes, is let go on until it asks."""
+    """Restart if the main thread is stuck in TensorFlow, Horovod or a meeting. While it writes a file, or computes, it
+    may continue until it asks."""
     seen: Any = None
     since = time.monotonic()
     main = threading.main_thread().ident
@@ -191,7 +192,7 @@ def _begin_if_blocked() -> None:
 
 def _is_exchange(frame: FrameType) -> bool:
     file = Path(frame.f_code.co_filename)
-    if file.name == "threading.py":  # a meeting of ring's; what else the script waits for is its own
+    if file.name == "threading.py":  # a wait in a meeting of ring's; other waits are the script's own
         callers = [each.f_code.co_filename for each in (frame.f_back, frame.f_back and frame.f_back.f_back) if each]
         return any(Path(caller).parts[-2:] == MEETINGS for caller in callers)
     return bool({"tensorflow", "horovod"} & set(file.parts))

@@ -1,1 +1,1 @@
-"""That ranks are alike, tell each other what they need, and end together."""
+"""Communication between ranks: they exchange messages, share files, and end together."""

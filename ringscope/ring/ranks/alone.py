@@ -1,7 +1,8 @@
-"""A process that nothing has launched is one rank: Horovod starts without MPI, which takes a second to find that out.
+"""Start Horovod without MPI in a process that no launcher started: it is the only rank, and MPI takes a second to find
+out.
 
-Horovod reads these variables when it starts. They are taken back then, so that what this process launches itself does
-not take them for its own.
+Horovod reads these variables when it starts. They are removed afterwards, so that processes which this one launches do
+not inherit them.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ ONE_RANK = {
     **{f"HOROVOD_{name}SIZE": "1" for name in ("", "LOCAL_", "CROSS_")},
     "HOROVOD_CONTROLLER": "gloo",
     "HOROVOD_CPU_OPERATIONS": "gloo",
-    "HOROVOD_GLOO_IFACE": "lo",  # a host need not know its own name
+    "HOROVOD_GLOO_IFACE": "lo",  # works even if the host cannot resolve its own name
 }
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """While it lasts, Horovod starts so where that is so; else as it would."""
+    """Within this context, Horovod starts as the only rank if no launcher started the process; otherwise nothing
+    changes."""
     taken = sys.platform == "linux" and hvd.gloo_built() and not launched() and not set(ONE_RANK) & set(os.environ)
     os.environ.update(ONE_RANK if taken else {})
     try:

@@ -1,7 +1,7 @@
-"""Messages between the ranks' hosts, beside the exchanges: meetings with a limit, a common last step, and who left.
+"""Messages between the ranks, beside Horovod's exchanges: meetings with a time limit, a common last step, and failures.
 
-Rank 0 serves; every rank, rank 0 too, keeps one TCP connection to it and says one JSON object a line. Nothing here
-touches TensorFlow or Horovod's operations, so a rank that waits inside an exchange still hears.
+Rank 0 runs a server. Every rank, rank 0 included, keeps one TCP connection to it and sends one JSON object per line.
+Nothing here uses TensorFlow or Horovod's operations, so a rank that waits inside an exchange still receives messages.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .channel_server import Server, parse
 __all__ = ["CONNECT_LIMIT_S", "Channel", "launcher_share", "left", "meet_server"]
 
 CONNECT_LIMIT_S = 20.0
-GRACE_S = 10.0  # for a rank to end by its own error, or by ours in Python, before its process is ended
+GRACE_S = 10.0  # time for a rank to end by a Python error, its own or ring's, before its process is ended
 SILENTLY = "its process ended without a message, by os._exit or a signal"
 
 
 class Channel:
-    """A rank's half. Its thread answers rank 0 at once, whatever the main thread waits for."""
+    """A rank's end of the connection. Its thread answers rank 0 at once, even while the main thread waits."""
 
     def __init__(
         self, connection: socket.socket, rank: int, size: int, token: str, when_lost: Callable[[str], None] | None
@@ -41,17 +41,17 @@ class Channel:
         self._closed = self._over = False
         self.steps_begun = 0
         self.training = False
-        self._held = False  # a common last step is being agreed on: begin no other
+        self._held = False  # ranks are agreeing on a common last step: begin no other step
         self.last_step: int | None = None
         self.failure: tuple[int, str] | None = None
-        self._lost_rank: tuple[int, str] | None = None  # no later loop has it back
+        self._lost_rank: tuple[int, str] | None = None  # stays lost in later loops, too
         self._process = os.getpid()
         self._say({"rank": rank, "token": token})
         threading.Thread(target=self._listen, name="ring channel", daemon=True).start()
 
     @property
     def is_of_this_process(self) -> bool:
-        """Not in one that the rank has forked: that one is no rank, and nobody there listens."""
+        """False in a process that the rank has forked: it is no rank, and has no listening thread."""
         return os.getpid() == self._process
 
     def _say(self, message: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class Channel:
             self._changed.notify_all()
 
     def _lost(self, rank: int) -> None:
-        """That rank has ended without a goodbye."""
+        """Handle the end of a rank that has not said goodbye."""
         if self._over:
             return
         if self._when_lost is not None:
@@ -102,20 +102,21 @@ class Channel:
             elif message.get("kind") == "over":
                 self._over = True
             elif message.get("kind") == "failed" and message["rank"] != self.rank and self._when_lost is None:
-                # (Elastic ranks wait for its end, and go on without it.)
+                # (Elastic ranks wait until that rank's connection ends, and continue without it.)
                 self._fail(int(message["rank"]), str(message["what"]))
             self._changed.notify_all()
 
     def _fail(self, rank: int, what: str) -> None:
-        """That rank takes no further step of this loop. The first who leaves has others leave."""
+        """Note that this rank takes no further step of the loop. Only the first failure is kept, because others follow
+        from it."""
         if self.failure is None:
             self.failure = (rank, what)
             if self.training:
                 threading.Thread(target=self._end_process, daemon=True).start()
 
     def _end_process(self) -> None:
-        """End this process if it is still inside the loop that another rank has left by an error: it waits in an
-        exchange for that rank, where no Python exception reaches it."""
+        """End this process if it stays in a loop that another rank has left by an error: it waits for that rank in an
+        exchange, where no Python exception reaches it."""
         deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline:
             if not self.training:
@@ -126,9 +127,11 @@ class Channel:
         os._exit(1)
 
     def meet(self, kind: str, payload: Any = None, *, limit_s: float = -1) -> list[Any] | None:
-        """The payloads of all ranks that come to this meeting, by rank; None, on every rank that asks, where not all
-        came within `limit_s` of the first (-1: no limit), one has ended, or one waits at another meeting (of meetings
-        without a limit: all ranks wait, at several). The k-th of a kind meets the k-th of the others."""
+        """Meet all ranks: returns their payloads, by rank; the k-th meeting of a kind is the same one on all ranks.
+
+        None, on every rank that asks, if not all ranks came within `limit_s` seconds of the first (-1: no limit), if
+        one has ended, or if ranks wait at different meetings (without a limit: if all ranks wait, at several meetings).
+        """
         if not self.is_of_this_process:
             return None
         self._numbers[kind] = self._numbers.get(kind, 0) + 1
@@ -150,8 +153,8 @@ class Channel:
         self.training = False
 
     def begin_step(self) -> bool:
-        """Count a step that is about to begin, once a common last step that is being agreed on is known; False where
-        that one has been taken already."""
+        """Count a step that is about to begin; waits while ranks agree on a common last step. False if that step is
+        already past."""
         with self._changed:
             if self._held:
                 self._changed.wait_for(lambda: not self._held)
@@ -172,7 +175,7 @@ class Channel:
         self._say({"kind": "failed", "what": what})
 
     def heard_failure(self) -> tuple[int, str] | None:
-        """Why another rank has left, if it has said so: its word may be heard after Horovod has shut down here."""
+        """The failure of another rank, if it has sent one: the message may arrive after Horovod has shut down here."""
         with self._changed:
             if self._when_lost is None:
                 self._changed.wait_for(lambda: self.failure is not None or self._closed, timeout=GRACE_S / 2)
@@ -187,8 +190,8 @@ def left(rank: int, what: str) -> str:
 
 
 def launcher_share(rank: int) -> Callable[[Any], Any]:
-    """Rank 0's value for every rank, by what launched them: a broadcast of Horovod's would have TensorFlow take its
-    devices before the script has set them up."""
+    """A function that gives every rank rank 0's value through the launcher. Horovod's broadcast would make TensorFlow
+    initialise its devices before the script has configured them."""
     if not hvd.gloo_enabled():
         from mpi4py import MPI
 
@@ -216,7 +219,7 @@ def launcher_share(rank: int) -> Callable[[Any], Any]:
 
 
 def _address(server: Server, token: str) -> dict[str, Any]:
-    """What the other ranks need to know to find the server of rank 0."""
+    """The data with which other ranks connect to rank 0's server."""
     import psutil
 
     addresses = [
@@ -231,10 +234,10 @@ def _address(server: Server, token: str) -> dict[str, Any]:
 def meet_server(
     rank: int, size: int, share: Callable[[Any], Any], when_lost: Callable[[str], None] | None = None
 ) -> Channel | None:
-    """Connect all ranks to a server in rank 0's process; None where this rank cannot reach it.
+    """Connect this rank to a server in rank 0's process; None if it cannot be reached.
 
-    share: gives every rank rank 0's value. when_lost: called, on a thread, with the words for it when a rank has ended
-    that has not said so.
+    share: gives every rank rank 0's value. when_lost: called on a thread, with a message, when a rank ends without
+    saying goodbye.
     """
     said = None
     if rank == 0:

@@ -1,4 +1,4 @@
-"""Rank 0's half of the messages between the ranks' hosts (channel.py): it knows what each rank last said."""
+"""Rank 0's server for messages between ranks (channel.py): it keeps what each rank last said."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Server", "parse"]
 
 
 class Server:
-    """Serves all ranks, rank 0 too, each over a connection of its own."""
+    """Serves all ranks, rank 0 included, each over its own connection."""
 
     def __init__(self, size: int, token: str) -> None:
         self._size, self._token = size, token
@@ -22,7 +22,7 @@ class Server:
         self._gone: set[int] = set()
         self._meetings: dict[str, dict[int, Any]] = {}
         self._limits: dict[str, threading.Timer] = {}
-        self._given_up: dict[str, int] = {}  # meetings that came to nothing: how many ranks are still to hear of it
+        self._given_up: dict[str, int] = {}  # failed meeting -> number of ranks that have not heard of it yet
         self._patient: set[str] = set()  # meetings without a limit
         self._steps: dict[int, int] = {}
         self._listener = socket.create_server(("", 0))
@@ -51,7 +51,7 @@ class Server:
                 with self._lock:
                     self._hear(rank, parse(line))
         except OSError:
-            pass  # its host is gone
+            pass  # the rank's host is gone
         with self._lock:
             if rank not in self._gone:
                 self._tell({"kind": "lost", "rank": rank})
@@ -71,7 +71,7 @@ class Server:
             if len(self._steps) == self._size:
                 self._tell({"kind": "stop", "step": max(self._steps.values())})
         elif kind == "bye":
-            if rank == 0:  # with it the server goes
+            if rank == 0:  # the server ends with rank 0
                 self._tell({"kind": "over"})
             self._leave(rank)
 
@@ -98,8 +98,8 @@ class Server:
             self._part()
 
     def _part(self) -> None:
-        """Ranks that wait at different meetings never meet if a meeting has a limit; nor at other meetings, if all
-        ranks wait at these."""
+        """End meetings that cannot succeed: with a time limit, if ranks wait at different meetings; without one, if all
+        ranks wait at different meetings."""
         if len(self._meetings) > 1:
             limited = [key for key in self._meetings if key not in self._patient]
             nobody_comes = sum(map(len, self._meetings.values())) == self._size
@@ -126,8 +126,8 @@ class Server:
             self._decide(key, None)
 
     def _tell(self, message: dict[str, Any], *, only: Collection[int] | None = None) -> None:
-        """Rank 0 last: it may at once call what waits for the others without letting threads run, as TensorFlow does
-        when it starts its services; and this is a thread of rank 0's."""
+        """Send a message to ranks, to rank 0 last: its main thread may go on to a call that waits for other ranks and
+        holds Python's lock, as TensorFlow does when it starts its services; and this thread is in rank 0's process."""
         line = (json.dumps(message) + "\n").encode()
         for rank, connection in sorted(self._connections.items(), reverse=True):
             if only is None or rank in only:
@@ -138,7 +138,7 @@ class Server:
 
 
 def parse(line: str) -> dict[str, Any]:
-    """A message; empty where the line is none."""
+    """A message from a line; empty if the line is not a message."""
     try:
         message = json.loads(line)
     except ValueError:

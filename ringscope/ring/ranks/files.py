@@ -1,11 +1,10 @@
 """Files that every rank writes under one name, as a script for one process does.
 
-Models: Keras writes in place, so ranks would write into each other's file, and one that reads it would read half of it.
-Here each rank writes a file of its own beside it and gives it the name when it is done; all hold the same.
-The files of a SavedModel's folder belong together, since TensorFlow numbers the variables as it finds them, and so do
-a checkpoint's files: names are changed, and files are read, under a lock.
-
-Caches of data sets: TensorFlow refuses a second writer while there is one. Here each rank has a file of its own.
+Models: Keras writes in place, so that ranks would overwrite each other's file while another reads it. Here each rank
+writes its own file beside it and renames it when it is complete; all ranks' files have the same contents. The files of
+a SavedModel's folder belong together, because TensorFlow numbers variables in the order in which it finds them, and so
+do the files of a checkpoint: they are renamed and read under a lock. Caches of data sets: TensorFlow refuses a second
+writer, so each rank has its own file.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ __all__ = ["write_whole_files"]
 
 
 def write_whole_files() -> None:
-    """Have Keras do so in `model.save`, `save_weights`, `export`, `keras.saving.save_model` and what callbacks save,
-    and TensorFlow in `tf.saved_model.save`, `tf.train.Checkpoint` and `Dataset.cache`."""
+    """Make Keras and TensorFlow write whole files: `model.save`, `save_weights`, `export`, `keras.saving.save_model`
+    and callbacks; `tf.saved_model.save`, `tf.train.Checkpoint` and `Dataset.cache`."""
     from keras.src.legacy.saving import legacy_h5_format
     from keras.src.saving import saving_lib
 
-    # Imported so it is a module of its own, which takes the place of the attribute of `tensorflow`: `export` does that.
+    # Imported by name, because that replaces the lazy attribute of `tensorflow` by the module, which `export` uses.
     saved_model = importlib.import_module("tensorflow.saved_model")
     for module, name, over in (
         (saving_lib, "save_model", _whole),
@@ -41,7 +40,7 @@ def write_whole_files() -> None:
         (legacy_h5_format, "save_model_to_hdf5", _whole),
         (saved_model, "save", _whole_folder),
         (saved_model, "load", _read_alone),
-        (tf.train.Checkpoint, "_write", _whole_checkpoint),  # where all that write one come together
+        (tf.train.Checkpoint, "_write", _whole_checkpoint),  # every way to write a checkpoint calls it
         (tf.train.Checkpoint, "read", _checkpoint_read_alone),
         (tf.data.Dataset, "cache", _of_own_file),
     ):
@@ -74,7 +73,7 @@ def _whole_folder(write: Callable[..., Any]) -> Callable[..., Any]:
             (own / "old").mkdir()
             with _alone(path.parent):
                 path.mkdir(exist_ok=True)
-                for new in (own / "new").iterdir():  # whatever else lies in the folder stays
+                for new in (own / "new").iterdir():  # other files in the folder stay
                     if (place := path / new.name).exists():
                         place.rename(own / "old" / new.name)
                     new.rename(place)
@@ -95,12 +94,12 @@ def _read_alone(read: Callable[..., Any]) -> Callable[..., Any]:
 
 def _whole_checkpoint(write: Callable[..., Any]) -> Callable[..., Any]:
     def written(checkpoint: Any, file_prefix: Any, options: Any = None) -> Any:
-        later = options is not None and options.experimental_enable_async_checkpoint  # comes here again by a thread
+        later = options is not None and options.experimental_enable_async_checkpoint  # a thread will call this again
         if later or not _is_here(file_prefix) or not tf.executing_eagerly():
             return write(checkpoint, file_prefix, options)
         path, own = _places(file_prefix)
         options = options or tf.train.CheckpointOptions()
-        # They write which checkpoint is the latest, and delete older ones: once this one has its name.
+        # These callbacks note the latest checkpoint and delete older ones, so they run after the files are renamed.
         told, options.experimental_write_callbacks = options.experimental_write_callbacks or [], None
         try:
             write(checkpoint, str(own), options)
@@ -125,16 +124,17 @@ def _checkpoint_read_alone(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _alone_beside(place: Any) -> AbstractContextManager[None]:
-    """`_alone` in the folder that the place lies in, where that is one of this machine's."""
+    """`_alone` in the folder of this path, if it is a local path."""
     return _alone(Path(place).resolve().parent) if _is_here(place) else nullcontext()
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """While it lasts no other rank changes names here or reads; of other hosts, where a folder can be locked."""
+    """Within this context no other rank renames or reads files in this folder; ranks of other hosts only if it can be
+    locked."""
     try:
         number = os.open(folder, os.O_RDONLY)
-    except OSError:  # it is not there, as who reads it will say
+    except OSError:  # the folder does not exist; the reader's own error will say so
         yield
         return
     try:
@@ -146,18 +146,18 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _places(filepath: Any) -> tuple[Path, Path]:
-    """(what a link points to, a rank's own place beside it)."""
+    """(the path with links resolved, this rank's own path beside it)."""
     path = Path(filepath).resolve()
-    return path, path.with_name(f".{hvd.rank()}-{os.getpid()}-{path.name}")  # Keras wants its ending
+    return path, path.with_name(f".{hvd.rank()}-{os.getpid()}-{path.name}")  # Keras needs the suffix
 
 
 def _is_here(filepath: Any) -> bool:
-    """Not an open file, or an address such as `gs://`."""
+    """True for a path: not an open file, nor an address such as `gs://`."""
     return isinstance(filepath, (str, os.PathLike)) and "://" not in str(filepath)
 
 
 def _is_file_here(filepath: Any) -> bool:
-    """Nor a folder, or a place without one."""
+    """True for a path to a file in an existing folder."""
     return _is_here(filepath) and Path(filepath).parent.is_dir() and not Path(filepath).is_dir()
 
 

@@ -1,4 +1,4 @@
-"""A rank that leaves a loop by an exception says so, and the others end too."""
+"""If a rank leaves a training loop by an exception, it tells the other ranks, and they end, too."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["OtherRankLeft", "everybodys", "loop"]
 
 
 class OtherRankLeft(RingscopeError):
-    """Raised on a rank whose training cannot go on since another's has ended."""
+    """Raised on a rank whose training cannot continue because another rank has ended."""
 
 
 @contextmanager
 def loop(channel: Channel | None) -> Iterator[None]:
-    """A loop in which every rank is needed. However late a rank is in it, nobody minds: only leaving is told."""
+    """Within this context all ranks are needed. A slow rank is no failure; only leaving by an exception is reported."""
     if channel is None:
         yield
         return
@@ -31,7 +31,7 @@ def loop(channel: Channel | None) -> Iterator[None]:
         restart.instead_of(error)
         if restart.is_of_lost_ranks(error) and (failure := channel.heard_failure()) is not None:
             raise OtherRankLeft(left(*failure)) from None
-        if not isinstance(error, OtherRankLeft):  # that one has been told already
+        if not isinstance(error, OtherRankLeft):  # its cause has been reported already
             lines = str(error).strip().splitlines()
             channel.tell_failure(f"{type(error).__name__}: {lines[0] if lines else ''}")
         raise
@@ -40,7 +40,8 @@ def loop(channel: Channel | None) -> Iterator[None]:
 
 
 def everybodys(channel: Channel | None, kind: str, payload: Any) -> list[Any]:
-    """What every rank brings to a meeting, by rank: JSON, and a tenth of the time of Horovod's exchange of objects."""
+    """The payloads of all ranks at a meeting, by rank: sent as JSON, in a tenth of the time of Horovod's
+    allgather_object."""
     said = [payload] if channel is None else channel.meet(kind, payload)
     if said is None and channel is not None and channel.failure is not None:
         raise OtherRankLeft(left(*channel.failure))
