@@ -52,6 +52,26 @@ def test_gradients_logs_and_statistics_of_1_and_3_are_averaged(odd: list[dict[st
         assert fact["statistics"] == [[2.0] * 4] * 2
 
 
+def test_an_optimizer_in_parts_of_the_ranks_is_the_whole_one(odd: list[dict[str, Any]]) -> None:
+    for fact in odd:
+        whole, parts = fact["optimizer whole"], fact["optimizer in parts"]
+        for kind in ("weights", "state"):
+            assert parts[kind] == odd[0]["optimizer in parts"][kind]
+            assert [np.shape(each) for each in parts[kind]] == [np.shape(each) for each in whole[kind]]
+            for one, other in zip(parts[kind], whole[kind], strict=True):
+                np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("take", ["sum", "mean"])
+def test_a_loss_of_the_models_own_trains_as_on_the_joined_batch(odd: list[dict[str, Any]], take: str) -> None:
+    for fact in odd:
+        found = fact[f"own {take}"]
+        x, y = np.array(found["x"]), np.array(found["y"])
+        errors = x @ np.ones(4) - y
+        slope = 2 * x.T @ errors / (len(y) if take == "mean" else 1)
+        np.testing.assert_allclose(np.ravel(found["weights"]), 1 - 0.001 * slope, rtol=1e-5)
+
+
 @pytest.mark.ci
 def test_the_cores_are_divided_between_the_ranks(facts: list[dict[str, Any]]) -> None:
     cores = len(os.sched_getaffinity(1))

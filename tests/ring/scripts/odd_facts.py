@@ -48,6 +48,40 @@ for weight in begun.non_trainable_weights:
 ring.average_statistics(begun)
 facts["statistics"] = [weight.numpy().tolist() for weight in begun.non_trainable_weights]
 
+# An optimizer in parts of the ranks, and a whole one: what both come to, and save.
+for name in ("whole", "in parts"):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile(keras.optimizers.Adam(0.01, epsilon=1e-3, global_clipnorm=0.1), loss_of)
+    ring.distribute(model, sharded=name == "in parts")
+    model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    ring.gather(model)
+    saved: dict[str, object] = {}
+    model.optimizer.save_own_variables(saved)
+    state = [np.asarray(value, float).ravel().tolist() for value in saved.values()]
+    facts[f"optimizer {name}"] = {"weights": weights(model), "state": state}
+
+
+class Own(keras.Model):
+    """A loss of the model's own, which Keras knows nothing of."""
+
+    take: object
+
+    def compute_loss(
+        self, x: object, y: object, y_pred: object, sample_weight: object = None, training: bool = True
+    ) -> object:
+        return self.take(keras.ops.square(y_pred - keras.ops.cast(y, "float32")[:, None]))
+
+
+# One step: its weights by hand stand in the test.
+for take in (keras.ops.sum, keras.ops.mean):
+    given = keras.Input((4,))
+    own = Own(given, keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")(given))
+    own.take = take
+    own.compile(keras.optimizers.SGD(0.001))
+    ring.distribute(own).fit(x[:16], y[:16], batch_size=8, shuffle=False, verbose=0)
+    facts[f"own {take.__name__}"] = {"x": x[:16].tolist(), "y": y[:16].tolist(), "weights": weights(own)}
+
 
 class Pair(keras.Model):
     """Two models, each with an optimizer of its own: what a GAN is, never called itself."""
