@@ -165,8 +165,8 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
                 continue  # rank 0 broadcasts its weights within the first step
             later = [k for k in common if k > step and not _differing([rank.steps[k] for rank in ranks])]
             if later and exchanged:
-                text = f"the ranks' weights part after step {step} and are equal again after step {later[0]}"
-                remedy = "right where the script averages weights now and then; else average gradients at each step"
+                text = f"the ranks' weights differ after step {step} and are equal again after step {later[0]}"
+                remedy = "right if the script averages weights now and then; otherwise average gradients in each step"
                 return Check("weights", WARNING, text, remedy, data)
             return Check("weights", FAILURE, text, remedy, data | {"variable": name, "step": step, "difference": by})
     if not apart and exchanged < values / 2 and not (ring and exchanged) and not lines[0].get("exchanges_unseen"):

@@ -12,9 +12,9 @@ CALL_IT = (
     "averaged: call the wrapper (also in a train_step of Keras, instead of self(x))"
 )
 KEEP_TO_IT = (
-    "DistributedDataParallel averages gradients of the parameters that it was given, in each backward pass of its own "
-    "call outside of no_sync: make all parameters before it is made, give it all of them, and leave no_sync before the "
-    "last batch of a step"
+    "DistributedDataParallel averages only gradients of the parameters that it wraps, after calls of the wrapper "
+    "outside of no_sync: make all parameters before you wrap the model, wrap the whole model, and leave no_sync before "
+    "the last batch of a step"
 )
 WRAP_IT = "wrap the model, and call the wrapper: model = torch.nn.parallel.DistributedDataParallel(model)"
 START_IT = f"start it by torchrun, call torch.distributed.init_process_group() first, and {WRAP_IT}"
@@ -61,9 +61,9 @@ def buffers(ranks: list[Rank]) -> list[Check]:
     if not names:
         return []
     text = (
-        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} differ between ranks, which no gradient "
-        "moves: each rank keeps statistics or random states of its own samples, and a checkpoint has rank 0's (for "
-        "BatchNorm with few samples a rank: torch.nn.SyncBatchNorm)"
+        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} differ between ranks; no gradient "
+        "moves them: each rank keeps statistics or random states of its own samples, and a checkpoint has rank 0's "
+        "(for BatchNorm with few samples per rank: torch.nn.SyncBatchNorm)"
     )
     return [Check("buffers", OK, text, None, {"differ": len(names), "of": len(first)})]
 
@@ -79,12 +79,13 @@ def metrics(ranks: list[Rank]) -> list[Check]:
         for name, value in first.items():
             if name in other and other[name] != value:
                 text = (
-                    f"each rank has its own: {name} after step {step} is {value:.4g} on rank 0, {other[name]:.4g} on "
-                    f"rank {rank}"
+                    f"each rank has its own value: {name} after step {step} is {value:.4g} on rank 0, "
+                    f"{other[name]:.4g} on rank {rank}"
                 )
                 remedy = (
-                    "each is of that rank's samples: average them over the ranks (torch.distributed.all_reduce of "
-                    "totals and counts) before callbacks decide by them, or ranks stop at different epochs"
+                    "each value covers only that rank's samples: average them over the ranks "
+                    "(torch.distributed.all_reduce of totals and counts) before callbacks decide by them, or ranks "
+                    "stop at different epochs"
                 )
                 return [Check("metrics", WARNING, text, remedy, {"name": name, "step": step})]
     return [Check("metrics", OK, f"{', '.join(first)}: the same on all ranks after step {step}", None, {"step": step})]

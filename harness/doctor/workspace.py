@@ -54,8 +54,8 @@ def _check(folder: Path, or_else: str) -> None:
         total += size
         if total > LARGEST_BYTES or number >= MOST_FILES:
             raise RingscopeError(
-                f"{folder}: more than {LARGEST_BYTES >> 30} GiB or {MOST_FILES:,} files, too much for the copy in which"
-                " the script is tried; call this in a folder with the script alone (large data may be linked there)"
+                f"{folder}: more than {LARGEST_BYTES >> 30} GiB or {MOST_FILES:,} files are too much to copy for a"
+                " trial of the script; run this in a folder with the script alone (large data may be linked there)"
                 f"{or_else}"
             )
 

@@ -49,7 +49,7 @@ def load(name: str, place: str = "/CPU:0") -> Loaded:
         model = _read(name) if is_file(name) else models.build(name)
     if len(model.inputs) != 1 or None in model.inputs[0].shape[1:]:
         raise RingscopeError(
-            f"{name}: takes several inputs, or one of any size; name a model with one input of a fixed size"
+            f"{name}: has several inputs, or one without a fixed size; name a model with one input of a fixed size"
         )
     (wanted,) = model.inputs
     signature = [tf.TensorSpec(wanted.shape, wanted.dtype)]

@@ -193,7 +193,7 @@ def _taken(folder: Path, ranks: int, turned: Sequence[Knob], late: bool) -> Take
     """Read the ranks' reports of a turn."""
     told = [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.tried.json"))]
     if len(told) < ranks:
-        why = f"no {STEPS} steps within {numbers.minutes(LIMIT_S)}" if late else f"it failed: {_last_words(folder)}"
+        why = f"not {STEPS} steps within {numbers.minutes(LIMIT_S)}" if late else f"it failed: {_last_words(folder)}"
         return Taken(None, why=why)
     refused: dict[str, str] = {}
     for rank in told:
@@ -233,7 +233,7 @@ def _report(trials: Trials, options: Record, folder: Path, console: Console) -> 
         for knob, v in verdicts.items()
     ]
     if again:
-        lines.append(f"  {'kept' if again.kept else 'not '}  {_said('all that paid, again', trials.again, again)}")
+        lines.append(f"  {'kept' if again.kept else 'not '}  {_said('all that paid, together', trials.again, again)}")
     refused = trials.as_it_is[0].refused
     lines += [f"  not tried  {name}: {why}" for name, why in refused.items() if why]
     paste = [line for knob in kept for line in knob.lines]

@@ -144,6 +144,6 @@ def check(folder: Path, name: str) -> None:
     """Raise RingscopeError if no rank has reported that it started."""
     if not any((folder / STARTED).glob("*.json")):
         raise RingscopeError(
-            f"{name} started no Python that found itself to be a rank and could import ringscope; keep PYTHONPATH and "
+            f"{name} started no Python process that is a rank and can import ringscope; keep PYTHONPATH and "
             f"{VARIABLE} in its ranks' environment, and install ringscope in their Python"
         )

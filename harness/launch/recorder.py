@@ -71,8 +71,8 @@ class Recorder:
             return "nothing was recorded: the script failed before; first make the script run without ringscope"
         if self.number:
             why = (
-                f"the script ended after {self.number} steps, before their times were steady (ringscope waits for that "
-                f"up to step {LAST_LOOK})"
+                f"the script ended after {self.number} steps, before the step time was steady (ringscope waits for "
+                f"that up to step {LAST_LOOK})"
             )
         else:
             why = "the script ended, and ringscope saw no step of Keras or of PyTorch's optimizers"
@@ -87,7 +87,7 @@ class Recorder:
         else:
             look = max(FIRST_LOOK, (self.number // LOOK_EVERY + 1) * LOOK_EVERY)
             done, of = self.number, look + self.steps
-            what = f"{look} steps until their times may be steady, then {self.steps} are recorded"
+            what = f"{look} steps until the step time may be steady, then {self.steps} are recorded"
         each = statistics.median(self._took[-5:]) if self._took else None
         left = f"; about {numbers.minutes((of - done) * each)} to go" if each else "; the first one is under way"
         return f"step {done} of {of} ({what}){left}"

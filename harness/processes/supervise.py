@@ -155,7 +155,8 @@ def _where(progress: dict[int, Progress]) -> str:
     behind = [str(rank) for rank, told in progress.items() if told == least]
     if len(behind) == len(progress):
         return f"; every rank was at {least}"
-    return f"; rank {', '.join(behind)} was at {least}, the first at {max(progress.values(), key=Progress.order)}"
+    most = max(progress.values(), key=Progress.order)
+    return f"; rank {', '.join(behind)} was at {least}, the farthest rank at {most}"
 
 
 def _stopped_below(pid: int) -> str:

@@ -53,9 +53,9 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     """Train a grid of cells under Horovod and report how it scales, and where the time goes that N ranks lose.
 
     Every option that takes a list multiplies the cells; `help` as its value lists the names. Options that you leave out
-    fit the machine: two models, on GPUs ResNet-50 and a transformer; `--models all` takes more. Each model is launched
-    on one rank, then on more, and its curve is shown at once. A cell that fails becomes a row with its reason, and the
-    sweep goes on.
+    get values that fit the machine: two models, on GPUs ResNet-50 and a transformer; `--models all` takes more. Each
+    model is launched on one rank, then on more, and its curve is shown at once. A cell that fails becomes a row with
+    its reason, and the sweep goes on.
 
     Exit code 0: all cells ok; 1: some are not; 2: bad input; 130: interrupted, continue with --resume.
     """

@@ -78,10 +78,10 @@ def command(
 
     Every line is ok, a warning or a failure with what to do, or n/a if there is nothing to judge.
 
-    A command is run on 2 ranks, or by its own launcher (torchrun, accelerate, mpirun ...) on that one's, for some steps
-    of Keras's or PyTorch's optimizers, and then ended in the middle: are the weights equal on all ranks after each
-    step, and which samples did each train on? The script is not changed. It runs in a
-    copy of the working directory, which is dropped; what it writes by absolute paths it does write.
+    A command runs on 2 ranks, or on the ranks that its own launcher starts (torchrun, accelerate, mpirun ...), for some
+    steps of Keras's or PyTorch's optimizers, and is then ended in the middle: are the weights equal on all ranks after
+    each step, and which samples did each rank train on? The script is not changed. It runs in a copy of the working
+    directory, which is deleted afterwards; files that it writes by absolute paths are really written.
 
     Exit code 0: nothing fails; 1: something does; 2: bad input.
 

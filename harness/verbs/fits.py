@@ -53,13 +53,13 @@ Examples:
 def command(context: click.Context, /, **chosen: Any) -> None:
     """Find the largest batch per rank that fits into memory, by trying.
 
-    Every try is a launch of its own. The search goes by what small runs lead to expect, halves what is left, and
+    Every try is a launch of its own. The search predicts from the memory of smaller batches, halves the rest, and
     launches the answer twice. Then it says what would make a larger batch fit, and how many bytes each change saves.
 
-    Memory is the GPU's; without a GPU the most that a process holds of the host's (peak RSS), in 80 % of what is free
-    unless --memory-limit-mb says otherwise. --per-rank-batch is the first to be tried.
+    Memory means GPU memory; without a GPU it is a process's peak host memory (RSS), at most 80 % of the free memory
+    unless --memory-limit-mb says otherwise. --per-rank-batch is the first batch to try.
 
-    Exit code 0: found, or predicted; 1: nothing fits, or a launch ended otherwise; 2: bad input; 130: interrupted,
+    Exit code 0: found, or predicted; 1: nothing fits, or a launch failed otherwise; 2: bad input; 130: interrupted,
     continue with --resume.
     """
     from harness.jobs import fits

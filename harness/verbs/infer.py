@@ -84,7 +84,7 @@ Examples:
 @click.option(
     "--replicas",
     type=click.IntRange(2),
-    help="Numbers of replicas, and of devices of the one synchronous model.  [default: the GPUs, or 2]",
+    help="Number of replicas, and of devices of the one synchronous model.  [default: the GPUs, or 2]",
 )
 @click.option(
     "--rates",
@@ -130,13 +130,14 @@ Examples:
 @click.option("--charts", type=options.Output(folder=True), help="Write charts as SVG and PNG.")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
-    """Measure what answers of a model cost, and which way of serving it is the best here.
+    """Measure the cost of a model's inference, and find the best way to serve it here.
 
     \b
       devices   CPU against GPU over models and batches: from which batch on the GPU is faster, and why
-      replicas  as many processes as devices, which know nothing of each other, against one model that cuts its batch
-      batching  a server that gathers requests up to a number and a time, under a load that does not wait for answers:
-                latency from the planned arrival (p50, p99), throughput, and the best limits for each rate
+      replicas  one independent process per device against one model that divides its batch over all devices
+      batching  a server that gathers requests into a batch, up to a number and a waiting time; requests come at planned
+                times, whether or not earlier ones are answered: latency from the planned arrival (p50, p99),
+                throughput, and the best limits for each rate
 
     Exit code 0: all measured, no request lost; 1: something failed, or a request was lost or answered wrong; 2: bad
     input; 130: interrupted.

@@ -273,7 +273,7 @@ def of_the_launcher(chosen: Mapping[str, Any]) -> list[Rule]:
     from ..launch import BATCH
 
     return [
-        (bool(chosen["hostfile"]), ("hosts",), "and --hostfile name the same; give one of them"),
+        (bool(chosen["hostfile"]), ("hosts",), "and --hostfile both name the hosts; give one of them"),
         (
             chosen["launcher"] == "single",
             ("hosts", "hostfile", "launcher_args"),

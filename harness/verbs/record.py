@@ -75,14 +75,15 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     is recorded for 20 steady steps (--steps). Any other command is recorded after --delay, for --duration; so is every
     command if you give these without --steps.
 
-    Where the command is a launcher itself (torchrun, accelerate launch, deepspeed, srun, mpirun, horovodrun, or a shell
-    script that calls one) it starts the ranks, as many as it says, and each of them is recorded.
+    If the command is a launcher itself (torchrun, accelerate launch, deepspeed, srun, mpirun, horovodrun, or a shell
+    script that calls one), that launcher starts the ranks, and each of them is recorded.
 
-    The report comes when the recording is done, while the command goes on to its own end; --then stop ends it.
+    The report is printed when the recording is done; the command then goes on to its own end, or --then stop ends it.
 
-    With --apply nothing is recorded: the script is started again and again in a copy of the working directory, as it is
-    and with XLA's flags, variables of NCCL and Horovod, threads, steps_per_execution, prefetch and workers, by turns.
-    Settings that are faster by more than turns differ, and train the same, are printed as lines to paste.
+    With --apply nothing is recorded: the script is started many times in a copy of the working directory, by turns
+    unchanged and with one setting changed: XLA's flags, variables of NCCL and Horovod, threads, steps_per_execution,
+    prefetch or workers. A setting whose gain is larger than the difference between turns, and that trains the same, is
+    printed as lines to paste.
 
     Exit code 0: recorded; 1: the training failed, also after the report; 2: bad input, or nothing was recorded; 130:
     interrupted.

@@ -47,9 +47,8 @@ Examples:
 def command(context: click.Context, /, **chosen: Any) -> None:
     """Measure rules of thumb on this machine: does the advice hold here, and what is it worth?
 
-    Each rule trains in two ways, against the advice and as it says, by turns in one start. The ratio of their
-    samples per second comes with its interval, and with what it says of the advice. A rule that needs a GPU says so
-    where there is none.
+    Each rule trains by turns with the advice and against it. The report gives the ratio of their samples per second
+    with its interval, and says whether the advice holds here. A rule that needs a GPU is not measured without one.
 
     Exit code 0: measured, whatever came out; 1: a rule failed, with the reason; 2: bad input; 130: interrupted,
     continue with --resume.

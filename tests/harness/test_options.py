@@ -56,7 +56,7 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
         for more in (["--hosts", "a:1"], ["--launcher-args", "-v"])
     ),
     *(
-        (verb, ["--hosts", "a:1", "--hostfile", "hosts", *words], "--hosts and --hostfile name the same")
+        (verb, ["--hosts", "a:1", "--hostfile", "hosts", *words], "--hosts and --hostfile both name the hosts")
         for verb, words in ((verb_bench.command, []), (train.command, ["--model", "mlp"]), (record.command, COMMAND))
     ),
     *(
@@ -98,7 +98,7 @@ IGNORED: list[tuple[click.Command, list[str], str]] = [
         "--launcher-args 'a: No closing quotation; quote it",
     ),
     (verb_bench.command, ["--launcher", "slurm", "--prologue", "none"], "--prologue none: cannot be read"),
-    (verb_bench.command, ["--launcher", "kubeflow"], "--launcher kubeflow starts pods: name their image"),
+    (verb_bench.command, ["--launcher", "kubeflow"], "--launcher kubeflow starts pods: give their image"),
     (verb_bench.command, ["--launcher", "pbs", "--launcher-args", "'a\nb'"], "\"'a\\nb'\" has a line break"),
     (record.command, ["--time-limit", "9", *COMMAND], "--time-limit has no effect on a command"),
     (record.command, ["--stall-limit", "9", *COMMAND], "--stall-limit has no effect on a command"),

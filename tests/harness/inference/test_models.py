@@ -38,8 +38,8 @@ def test_answers_are_the_models_own(told: dict, name: str) -> None:
 
 def test_models_that_cannot_be_served_are_refused_in_one_line(told: dict) -> None:
     two, endless, broken = told["refused"]
-    assert two.startswith("two.keras: takes several inputs, or one of any size")
-    assert endless.startswith("endless.keras: takes several inputs, or one of any size")
+    assert two.startswith("two.keras: has several inputs, or one without a fixed size")
+    assert endless.startswith("endless.keras: has several inputs, or one without a fixed size")
     assert broken.startswith("broken.keras: Keras cannot load it") and "\n" not in broken
 
 

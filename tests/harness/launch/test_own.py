@@ -149,7 +149,7 @@ def test_a_launcher_that_starts_no_rank_is_said(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.sh").write_text("echo mpirun is away; exit 0; mpirun python train.py\n")
     words = ["--profiler", "framework", "--out", str(tmp_path / "out"), "--", "sh", "run.sh"]
-    with pytest.raises(RingscopeError, match="mpirun started no Python that found itself to be a rank"):
+    with pytest.raises(RingscopeError, match="mpirun started no Python process that is a rank"):
         record.command.main(words, standalone_mode=False)
 
 
