@@ -1,10 +1,13 @@
 """The time of each run of a series: has it changed, judged by the scatter and the drift of the runs before?
 
-Two tests look at each run. Whether the last 3, 4 or 5 runs differ from the ones before is told by Mann and Whitney's U
-(Annals of Mathematical Statistics 18, 1947), whose false alarms are as many as asked for, whatever the distribution.
-Whether one run alone does is told by Student's interval of prediction, which knows of normal noise only and is asked
-for far fewer alarms therefore. A drift is a slope by Kendall's tau; what it may have done since (Theil and Sen's
-slope, the steep end of its interval) is no change. benchmarks/gate_histories.py counts both on simulated histories.
+Two tests must agree that the last 3, 4 or 5 runs differ from the ones before. Mann and Whitney's U (Annals of
+Mathematical Statistics 18, 1947) gives as many false alarms as asked for, whatever the distribution of the noise, but
+takes a drift for a change. Student's t of a step beside a line (analysis of covariance: Fisher, Statistical Methods for
+Research Workers, 4th edition, 1932) gives as many as asked for, whatever the drift, but knows of normal noise only, and
+of runs that do not depend on each other: where they do, they count for fewer (Bayley and Hammersley, Supplement to the
+Journal of the Royal Statistical Society 8, 1946). Whether one run alone differs is told by Student's interval of
+prediction; he does not know how heavy the tails are, so it is asked for far fewer alarms, and a run that is less than
+twice as far off as one before is none. benchmarks/gate_histories.py counts all of this on simulated histories.
 """
 
 from __future__ import annotations
@@ -17,14 +20,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-LATEST: Final = (3, 4, 5)  # runs since a change, which are held against the ones before
-# Two-sided, of one run: by all of LATEST together, and by the run alone. A quarter of 1 in 200: a
-# false alarm lasts some runs, and drift and tails add to it.
-BY_LATEST, BY_ONE = 1 / 800, 1e-5
-DRIFTS: Final = 0.05  # the p value from which on a slope is a drift
-STEEPEST: Final = 0.9  # the confidence of the slope's interval
-FEW: Final = 10  # runs before, below which nothing is known of their scatter
+# Runs since a change, which are held against the ones before, and each one's part of the false alarms asked for.
+LATEST: Final = {3: 0.25, 4: 0.25, 5: 0.5}
+# Two-sided, of one run: half of them are slower. The two tests rarely err together, but one holds alone where the other
+# does not know the noise.
+BY_RANKS, BY_LINE = 1 / 100, 1 / 125
+BY_ONE: Final = 2e-6
+TAIL: Final = 2  # times the distance of any run before
+FEW: Final = 10  # runs before, below which nothing is known of their tails
 FIXED: Final = 0.05  # what a run may then differ from their median, as from a baseline; more where they scatter more
+# How much they scatter is known badly: as if of these many runs before them, with this scatter, two-sided.
+BY_FEW, SUPPOSED_RUNS, SUPPOSED_SCATTER = 1 / 200, 8, 0.015
 BEFORE: Final = 50  # most runs that one is held against
 KEPT: Final = 10  # runs for which a change is told; then the new level is what later runs are held against
 
@@ -36,7 +42,7 @@ class Found:
     before: list[int]  # the runs it was held against; empty for a first run
     since: list[int]  # the runs since the change, the last among them; empty where there is none
     limit: float  # the time above which one run alone has changed
-    p_value: float | None = None  # of Mann and Whitney's test; None where one run told
+    p_value: float | None = None  # the larger one of the two tests; None where one run told
 
     @property
     def by_scatter(self) -> bool:
@@ -83,66 +89,76 @@ def _judged(logs: NDArray[np.float64], level: _Level, now: int, tests: int) -> F
     before = [one for one in level.runs if one < known][-BEFORE:]
     if not before:
         return Found([], [], math.inf)
-    residuals, apart = _apart(logs, before, [now])
-    limit = _limit(residuals, tests)
-    most = math.exp(float(logs[now] - apart[0]) + limit)
-    if abs(apart[0]) > limit:
+    middle, limit = float(np.median(logs[before])), _limit(logs[before], tests)
+    most = math.exp(middle + limit)
+    if abs(logs[now] - middle) > limit:
         since = [now] if level.changed is None else _since(logs, level, now)
         return Found([one for one in before if one < since[0]], since, most)
-    for count in (*LATEST, now + 1 - known):
-        if (p_value := _by_latest(logs, level, min(now + 1 - count, known), now, tests)) is not None:
+    for end, part in _ends(known, now):
+        if (p_value := _by_latest(logs, level, end, part / tests)) is not None:
             since = _since(logs, level, now)
             return Found([one for one in level.runs if one < since[0]][-BEFORE:], since, most, p_value)
     return Found(before, [], most)
 
 
-def _by_latest(logs: NDArray[np.float64], level: _Level, end: int, now: int, tests: int) -> float | None:
-    """The p value, if the runs from `end` on differ from the ones before; None if not."""
+def _ends(known: int, now: int) -> list[tuple[int, float]]:
+    """The first of the latest runs, and the part of the false alarms: LATEST, and since a change that is known."""
+    ends = {now + 1 - count: part for count, part in LATEST.items() if now + 1 - count <= known}
+    return list(ends.items()) or [(known, max(LATEST.values()))]
+
+
+def _by_latest(logs: NDArray[np.float64], level: _Level, end: int, part: float) -> float | None:
+    """The larger p value, if by both tests the runs from `end` on differ from the ones before; None if not."""
     from scipy import stats
 
     before = [one for one in level.runs if one < end][-BEFORE:]
     latest = [one for one in level.runs if one >= end]
-    asked = BY_LATEST / len(LATEST) / tests
-    if len(latest) < min(LATEST) or 2 / math.comb(len(before) + len(latest), len(latest)) > asked:
+    if 2 / math.comb(len(before) + len(latest), len(latest)) > BY_RANKS * part:
         return None  # as few cannot show it
-    residuals, apart = _apart(logs, before, latest)
-    found = float(stats.mannwhitneyu(apart, residuals, method="exact").pvalue)
-    return found if found <= asked else None
+    line = _by_line(logs, before, latest)
+    if not line <= BY_LINE * part:
+        return None
+    ranks = float(stats.mannwhitneyu(logs[latest], logs[before], method="exact").pvalue)
+    return max(line, ranks) if ranks <= BY_RANKS * part else None
 
 
-def _apart(
-    logs: NDArray[np.float64], before: list[int], latest: list[int]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Distances of the runs before from their own level, and of the latest, less what the drift may have done since."""
-    slope, least, most = _drift(logs, before)
-    levels = logs[before] - slope * (np.asarray(before) - before[-1])
-    level, ahead = np.median(levels), np.asarray(latest) - before[-1]
-    found = logs[latest] - slope * ahead - level
-    up = np.median(found) > 0
-    rest = found - ((most if up else least) - slope) * ahead
-    return levels - level, rest if (np.median(rest) > 0) == up else np.zeros_like(rest)
+def _by_line(logs: NDArray[np.float64], before: list[int], latest: list[int]) -> float:
+    """The p value of a step beside a line through all runs."""
+    from scipy import special
+
+    runs = np.asarray([*before, *latest])
+    table = np.column_stack([np.ones(len(runs)), runs - runs[0], runs >= latest[0]]).astype(float)
+    inverse = np.linalg.inv(table.T @ table)
+    found = inverse @ table.T @ logs[runs]
+    rest = logs[runs] - table @ found
+    free, squares = len(runs) - table.shape[1], float(rest @ rest)
+    if free < 1 or squares == 0:
+        return 0.0 if free > 0 and found[2] else 1.0
+    alike = min(0.9, max(0.0, float(rest[1:] @ rest[:-1]) / squares + 1 / len(runs)))  # what a fit takes away is 1 / n
+    count = len(latest)
+    fewer = 1 + 2 * sum((1 - lag / count) * alike**lag for lag in range(1, count))
+    error = math.sqrt(squares / free * inverse[2, 2] * fewer)
+    return float(2 * special.stdtr(free, -abs(found[2]) / error))
 
 
-def _drift(logs: NDArray[np.float64], before: list[int]) -> tuple[float, float, float]:
-    """The slope per run, and the ends of its interval; 0 where there is none, or too few runs tell."""
-    if len(before) < FEW:
-        return 0.0, 0.0, 0.0
-    from scipy import stats
+def _limit(before: NDArray[np.float64], tests: int) -> float:
+    """The distance from the median that one run alone may have, as a logarithm."""
+    count = len(before)
+    squares = float(((before - before.mean()) ** 2).sum())
+    if count < FEW:  # the scatter's distribution is a scaled inverse chi-squared (Gelman and others, BDA, 2.6)
+        free = SUPPOSED_RUNS + count - 1
+        scatter = math.sqrt((SUPPOSED_RUNS * SUPPOSED_SCATTER**2 + squares) / free)
+        return max(math.log(1 + FIXED), _student(BY_FEW / tests, free) * scatter * math.sqrt(1 + 1 / count))
+    scatter = math.sqrt(squares / (count - 1) * (1 + 1 / count))
+    furthest = float(abs(before - np.median(before)).max())
+    return max(_student(BY_ONE / tests, count - 1) * scatter, TAIL * furthest)
 
-    if not stats.kendalltau(before, logs[before]).pvalue < DRIFTS:  # nor where it is NaN, as of equal runs
-        return 0.0, 0.0, 0.0
-    slope, _, least, most = stats.theilslopes(logs[before], before, STEEPEST)
-    return float(slope), float(least), float(most)
 
+def _student(both: float, free: int) -> float:
+    """Student's t that is exceeded so often, to both sides together."""
+    from scipy import special
 
-def _limit(residuals: NDArray[np.float64], tests: int) -> float:
-    """The distance from the level that one run alone may have, as a logarithm."""
-    count = len(residuals)
-    if count < FEW:
-        return max(math.log(1 + FIXED), 4 * float(residuals.std(ddof=1)) if count > 1 else 0.0)
-    from scipy import stats
-
-    return float(stats.t.isf(BY_ONE / tests / 2, count - 1) * residuals.std(ddof=1) * math.sqrt(1 + 1 / count))
+    return float(-special.stdtrit(free, both / 2))
 
 
 def _since(logs: NDArray[np.float64], level: _Level, now: int) -> list[int]:
@@ -150,10 +166,9 @@ def _since(logs: NDArray[np.float64], level: _Level, now: int) -> list[int]:
     noise decides."""
     runs = level.runs[-BEFORE - KEPT :]
     least = max(1, len(runs) - KEPT)
-    known = [one for one in runs if one <= now - max(LATEST)] or runs[:1]
-    level_logs = logs[runs] - _drift(logs, known)[0] * (np.asarray(runs) - now)
-    ends = float(np.median(level_logs[: len(known)])), float(np.median(level_logs[-min(LATEST) :]))
-    steps = np.clip(level_logs, min(ends), max(ends))
+    known = sum(one <= now - max(LATEST) for one in runs) or 1
+    ends = float(np.median(logs[runs[:known]])), float(np.median(logs[runs[-min(LATEST) :]]))
+    steps = np.clip(logs[runs], min(ends), max(ends))
 
     def between(cut: int) -> float:
         apart = float(steps[cut:].mean() - steps[:cut].mean())

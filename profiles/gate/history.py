@@ -20,7 +20,7 @@ from ..readers import opening
 from ..runs import written
 from . import BROKEN, HOLDS, UNJUDGED, Check, baseline_of, unlike
 from .baseline import Baseline
-from .change import FEW, Found, last
+from .change import BY_FEW, BY_ONE, FEW, Found, last
 
 SCHEMA: Final = "ringscope.run/1"
 MOST_RUNS: Final = 200
@@ -137,7 +137,7 @@ def _check(name: str, run: Run, alike: Sequence[Run], tests: int) -> Check:
     before, since = [runs[one] for one in found.before], [runs[one] for one in found.since]
     if not since:
         scatter = f"scatter {numbers.share(_scatter([times[one] for one in found.before]))}"
-        by = scatter if found.by_scatter else f"fewer than {FEW}, so 5 % is the limit"
+        by = scatter if found.by_scatter else f"{scatter}, which fewer than {FEW} tell badly"
         text += f", as {len(before)} runs before ({by}); one run alone breaks at {_shown(name, found.limit)}"
         return Check(name, bound, limit, value, HOLDS, text)
     ratio, where = fmean(one.times[name] for one in since) / fmean(one.times[name] for one in before) - 1, ""
@@ -201,7 +201,5 @@ def _called(run: Run) -> str:
 
 def _by(found: Found) -> str:
     if found.p_value is not None:
-        return f"Mann-Whitney p = {found.p_value:.1g}, {len(found.since)} runs"
-    return (
-        "one run alone, beyond what 1 in 100 000 is" if found.by_scatter else f"by more than 5 %: fewer than {FEW} runs"
-    )
+        return f"p = {found.p_value:.1g}, {len(found.since)} runs"
+    return f"one run alone, beyond what 1 in {1 / (BY_ONE if found.by_scatter else BY_FEW):,.0f} is"
