@@ -1,11 +1,11 @@
 """Measure the all-reduce on each rank: `horovodrun -np 2 python -m harness.doctor.allreduce --out FILE`.
 
-Run on several hosts (`horovodrun -np 8 -H a:4,b:4 ...`), FILE describes their network for `ringscope predict --network
+On several hosts (`horovodrun -np 8 -H a:4,b:4 ...`) FILE also describes their network for `ringscope predict --network
 FILE`.
 
 Bus bandwidth = bytes / time x 2 (n - 1) / n: the load on each link of a ring, so that it can be compared with the
-hardware for any n (nccl-tests, doc/PERFORMANCE.md). The time is that of one more all-reduce in a row, because the
-ranks' agreement on it, some ms in Horovod, then overlaps with the previous all-reduce. Rank 0 writes FILE.
+hardware for any n (nccl-tests, doc/PERFORMANCE.md). The time is what each further all-reduce adds to a row of them:
+within a row, the ranks' negotiation in Horovod, some ms, overlaps with the previous all-reduce. Rank 0 writes FILE.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from profiles.ground.files import write_whole
 WARM_UP = 3
 REPEATS = 10
 IN_A_ROW = 5
-SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 26)  # bytes, from all latency to no latency
+SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 26)  # bytes; latency dominates the smallest, bandwidth the largest
 
 
 def bus_gb_per_s(size_bytes: int, time_ns: float, ranks: int) -> float:

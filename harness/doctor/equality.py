@@ -5,7 +5,7 @@
     python -m harness.doctor.equality --cells CELLS.json --out DIR
 
 which trains every cell for its steps and keeps the weights in `DIR/<cell id>/rank<k>.npz`. A rank that takes too long
-writes where it is to `DIR/stack-<ranks>.<k>.txt`.
+writes its stacks to `DIR/stack-<ranks>.<k>.txt`.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class Observer:
     # ---- what is seen
 
     def _meet(self, optimizer: Any, variables: Sequence[Any] | None) -> None:
-        """Note an optimizer and its variables where it applies gradients, mostly while that is traced."""
+        """Note an optimizer and its variables when it applies gradients, mostly while TensorFlow traces the step."""
         with self._lock:
             known = id(optimizer) in self._optimizers
             if not known:

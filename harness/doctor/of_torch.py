@@ -135,7 +135,7 @@ class OfTorch:
         @functools.wraps(following)
         def followed(iterator: Any) -> Any:
             batch = following(iterator)
-            # the iterator drawn from last before a step trains; another one may validate
+            # the last iterator before a step feeds it; others may serve validation
             self._last_loader = id(iterator)
             self._drawn.setdefault(self._last_loader, []).extend(rows_of(list(_arrays(batch))) or [])
             self._workers = max(self._workers, iterator._num_workers)

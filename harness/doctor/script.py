@@ -97,7 +97,7 @@ def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[s
             with Lifeline(lines=1 if trial.own else trial.ranks + 1) as lifeline:
                 process = _start(trial, seen, folder, environ, lifeline.address)
                 found = _follow(trial, process, seen, tell)
-            process.wait()  # the lifeline's end has ended all processes that were left
+            process.wait()  # all processes that are left end with the lifeline
         return Observed(trial, *found)
 
 
@@ -170,7 +170,7 @@ def _follow(
         rank.log = rank.log or _text(seen / f"rank{rank.number}.log") or words
         rank.stack = _text(seen / f"rank{rank.number}.stack")
     if trial.own and over and process.returncode and all(rank.end is None for rank in ranks):
-        for rank in waited_for:  # it ended in a way that it could not report
+        for rank in waited_for:  # it ended before it could report its end
             rank.end = {"exit_code": process.returncode, "signal": None}
     return ranks, hung, late and bool(waited_for), words
 

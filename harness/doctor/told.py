@@ -40,7 +40,7 @@ class Told:
         self._file.flush()
 
     def stepped(self, line: dict[str, Any]) -> None:
-        """Write a step's line. After the last step asked for, wait until ringscope lets the rank end, then end it in
+        """Write a step's line. After the last wanted step, wait until ringscope lets the rank end, then end it in
         mid-script."""
         self.write(line)
         if line["step"] < self._steps:

@@ -42,7 +42,7 @@ class Measuring:
         if (device, batch) not in self.calls:
             try:
                 self.calls[device, batch] = self._measure(device, batch)
-            # a failure on one device is a row, and the other device is measured all the same
+            # a failure on one device is reported as a row; the other device is still measured
             except Exception as error:
                 self._tell({"model": self.name, "device": device, "batch": batch, "failed": what_became(error)[1]})
                 return None
@@ -121,7 +121,7 @@ def main(plan_path: str, out: str) -> int:
         for name in plan["models"]:
             try:
                 measuring = Measuring(name, places, plan["least_s"], tell)
-            except Exception as error:  # a row, as in `point`
+            except Exception as error:  # reported as a row, as in `point`
                 tell({"model": models.named(name), "device": None, "batch": None, "failed": what_became(error)[1]})
                 continue
             for batch in plan["batches"]:

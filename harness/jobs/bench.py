@@ -83,7 +83,8 @@ def main(options: Bench) -> int:
 
 
 def _is_submitted(options: Bench, how: sweep.How) -> bool:
-    """True if a batch system is to run the sweep. Raises RingscopeError if it is not, and an option is only for one."""
+    """True if a batch system is to run the sweep. Raises RingscopeError if an option for a batch system is given
+    without one."""
     if how.launcher in BATCH and not (how.launcher in ("slurm", "srun") and in_allocation()):
         return True
     if named := options.launch.given & {one.name for one in fields(Job)}:

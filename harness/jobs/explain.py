@@ -42,7 +42,7 @@ class Budget:
     usual_s: dict[Cell, float]  # expected seconds of one launch, from the timed launches
     spent_s: float = 0.0
     left_out: int = 0
-    # first launches among those left out: without a first launch nothing is known, without a second one less
+    # of these, first launches of a cell: without its first launch a cell tells nothing, without its second less
     untold: int = 0
 
     def allows(self, task: sweep.Task) -> bool:
@@ -66,7 +66,7 @@ def explain(
     *,
     allowed_s: Callable[[float], float | None],
 ) -> None:
-    """Launch the explaining launches that are missing.
+    """Launch those of these launches that are missing.
 
     scaling, runs: the timed launches. launch: runs tasks in a run directory, each if it is allowed at its turn.
     allowed_s: seconds spent on explaining before -> seconds that it may take in all; None for no limit, and then failed

@@ -54,7 +54,7 @@ def said(rates: tuple[float, ...]) -> str:
 
 
 def pairs(options: Infer) -> list[Limits]:
-    """Every maximal batch with every waiting time; a batch of 1 waits for no request, so it occurs once."""
+    """Every limit on the batch with every waiting time; a batch of 1 waits for no request, so it occurs once."""
     waits = options.wait_ms or WAIT_MS
     return [Limits(most, wait) for most in options.most or MOST for wait in (waits if most > 1 else (0.0,))]
 

@@ -1,5 +1,4 @@
-"""Settings (knobs) outside a script's training code that may be changed without changing its result, and their
-verdicts."""
+"""Settings (knobs) around a training that may be changed without changing its result, and the verdicts on them."""
 
 from __future__ import annotations
 

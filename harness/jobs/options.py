@@ -50,7 +50,8 @@ class Bench:
     resume: bool = False
     more_cells: bool = False  # with `resume`: the grid is added to the sweep's cells
     retry_failed: bool = False
-    explain: bool | None = None  # why N ranks are not N times as fast as one; None: if it takes little time
+    # run launches that explain why N ranks are not N times as fast; None: if they take little time
+    explain: bool | None = None
     dry_run: bool = False
 
 
@@ -90,7 +91,7 @@ class Record:
     launch: Launch
     choices: Choices | None  # the cell; None for a command
     command: tuple[str, ...] = ()
-    ranks: int = 1  # of the command, as `span`
+    ranks: int = 1  # of the command; `span` too
     span: Span = field(default_factory=Span)
     profiler: str | None = None
     keep: str = "recordings"

@@ -183,7 +183,7 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
 
 @dataclass(frozen=True, slots=True)
 class _Ranks:
-    """The start and the count of a command's ranks, for ringscope or for the user's own launcher."""
+    """Functions that start and count a command's ranks, made for ringscope or for the user's own launcher."""
 
     job: Callable[[str], launch.Job]
     """Lifeline address -> the command that starts the ranks; ranks that ringscope starts have a keeper with this

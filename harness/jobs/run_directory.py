@@ -1,4 +1,4 @@
-"""The run directory (docs/reference/files.md): what is to be done, what has been, and never half a file.
+"""The run directory (docs/reference/files.md): what is to be done and what is done, in files that are always complete.
 
 runs/<date>-<host>/sweep.json                          the grid
                   /<cell id>/<launch>/cell.json        what the ranks read
@@ -27,7 +27,8 @@ from profiles.scaling.run_directory import ROOT
 
 # Statuses of launches that --resume repeats.
 UNFINISHED = ("interrupted", "damaged")
-# Records and logs of a launch take some 100 KB; with less free space a full disk would soon cost a launch.
+# Records and logs of a launch take some 100 KB; with less space than this the disk would soon be full, and a launch
+# lost.
 LEAST_FREE_BYTES = 200_000_000
 
 

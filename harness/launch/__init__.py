@@ -80,10 +80,11 @@ def command(
     log_dir: a rank's output goes to `rank<k>.log` there, and how it ended to `rank<k>.end.json`. None: output passes
         through.
     launcher_args: words for the launcher itself.
-    variables: names of variables that ranks on other hosts get beside what training needs. On this host they get all.
+    variables: names of variables that ranks on other hosts get besides those that training needs; on this host ranks
+        get all variables.
     container: the image that ranks run in.
     recorded: which ranks the prefix is for (`machine.sample`).
-    memory_limit_mb: a rank that holds more of its host's memory is ended; 0: none is.
+    memory_limit_mb: a rank that uses more host memory than this, in MiB, is ended; 0: no limit.
 
     Raises RingscopeError for an unknown launcher, or where the hosts have too few slots.
     """

@@ -106,7 +106,7 @@ def home(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def passes(name: str) -> bool:
-    """True if a rank gets a variable of this name without being asked for."""
+    """True if a variable of this name is passed to ranks by default."""
     if name in NAMES:
         return True
     return name.startswith(FAMILIES) and not SECRET.search(name) and not INHERITED.match(name)

@@ -2,8 +2,8 @@
 
     python -m harness.launch.recorded --steps 20 --delay 30 --duration 10 -- SCRIPT|-m MODULE ...
 
-What `ringscope record` puts before a Python command. Compiling takes a script anything from seconds to minutes, so no
-time that is set beforehand fits; steps are seen as they come (steps.py).
+`ringscope record` puts this before a Python command. Compiling takes a script from seconds to minutes, so no fixed
+delay suits every script; the steps are observed instead (steps.py).
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ class Recorder:
         return f"nothing was recorded: {why}; let the script train longer, or set the time: --delay S --duration S"
 
     def waits_for(self) -> str:
-        """The recording's next steps and about how long they take; "" once it is over, or if it is recorded by time."""
+        """A line that says how far the recording is and how long the rest takes; "" once it is over, or if it is
+        recorded by time."""
         if self.closed or not self.steps:
             return ""
         if self.opened_at is not None:

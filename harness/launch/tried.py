@@ -2,9 +2,9 @@
 
     python -m harness.launch.tried --out DIR --steps 40 --seconds 20 [--change NAME=NUMBER ...] -- SCRIPT|-m MODULE ...
 
-What `ringscope record --apply` puts before a command. Each rank writes `rank<k>.tried.json` (`Seen`) as soon as enough
-is known and goes on training: whoever waits for the files ends it. Changes of the environment are made outside; here
-are those of `fit`'s own arguments, each made only where nothing tells that it may change what is trained.
+`ringscope record --apply` puts this before a command. Each rank writes `rank<k>.tried.json` (`Seen`) as soon as it has
+timed enough steps, and trains on until ringscope ends it. Changes of environment variables are made by ringscope; this
+module changes arguments of `fit`, each only if there is no sign that the change may alter the result.
 """
 
 from __future__ import annotations

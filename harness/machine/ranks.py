@@ -9,14 +9,14 @@ from collections.abc import Mapping
 _RANK = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _LOCAL_RANK = (*("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),)
 _LOCAL_SIZE = ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS")
-# Without SLURM_NTASKS, which is set in the whole allocation, also outside a job step of srun.
+# SLURM_NTASKS is left out, because it is set in the whole allocation, also outside a job step of srun.
 _SIZE = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 # torchrun, accelerate and deepspeed set all of these. Only all together count, because scripts use RANK for other
 # things.
 _OF_TORCH = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
 _OF_TORCH_ALONE = _OF_TORCH | {"LOCAL_WORLD_SIZE"}
-# Variables of one rank, set by launchers that ignore them in their own environment. A launch drops them, since around
-# it they describe an outer launcher's rank.
+# Variables that describe one rank. A launch removes them from its environment, where they describe a rank of an outer
+# launcher; the inner launcher sets them anew.
 OF_ONE_RANK = frozenset({*_RANK, *_LOCAL_RANK, *_SIZE, *_LOCAL_SIZE} - _OF_TORCH_ALONE) | {"RINGSCOPE_RANK"}
 # accelerate sets this in its processes; if it starts only one, it sets no rank.
 _ALONE = "ACCELERATE_MIXED_PRECISION"

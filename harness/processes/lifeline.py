@@ -1,4 +1,5 @@
-"""The sweep's end of the keepers' connections: ranks run as long as it is open (harness/processes/__init__.py).
+"""The sweep's end of the keepers' connections: a rank runs as long as its keeper's connection is open (see
+harness/processes/__init__.py).
 
 A keeper first sends the lifeline's token. A connection without the token within TOKEN_S is closed, so that strangers on
 the network cannot use up the connections of this process.

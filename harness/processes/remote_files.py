@@ -25,8 +25,8 @@ from ..launch.hosts import Host, is_local
 from .lifeline import Lifeline
 
 SEES_IT = 3  # exit code of a host that sees the sweep's disk
-# Files of an earlier try are moved aside, so that they are not taken for this one's. A host that sees the sweep's disk
-# changes nothing.
+# Files of an earlier try are moved aside, so that they are not taken for this one's. On a host that sees the sweep's
+# disk the script does nothing.
 LAY_OUT = f"""[ -e "$1" ] && exit {SEES_IT}
 [ ! -e "$2" ] || mv "$2" "$2.earlier-$(date +%s)" || exit
 mkdir -p "$2" && {{ [ -z "$3" ] || printf %s "$3" >"$2/cell.json"; }}"""

@@ -1,4 +1,4 @@
-"""`ringscope doctor`: what is here and does it work."""
+"""`ringscope doctor`: checks what is here and whether it works."""
 
 from __future__ import annotations
 

@@ -53,8 +53,9 @@ Examples:
 def command(context: click.Context, /, **chosen: Any) -> None:
     """Find the largest batch per rank that fits into memory, by trying.
 
-    Every try is a launch of its own. The search predicts from the memory of smaller batches, halves the rest, and
-    launches the answer twice. Then it says what would make a larger batch fit, and how many bytes each change saves.
+    Every try is a launch of its own. The search predicts from the memory of smaller batches, halves the remaining
+    interval, and launches the answer twice. Then it says what would make a larger batch fit, and how many bytes each
+    change saves.
 
     Memory means GPU memory; without a GPU it is a process's peak host memory (RSS), at most 80 % of the free memory
     unless --memory-limit-mb says otherwise. --per-rank-batch is the first batch to try.

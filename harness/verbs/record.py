@@ -1,4 +1,4 @@
-"""`ringscope record`: a cell, or any command, under a profiler."""
+"""`ringscope record`: records a cell, or any command, under a profiler."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ def samples(spec: Spec, count: int, *, seed: int, part: int) -> tuple[Any, Any]:
 
 
 def patterns(spec: Spec, classes: int, seed: int) -> Any:
-    """Each class's pattern of +1 and -1: float32 of (classes, *spec.input_shape). Images have square cells of one
-    value, sequences the same values at every step."""
+    """Each class's pattern of +1 and -1: float32 of (classes, *spec.input_shape). Images have COARSE x COARSE cells of
+    one value, sequences the same values at every step."""
     drawn = np.random.default_rng([seed, 2])
     if len(spec.input_shape) == 2:
         steps, features = spec.input_shape
@@ -87,7 +87,7 @@ class Generated:
         return self._cast(x[self._rank :: self._size]), y[self._rank :: self._size]
 
     def trained_on(self) -> tuple[Any, Any]:
-        """This rank's share of an equal number of training samples, as arrays."""
+        """This rank's share of as many training samples as there are validation samples, as arrays."""
         mine = slice(self._rank, max(1000, self.count // 4), self._size)
         return self._cast(self._x[mine]), self._y[mine]
 

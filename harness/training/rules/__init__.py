@@ -63,8 +63,8 @@ class Ways:
 
 
 def stepping(step: Callable[[int], Any], batch: int) -> Way:
-    """A way from a function that takes a step's number and returns a batch's loss, maybe before the device has computed
-    it."""
+    """A `Way` from a function that takes a step's number and returns a batch's loss, maybe before the device has
+    computed it."""
 
     def take(steps: int) -> int:
         loss = None

@@ -12,7 +12,7 @@ import tensorflow as tf
 from ..models import MODELS, Spec, build, compile_model
 from . import Subject, Way, Ways, stepping
 
-SAMPLES = 1024  # kept on the device at least
+SAMPLES = 1024  # the least number of samples kept on the device
 PICTURES, SIDE, INPUT_SIDE, BATCH = 512, 96, 32, 64
 AUTOTUNE = tf.data.AUTOTUNE
 

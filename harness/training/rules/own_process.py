@@ -1,4 +1,4 @@
-"""A way in a process of its own, because libraries' choices and environment variables hold for a whole process."""
+"""A `Way` in a process of its own, because libraries' choices and environment variables hold for a whole process."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ one parameter server, which holds the weights in host memory, are processes that
     python -m harness.training.strategies.parameter_server --cluster JSON --job worker --index 0
 
 A worker reads the weights, computes gradients on its own samples and applies them, whatever the others did meanwhile:
-`staleness` is how many updates of others came between.
+`staleness` is the number of updates by others in between.
 """
 
 from __future__ import annotations
