@@ -11,6 +11,7 @@ from typing import Any, Final
 from ..ground.errors import InspectorLog, RingscopeError
 from ..model.logged import Logged
 from ..model.measures import Measures
+from ..readers import opening
 from ..runs.records import RunRecord, beside
 from ..scaling.measure import Scaling
 
@@ -94,10 +95,13 @@ def _written(path: Path) -> Measures | None:
 
     if not path.is_file():
         raise RingscopeError(f"{path}: not a file; name measures that ringscope wrote, or recordings")
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
-        file.seek(max(path.stat().st_size - _HEAD_BYTES, 0))
-        tail = file.read(_HEAD_BYTES)  # where other tools have sorted the keys
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+            file.seek(max(path.stat().st_size - _HEAD_BYTES, 0))
+            tail = file.read(_HEAD_BYTES)  # where other tools have sorted the keys
+    except OSError as error:
+        raise opening.unopened(path, error) from None
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or SCHEMA.encode() not in head + tail:
         return None
     return view.load(path)

@@ -213,24 +213,29 @@ def _tell(progress: Progress | None, done: int, total: int, path: Path, share: f
 def _read(path: Path, *, max_bytes: int | None, cache: bool) -> Timeline | None:
     """None: no reader knows this content."""
     with opened(path, max_bytes=max_bytes, cache=cache) as file:
-        with file.open("rb") as stream:
-            head = stream.read(opening.HEAD_BYTES)
-        if refused.is_inspector_log(head):
-            raise InspectorLog(path, *refused.INSPECTOR_LOG)
-        if said := refused.stranger(head):
-            raise UnreadableRecording(path, *said)
-        if refused.is_drawn(head):
-            return None
-        for detects, reader in formats():
-            if detects(head, file):
-                timeline = reader(file)
-                recording = dataclasses.replace(timeline.recording, path=str(path))
-                impossible = [doubts.impossible_rows(timeline.impossible)] if timeline.impossible else []
-                doubted = (*timeline.doubts, *impossible)
-                timeline = dataclasses.replace(timeline, recording=recording, doubts=doubted)
-                return sampled.beside(path, _with_rank(timeline, path))
-        if reason := refused.recognised(head, file):
-            raise UnreadableRecording(path, *reason)
+        return _by_its_reader(path, file)
+
+
+def _by_its_reader(path: Path, file: Path) -> Timeline | None:
+    """What `file` holds, which was found at `path`."""
+    with file.open("rb") as stream:
+        head = stream.read(opening.HEAD_BYTES)
+    if refused.is_inspector_log(head):
+        raise InspectorLog(path, *refused.INSPECTOR_LOG)
+    if said := refused.stranger(head):
+        raise UnreadableRecording(path, *said)
+    if refused.is_drawn(head):
+        return None
+    for detects, reader in formats():
+        if detects(head, file):
+            timeline = reader(file)
+            recording = dataclasses.replace(timeline.recording, path=str(path))
+            impossible = [doubts.impossible_rows(timeline.impossible)] if timeline.impossible else []
+            doubted = (*timeline.doubts, *impossible)
+            timeline = dataclasses.replace(timeline, recording=recording, doubts=doubted)
+            return sampled.beside(path, _with_rank(timeline, path))
+    if reason := refused.recognised(head, file):
+        raise UnreadableRecording(path, *reason)
     return None
 
 

@@ -53,12 +53,12 @@ def check(path: Path) -> None:
     try:
         status = path.stat()
     except OSError as error:
-        raise _unopened(path, error) from None
+        raise unopened(path, error) from None
     except ValueError:  # a NUL byte in the name
         raise UnreadableRecording(repr(str(path)), "not a possible file name", "check the path") from None
     if stat.S_ISDIR(status.st_mode):
         if not os.access(path, os.R_OK | os.X_OK):
-            raise _unopened(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+            raise unopened(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
         raise UnreadableRecording(path, "a directory, not a recording", "name the recordings in it")
     if not stat.S_ISREG(status.st_mode):
         raise UnreadableRecording(path, "not a regular file", "copy its content into a file first")
@@ -96,17 +96,23 @@ def content(path: Path) -> Iterator[BinaryIO]:
 def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
     """`path` itself, or where it is compressed (.xz, .gz, .zst by content) a temporary file with what is in it.
 
-    max_bytes: stop there (default MAX_BYTES, and MAX_RATIO times the compressed size). Raises UnreadableRecording.
+    max_bytes: stop there (default MAX_BYTES, and MAX_RATIO times the compressed size). Raises UnreadableRecording, also
+    where the file goes while it is read within.
     """
     check(path)
-    with _streams(path) as (raw, content):
-        if raw is content:
-            yield path
-            return
-        with tempfile.TemporaryDirectory(prefix="ringscope-") as folder:
-            target = Path(folder, path.stem or "recording")
-            _unfold(path, raw, content, target, max_bytes)
-            yield target
+    try:
+        with _streams(path) as (raw, content):
+            if raw is content:
+                yield path
+                return
+            with tempfile.TemporaryDirectory(prefix="ringscope-") as folder:
+                target = Path(folder, path.stem or "recording")
+                _unfold(path, raw, content, target, max_bytes)
+                yield target
+    except OSError as error:  # gone since it was looked at first; of another file it is another's to say
+        if error.filename is not None and os.fsdecode(error.filename) != str(path):
+            raise
+        raise unopened(path, error) from None
 
 
 def whole(path: Path, mark: bytes) -> bytes:
@@ -202,7 +208,7 @@ def _streams(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     try:
         raw = path.open("rb")
     except OSError as error:
-        raise _unopened(path, error) from None
+        raise unopened(path, error) from None
     with raw:
         content: BinaryIO = raw
         for _ in range(_NESTED):
@@ -292,7 +298,8 @@ class _Damaged(io.RawIOBase):
         return len(data)
 
 
-def _unopened(path: Path, error: OSError) -> UnreadableRecording:
+def unopened(path: Path, error: OSError) -> UnreadableRecording:
+    """The error about a file that is not there, or not any more, or that the system does not let us read."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return UnreadableRecording(path, "no such file", "check the path")
     remedy = "check its permissions" if error.errno in (errno.EACCES, errno.EPERM) else "check the path and the disk"

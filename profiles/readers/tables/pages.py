@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ground.intervals import one_after_another
-from .sqlite import Database, quoted
+from .sqlite import Database, header_of, quoted
 
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]
@@ -47,8 +47,7 @@ class Pages:
 
     def __init__(self, database: Database) -> None:
         self._path = database.path
-        with self._path.open("rb") as file:
-            header = file.read(100)
+        header = header_of(self._path)
         size = int.from_bytes(header[16:18], "big")
         self.size = 65536 if size == 1 else size
         self._usable = self.size - header[20]

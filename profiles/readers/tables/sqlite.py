@@ -58,6 +58,7 @@ _CIRCLES: Final = "its pages or rows form a loop: they hold more than a file of 
 
 _VERSION: Final = r"_V(\d{1,3})$"
 
+_HEADER_BYTES: Final = 100
 # Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
 # A damaged length may be one of terabytes.
 _ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError, MemoryError)
@@ -323,10 +324,7 @@ def check(path: Path) -> None:
                 "'PRAGMA wal_checkpoint(TRUNCATE); VACUUM'` and give that"
             )
             raise UnreadableRecording(path, f"the database's last changes are still in {beside.name}", remedy)
-    with path.open("rb") as file:
-        header = file.read(100)
-    if not header.startswith(MAGIC) or len(header) < 100:
-        raise UnreadableRecording(path, "no whole SQLite header", "copy or export it again")
+    header = header_of(path)
     page = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big")
     expected = (65536 if page == 1 else page) * pages
@@ -335,6 +333,15 @@ def check(path: Path) -> None:
         raise UnreadableRecording(
             path, f"cut short: {path.stat().st_size:,} of {expected:,} bytes", "copy or export it again"
         )
+
+
+def header_of(path: Path) -> bytes:
+    """The first 100 bytes of a database. Raises UnreadableRecording where they are none of one."""
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if not header.startswith(MAGIC) or len(header) < _HEADER_BYTES:
+        raise UnreadableRecording(path, "no whole SQLite header", "copy or export it again")
+    return header
 
 
 def _text(value: bytes) -> str:
