@@ -141,7 +141,9 @@ def _check_step(model: Any, plan: Plan) -> None:
             "their gradients, by a Horovod with calls for XLA (scripts/build_horovod.py); use step='fit'"
         )
     if options.step == "compiled" and model.run_eagerly:
-        raise RingscopeError("the model runs eagerly (run_eagerly=True), which step='compiled' cannot; use step='fit'")
+        raise RingscopeError(
+            "the model runs eagerly (run_eagerly=True), and step='compiled' cannot do that; use step='fit'"
+        )
     if options.sharded:
         others = {
             "op": (options.op, "average"),

@@ -160,7 +160,7 @@ def _holds(dataset: Any, *, shuffled: bool = False) -> str:
         return "a cache() writes a file that must serve any number of ranks"
     if shuffled and is_cache(dataset):
         # A shuffle after the cache gives this rank other elements of it in each epoch.
-        return "in the first epoch, for its own cache(), which comes before a shuffle()"
+        return "in the first epoch, to fill its own cache(), which comes before a shuffle()"
     if not _is_map(dataset):
         return ""
     if getattr(dataset, "_deterministic", "") == "false" or dataset.options().deterministic is False:

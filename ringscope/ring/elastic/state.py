@@ -44,7 +44,7 @@ class State:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and name not in self._names:
-            raise AttributeError(f"name {name!r} when the state is made: ring.state(model, {name}=...)")
+            raise AttributeError(f"the state has no value {name!r}; create it with one: ring.state(model, {name}=...)")
         super().__setattr__(name, value)
 
     def commit(self) -> None:

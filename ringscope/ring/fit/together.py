@@ -33,7 +33,7 @@ def say_parted(model: Any, digests: Digests, of_statistics: Digests) -> None:
             " rank 0's weights"
         )
     elif None not in of_statistics and (unlike := differing_weight(np.array(of_statistics))) is not None:
-        once(unlike_before(kept_by(model)[unlike[0]].path, "before fit") + "All ranks go on with rank 0's")
+        once(unlike_before(kept_by(model)[unlike[0]].path, "before fit") + "All ranks go on with rank 0's value")
 
 
 def take_changed(model: Any, digests: Digests) -> None:

@@ -60,7 +60,7 @@ def given(totals: Sequence[Any]) -> Share:
 
     def share(own: Any) -> Any:
         if not waiting:
-            raise RingscopeError("the model's losses are others in this step than in the last one; use step='fit'")
+            raise RingscopeError("the model computes other losses in this step than in the last one; use step='fit'")
         return waiting.pop(0)
 
     return share
@@ -203,7 +203,7 @@ def _reduced(
     batch: Batch | None,
     kind: str | None,
 ) -> Any:
-    if len(values.shape) == 0:  # a user's loss that has reduced the batch itself
+    if len(values.shape) == 0:  # a user's loss function has reduced the batch to one number
         number = tf.convert_to_tensor(values) if dtype is None else tf.cast(values, dtype)
         if kind == SUM:
             number *= ranks

@@ -81,7 +81,7 @@ def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
     if optimizers > 1:
         return "fit", f"the model has {optimizers} optimizers"
     if groups > 1:
-        return "fit", "overlap= sends gradients in groups during the backward pass, and this compiled step cannot"
+        return "fit", "groups=k sends gradients in k parts during the backward pass, which needs step='fit'"
     for layer in model._flatten_layers(include_self=False):
         in_cudnn = isinstance(layer, (layers.LSTM, layers.GRU)) and recurrent.runs_in_cudnn(layer)
         if in_cudnn and not recurrent.fits(layer):
@@ -224,8 +224,7 @@ def price(layers: Sequence[Any], error: str) -> str:
 
 
 def _on(path: str, layers: Sequence[Any]) -> list[Any]:
-    """[the innermost layer whose name, with or without numbers after it, is on the path of an operation's name], or
-    []."""
+    """[the innermost layer on an operation's path], or [] if there is none; numbers may follow its name there."""
     for name in reversed(path.split("/")):
         of_it = [layer for layer in layers if re.fullmatch(re.escape(layer.name) + r"(_\d+)*", name)]
         if of_it:

@@ -214,8 +214,8 @@ def _check_weights(variables: Sequence[Any]) -> None:
         )
     if found := float8_scales.places(variables):
         raise RingscopeError(
-            f"{variables[found[0]].path} gets a new value in each step and no update (as float8 keeps its scales), "
-            "which sharded=True cannot do; use sharded=False"
+            f"{variables[found[0]].path} is overwritten in each step, not updated (as float8 keeps its scales), and "
+            "sharded=True cannot do that; use sharded=False"
         )
 
 

@@ -44,7 +44,7 @@ def check_sharded(optimizers: Sequence[Any], compression: str, **others: Any) ->
     if type(inner) not in [getattr(keras.optimizers, name) for name in ONE_BY_ONE]:
         raise RingscopeError(
             f"sharded=True needs an optimizer that updates each number of a weight by itself ({', '.join(ONE_BY_ONE)});"
-            f" {type(inner).__name__} would train something else on parts of weights"
+            f" {type(inner).__name__} would train something else on parts of a weight"
         )
     if inner.use_ema or inner.gradient_accumulation_steps:
         raise RingscopeError(
