@@ -23,8 +23,6 @@ SHAPES = {
 
 CLAUSE = re.compile(r"(What|Whether|Where|How|Which|Who|Why|When|Is|Are|Does|Has|Have|Of|Those|From now)\b")
 SUBJECT_FIRST = "begin with `True if` (a bool), with a noun (a value) or with a verb (an action)"
-# No docstring begins so here. In ringscope/ring only none of a function that gives a bool does.
-CLEAN = re.compile(r"(harness|profiles|ringscope/(?!ring/))")
 
 
 def texts(source: str) -> Iterator[tuple[int, str]]:
@@ -39,13 +37,10 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def clauses(source: str, *, clean: bool) -> Iterator[tuple[int, str]]:
-    """(line, first line) of each docstring that begins with a clause; clean False: of functions that give a bool."""
+def clauses(source: str) -> Iterator[tuple[int, str]]:
+    """(line, first line) of each docstring that begins with a clause."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        gives = getattr(node, "returns", None)
-        if not clean and not (isinstance(gives, ast.Name) and gives.id == "bool"):
             continue
         text = ast.get_docstring(node)
         if text and CLAUSE.match(text):
@@ -55,11 +50,10 @@ def clauses(source: str, *, clean: bool) -> Iterator[tuple[int, str]]:
 def found() -> list[str]:
     """`file:line: what to do: text` of each text that has one of the shapes."""
     of_docstrings = [
-        f"{name}:{line}: {SUBJECT_FIRST}: {text}"
+        f"{path.relative_to(ROOT)}:{line}: {SUBJECT_FIRST}: {text}"
         for top in ("harness", "profiles", "ringscope")
         for path in sorted((ROOT / top).rglob("*.py"))
-        for name in [str(path.relative_to(ROOT))]
-        for line, text in clauses(path.read_text(), clean=CLEAN.match(name) is not None)
+        for line, text in clauses(path.read_text())
     ]
     return of_docstrings + [
         f"{path.relative_to(ROOT)}:{line}: {remedy}: {' '.join(text.split())}"

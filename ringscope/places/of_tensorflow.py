@@ -126,7 +126,7 @@ def _stages(dataset: Any) -> Iterator[Place]:
         yield from _stages(one)
 
 
-# Module -> the function that lays ranges over it, once it is imported.
+# Module -> the function that puts ranges around its functions, once it is imported.
 PARTS: Final[Mapping[str, Callable[[ModuleType], None]]] = {
     "tensorflow.python.ops.script_ops": _python_functions,
     "tensorflow.python.data.ops.dataset_ops": _datasets,

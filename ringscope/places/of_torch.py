@@ -53,7 +53,7 @@ def _saving(serialization: ModuleType) -> None:
     replace(serialization, "save", lambda own: called(own, "saving", "torch.save"))
 
 
-# Module -> the function that lays ranges over it, once it is imported.
+# Module -> the function that puts ranges around its functions, once it is imported.
 PARTS: Final[Mapping[str, Callable[[ModuleType], None]]] = {
     "torch.utils.data.dataloader": _loaders,
     "torch.serialization": _saving,

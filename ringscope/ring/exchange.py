@@ -78,8 +78,8 @@ def name_in_graph(name: str) -> str | None:
 
 
 def on_host() -> AbstractContextManager[Any]:
-    """The device for exchanging a few bytes that the host has and needs. On a GPU their kernels would run on Horovod's
-    stream, which lengthens the gap between kernels by 0.3 microseconds to the end of the process."""
+    """A context for exchanges of a few bytes, which then run on the CPU. On a GPU they would run on Horovod's stream,
+    and the gap between any two kernels would be 0.3 microseconds longer to the end of the process."""
     return tf.device("/CPU:0")  # type: ignore[no-any-return]
 
 

@@ -22,7 +22,7 @@ from ..internals.frameworks import tf
 
 __all__ = ["check_data", "data_facts"]
 
-LOOKED_AT_BYTES = 64 << 20  # of an array that are hashed
+LOOKED_AT_BYTES = 64 << 20  # hashed of a larger array; a smaller one is hashed whole
 BLOCKS = 64  # hashed blocks of adjacent rows, which need no copy
 BLOCK_BYTES = 1 << 20  # arrays up to this size are hashed as one block
 THREADS = 4

@@ -1,4 +1,4 @@
-"""What a model's ranks do together while they train: count steps, compare weights, sum metrics, stop together."""
+"""Let a model's ranks act together while they train: count steps, compare weights, sum metrics, and stop."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class _StopTraining:
         asked = model.__dict__.get("stop_training", False)
         return asked if watch is None else watch.is_to_stop(asked)
 
-    def __set__(self, model: Any, value: Any) -> None:  # only called to change it: Keras reads it first
+    def __set__(self, model: Any, value: Any) -> None:  # Keras reads the value first, and sets it only to change it
         model.__dict__["stop_training"] = value
 
 

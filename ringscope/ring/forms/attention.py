@@ -255,7 +255,7 @@ def _settings(operands: list[Any], products: dict[str, Any], scale: float, causa
 
 
 def _call(which: str, operands: Sequence[Any], results: Sequence[tuple[Shape, Any]], settings: str) -> list[Any]:
-    """The results of one custom call; results of rank 4 are (batch, length, head, size)."""
+    """The results of one custom call; results with four axes are (batch, length, head, size)."""
     masked = "ScaleBias" if len(operands) in (4, 7) else ""
     text, shapes = _module(f"__cudnn$fmha{masked}Softmax{which}", operands, results, settings)
     return call_module(text, operands, [(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)])

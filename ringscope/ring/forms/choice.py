@@ -1,5 +1,5 @@
-"""Which forms are left out: the ones that the user names, to see their effect on a model's numbers or speed, and the
-ones that do not work with this Keras or TensorFlow."""
+"""Choose the forms that are left out: forms that the user names, to see their effect on a model's numbers or speed, and
+forms that do not work with this Keras or TensorFlow."""
 
 from __future__ import annotations
 

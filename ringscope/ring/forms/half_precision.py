@@ -1,4 +1,4 @@
-"""16-bit floating-point types, whose numbers the forms compute in float32."""
+"""16-bit floating-point types: forms of layers convert their numbers to float32 to compute with them."""
 
 from __future__ import annotations
 

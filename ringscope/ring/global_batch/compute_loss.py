@@ -105,7 +105,7 @@ def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], k
     kept = added_losses_kept(model._flatten_layers())
     with _keras_takes_nothing(model, beside), normalization.alone(model), kept:
         apart = _apart(model, compute_loss, args, kwargs, ())
-        if apart is not None and apart.kind == SUM and beside:  # scaled() sees both parts only as one number
+        if apart is not None and apart.kind == SUM and beside:  # it could not be scaled alone later
             apart = _apart(model, compute_loss, args, kwargs, (SUM,))
         if apart is not None:
             # The gradient of several numbers is the gradient of their sum.

@@ -228,7 +228,7 @@ def gathered(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         return _entries(flow, op.outputs[0], [of.of[i] for i in places])
     if isinstance(of, Places):
         return Places()
-    axis %= op.inputs[0].shape.rank or 1  # a variable's handle has rank 0
+    axis %= op.inputs[0].shape.rank or 1  # a variable's handle is a scalar
     if isinstance(of, Rows) and isinstance(at, Places) and axis == of.axis:
         if (rank_of(op.inputs[1])) != 1:
             raise NotApart("samples picked by an index of several dimensions")

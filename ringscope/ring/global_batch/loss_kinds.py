@@ -56,7 +56,7 @@ _apart: weakref.WeakKeyDictionary[Any, dict[str, Apart | None]] = weakref.WeakKe
 
 
 def apart_of(loss: Any, y_true: Any, y_pred: Any) -> Apart | None:
-    """How a loss depends on its samples, read from its graph once for each shape; None if the graph does not show it.
+    """The way a loss depends on its samples, read from its graph once for each shape; None if the graph hides it.
 
     Also None for Keras's own losses that give a number for each sample, because their kind is known.
     """

@@ -81,8 +81,11 @@ def flat_metrics(model: Any) -> list[Any]:
 
 
 def result_over_ranks(model: Any, logs: Any, otherwise: Any) -> Any:
-    """The logs of an epoch or an evaluation, from the counts of all ranks. `otherwise` joins the logs that no metric of
-    the model gives, which the step has computed itself: {name: number} -> {name: number}."""
+    """The logs of an epoch or an evaluation, computed from the counts of all ranks.
+
+    otherwise: joins over ranks the logs that the step has computed itself, without a metric: {name: number} -> {name:
+    number}.
+    """
     sum_states(model.metrics)
     results = model.get_metrics_result()
     if not isinstance(logs, dict) or set(logs) == set(results):

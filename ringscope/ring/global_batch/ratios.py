@@ -23,7 +23,7 @@ __all__ = ["Apart", "look", "of_all_ranks"]
 
 
 class Apart(NamedTuple):
-    """How the results of a function depend on the rows of its batch.
+    """The way in which the results of a function depend on the rows of its batch.
 
     kinds: for each result `mean`, `sum`, `rows` (a value per row), `joined` (computed from sums over all ranks) or
     `fixed`. cuts: (kind, turn) of each sum that must be exchanged -> the Rows that it is the mean of, None if it is no
@@ -48,7 +48,7 @@ def look(
     joins: Sequence[str] = (),
     is_traced: bool | None = None,
 ) -> Apart | None:
-    """How a function's results depend on the rows of its batch, read from its graph; None if the graph does not show
+    """Find from a function's graph how its results depend on the rows of its batch; None if the graph does not show
     it.
 
     function: gives a number or a list of numbers. given: its arguments; the first axis of each tensor is the batch's.

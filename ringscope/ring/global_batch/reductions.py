@@ -50,7 +50,7 @@ _counting: list[list[bool]] = []  # one list for each active `each_sum`; not emp
 class Sum(NamedTuple):
     """A sum that was taken. kind: the operation's type. turn: number of earlier sums of that kind.
 
-    like: kind, type and rank of the result, to recognise the sum when the function is traced again.
+    like: kind, type and number of axes of the result, to recognise the sum when the function is traced again.
     """
 
     kind: str

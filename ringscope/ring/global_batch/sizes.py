@@ -1,4 +1,4 @@
-"""How the ranks' batches of a step compare in size: `fit` finds it before training, and the model keeps it."""
+"""Keep with the model how the ranks' batches of a step compare in size, as `fit` finds out before training."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def labels_at_hand(like: Any) -> Any:
 
 
 def _as_spec(values: Any, spec: Any) -> Any:
-    """The values in the rank and type of the spec. Raises ValueError if their shape differs."""
+    """The values with the spec's number of axes and type. Raises ValueError if their shape differs."""
     while values.ndim < spec.shape.rank:
         values = values[..., np.newaxis]
     if not spec.shape[1:].is_compatible_with(values.shape[1:]):

@@ -1,1 +1,1 @@
-"""How gradients are sent between the ranks and joined."""
+"""Send gradients between the ranks and join them."""

@@ -32,7 +32,7 @@ def let_go_with_their_graphs() -> None:
 def _held_by_its_graph(table: dict[str, Any], own: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, gradient: Any) -> Any:
         found = own(self, gradient)
-        if gradient.__module__ == tf.custom_gradient.__module__:  # others are gradients of an operation's type
+        if gradient.__module__ == tf.custom_gradient.__module__:  # not registered for a type of operation
             name = self._op_type
             held = weakref.ref(gradient, lambda _: table.pop(name, None))
             table[name]["type"] = lambda *given: held()(*given)  # type: ignore[misc]

@@ -14,7 +14,8 @@ from .. import say
 
 __all__ = ["ask_for_rank", "hosts_have_changed", "is_elastic", "listen"]
 
-NAMES = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")  # in the order of the answer
+# In the order of the numbers in the launcher's answer.
+NAMES = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 NOT_NEEDED = -1
 
 _changed = threading.Event()

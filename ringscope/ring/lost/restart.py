@@ -49,7 +49,7 @@ OF_LOST_RANKS = (
 
 @dataclass(frozen=True)
 class Before:
-    """What a process knows about the time before its script restarted.
+    """A process's memory of the time before its script restarted.
 
     times: number of restarts. since_ns: when it found that it could not continue, by time.monotonic_ns, which neither a
     restart nor a change of the clock affects. ranks: their number then. commit: the commit's file descriptor. seed: of

@@ -1,1 +1,1 @@
-"""How one step runs: compiled or not, with its gradients exchanged and applied."""
+"""Run one step: compiled or not, with its gradients exchanged and applied."""

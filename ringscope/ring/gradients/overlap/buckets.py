@@ -38,7 +38,7 @@ class Overlap:
         self._s_per_byte = seconds_per_byte() if wanted is None else 0.0
 
     def takes(self, gradients: Sequence[Any], apart: Sequence[int]) -> bool:
-        """True if these gradients are exchanged here; a single bucket is not, as it has nothing to overlap with.
+        """True if these gradients are exchanged during the backward pass; a single bucket has nothing to overlap with.
 
         apart: places of values that are no gradients.
         """
