@@ -54,7 +54,10 @@ MODEL = (
         *("profiles.model.collectives", "profiles.model.findings", "profiles.model.operations"),
         *("profiles.model.places", "profiles.model.steps"),
     ),
-    ("profiles.model.possible", "profiles.model.names", "profiles.model.paths", "profiles.model.xla_names"),
+    (
+        *("profiles.model.possible", "profiles.model.names", "profiles.model.paths", "profiles.model.xla_names"),
+        "profiles.model.gpu_metrics",
+    ),
     ("profiles.model",),
 )
 RUNS = (

@@ -88,6 +88,45 @@ def no_peak(measured: Arithmetic, where: str) -> Doubt:
     )
 
 
+def gpu_metrics_coarse(period_ns: int, step_ns: int | None, mixed: float, where: str) -> Doubt:
+    """step_ns: the median step, where it is shorter than a sample. mixed: the share of compute in mixed samples."""
+    why = (
+        f"and steps of {numbers.duration(step_ns)} are shorter"
+        if step_ns is not None
+        else f"and {numbers.share(mixed)} of compute lies in samples that hold other work or idle time, too"
+    )
+    return Doubt(
+        "gpu-metrics-coarse",
+        f"GPU metrics are means over {numbers.duration(period_ns)}, {why}: what bounds compute, and the metrics while "
+        "it runs, are approximate",
+        "sample more often (nsys --gpu-metrics-frequency, at most 200000 Hz), or train with a larger batch",
+        (f"{where}/gpu_metrics/bound_ns", f"{where}/gpu_metrics/means"),
+    )
+
+
+def gpu_metrics_off_clock(samples: int, period_ns: int, where: str) -> Doubt:
+    by = f"{numbers.duration(abs(samples) * period_ns)} {'back' if samples > 0 else 'ahead'}"
+    return Doubt(
+        "gpu-metrics-off-clock",
+        f"the GPU metrics agree better with the kernels if they are moved by {by}: their clock is not the kernels', or "
+        "another process used the GPU",
+        "record again, and let no other process use the GPU",
+        (f"{where}/gpu_metrics",),
+    )
+
+
+def power_coarse(readings: int, by_order: bool, where: str) -> Doubt:
+    """by_order: several GPUs were read, and the recording names none of them."""
+    whose = "; which GPU a reading is of is told by the order of the GPUs alone" if by_order else ""
+    return Doubt(
+        "power-coarse",
+        f"the GPU's power changed its value {readings - 1:,} times in the window, and holds between: its energy is "
+        f"approximate{whose}",
+        "record more steps: NVML's sensor gives some ten values per second, however often it is read",
+        (f"{where}/gpu_metrics/energy",),
+    )
+
+
 def copy_too_fast(direction: str, moved: int, took_ns: int, where: str) -> Doubt:
     return Doubt(
         "copy-too-fast",

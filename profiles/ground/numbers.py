@@ -11,6 +11,7 @@ from collections.abc import Iterable
 UNKNOWN = "n/a"
 _TIME = (("ns", 1), ("µs", 10**3), ("ms", 10**6), ("s", 10**9))
 _RATE = (("B/s", 1), ("kB/s", 10**3), ("MB/s", 10**6), ("GB/s", 10**9))
+_ENERGY = (("mJ", 1), ("J", 10**3), ("kJ", 10**6), ("MJ", 10**9))
 _SIZE = (("B", 1), ("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("TB", 10**12))
 
 
@@ -91,6 +92,16 @@ def gb_per_s(rate: float | None, why: str = "") -> str:
     if rate is None:
         return unknown(why)
     return f"{rate:,.0f} GB/s" if rate >= 1000 else _scaled(rate * 1e9, _RATE, digits=3)
+
+
+def energy(joules: float | None, why: str = "") -> str:
+    """To three digits: `214 J`, `19.5 J`, `1.20 kJ`."""
+    return unknown(why) if joules is None else _scaled(1000 * joules, _ENERGY, digits=3)
+
+
+def watts(power: float | None, why: str = "") -> str:
+    """Whole watts: `382 W`."""
+    return unknown(why) if power is None else f"{power:,.0f} W"
 
 
 def flop_per_s(rate: float | None, why: str = "") -> str:

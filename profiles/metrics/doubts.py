@@ -36,6 +36,10 @@ LOST = 0.1
 STARTUP_SHARE = 0.03
 # From this share of the window on, so is launch idle that may be another rank's doing.
 UNTOLD_SHARE = 0.01
+# From this share of compute on, samples of counters that hold other time as well are worth a word.
+MIXED_SHARE = 0.25
+# Of fewer values of a GPU's power each is a tenth of the energy or more.
+FEW_READINGS = 10
 # From this share on, what CUDA graphs hide of the operators is.
 HIDDEN_SHARE = 0.05
 
@@ -107,10 +111,29 @@ def of_gpu(
         yield say.flops_partly_told(measured.arithmetic, where, recorded)
     if measured.arithmetic is not None and measured.arithmetic.mfu is None:
         yield say.no_peak(measured.arithmetic, where)
+    yield from _sampled(timelines, gpu, measured, where)
     yield from _unknown_exchanges(gpu, books.window, where)
     if len(gpu.processes) > 1:
         yield say.several_processes(len(gpu.processes), where)
     yield from _step_doubts(steps, books, measured, where, recorded)
+
+
+def _sampled(timelines: Sequence[Timeline], gpu: Gpu, measured: GpuMeasures, where: str) -> Iterator[Doubt]:
+    """Doubts about counters and power."""
+    found = measured.gpu_metrics
+    if found is None:
+        return
+    step = measured.steps.period_ns
+    if found.bound_ns is not None and found.period_ns:
+        shorter = step.p50 if step is not None and step.p50 < found.period_ns else None
+        mixed = found.mixed_ns / max(measured.ledger_ns["compute"] or 0, 1)
+        if shorter is not None or mixed >= MIXED_SHARE:
+            yield say.gpu_metrics_coarse(found.period_ns, shorter, mixed, where)
+    if found.off_by and found.period_ns:
+        yield say.gpu_metrics_off_clock(found.off_by, found.period_ns, where)
+    if found.energy is not None and found.energy.readings < FEW_READINGS:
+        read = {device for index, _ in gpu.places for device in timelines[index].power["device"].tolist()}
+        yield say.power_coarse(found.energy.readings, len(read) > 1, where)
 
 
 def _unknown_exchanges(gpu: Gpu, window: Window, where: str) -> Iterator[Doubt]:

@@ -19,7 +19,19 @@ from ..model.measures import OWNERS, GpuMeasures
 from ..model.steps import Gaps, Percentiles, StepRow, Steps
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
-from . import apart, arithmetic, breaks, collectives, copies, framework, idle_gaps, kernels, operators, places
+from . import (
+    apart,
+    arithmetic,
+    breaks,
+    collectives,
+    copies,
+    framework,
+    gpu_metrics,
+    idle_gaps,
+    kernels,
+    operators,
+    places,
+)
 from .hand_over import hand_over_ns
 from .held_launches import held_launches
 from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host, launch_idle_waiting
@@ -99,6 +111,7 @@ def measure(
         operators=by_operator,
         layers=by_layer,
         arithmetic=arithmetic.measure(timelines, gpu, books, counted),
+        gpu_metrics=gpu_metrics.measure(timelines, shift_ns, gpu, steps.count if window == "steps" else 0, books),
         host_waits=host_waits(timelines, shift_ns, gpu, books.ownership, outside),
         idle_gaps=idle_gaps.longest(timelines, shift_ns, gpu, steps, books.ownership),
         graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),

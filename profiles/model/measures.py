@@ -12,6 +12,7 @@ from typing import Any
 
 from .collectives import Collectives
 from .findings import Finding, Straggler, WhatIf
+from .gpu_metrics import GpuMetrics
 from .operations import Arithmetic, Copies, Kernels, Launches, Operators
 from .places import Places
 from .steps import Break, Gaps, IdleGap, Pause, Steps, ToldBreak
@@ -107,6 +108,8 @@ class GpuMeasures:
     layers: Operators | None = None
     # None: no shapes are told
     arithmetic: Arithmetic | None = None
+    # None: neither counters nor power were sampled
+    gpu_metrics: GpuMetrics | None = None
     # launch idle while the process starts: contexts, first allocations, loading and compiling of kernels; and while it
     # allocates and frees memory all along
     startup_ns: int | None = None

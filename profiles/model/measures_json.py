@@ -12,6 +12,7 @@ from typing import Any, Final
 from ..ground import typed
 from ..ground.errors import RingscopeError
 from ..ground.files import bytes_of
+from .gpu_metrics import BOUNDS, KINDS_OF_TIME, METRICS
 from .measures import CLASSES, OWNERS, SCHEMA, GpuMeasures, Measures
 
 # Nanoseconds of an epoch exceed 2**53, which many JSON readers take for the largest integer: written as text.
@@ -60,11 +61,15 @@ _KEYS: Final = {
     "capture": ("window_ns", "span_ns", "ledger_ns"),
     "held_launches": ("gaps", "count", "idle_launch_ns", "bytes"),
     "graph_updates": ("count", "idle_launch_ns"),
+    "owner_ns": KINDS_OF_TIME,
+    "means": (*KINDS_OF_TIME, "window"),
+    "bound_ns": BOUNDS,
     "input_copies": ("bytes", "busy_ns", "exposed_ns", "overlap"),
 }
 _KEYS_OF_EACH: Final = {
     "groups": ("count", "total_ns"),
     "hand_over_ns": ("count", "p50_ns"),
+    "means": METRICS,
 }
 
 
@@ -142,6 +147,9 @@ def check(gpu: GpuMeasures, recordings: int) -> None:
         known = [ns for ns in ledger_ns.values() if ns is not None]
         if length_ns <= 0 or min(known, default=0) < 0 or sum(known) != length_ns:
             raise ValueError(f"a ledger adds up to {sum(known)} ns, but its span has {length_ns} ns")
+    sampled = gpu.gpu_metrics
+    if sampled and sampled.bound_ns and sum(sampled.bound_ns.values()) != gpu.ledger_ns["compute"]:
+        raise ValueError(f"bound_ns adds up to {sum(sampled.bound_ns.values())} ns, which is not the ledger's compute")
     if gpu.steps.rows and gpu.steps.count != len(gpu.steps.rows):
         raise ValueError(f"it lists {len(gpu.steps.rows)} steps, but says that there are {gpu.steps.count}")
     if not gpu.recordings or not all(0 <= one < recordings for one in gpu.recordings):

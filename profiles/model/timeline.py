@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..ground.errors import UnreadableRecording
+from .gpu_metrics import METRICS
 from .possible import UNTIMED, first_start, possible
 
 if TYPE_CHECKING:
@@ -104,6 +105,10 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "framework": "bool",
             "source": TEXT,
         },
+        # counters of a GPU in percent of what it can do, -1: not known; a sample holds for lasts_ns from at_ns on
+        "gpu_metrics": {"at_ns": "int64", "lasts_ns": "int64", "device": "int32", **dict.fromkeys(METRICS, "int16")},
+        # readings of a GPU's power, by device and time. device: -1 where it is not known whose they are
+        "power": {"at_ns": "int64", "device": "int32", "watts": "float64"},
         # every GPU listed, used or not. uuid, bus_id, name: "" where not known
         "devices": {"device": "int32", "uuid": "str", "bus_id": "str", "name": "str"},
     }
@@ -176,6 +181,8 @@ class Timeline:
     overheads: pd.DataFrame
     phases: pd.DataFrame
     samples: pd.DataFrame
+    gpu_metrics: pd.DataFrame
+    power: pd.DataFrame
     devices: pd.DataFrame
     known: frozenset[str]
     doubts: tuple[Doubt, ...] = ()

@@ -20,6 +20,7 @@ from typing import Final
 from ..ground.errors import RingscopeError, UnreadableRecording
 from ..model.marks import RANK_PREFIX, STEP_PREFIX
 from . import opened, private, read
+from .nsys import gpu_metrics
 from .nsys import marks as nsys_marks
 from .nsys import sqlite as nsys_sqlite
 from .nvprof import marks
@@ -35,7 +36,8 @@ _NEEDED: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_(KERNEL|CONCURRENT_KERNEL|GRAPH_TRACE|MEMCPY2?|MEMSET|RUNTIME|DRIVER|SYNCHRONIZATION|MARKER|"
     r"OVERHEAD|DEVICE|CONTEXT)|NVTX_EVENTS|ENUM_\w+|StringIds|META_DATA_EXPORT|EXPORT_META_DATA|"
     r"TARGET_INFO_(GPU|CUDA_DEVICE|SESSION_START_TIME)|PROFILER_OVERHEAD|StringTable|Version|sqlite_sequence|"
-    r"NVTX_PAYLOAD_SCHEMA(S|_ENTRIES)"
+    r"NVTX_PAYLOAD_SCHEMA(S|_ENTRIES)|GPU_METRICS|TARGET_INFO_GPU_METRICS|"
+    r"GENERIC_EVENTS|GENERIC_EVENT_(DATA|TYPES|TYPE_FIELDS)"
 )
 # Columns that hold numbers of strings: demangledName, nameId, textId; nvprof's name and domain.
 _STRING_COLUMN: Final = re.compile(r".*(Name|nameId|NameId|textId|TextId)|name|domain")
@@ -217,6 +219,9 @@ class _Cut:
         for time in ("timestamp", "start"):
             if time in columns:
                 return f'"{time}" >= :low AND "{time}" < :high'
+        if plain == gpu_metrics.VALUES and self._database.has(gpu_metrics.EVENTS, "genericEventId", "timestamp"):
+            kept = f"SELECT genericEventId FROM source.{self._database.stored(gpu_metrics.EVENTS)}"
+            return f"genericEventId IN ({kept} WHERE timestamp >= :low AND timestamp < :high)"
         if "correlationId" in columns:  # events and the like, which belong to calls
             calls = [self._database.stored(name) for name in _CALLS if self._database.has(name)]
             kept = " UNION ".join(f"SELECT correlationId FROM main.{name}" for name in calls)

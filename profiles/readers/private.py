@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ..model.marks import PLACE_PREFIX
+from .nsys import gpu_metrics, message_sizes
 from .nsys import marks as nsys_marks
-from .nsys import message_sizes
 from .nvprof.marks import MARKER
 from .tables.sqlite import Database, plain, quoted
 
@@ -24,13 +24,14 @@ TABLES: Final = re.compile(
     r"CUDA_EVENT|MARKER|MARKER_DATA|OVERHEAD|DEVICE|CONTEXT|STREAM|UNIFIED_MEMORY_COUNTER)(?:_V\d)?|"
     r"NVTX_EVENTS|NVTX_PAYLOAD_SCHEMA_ENTRIES|ENUM_CUDA_MEMCPY_OPER|ENUM_CUDA_MEM_KIND|StringIds|META_DATA_EXPORT|"
     r"EXPORT_META_DATA|TARGET_INFO_(?:GPU|CUDA_DEVICE|CUDA_STREAM|CUDA_CONTEXT_INFO|SESSION_START_TIME)|"
-    r"PROFILER_OVERHEAD|StringTable|Version"
+    r"PROFILER_OVERHEAD|StringTable|Version|GPU_METRICS|TARGET_INFO_GPU_METRICS|GENERIC_EVENTS|"
+    r"GENERIC_EVENT_(?:DATA|TYPE_FIELDS)"
 )
 # Columns of numbers of strings whose texts stay; the type's are looked at (`_IF_MARK`).
 _NAMES: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_(?:CONCURRENT_)?KERNEL(?:_V\d)?\.(?:demangledName|shortName|mangledName|name)|"
     r"CUPTI_ACTIVITY_KIND_RUNTIME(?:_V\d)?\.nameId|PROFILER_OVERHEAD\.nameId|NVTX_EVENTS\.textId|"
-    r"CUPTI_ACTIVITY_KIND_MARKER\.(?:name|domain)"
+    r"CUPTI_ACTIVITY_KIND_MARKER\.(?:name|domain)|GENERIC_EVENT_TYPE_FIELDS\.fieldNameId"
 )
 _GPU: Final = r"(?:NVIDIA|Tesla|Quadro|GeForce|GRID|TITAN|Graphics Device)(?: [\w./+-]{1,20}){0,6}"
 # What nsys calls kinds of copies and of memory.
@@ -51,6 +52,7 @@ _TEXTS: Final[dict[str, str]] = {
     **{f"{table}.name": _VERSIONS for table in _ABOUT},
     **{f"{table}.value": _VERSION for table in _ABOUT},
     "NVTX_PAYLOAD_SCHEMA_ENTRIES.name": "|".join(map(re.escape, (message_sizes.SIZE, message_sizes.COMMUNICATOR))),
+    "TARGET_INFO_GPU_METRICS.metricName": gpu_metrics.NAMED,
     **{f"ENUM_CUDA_{table}.{one}": _KINDS for table in ("MEMCPY_OPER", "MEM_KIND") for one in ("name", "label")},
 }
 _MARKS: Final = ", ".join(map(str, (*nsys_marks.INSTANTS, *nsys_marks.RANGES, nsys_marks.DOMAIN)))
@@ -125,7 +127,8 @@ def rows(database: Database, table: str) -> str:
     found = database.query(f"PRAGMA table_info({quoted(table)})")
     numbers = [quoted(str(name)) for _, name, kind, required, *_ in found if required and _is_number(str(kind))]
     there = [f"typeof({one}) IN ('integer', 'real')" for one in numbers]
-    return " AND ".join([_ROWS.get(plain(table), "TRUE"), _without_places(database, table), *there])
+    own = gpu_metrics.rows_of_power(database, plain(table)) if plain(table) in gpu_metrics.GENERIC else "TRUE"
+    return " AND ".join([_ROWS.get(plain(table), own), _without_places(database, table), *there])
 
 
 def _without_places(database: Database, table: str) -> str:

@@ -24,6 +24,7 @@ from profiles.many_gpus import ranks_summary
 from profiles.metrics.kernels import GROUPS
 from profiles.model import logged, measures_json
 from profiles.model.findings import Straggler
+from profiles.model.gpu_metrics import KINDS_OF_TIME
 from profiles.model.measures import CLASSES, OWNERS, Rest
 from profiles.model.operations import Arithmetic, Computed
 from profiles.model.places import Line, Place, Places
@@ -47,7 +48,10 @@ OTHER_PAGES = [*ROOT.glob("*.md"), *(ROOT / "examples").glob("*.md"), *(ROOT / "
 
 # Options of other programs that the docs name. One that they no longer name is taken from the list.
 OF_OTHERS = {
-    "nsys": ("--capture-range-end", "--cpuctxsw", "--cuda-graph-trace", "--include-blobs", "--trace"),
+    "nsys": (
+        *("--capture-range-end", "--cpuctxsw", "--cuda-graph-trace", "--include-blobs", "--trace"),
+        *("--enable", "--gpu-metrics-devices", "--gpu-metrics-frequency"),
+    ),
     "nvprof": ("--csv", "--print-api-trace", "--print-gpu-trace"),
     "rocprof": ("--hip-trace", "--sys-trace"),
     "rocprofv3": ("--output-format", "--runtime-trace"),
@@ -81,6 +85,7 @@ SUMMARISED = ("Spread", "Difference", "Outlier", "Host", "CountedDoubt")
 # Keys of evidence that every finding may have (profiles/verdicts/__init__.py, Case.where).
 OF_ALL_FINDINGS = {"gain_of_whole", "gpu", "gpus", "worst_step", "worst_step_start_ns", "in_place_of"}
 VARIED = ("resnet50-2gpu-prefetch", "resnet50-2gpu-in-stream", "dense41m-2gpu-pinned", "cnn-1gpu-graph", "lstm-1gpu")
+SAMPLED = "gpu-metrics/phases-2gpu"
 
 
 @cache
@@ -253,6 +258,7 @@ BY_NAME = {
     "copies": CLASSES,
     "groups": tuple(GROUPS) + ("other",),
     "hand_over_ns": ("launched", "in_graphs"),
+    "means": (*KINDS_OF_TIME, "window"),
 }
 OWNED = ("ledger_ns", "busy_ns", "batch_gap_ledger_ns", "saved_ns", "causes_ns", "called_idle_ns")
 SPREADS = {"launch_latency_ns": {"p50", "p95"}, "skew_ns": {"p50", "max"}, "period_ns": {"p50", "p95", "max"}}
@@ -298,8 +304,8 @@ def objects(value: Any, place: str = "") -> Iterator[tuple[str, set[str]]]:
 def test_every_key_of_the_json_is_in_its_section_and_the_page_knows_no_other() -> None:
     sections = documented()
     seen: dict[str, set[str]] = {}
-    for recording in VARIED:
-        measures = ringscope.measure(DATA / f"{recording}.rank*.sqlite.xz")
+    for recording in (*VARIED, SAMPLED):
+        measures = ringscope.measure(DATA / f"{recording}{'' if recording == SAMPLED else '.rank*'}.sqlite.xz")
         for place, keys in objects(measures_json.to_json(measures)):
             assert keys == sections.get(place), place
             seen[place] = keys

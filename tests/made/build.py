@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from profiles.model import timeline as contract
+from profiles.model.gpu_metrics import METRICS
 from profiles.model.timeline import Recording, Timeline
 
 RECORDED = frozenset({"kernels", "graphs", "copies", "memsets", "api", "marks", "syncs", "devices"})
@@ -88,6 +89,14 @@ class Build:
         }
         self.rows["samples"].append(row)
 
+    def counters(self, at: int, lasts: int, *, device: int = 0, **percent: int) -> None:
+        """A sample of a GPU's counters; the ones that are not given are not known."""
+        row = {"at_ns": at, "lasts_ns": lasts, "device": device}
+        self.rows["gpu_metrics"].append({**row, **{name: percent.get(name, -1) for name in METRICS}})
+
+    def power(self, at: int, watts: float, *, device: int = 0) -> None:
+        self.rows["power"].append({"at_ns": at, "device": device, "watts": watts})
+
     def device(self, device: int, uuid: str = "", bus_id: str = "", name: str = "") -> None:
         self.rows["devices"].append({"device": device, "uuid": uuid, "bus_id": bus_id, "name": name})
 
@@ -99,7 +108,7 @@ class Build:
         self.many_rows[table].append(pd.DataFrame(given))
 
     def timeline(self, *, known: frozenset[str] = RECORDED) -> Timeline:
-        told = known | {"exchanges", "operators", "samples"}
+        told = known | {"exchanges", "operators", "samples", "gpu_metrics", "power"}
         tables = {name: self._table(name) for name in told if self.rows[name] or self.many_rows[name]}
         return contract.make(self.recording, tables, known=known)
 

@@ -39,6 +39,17 @@ class Devices:
             result[(pid == process) & (device == cuda)] = gpu
         return result
 
+    def number_of(self, gpu: int) -> int:
+        """The number that operations of this GPU of the host's have; -1 if no process uses it."""
+        if self._clash or not self._by_number:
+            return gpu
+        return next((cuda for cuda, own in self._by_number.items() if own == gpu), -1)
+
+    @property
+    def of_host(self) -> list[int]:
+        """The host's numbers of its GPUs."""
+        return sorted(self._gpus)
+
     def listed(self) -> dict[int, tuple[str, str, str]]:
         """The GPUs that the file lists, under the numbers that operations have: uuid, bus id and name."""
         if self._clash or not self._by_number:

@@ -21,7 +21,7 @@ from ..tables.gathering import NO_TIME, Gathered, constant, gpus, require_gpu_wo
 from ..tables.scan import Column, present, scan
 from ..tables.sqlite import Database
 from ..tables.strings import Strings
-from . import dropped, marks
+from . import dropped, gpu_metrics, marks
 from .devices import Devices
 from .marks import NVTX
 
@@ -39,7 +39,7 @@ _GRAPHICS: Final = (("VULKAN", "Vulkan"), ("OPENGL", "OpenGL"), ("DX12", "Direct
 # Tables of nsys's exporter for other work of GPUs than CUDA's.
 _IN_PLACE: Final = (
     *((f"{name}_WORKLOAD", f"graphics of {called}") for name, called in _GRAPHICS),
-    ("GPU_METRICS", "counters that were sampled (--gpu-metrics-devices)"),
+    (gpu_metrics.TABLE, "counters that were sampled (--gpu-metrics-devices)"),
 )
 
 Columns = dict[str, Any]
@@ -68,8 +68,9 @@ def _timeline(database: Database) -> Timeline:
             (SYNC, _sync_columns(database)),
             (NVTX, marks.columns(database, _host_columns(database, NVTX))),
             (OVERHEAD, _overhead_columns(database, strings)),
+            (gpu_metrics.TABLE, gpu_metrics.columns(database)),
         )
-        if database.has(table)
+        if columns
     }
     scanned = scan(database, wanted)
     gathered = Gathered()
@@ -79,6 +80,9 @@ def _timeline(database: Database) -> Timeline:
     devices = Devices(database)
     _add_operations(gathered, found, strings, devices)
     _add_host(gathered, found, strings, database)
+    if sampled := found.get(gpu_metrics.TABLE):
+        gpu_metrics.add(gathered, sampled, database, devices)
+    gpu_metrics.add_power(gathered, database, devices)
     gathered.tables["devices"] = gpus(devices.listed(), gathered.tables)
     gathered.doubts += dropped.doubts(database, gathered.tables)
     holds = next((what for table, what in _IN_PLACE if database.has(table)), "")

@@ -178,6 +178,8 @@ def _sections(shown: Json) -> Any:
         yield "scaling", "Scaling"
     if "places" in shown["tables"]:
         yield "places", "Lines"
+    if "bound-by" in shown["tables"]:
+        yield "gpu-metrics", "GPU metrics"
     if "feed" in shown["tables"] or "host" in shown["tables"]:
         yield "feed", "Feed"
     for name in ("kernels", "copies", "collectives"):

@@ -9,7 +9,7 @@ from ...ground import numbers
 from ...model.measures import Trust
 from ...runs.cell import TELLING
 from .. import spoken
-from . import operations, places, ranks, time
+from . import gpu_metrics, operations, places, ranks, time
 from .table import Cell, Document, Format, Json, Table, words
 
 PERCENTILES = ("p50", "p95", "min", "median", "max")
@@ -79,6 +79,8 @@ def doubts(document: Document) -> Table:
 MAKERS: Mapping[str, Callable[[Document], Table]] = {
     "gpus": time.summary,
     "ledger": time.ledger,
+    "bound-by": gpu_metrics.bound,
+    "gpu-metrics": gpu_metrics.means,
     "what-if": time.what_if,
     "steps": time.steps,
     "feed": time.feed,

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.text import Text
 
 from ...ground import numbers
+from ...model.gpu_metrics import METRICS
 from ...model.measures import CLASSES, OWNERS, GpuMeasures
 from ...model.steps import Gaps
 from ..palette import OWNERS as LOOKS
+from ..tables.gpu_metrics import BOUND_TITLES, TITLES
 from .fitted import Column, Fitted, Row
 
 Cell = Callable[[GpuMeasures], str]
@@ -40,6 +42,7 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, Cell]]]]:
     yield "input copies", _input_rows()
     yield KERNELS, _kernel_rows()
     yield "collectives", _collective_rows()
+    yield "GPU metrics", _sampled_rows()
 
 
 def _owned(owner: str) -> Cell:
@@ -164,6 +167,38 @@ def _computed(gpu: GpuMeasures) -> str:
 
 def _kernel_times(gpu: GpuMeasures) -> str:
     return f"{numbers.duration(gpu.kernels.median_ns)}, {numbers.share(gpu.kernels.share_under_5us)}"
+
+
+def _sampled_rows() -> list[tuple[str, Cell]]:
+    def bound(what: str) -> Cell:
+        def cell(gpu: GpuMeasures) -> str:
+            found = gpu.gpu_metrics
+            if found is None:
+                return ""
+            if found.bound_ns is None:
+                return numbers.UNKNOWN
+            ns = found.bound_ns[what]
+            return f"{numbers.duration(ns)}  {numbers.share_of(ns, gpu.ledger_ns['compute']):>7}" if ns else ""
+
+        return cell
+
+    def computing(key: str) -> Cell:
+        return lambda gpu: numbers.share(gpu.gpu_metrics.means["compute"][key]) if gpu.gpu_metrics else ""
+
+    return [
+        *((f"compute, {title}", bound(what)) for what, title in BOUND_TITLES.items()),
+        *((f"{TITLES[key]} while it computes", computing(key)) for key in METRICS),
+        ("energy, per step", energy),
+    ]
+
+
+def energy(gpu: GpuMeasures) -> str:
+    """The energy of the window and of a step; empty where no power was read."""
+    found = gpu.gpu_metrics.energy if gpu.gpu_metrics else None
+    if found is None:
+        return ""
+    step = found.joules_per_step
+    return numbers.energy(found.joules) + (f", {numbers.energy(step)}" if step is not None else "")
 
 
 def _collective_rows() -> list[tuple[str, Cell]]:

@@ -56,6 +56,8 @@ _HOST: Final = {
     "syncs": "synchronisations",
     "overheads": "profiler overheads",
     "phases": "phases of collectives",
+    "gpu_metrics": "samples of GPU metrics",
+    "power": "readings of power",
 }
 
 

@@ -18,7 +18,9 @@ from ...model.findings import Finding
 from ...model.measures import CLASSES, OWNERS, GpuMeasures, Measures
 from ...model.timeline import Doubt
 from ..palette import OWNERS as LOOKS
+from ..tables.gpu_metrics import BOUND_TITLES
 from . import recording as terminal
+from .columns import energy
 from .fitted import Column, Fitted, Prose, Row
 
 LINES: Final = 60
@@ -33,7 +35,7 @@ _UNDER: Final = {
     "collective": "collectives", "idle_peers": "collectives", "compute": "kernels", "idle_feed": "feed_gaps",
     **dict.fromkeys(("h2d", "d2h", "p2p", "d2d"), "copies"),
 }  # fmt: skip
-_SHOWN: Final = ("ledger_ns", "steps", "window", "window_ns", "span_ns", "capture")
+_SHOWN: Final = ("ledger_ns", "gpu_metrics", "steps", "window", "window_ns", "span_ns", "capture")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class _Detail:
     breaks: bool = True
     bars: bool = True
     places: int = 3  # of the user's code, under the ledger
+    sampled: bool = True
 
 
 # The first that fits is taken.
@@ -57,9 +60,9 @@ _DETAILS: Final = (
     _Detail(doubts=False, breaks=False),
     _Detail(4, 4, doubts=False, breaks=False),
     _Detail(3, 2, doubts=False, breaks=False, places=1),
-    _Detail(2, 2, doubts=False, breaks=False, places=0),
-    _Detail(2, 1, doubts=False, breaks=False, places=0),
-    _Detail(1, 1, doubts=False, breaks=False, bars=False, places=0),
+    _Detail(2, 2, doubts=False, breaks=False, places=0, sampled=False),
+    _Detail(2, 1, doubts=False, breaks=False, places=0, sampled=False),
+    _Detail(1, 1, doubts=False, breaks=False, bars=False, places=0, sampled=False),
 )
 
 
@@ -91,6 +94,8 @@ def _parts(
     if detail.bars:
         yield from (_bars(some, width), Text())
     yield _ledger(some, width)
+    if detail.sampled:
+        yield from _sampled(some, width)
     yield from _places(some, detail.places)
     yield from _findings(measures, detail)
     if detail.breaks:
@@ -167,6 +172,30 @@ def _ledger(some: dict[str, GpuMeasures], width: int) -> Group:
     heading = "who had the GPU (sums to the window)" + ("" if times else ", share of each GPU's time")
     columns = [Column(head), *(Column(title, right=True) for title in titles)]
     return Group(Text(heading, style="bold"), Fitted(columns, rows))
+
+
+def _sampled(some: dict[str, GpuMeasures], width: int) -> Iterator[RenderableType]:
+    """Rows in the ledger's columns: compute by what bounds it, as counters tell, and the energy that was read."""
+    gpus = list(some.values())
+    sampled = [gpu.gpu_metrics for gpu in gpus if gpu.gpu_metrics is not None]
+    if not sampled:
+        return
+    times = _NAMES + len(gpus) * _TIMES <= width
+    rows: list[Row] = []
+    for what, title in BOUND_TITLES.items():
+        ns = [gpu.gpu_metrics.bound_ns[what] if gpu.gpu_metrics and gpu.gpu_metrics.bound_ns else None for gpu in gpus]
+        of = [gpu.ledger_ns["compute"] or 0 for gpu in gpus]
+        if any((one or 0) >= _LEAST_SHARE * whole > 0 for one, whole in zip(ns, of, strict=True)):
+            rows.append((f"  {title}", *(_owned(*each, times) for each in zip(ns, of, strict=True))))
+    heading = "of compute, by GPU metrics"
+    if rows:
+        yield Text(heading, style="bold")
+    elif reasons := dict.fromkeys(one.bound_unknown for one in sampled if one.samples and one.bound_unknown):
+        yield Prose(f"{heading}: {numbers.unknown(next(iter(reasons)))}")
+    if times and any(map(energy, gpus)):
+        rows.append(("energy, per step", *map(energy, gpus)))
+    if rows:
+        yield Fitted([Column(), *(Column(right=True) for _ in gpus)], rows)
 
 
 def _places(some: dict[str, GpuMeasures], most: int) -> Iterator[RenderableType]:
