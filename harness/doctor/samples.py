@@ -31,7 +31,7 @@ def rows_of(leaves: Sequence[Any]) -> list[str] | None:
 def _is_batch(leaf: Any) -> bool:
     if not hasattr(leaf, "shape") or not (hasattr(leaf, "numpy") or type(leaf).__module__ == "numpy"):
         return False
-    # Variables and iterators are handles; a keras.Variable has a path.
+    # Excluded are tf.Variables and iterators, whose dtype is `resource`, and Keras's variables, which have `assign`.
     return len(leaf.shape) > 0 and getattr(leaf, "dtype", None) != "resource" and not hasattr(leaf, "assign")
 
 

@@ -170,7 +170,7 @@ def _follow(
         rank.log = rank.log or _text(seen / f"rank{rank.number}.log") or words
         rank.stack = _text(seen / f"rank{rank.number}.stack")
     if trial.own and over and process.returncode and all(rank.end is None for rank in ranks):
-        for rank in waited_for:  # it ended before it could report its end
+        for rank in waited_for:  # the process ended before it could write how
             rank.end = {"exit_code": process.returncode, "signal": None}
     return ranks, hung, late and bool(waited_for), words
 

@@ -35,7 +35,7 @@ SMALL = 1 << 16  # bytes of an all-reduce whose time is latency only
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial and about how long it takes."""
+    """A check that runs something, and about how many seconds it takes."""
 
     name: str
     expected_s: float

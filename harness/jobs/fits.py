@@ -101,7 +101,7 @@ def _first(options: Fits, how: sweep.How) -> Cell:
     """The cell with the batch to try first and its memory limit. Raises RingscopeError."""
     given = options.choices.values
     cell = grid(options.choices, gpus=how.gpus)[0]
-    # other feeds keep many batches in host memory, which is what the CPU trains in
+    # other feeds keep many batches in host memory, which a training on the CPU needs itself
     if "feed" not in given and not how.gpus:
         cell = replace(cell, feed="resident")
     if "per_rank_batch" not in given:

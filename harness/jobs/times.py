@@ -28,7 +28,7 @@ CPU = Usual(10, 18, 1.0)
 
 
 class Times:
-    """Durations of launches in s: from the sweep's own launches, or before the first from other machines."""
+    """Durations of launches in s: measured in this sweep, or before its first launch assumed from other machines."""
 
     def __init__(self, gpus: int, rows: Iterable[LaunchRow] = ()) -> None:
         self._usual = GPU if gpus else CPU

@@ -56,7 +56,7 @@ def manifest(request: batch.Request, *, name: str, image: str, volume: str | Non
         "metadata": {"name": name},
         "spec": {
             "slotsPerWorker": slots,
-            "launcherCreationPolicy": "WaitForWorkersReady",  # before that ssh would reach no worker
+            "launcherCreationPolicy": "WaitForWorkersReady",  # before that the launcher's ssh would reach no worker
             "runPolicy": {
                 "cleanPodPolicy": "Running",
                 "activeDeadlineSeconds": 60 * request.minutes,

@@ -13,7 +13,8 @@ from profiles.ground import numbers
 LOOK_EVERY = 10  # steps between checks: all ranks check at the same steps, so that they record the same ones
 FIRST_LOOK = 20  # steps before the first check
 ALIKE = 0.2  # the largest relative difference between the medians of the last steps and of as many before them
-WINDOWS = 5, 10  # numbers of steps to compare: both, since a checkpoint every ten steps makes groups of five differ
+# step counts to compare: either may be steady, since a checkpoint every ten steps makes groups of five differ
+WINDOWS = 5, 10
 LAST_LOOK = 200  # steps; a training that is not steady by then is recorded as it is
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 FITS = "  [default: fits the machine]"
-# Parameters that are settings of a cell, or make a grid of them.
+# Names of the parameters that describe a cell; a grid has `scaling` besides these.
 OF_A_CELL = frozenset(one.name for one in SETTINGS if not one.derived)
 OF_A_GRID = OF_A_CELL | {"scaling"}
 
