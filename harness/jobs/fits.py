@@ -50,11 +50,14 @@ def main(options: Fits) -> int:
     sweep.check_training()
     sweep.check_launcher(how)
     directory = _directory(options, how)
-    stopped = _search(directory, how, console)
-    found = fits.read(directory.path)
-    run_directory.write(directory.path, run_directory.read(directory.path))
-    text = json.dumps(fits.to_json(found), indent=1) + "\n"
-    write_whole(directory.path / "fits.json", text)
+    try:
+        stopped = _search(directory, how, console)
+        found = fits.read(directory.path)
+        run_directory.write(directory.path, run_directory.read(directory.path))
+        text = json.dumps(fits.to_json(found), indent=1) + "\n"
+        write_whole(directory.path / "fits.json", text)
+    finally:
+        directory.release()  # a thread that is about to end may hold the directory a moment longer
     _report(text, options, lambda: view.show(found, str(directory.path), console))
     if stopped:
         console.print(f"\ninterrupted; continue with: ringscope fits --resume --out {directory.path}")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness import launch
+from harness.jobs.run_directory import RunDirectory
 from harness.machine import describe as machine
 from harness.verbs import fits as verb
 from tests.harness.running import run_python
@@ -51,9 +52,12 @@ def search(out: Path, *words: str, limit_mb: int = LIMIT_MB) -> tuple[int, dict[
 
 @pytest.mark.exhaustive
 def test_the_largest_batch_is_found_launched_twice_and_as_two_small_runs_predicted(
-    stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in("allocates")
+    kept: list[RunDirectory] = []  # as a thread that has not ended yet keeps one
+    new = RunDirectory.__init__
+    monkeypatch.setattr(RunDirectory, "__init__", lambda one, *given: (kept.append(one), new(one, *given))[1])
     code, found = search(tmp_path / "out")
     assert code == 0 and found["done"]
     tries = {one["batch"]: one["memory_bytes"] for one in found["tries"]}
