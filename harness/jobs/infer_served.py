@@ -134,4 +134,4 @@ def instance(path: Path) -> object:
         return typed.loads(text_of(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise RingscopeError(f"--instance {path}: is no JSON of one sample: {why}") from None
+        raise RingscopeError(f"--instance {path}: does not hold one sample as JSON: {why}") from None

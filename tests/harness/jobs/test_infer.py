@@ -156,7 +156,7 @@ def test_a_sample_that_is_none_is_refused_before_anything_is_measured(text: str 
         os.mkfifo(path)
     else:
         path.write_text(text)
-    with pytest.raises(RingscopeError, match="is no JSON of one sample"):
+    with pytest.raises(RingscopeError, match="does not hold one sample as JSON"):
         infer.check(Infer(("batching",), url="http://x", instance=path))
     assert list(tmp_path.iterdir()) == [path]
 
