@@ -109,7 +109,7 @@ def digests(model: Any) -> tuple[list[int] | None, list[int] | None]:
     """Digests of the model's weights and of values that no optimizer trains, to compare over ranks; None: no need to
     compare.
 
-    Weights that have changed suffice to tell ranks apart.
+    The second is left out if the weights have changed, because the first then shows a difference.
     """
     weights = compared(model)
     changed = weights.changed()

@@ -18,8 +18,8 @@ UNKNOWN = -1
 
 
 def agree(options: dict[str, Any], channel: Channel | None) -> bool:
-    """Raise RingscopeError if some ranks would wait for others forever. Returns True if for some rank only the end of
-    its data will tell its number of steps."""
+    """Raise RingscopeError if some ranks would wait for others forever. Returns True if some rank's number of steps is
+    unknown until its data ends."""
     if hvd.size() == 1:
         return steps(options) == UNKNOWN
     validates = options.get("validation_data") is not None or bool(options.get("validation_split"))
@@ -41,7 +41,7 @@ def _check_alike(counts: list[int], what: str, remedy: str) -> None:
 
 
 def steps(options: dict[str, Any]) -> int:
-    """This rank's steps an epoch; UNKNOWN if only the end of the data will tell."""
+    """This rank's steps an epoch; UNKNOWN if it shows only when the data ends."""
     x = options.get("x")
     if options.get("steps_per_epoch"):
         return int(options["steps_per_epoch"])

@@ -19,8 +19,8 @@ ROUNDS = 12  # tries, each accepted with a probability of 95 % or more: one numb
 
 @contextmanager
 def compiled() -> Iterator[None]:
-    """Within this context, `tf.random.stateless_gamma` and the histograms of Keras's Equalization use XLA's
-    operations."""
+    """Within this context, `tf.random.stateless_gamma`, and the histograms of Keras's Equalization, are traced as
+    operations that XLA can compile."""
     from keras.layers import Equalization
     from keras.src import backend
 

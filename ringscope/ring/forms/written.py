@@ -183,7 +183,7 @@ def _is_fixed(tensor: Any, most: int = 64) -> bool:
 
 
 def _turned(matrices: Any) -> Any:
-    """The matrices transposed; if they are a transposed tensor, that tensor."""
+    """The matrices with their last two axes swapped; undoes a transposition instead of adding another."""
     rank = matrices.shape.rank
     order = [*range(rank - 2), rank - 1, rank - 2]
     if matrices.op.type == "Transpose" and np.array_equal(tf.get_static_value(matrices.op.inputs[1]), order):

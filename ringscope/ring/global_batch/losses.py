@@ -170,7 +170,7 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
             parts.pop()
 
     def first_call(loss: Any, restore: Callable[[], None], y_true: Any, y_pred: Any) -> Any:
-        """Call the loss once, with those of its sums taken over all ranks that need it."""
+        """Call the loss once; sums that need it are taken over all ranks."""
         restore()
         parts[-1] = apart_of(loss, y_true, y_pred) if len(taken) == 1 else None
         with of_all_ranks(parts[-1], share, ranks, uneven=batch is not None, name=f"loss {loss.name!r}"):

@@ -30,7 +30,7 @@ TRIED = "tried_by_ring"  # attribute of a metric that was tried
 
 @contextmanager
 def metrics_tried(model: Any) -> Iterator[None]:
-    """While it lasts, each metric of the user's own is tried before it is first updated."""
+    """Within this context, each metric of the user's own is tried before it is first updated."""
     with ExitStack() as stack:
         for metric in flat_metrics(model):
             if not type(metric).__module__.startswith("keras.") and TRIED not in vars(metric):

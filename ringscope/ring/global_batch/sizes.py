@@ -16,5 +16,5 @@ def tell(model: Any, what: str) -> None:
 
 
 def told(model: Any) -> str:
-    """The comparison that `fit` has kept; EVEN if it has not, as in a user's own loop."""
+    """ALIKE, EVEN or UNEVEN, as `fit` has found for this model; EVEN without `fit`, as in a user's own loop."""
     return kept(model).batches or EVEN

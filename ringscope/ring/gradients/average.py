@@ -18,7 +18,7 @@ COMPRESSIONS = ("none", "fp32", "fp16", "bf16")
 OPS = ("average", "sum", "adasum")
 
 Exchange = Callable[[Sequence[Any], Sequence[int]], list[Any]]
-"""(this rank's gradients, indices of those that ranks join by their maximum) -> the gradients that all ranks apply."""
+"""(this rank's gradients, places of values of which ranks take the maximum) -> the gradients that all ranks apply."""
 
 
 def average_gradients(

@@ -49,3 +49,12 @@ def test_an_option_by_which_steps_train_wrongly_is_refused_and_others_are_not(mo
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/x --xla_gpu_command_buffer_scheduling_mode=CONCURRENT")
     with pytest.raises(RingscopeError, match="train wrongly; remove it, or use step='fit'$"):
         choose.check_options()
+
+
+def test_auto_names_the_option_for_which_it_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "has_gpu", lambda: True)
+    keras = pytest.importorskip("keras")
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    assert choose.resolved(model, 1, 1)[0] == "compiled"
+    step, why = choose.resolved(model, 1, 4)
+    assert step == "fit" and "groups=" in why
