@@ -113,6 +113,7 @@ FRAMEWORKS = ("tensorflow", "keras", "horovod", "mpi4py")
 TRAINS = (
     "harness.doctor.equality",
     "harness.doctor.observer",
+    "harness.doctor.of_jax",
     "harness.doctor.of_torch",
     "harness.doctor.samples",
     "harness.inference",

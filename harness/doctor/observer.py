@@ -2,7 +2,7 @@
 
 The script is not changed. Hooks in Keras's optimizers see when weights are updated; hooks in TensorFlow's functions and
 data set iterators see the samples of a step (samples.py). Each rank writes its observations to a file (told.py).
-of_torch.py observes PyTorch.
+of_torch.py observes PyTorch, and of_jax.py Keras on JAX.
 
 Nothing is imported before the script imports it, so that environment variables set by the script still work.
 """
@@ -10,12 +10,12 @@ Nothing is imported before the script imports it, so that environment variables 
 from __future__ import annotations
 
 import functools
-import hashlib
+import gc
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,12 +23,12 @@ from profiles.ground.after_import import AfterImport
 
 from ..launch import own
 from ..machine import ranks
+from .of_jax import OfJax
 from .of_torch import OfTorch
-from .samples import Batches, rows_of
+from .samples import Batches, rows_of, values_of
 from .told import Told
 
 FOLDER, STEPS, PATHS = "RINGSCOPE_OBSERVED", "RINGSCOPE_OBSERVED_STEPS", "RINGSCOPE_OBSERVED_PATHS"
-SAMPLED = 64  # values compared per variable, to tell the size of a difference
 REDUCES = ("allreduce", "allgather", "reducescatter", "grouped_allreduce", "grouped_allgather", "grouped_reducescatter")
 EXCHANGES = (*REDUCES, "alltoall")
 
@@ -47,7 +47,7 @@ def begin() -> None:
         os.environ.pop("PYTHONPATH", None)
     told = Told(Path(folder), int(os.environ.get("RINGSCOPE_RANK", ranks.rank())), int(steps))
     torch = OfTorch(told)
-    observer = Observer(told, torch)
+    observer = Observer(told, {"torch": torch, "jax": OfJax(told)})
     torch.watch()
     sys.meta_path.insert(0, AfterImport(["keras"], observer.keras_is_there))
     sys.meta_path.insert(0, AfterImport(["horovod.tensorflow.mpi_ops"], observer.horovod_is_there))
@@ -56,8 +56,9 @@ def begin() -> None:
 class Observer:
     """Observes the training of one process. Its hooks run on the thread that trains."""
 
-    def __init__(self, told: Told, torch: OfTorch) -> None:
-        self._told, self._torch = told, torch
+    def __init__(self, told: Told, others: Mapping[str, OfTorch | OfJax]) -> None:
+        """others: who sees Keras on other backends, by their names."""
+        self._told, self._others = told, others
         self._lock, self._within = threading.RLock(), threading.local()
         self._optimizers: dict[int, Any] = {}
         self._began: dict[int, int] = {}  # id of an optimizer -> its iterations when first seen
@@ -71,11 +72,11 @@ class Observer:
     # ---- hooks
 
     def keras_is_there(self, keras: Any) -> None:
-        if keras.backend.backend() == "torch":
-            self._torch.keras_is_there()
-            return
-        if keras.backend.backend() != "tensorflow":
-            self._told.write({"kind": "backend", "backend": keras.backend.backend()})
+        backend = keras.backend.backend()
+        if backend != "tensorflow":
+            self._told.write({"kind": "backend", "backend": backend})
+            if backend in self._others:
+                self._others[backend].keras_is_there()
             return
         import tensorflow as tf
         from keras.src.backend.tensorflow.trainer import TFEpochIterator
@@ -190,10 +191,24 @@ class Observer:
             "rows": rows,
             "workers": self._workers,
             "cores": sorted(os.sched_getaffinity(0)),
-            "replicas": _replicas(self._variables.values()),
+            "replicas": _replicas(self._variables.values()) | {"of": self._strategies["replicas"]},
+            "exchanges_unseen": self._strategies["exchange"],
             "ring": "ringscope.ring" in sys.modules,
             "horovod": "horovod.tensorflow" in sys.modules,
             "horovods_optimizer": any(hasattr(o, "_allreduce_grads") for o in self._optimizers.values()),
+        }
+
+    @functools.cached_property
+    def _strategies(self) -> dict[str, Any]:
+        """replicas: of this process, of the largest strategy that was made; exchange: with those of other processes."""
+        import tensorflow as tf
+
+        kinds = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
+        made = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
+        here = {each: len(each.extended.worker_devices) for each in made}
+        return {
+            "replicas": max(here.values(), default=1),
+            "exchange": any(each.num_replicas_in_sync > here[each] for each in made),
         }
 
     def _rows(self, arguments: Any, steps: int) -> list[str] | None:
@@ -252,9 +267,7 @@ def _told(variable: Any) -> list[Any]:
 
     try:
         with tf.init_scope():
-            values = np.ascontiguousarray(variable.numpy())
+            values = np.asarray(variable.numpy())
     except Exception:  # TensorFlow documents no kind of error for this
         return []
-    places = np.linspace(0, values.size - 1, min(SAMPLED, values.size)).astype(np.int64)
-    sampled = values.reshape(-1)[places].astype(np.float64).tolist()
-    return [hashlib.blake2b(values.tobytes(), digest_size=8).hexdigest(), sampled]
+    return values_of(values)

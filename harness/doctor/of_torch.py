@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,14 +18,13 @@ from typing import Any
 
 from profiles.ground.after_import import AfterImport
 
-from .samples import rows_of
+from .samples import rows_of, values_of
 from .told import Told
 
 REDUCES = (
     *("all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "reduce", "reduce_scatter"),
     *("reduce_scatter_tensor", "all_to_all", "all_to_all_single"),
 )
-SAMPLED = 64  # values compared per weight, to tell the size of a difference
 Values = list[tuple[str, Any]]  # (name, tensor) of weights or buffers
 
 
@@ -246,17 +244,20 @@ def _is_sharded(tensor: Any) -> bool:
 
 def _digests(tensors: Values) -> list[list[Any]]:
     """[name, digest of the bits, values at fixed places] of each tensor; sharded and empty tensors are left out."""
-    import torch
-
     found = []
     for name, tensor in tensors:
         if _is_sharded(tensor) or not tensor.numel():
             continue
-        flat = getattr(tensor, "to_local", lambda tensor=tensor: tensor)().detach().cpu().contiguous().reshape(-1)
-        places = torch.linspace(0, flat.numel() - 1, min(SAMPLED, flat.numel())).long()
-        bits = hashlib.blake2b(flat.view(torch.uint8).numpy().tobytes(), digest_size=8).hexdigest()
-        found.append([name, bits, flat[places].double().tolist()])
+        found.append([name, *values_of(_numpy(getattr(tensor, "to_local", lambda tensor=tensor: tensor)()))])
     return found
+
+
+def _numpy(tensor: Any) -> Any:
+    told = tensor.detach().cpu()
+    try:
+        return told.numpy()
+    except TypeError:  # bfloat16 and the like, of which each has its float32
+        return told.float().numpy()
 
 
 def _arrays(batch: Any) -> Iterator[Any]:
@@ -267,8 +268,7 @@ def _arrays(batch: Any) -> Iterator[Any]:
         for each in batch:
             yield from _arrays(each)
     elif hasattr(batch, "detach") and not batch.is_sparse:
-        told = batch.detach().cpu()
-        yield told.float().numpy() if str(told.dtype) == "torch.bfloat16" else told.numpy()
+        yield _numpy(batch)
     elif hasattr(batch, "shape"):
         yield batch
 

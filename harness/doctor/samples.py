@@ -1,4 +1,4 @@
-"""The samples that a rank trains on, as digests, so that the samples of different ranks can be compared."""
+"""The samples and weights of a rank as digests, so that those of different ranks can be compared."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 ROWS = 1024  # digested of a batch at most
+SAMPLED = 64  # values compared per weight, to tell the size of a difference
+
+
+def values_of(values: Any) -> list[Any]:
+    """[digest of the bits, values at fixed places] of a NumPy array."""
+    import numpy as np
+
+    places = np.linspace(0, values.size - 1, min(SAMPLED, values.size)).astype(np.int64)
+    bits = hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=8).hexdigest()
+    return [bits, values.reshape(-1)[places].astype(np.float64).tolist()]
 
 
 def rows_of(leaves: Sequence[Any]) -> list[str] | None:

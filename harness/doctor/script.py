@@ -113,6 +113,7 @@ def _start(
         observer.PATHS: environ.get("PYTHONPATH", ""),
         # Ranks that do not choose a GPU would otherwise take the memory of all GPUs.
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     }
     if trial.own:
         job = launch.Job(list(trial.command), own.entered(environ, variables))

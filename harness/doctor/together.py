@@ -9,14 +9,11 @@ from typing import Any
 
 from profiles.ground import threads
 
-from . import unlike
+from . import devices, unlike
 from .checks import FAILURE, OK, UNKNOWN, WARNING, Check
+from .devices import TWO_LINES
 from .script import Observed, Rank
 
-TWO_LINES = (
-    "add two lines: `from ringscope import ring; ring.init()` as the script's first, and `ring.distribute(model)` "
-    "after model.compile(...) (docs/guides/train.md)"
-)
 HOROVODS = "Horovod's own Keras optimizer reduces nothing under Keras 3: take it out, and "
 BY_HAND = (
     "give every gradient to hvd.allreduce before the optimizer applies it, and broadcast the first weights; or "
@@ -33,13 +30,14 @@ Line = dict[str, Any]
 
 def judge(found: Observed) -> list[Check]:
     """The check `script` and, if steps were seen, `weights` and `data`; also `buffers` if they differ, `metrics` if
-    Keras reports them, `replicas` if a strategy mirrors weights, and `loaders` if workers make the batches."""
+    Keras reports them, `replicas` if a process has copies of weights on several devices, `devices` if JAX has several,
+    and `loaders` if workers make the batches."""
     checks, ranks = [_script(found)], found.ranks
     if all(rank.last_step for rank in ranks):
         if len(ranks) > 1:
             data, apart = _data(ranks)
             checks += [_weights(ranks, apart), data, *unlike.buffers(ranks), *unlike.metrics(ranks)]
-        checks += [*_replicas(ranks), *_loaders(ranks)]
+        checks += [*devices.replicas(ranks), *devices.used(ranks), *_loaders(ranks)]
     return checks
 
 
@@ -53,9 +51,9 @@ def _script(found: Observed) -> Check:
     failed = sorted((rank for rank in ranks if _failed(rank)), key=lambda rank: rank.ended_at)
     if failed:
         return Check("script", FAILURE, _how_it_failed(failed[0]), _mend(found), data | {"log": _tail(failed[0].log)})
-    if any(rank.backend for rank in ranks):
-        text = f"Keras runs on {ranks[0].backend}; its steps are seen on TensorFlow and PyTorch"
-        return Check("script", FAILURE, text, "set KERAS_BACKEND to tensorflow or torch", data)
+    if not any(steps) and ranks[0].backend not in (None, "torch", "jax"):
+        text = f"Keras runs on {ranks[0].backend}; its steps are seen on TensorFlow, PyTorch and JAX"
+        return Check("script", FAILURE, text, "set KERAS_BACKEND to tensorflow, torch or jax", data)
     waiting = [rank for rank in ranks if not rank.done and rank.end is None]
     if waiting and (found.hung or found.late):
         return _waiting(found, waiting[0], data)
@@ -68,10 +66,16 @@ def _script(found: Observed) -> Check:
             return Check(
                 "script", FAILURE, text, "run the script by the Python of the environment that has ringscope", data
             )
+        if ranks[steps.index(0)].backend == "jax":
+            text = (
+                f"{command} ended, and on rank {steps.index(0)} Keras's fit took no step on JAX: nothing is known of a "
+                "loop of the script's own, which JAX compiles"
+            )
+            return Check("script", UNKNOWN, text, None, data)
         text = f"{command} ended, and on rank {steps.index(0)} no optimizer of Keras or PyTorch took a step"
         remedy = (
-            "ringscope sees only steps of Keras 3 on TensorFlow and of PyTorch; if the script trains with these, give "
-            "the command the arguments with which it trains"
+            "ringscope sees only steps of Keras 3 and of PyTorch; if the script trains with these, give the command "
+            "the arguments with which it trains"
         )
         return Check("script", FAILURE, text, remedy, data)
     if len(set(steps)) > 1 and not all(rank.done for rank in ranks):
@@ -150,8 +154,8 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
     remedy = BY_RING if ring else BY_HAND if horovod else TWO_LINES
     if any(line["horovods_optimizer"] for line in lines):
         remedy = HOROVODS + TWO_LINES
-    if "torch" in lines[0]:
-        remedy = unlike.of_torch(lines)
+    if (backend := unlike.backend(lines[0])) != "tensorflow":
+        remedy = unlike.of_torch(lines) if backend == "torch" else devices.of_jax(lines)
         if parts := unlike.parts(lines):
             return Check("weights", UNKNOWN, parts, None, data)
     for step in sorted(set.intersection(*(set(rank.steps) for rank in ranks))):
@@ -200,6 +204,9 @@ def _differing(lines: list[Line]) -> tuple[str, int, float, int] | None:
 def _data(ranks: list[Rank]) -> tuple[Check, bool]:
     """Judge the ranks' samples: how many they share, and whether they are known to differ between ranks."""
     last = min(rank.last_step for rank in ranks)
+    if len(ranks := devices.of_each_part(ranks)) == 1:
+        text = f"{len(_rows(ranks[0], last) or ())} samples in {last} steps on all ranks: each has a part of one model"
+        return Check("data", OK, text), False
     rows = [_rows(rank, last) for rank in ranks]
     if any(each is None for each in rows):
         text = (
@@ -217,38 +224,9 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
     if not common:
         return Check("data", OK, f"{counts} samples in {last} steps, none of them on two ranks", None, data), True
     share = "the same samples on all ranks" if all(kind == common for kind in kinds) else f"{len(common)} in common"
-    remedy = (
-        unlike.SAMPLES_OF_TORCH
-        if "torch" in ranks[0].steps[last]
-        else (
-            "ranks that train on the same samples do the same work: ring divides the data given to model.fit; in your "
-            "own loop use dataset.shard(ring.size(), ring.rank())"
-        )
-    )
+    remedy = unlike.SAME_SAMPLES + unlike.SAMPLES[unlike.backend(ranks[0].steps[last])]
     text = f"{counts} samples in {last} steps: {share}"
     return Check("data", WARNING, text, remedy, data), any(kind != common for kind in kinds)
-
-
-def _replicas(ranks: list[Rank]) -> list[Check]:
-    """Check that the replicas within each rank (a strategy of TensorFlow's makes them) train together."""
-    lines = [(rank, rank.steps[step]) for rank in ranks for step in sorted(rank.steps)]
-    count = max(line["replicas"]["count"] for _, line in lines)
-    if count < 2:
-        return []
-    data = {"replicas": count}
-    for rank, line in lines:
-        if line["replicas"]["apart"]:
-            name, replica, by = line["replicas"]["apart"]
-            text = (
-                f"each replica of the strategy trains alone: {name} differs between replica 0 and replica {replica} of "
-                f"rank {rank.number} after step {line['step']}, by {by:.2g}"
-            )
-            remedy = (
-                "some releases of Keras 3 do not reduce gradients under a strategy: leave the strategy's scope, and "
-                f"{TWO_LINES}"
-            )
-            return [Check("replicas", FAILURE, text, remedy, data | {"variable": name, "difference": by})]
-    return [Check("replicas", OK, f"{count} replicas in each rank, equal after each step", None, data)]
 
 
 def _loaders(ranks: list[Rank]) -> list[Check]:

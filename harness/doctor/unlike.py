@@ -18,11 +18,25 @@ KEEP_TO_IT = (
 )
 WRAP_IT = "wrap the model, and call the wrapper: model = torch.nn.parallel.DistributedDataParallel(model)"
 START_IT = f"start it by torchrun, call torch.distributed.init_process_group() first, and {WRAP_IT}"
-SAMPLES_OF_TORCH = (
-    "ranks that train on the same samples do the same work: "
-    "DataLoader(dataset, sampler=torch.utils.data.DistributedSampler(dataset))"
-)
+SAME_SAMPLES = "ranks that train on the same samples do the same work: "
+SAMPLES = {
+    "torch": "DataLoader(dataset, sampler=torch.utils.data.DistributedSampler(dataset))",
+    "jax": "each process gives fit its own part, x[process::processes], or a tf.data.Dataset that DataParallel divides",
+    "tensorflow": (
+        "ring divides the data given to model.fit; in your own loop use dataset.shard(ring.size(), ring.rank())"
+    ),
+}
+TOTALS = {
+    "torch": " (torch.distributed.all_reduce of totals and counts)",
+    "jax": " (by jax.experimental.multihost_utils.process_allgather)",
+    "tensorflow": " (ring.average_logs)",
+}
 Line = dict[str, Any]
+
+
+def backend(line: Line) -> str:
+    """The backend that trains: torch, jax or tensorflow."""
+    return next((name for name in ("torch", "jax") if name in line), "tensorflow")
 
 
 def of_torch(lines: list[Line]) -> str:
@@ -82,10 +96,10 @@ def metrics(ranks: list[Rank]) -> list[Check]:
                     f"each rank has its own value: {name} after step {step} is {value:.4g} on rank 0, "
                     f"{other[name]:.4g} on rank {rank}"
                 )
+                by = TOTALS[backend(ranks[0].steps[step])]
                 remedy = (
-                    "each value covers only that rank's samples: average them over the ranks "
-                    "(torch.distributed.all_reduce of totals and counts) before callbacks decide by them, or ranks "
-                    "stop at different epochs"
+                    f"each value covers only that rank's samples: average them over the ranks{by} before callbacks "
+                    "decide by them, or ranks stop at different epochs"
                 )
                 return [Check("metrics", WARNING, text, remedy, {"name": name, "step": step})]
     return [Check("metrics", OK, f"{', '.join(first)}: the same on all ranks after step {step}", None, {"step": step})]

@@ -78,10 +78,11 @@ def command(
 
     Every line is ok, a warning or a failure with what to do, or n/a if there is nothing to judge.
 
-    A command runs on 2 ranks, or on the ranks that its own launcher starts (torchrun, accelerate, mpirun ...), for some
-    steps of Keras's or PyTorch's optimizers, and is then ended in the middle: are the weights equal on all ranks after
-    each step, and which samples did each rank train on? The script is not changed. It runs in a copy of the working
-    directory, which is deleted afterwards; files that it writes by absolute paths are really written.
+    A command runs on 2 ranks (on 1 if each trains on several devices), or on the ranks that its own launcher starts
+    (torchrun, accelerate, mpirun ...), for some steps of Keras's or PyTorch's optimizers, and is then ended in the
+    middle: are the weights equal on all ranks after each step, and which samples did each rank train on? The script is
+    not changed. It runs in a copy of the working directory, which is deleted afterwards; files that it writes by
+    absolute paths are really written.
 
     Exit code 0: nothing fails; 1: something does; 2: bad input.
 
@@ -128,7 +129,7 @@ def command(
             limit_s=time_limit,
             in_place=in_place,
         )
-        checks = _try(console, trial, tell=tell)
+        checks = _try(console, trial, tell=tell, alone_too=ranks is None and theirs is None)
     else:
         checks, machine = _examine(console, ranks=ranks, launcher=launcher, quick=quick, tell=tell)
     found = doctor.to_json(checks, machine)
@@ -140,13 +141,16 @@ def command(
     sys.exit(1 if found["status"] == doctor.FAILURE else 0)
 
 
-def _try(console: Console, trial: Trial, *, tell: bool) -> list[Check]:
-    """Run the command, show the steps of its slowest rank meanwhile, and judge the result."""
+def _try(console: Console, trial: Trial, *, tell: bool, alone_too: bool = False) -> list[Check]:
+    """Run the command, show the steps of its slowest rank meanwhile, and judge the result.
+
+    alone_too: nobody gave the number of ranks: run it once more with one if each trains on several devices."""
     import os
+    from dataclasses import replace
 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from ..doctor import script, together
+    from ..doctor import devices, script, together
     from ..machine import nvml
 
     environ = dict(os.environ)
@@ -165,6 +169,12 @@ def _try(console: Console, trial: Trial, *, tell: bool) -> list[Check]:
             lambda ranks: progress.update(task, completed=min(rank.last_step for rank in ranks)),
             environ,
         )
+    if alone_too and devices.are_one_process(found.ranks):
+        if tell:
+            console.print(
+                "each process trains on several devices of its own: once more, with one process", markup=False
+            )
+        return _try(console, replace(trial, ranks=1, launcher="single"), tell=tell)
     checks = together.judge(found)
     if tell:
         for check in checks:

@@ -153,9 +153,20 @@ def test_what_cannot_be_tried_is_refused_in_one_line(folder: Path, words: list[s
     assert says in done.stderr and len(done.stderr.strip().splitlines()) <= 2
 
 
-def test_replicas_of_a_strategy_are_compared_beside_ranks_that_train_alone(folder: Path) -> None:
+def test_replicas_of_a_strategy_are_compared_and_ranks_that_have_them_train_alone(folder: Path) -> None:
     """This Keras shares their gradients: equal replicas, in ranks that share nothing."""
-    code, checks = doctor(folder, "--steps", 4, "--", "python", "mirrored.py")
-    assert code == 1, checks
-    assert checks["weights"]["status"] == "failure"
-    assert (checks["replicas"]["status"], checks["replicas"]["data"]) == ("ok", {"replicas": 2})
+    equal = ("ok", {"replicas": 2})
+    code, checks = doctor(folder, "--steps", 4, "-np", 2, "--", "python", "mirrored.py")
+    assert code == 1 and checks["weights"]["status"] == "failure"
+    assert (checks["replicas"]["status"], checks["replicas"]["data"]) == equal
+    code, checks = doctor(folder, "--steps", 4, "--", "python", "mirrored.py")  # as one process
+    assert code == 0 and set(checks) == {"script", "replicas"}
+    assert (checks["replicas"]["status"], checks["replicas"]["data"]) == equal
+
+
+@pytest.mark.parametrize(("how", "status"), [("apart", "failure"), ("outside", "warning")])
+def test_replicas_that_share_nothing_or_do_nothing_are_told(folder: Path, how: str, status: str) -> None:
+    code, checks = doctor(folder, "--steps", 4, "-np", 1, "--", "python", "mirrored.py", how)
+    assert code == int(status == "failure"), checks
+    assert {name: check["status"] for name, check in checks.items()} == {"script": "ok", "replicas": status}
+    assert ("differs between replica 0 and replica 1" in checks["replicas"]["text"]) == (how == "apart")

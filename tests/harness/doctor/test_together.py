@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.doctor import workspace
+from harness.doctor import devices, workspace
 from harness.doctor.script import Observed, Rank, Trial, observe
 from harness.doctor.together import judge
 from profiles.ground.errors import RingscopeError
@@ -225,6 +225,58 @@ def test_statistics_that_differ_are_told_and_metrics_that_do_are_a_warning():
     assert unlike["buffers"][0] == "ok" and "norm/mean" in unlike["buffers"][1]
     assert unlike["metrics"][0] == "warning" and {0.5, 1} <= set(numbers(unlike["metrics"][1]))
     assert unlike["weights"][0] == same["weights"][0] == "ok"
+
+
+# ---- Keras on JAX
+
+
+def of_jax(number: int, *values: float, **facts: Any) -> dict[str, Any]:
+    seen = {"processes": 2, "here": 1, "used": 1, "parts": 2} | facts.pop("jax", {})
+    return step(number, *values, jax=seen, **({"sharded": 0} | facts))
+
+
+def test_devices_that_do_nothing_or_all_the_same_are_told():
+    def told(sharded: int = 0, **seen: int) -> str | None:
+        return judged(rank(0, of_jax(1, 3, sharded=sharded, jax=seen))).get("devices", (None,))[0]
+
+    assert told() is None
+    assert told(here=2) == "warning"
+    assert told(here=2, used=2) == "ok"
+    assert told(here=2, used=2, parts=1) == "warning"
+    assert told(here=2, used=2, parts=1, sharded=3) == "ok"
+
+
+@pytest.mark.parametrize(("processes", "remedy"), [(1, "distribution.initialize("), (2, "set_distribution(")])
+def test_processes_of_jax_that_train_alone_are_told_what_joins_them(processes, remedy):
+    found = judged(*(rank(k, of_jax(1, 3, 4 + k, jax={"processes": processes})) for k in range(2)))
+    assert found["weights"][0] == "failure" and remedy in found["weights"][2]
+    assert ("initialize" in found["weights"][2]) == (processes == 1)
+
+
+def test_ranks_that_have_parts_of_one_model_take_the_same_samples_rightly():
+    def data(*parts: list[str] | None) -> str:
+        lines = [of_jax(1, 3, rows=ROWS[0], part=part, exchanged=100) for part in parts]
+        return judged(*(rank(k, line) for k, line in enumerate(lines)))["data"][0]
+
+    assert data(["all"], ["all"]) == "ok"
+    assert data(["first"], ["second"]) == data(None, None) == "warning"
+    assert data(["first"], ["first"], ["second"], ["second"]) == "warning"
+
+
+def test_a_rank_that_trains_on_several_devices_by_itself_is_a_process_for_one():
+    def alone(**facts: Any) -> bool:
+        return devices.are_one_process([rank(k, of_jax(1, 3, **facts)) for k in range(2)])
+
+    assert alone(jax={"processes": 1, "used": 2}) and not alone(jax={"processes": 2, "used": 2})
+    assert not alone(jax={"processes": 1})
+    mirrored = [rank(k, step(1, 3, replicas={"count": 2, "apart": None}, ring=k == 2)) for k in range(3)]
+    assert devices.are_one_process(mirrored[:2]) and not devices.are_one_process(mirrored)
+    assert not devices.are_one_process(mirrored[:1])
+
+
+def test_a_loop_on_jax_that_cannot_be_seen_is_no_failure():
+    assert judged(*(rank(k, backend="jax", end=END, done=False) for k in range(2)))["script"][0] == "n/a"
+    assert judged(*(rank(k, backend="numpy", end=END, done=False) for k in range(2)))["script"][0] == "failure"
 
 
 def test_one_rank_has_no_other_to_be_compared_with():

@@ -1,0 +1,81 @@
+"""`ringscope doctor` on Keras on JAX, in one process with two devices and in two processes.
+
+RINGSCOPE_JAX_PYTHON: the Python of an environment that has Keras and JAX, which no install of ours brings.
+
+They alone catch a doctor that no longer sees the steps, layouts or samples of a newer JAX or Keras.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from .test_script import doctor, folder  # noqa: F401
+from .test_together import TORCHRUN
+
+PYTHON = os.environ.get("RINGSCOPE_JAX_PYTHON")
+pytestmark = [
+    *(pytest.mark.train, pytest.mark.exhaustive),
+    pytest.mark.skipif(PYTHON is None, reason="JAX is not installed; RINGSCOPE_JAX_PYTHON names a Python with it"),
+]
+PORT = "7993"
+
+
+@pytest.mark.parametrize(
+    ("words", "how", "expected"),
+    [
+        ([], "right", {"replicas": "ok", "devices": "ok"}),
+        ([], "model", {"replicas": "ok", "devices": "ok"}),
+        ([], "no_key", {"replicas": "ok", "devices": "warning"}),
+        (["-np", 1], "alone", {"devices": "warning"}),
+    ],
+)
+def test_devices_of_one_process_are_judged_by_what_each_of_them_does(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[object],
+    how: str,
+    expected: dict[str, str],
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    code, checks = doctor(folder, "--steps", 4, *words, "--", PYTHON, "keras_jax.py", how)
+    assert code == 0, checks
+    assert {name: check["status"] for name, check in checks.items()} == {"script": "ok"} | expected
+    assert checks["script"]["data"]["steps"] == [4]  # also where two were started first
+    seen = checks["devices"]["data"]
+    assert (seen["here"], seen["used"]) == (2, 1 if how == "alone" else 2)
+    assert seen["parts"] == (2 if how == "right" else 1)
+
+
+WELL = {"script": "ok", "weights": "ok", "data": "ok", "metrics": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("how", "unlike", "remedy"),
+    [
+        ("right", {}, ""),
+        ("same_samples", {"data": "warning"}, ""),
+        ("model", {}, ""),
+        ("not_laid_out", {"weights": "failure", "metrics": "warning"}, "before the model is made"),
+        ("alone", {"weights": "failure", "data": "warning"}, "keras.distribution.initialize"),
+        ("other_seeds", {"weights": "failure", "metrics": "warning"}, "keras.distribution.initialize"),
+    ],
+)
+def test_processes_are_judged_by_what_became_of_their_weights(
+    folder: Path,  # noqa: F811
+    how: str,
+    unlike: dict[str, str],
+    remedy: str,
+) -> None:
+    (folder / "torchrun").write_text(TORCHRUN)
+    (folder / "torchrun").chmod(0o755)
+    code, checks = doctor(folder, "--steps", 4, "--", folder / "torchrun", PYTHON, "keras_jax.py", how, PORT)
+    expected = WELL | unlike
+    assert {name: check["status"] for name, check in checks.items()} == expected
+    assert code == int("failure" in expected.values())
+    assert remedy in (checks["weights"]["remedy"] or "")
+    assert checks["script"]["data"]["steps"] == [4, 4]
+    if how == "model":  # both get the whole batch, rightly
+        assert "sharded" in checks["weights"]["text"] and checks["data"]["text"].startswith("64 samples in 4 steps")
