@@ -31,7 +31,6 @@ _MIXED: Final = 90  # percent of a sample; where compute has less, other time is
 _BLOCK: Final = 1 << 16  # samples looked at together
 _FARTHEST: Final = 100  # samples by which counters are moved to see whether they then agree better
 _BETTER: Final = 0.2  # and by so much, as a correlation
-_WHOLE: Final = 0.95  # of the window, for the energy of a step
 
 
 def measure(
@@ -50,7 +49,7 @@ def measure(
     power, power_shift = next(((one, by) for _, one, by in found if len(one)), (found[0][1], 0))
     measured = _counters(samples, shift, books)
     measured.energy, measured.energy_unknown = _energy(power, power_shift, steps, books)
-    if measured.energy is None and any(len(timelines[index].power) for index, _ in gpu.places):
+    if not len(power) and any((timelines[index].power["device"] < 0).any() for index, _ in gpu.places):
         measured.energy_unknown = "the recording does not say which GPU its readings of power are of"
     return measured
 
@@ -206,14 +205,13 @@ def _energy(power: pd.DataFrame, shift: int, steps: int, books: Account) -> tupl
         return None, "no reading of this GPU's power lies in the window"
     joules = float((watts * ns).sum()) / 1e9
     held = watts[ns > 0]
-    whole = steps and sampled >= _WHOLE * window.span_ns
-    return (
-        Energy(
-            joules=joules,
-            watts=joules / (sampled / 1e9),
-            sampled_ns=sampled,
-            joules_per_step=joules / steps if whole else None,
-            readings=1 + int((np.diff(held) != 0).sum()),
-        ),
-        None,
+    energy = Energy(
+        joules=joules,
+        watts=joules / (sampled / 1e9),
+        sampled_ns=sampled,
+        joules_per_step=None,
+        readings=1 + int((np.diff(held) != 0).sum()),
     )
+    if steps and energy.covers(window.span_ns):
+        energy.joules_per_step = joules / steps
+    return energy, None

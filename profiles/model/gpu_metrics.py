@@ -19,6 +19,7 @@ METRICS: Final = (
     "pcie_tx",
 )
 KINDS_OF_TIME: Final = ("compute", "collective", "copy", "idle")  # owners of the ledger together; a memset is a copy
+_WHOLE: Final = 0.95
 BOUNDS: Final = ("tensor", "memory", "latency", "unsampled")
 
 
@@ -31,6 +32,10 @@ class Energy:
     sampled_ns: int
     joules_per_step: float | None  # None: no steps, or a part of the window has no readings
     readings: int  # that differ from the one before: a slow sensor is read more often than it changes
+
+    def covers(self, span_ns: int) -> bool:
+        """True if readings cover nearly all of a window so long."""
+        return self.sampled_ns >= _WHOLE * span_ns
 
 
 @dataclass(slots=True)

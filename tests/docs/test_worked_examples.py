@@ -177,6 +177,17 @@ def test_the_bus_bandwidth_of_the_recording() -> None:
     says(f"waiting {grouped(found.waiting_ns)} + transfer {grouped(found.transfer_ns)} = {grouped(found.busy_ns)} ns")
 
 
+def test_what_bounds_the_compute_of_a_sample() -> None:
+    made = Build()
+    made.kernel(0, 60 * US)
+    made.memset(100 * US, 101 * US)
+    made.counters(0, 100 * US, tensor_active=45, dram_read=10, dram_write=5)
+    (gpu,) = measure([made.timeline()], window="capture").gpus
+    assert gpu.gpu_metrics is not None and gpu.gpu_metrics.bound_ns is not None
+    assert gpu.gpu_metrics.bound_ns["tensor"] == 60 * US == gpu.ledger_ns["compute"]
+    says(f"45 x 100 / 60 = {45 * 100 // 60} %", f"15 x 100 / 60 = {15 * 100 // 60} %", "The 60 µs are tensor-bound")
+
+
 def test_what_is_left_without_a_loss() -> None:
     gpu = drawn()
     assert whatif.span_without(gpu, {"collective": 15 * US}) == 85 * US

@@ -50,6 +50,7 @@ def seeds(folder: Path) -> dict[str, list[Path]]:
     for kind, write in WRITERS.items():
         write(SHAPE, folder / kind, None)
         found[f"{kind} whole"] = [folder / kind]
+    found["nsys gpu metrics"] = [CORPUS / "nsys.sqlite" / "gpu-metrics"]
     for name, path in (("xplane", "xplane/jax-2gpu-5-steps.xplane.pb"), ("horovod", "horovod/gloo-2-ranks.json")):
         found[f"{name} whole"] = [DATA / path]
     (folder / "xla").write_bytes(gzip.decompress((DATA / "made" / "jax.trace.json.gz").read_bytes()))

@@ -68,7 +68,7 @@ def bound(document: Document) -> Table:
             cells.append(document.number(here, numbers.duration))
             cells.append(document.number(here, numbers.share, of=f"{at}/ledger_ns/compute"))
         said = "; ".join(dict.fromkeys(filter(None, (found["bound_unknown"], found["energy_unknown"]))))
-        rows.append((name, *cells, *document.numbers(f"{at}/gpu_metrics", ENERGY), words(said or "")))
+        rows.append((name, *cells, *document.numbers(f"{at}/gpu_metrics", ENERGY), Cell(said, said)))
     columns = [column for what in BOUNDS for column in (BOUND_TITLES[what], "of compute")]
     return Table(
         "bound-by",

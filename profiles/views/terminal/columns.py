@@ -193,12 +193,14 @@ def _sampled_rows() -> list[tuple[str, Cell]]:
 
 
 def energy(gpu: GpuMeasures) -> str:
-    """The energy of the window and of a step; empty where no power was read."""
+    """The energy of the window and of a step, or of the part of the window that was read; empty where none was."""
     found = gpu.gpu_metrics.energy if gpu.gpu_metrics else None
     if found is None:
         return ""
-    step = found.joules_per_step
-    return numbers.energy(found.joules) + (f", {numbers.energy(step)}" if step is not None else "")
+    told = numbers.energy(found.joules)
+    if not found.covers(gpu.span_ns):
+        return f"{told} in {numbers.share_of(found.sampled_ns, gpu.span_ns)}"
+    return told if found.joules_per_step is None else f"{told}, {numbers.energy(found.joules_per_step)}"
 
 
 def _collective_rows() -> list[tuple[str, Cell]]:

@@ -239,6 +239,9 @@ def test_energy_of_a_part_of_the_window_has_no_step_and_none_has_a_reason() -> N
     assert found.energy.sampled_ns < 80_000
     assert measured(loop())[1].energy is None and measured(loop())[1].energy_unknown
     made = loop()
+    made.power(10**9, 100)
+    assert "in the window" in str(measured(made)[1].energy_unknown)
+    made = loop()
     made.power(0, 100, device=-1)
     assert "does not say" in str(measured(made)[1].energy_unknown)
 
@@ -297,6 +300,9 @@ def test_every_view_shows_them(tmp_path: Path) -> None:
         assert all(share in files[name].read_text() for share in shares)
     shown = CliRunner().invoke(timeline, [str(REAL), "--show", "gpu-metrics"])
     assert shown.exit_code == 0 and shown.stdout.count("collective") == 2
+    (line,) = (line for line in run.stdout.splitlines() if line.startswith("energy"))
+    read = [f"{100 * gpu['gpu_metrics']['energy']['sampled_ns'] / gpu['span_ns']:.1f} %" for gpu in gpus]
+    assert re.findall(r"J in ([\d.]+ %)", line) == read  # a part of the window is read
     full = CliRunner().invoke(timeline, [str(REAL), "--full"])
     assert all(share in full.stdout for share in shares)
 

@@ -16,7 +16,8 @@ from profiles import analyse
 from profiles.ground import numbers
 from profiles.ground.errors import RingscopeError
 from profiles.model.findings import Consequence, Finding
-from profiles.model.measures import CAUSES, CLASSES, MANY_GPUS, Measures
+from profiles.model.gpu_metrics import KINDS_OF_TIME, METRICS, Energy, GpuMetrics
+from profiles.model.measures import CAUSES, CLASSES, MANY_GPUS, GpuMeasures, Measures
 from profiles.model.steps import ToldBreak
 from profiles.model.timeline import Doubt
 from profiles.views.palette import OWNERS as LOOKS
@@ -66,6 +67,34 @@ def test_a_screen_holds_sixty_lines_whatever_there_is_to_say(gpus: int, ranks: b
     codes = [finding.code for finding in found.findings]
     assert all(f"• {code}: " in text for code in codes[:3]) and not any(f"• {code}: " in text for code in codes[3:])
     assert "and 4 more: " in text
+
+
+def sampled(gpu: GpuMeasures, unknown: str | None = None) -> GpuMeasures:
+    """The same with counters: half of its compute is tensor-bound."""
+    compute = gpu.ledger_ns["compute"] or 0
+    bound = {"tensor": compute // 2, "memory": compute // 4, "latency": 0}
+    bound["unsampled"] = compute - sum(bound.values())
+    owned = dict.fromkeys(KINDS_OF_TIME, 0)
+    means: dict[str, dict[str, float | None]] = {kind: dict.fromkeys(METRICS) for kind in (*KINDS_OF_TIME, "window")}
+    power = Energy(214.2, 382.1, gpu.span_ns, 19.47, 20)
+    found = GpuMetrics(100_000, 9, 0, owned, means, None if unknown else bound, unknown, 0, 0, power, None)
+    return replace(gpu, gpu_metrics=found)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("gpus", range(1, MANY_GPUS + 1))
+def test_a_screen_with_gpu_metrics_holds_sixty_lines_too(gpus: int, width: int) -> None:
+    found = crowded(gpus)
+    found.gpus = [sampled(gpu) for gpu in found.gpus]
+    lines = printed(found, width).splitlines()
+    assert len(lines) <= screen.LINES - screen.BESIDE and max(map(len, lines)) <= width
+    found.findings, found.breaks, found.doubts = [], [], []
+    (row,) = (line for line in printed(found, width).splitlines() if line.strip().startswith("tensor-bound"))
+    assert row.count("50.0 %") == gpus and "latency, other" not in printed(found, width)
+    energy = [line for line in printed(found, width).splitlines() if line.startswith("energy, per step")]
+    assert [line.count("214 J, 19.5 J") for line in energy] in ([gpus], [])
+    found.gpus = [sampled(gpu, "the set has no Tensor Active") for gpu in found.gpus]
+    assert "n/a (the set has no Tensor Active)" in " ".join(printed(found, width).split())
 
 
 @pytest.mark.parametrize("width", WIDTHS)
