@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import COMPUTE, H2D, Operations
+from ..gpus.operations import COMPUTE, D2H, H2D, Operations
 from ..steps.find import BREAK_MEDIANS
 from ..steps.found import FoundSteps
 
@@ -16,6 +16,8 @@ SCALAR_BYTES = 4 * 1024
 _MOST_ALIKE = 8
 # The share of batches whose tensors of one size a step's start may part.
 _APART = 0.1
+# The share of copies of a size by which those to the GPU and those to the host may differ: the recording's ends cut.
+_UNRETURNED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ def input_copies(
     """The host-to-device copies that bring the batches; None where there are no steps.
 
     Where copies were launched in `batch N` ranges and steps have the numbers of their marks, it is those, of whatever
-    size: `batch` is the N of each operation, -1 in none. Else those whose size (from 4 KiB up) comes k times a step.
+    size: `batch` is the N of each operation, -1 in none. Else those whose size (from 4 KiB up) comes k times a step,
+    and does not return as often (`returned_sizes`).
     With `iterator_ranges` (TensorFlow's `_IteratorGetNext#`, written with host feeds only) a copy is for the step
     about to start or already started. So are copies of a size that come in batch gaps on the stream of the kernels,
     which wait for them whatever they bring. Else copies of a size feed the steps first in, first out, copy i step
@@ -54,7 +57,8 @@ def input_copies(
     certain = True
     candidates = np.flatnonzero(operations.kind == H2D)
     moved = operations.chosen(operations.kind == H2D).bytes
-    for size in np.unique(moved[moved >= SCALAR_BYTES]).tolist():
+    sizes = np.unique(moved[moved >= SCALAR_BYTES])
+    for size in sizes[~np.isin(sizes, returned_sizes(operations, steps))].tolist():
         rows = candidates[moved == size]
         each = _each_step(operations.start_ns[rows], steps.all_start_ns)
         if not each:
@@ -67,6 +71,22 @@ def input_copies(
         else:
             certain = False
     return InputCopies(is_input, this_step & certain, certain)
+
+
+def returned_sizes(operations: Operations, steps: FoundSteps) -> NDArray[np.int64]:
+    """Sizes of what a training keeps on the host and copies to and fro (weights, optimizer states, activations): as
+    many launched copies of a size go to the host as come from there, within a tenth.
+
+    Only where a backward pass or an optimizer is named: what answers or filters may give back as much as it takes.
+    """
+    if not steps.learns:
+        return np.empty(0, np.int64)
+    large = operations.launched & (operations.bytes >= SCALAR_BYTES)
+    there, came = np.unique(operations.bytes[large & (operations.kind == H2D)], return_counts=True)
+    back, went = np.unique(operations.bytes[large & (operations.kind == D2H)], return_counts=True)
+    went = np.append(went, 0)[np.where(np.isin(there, back), np.searchsorted(back, there), len(back))]
+    alike: NDArray[np.int64] = there[np.abs(came - went) <= _UNRETURNED * np.maximum(came, went)]
+    return alike
 
 
 def _marked(operations: Operations, steps: FoundSteps, batch: NDArray[np.int64]) -> InputCopies:

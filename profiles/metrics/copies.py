@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import D2D, D2H, DIRECTIONS, H2D, P2P, TABLES, Gpu, Operations
+from ..ground import intervals
 from ..ledger import ownership as ledger
 from ..ledger.account import Account
 from ..ledger.causes import UNKNOWN
-from ..model.measures import CLASSES
+from ..ledger.input_copies import returned_sizes
+from ..model.measures import CAUSES, CLASSES
 from ..model.names import fitting, rows_of
-from ..model.operations import Copies
+from ..model.operations import Copies, Returned
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
 from . import kernels
@@ -44,6 +46,7 @@ def measure(
     """
     before_pages = _idle_before_pages(timelines, gpu, books)
     waits = [_waits(timelines[index].api) for index, _ in gpu.processes]
+    sizes = returned_sizes(books.operations, steps)
     inside = books.window.starting(gpu.operations)
     inside = inside.chosen(inside.table == TABLES.index("copies"))
     every = np.flatnonzero(gpu.operations.table == TABLES.index("copies"))
@@ -71,6 +74,7 @@ def measure(
             managed_idle_ns=before_pages.get(kind, 0),
             per_step=kernels.median_per_step(gpu.operations, every[gpu.operations.kind[every] == kind], steps),
             called_idle_ns=_idle_since_call(waits, books, kind),
+            returned=_returned(books, kind, sizes) if kind in _HOST_END and len(sizes) else None,
         )
     return found
 
@@ -154,6 +158,20 @@ def _called_to_wait(waits: Waits, chosen: Operations) -> NDArray[np.bool_]:
         mine = np.flatnonzero((chosen.process == number) & chosen.launched)
         found[mine] = waiting(chosen.call_row[mine])
     return found
+
+
+def _returned(books: Account, kind: int, sizes: NDArray[np.int64]) -> Returned | None:
+    """Copies of these sizes in the window, when they owned the GPU, and the idle time that they end."""
+    operations = books.operations.chosen(books.operations.kind == kind)
+    operations = operations.chosen(np.isin(operations.bytes, sizes) & operations.launched)
+    owned = ledger.owned_by(books.ownership, kind)
+    copied = intervals.intersect(owned, intervals.union(operations.start_ns, operations.end_ns))
+    idle = {}
+    for cause, owner in enumerate(CAUSES):
+        spans = ledger.owned_by(books.ownership, len(CLASSES) + cause)
+        idle[f"idle_{owner}"] = int((spans.end - spans.start)[np.isin(spans.end, operations.start_ns)].sum())
+    moved = int(books.window.starting(operations).bytes.sum())
+    return Returned(moved, copied.total, {owner: ns for owner, ns in idle.items() if ns}) if moved else None
 
 
 def _idle_since_call(waits: Waits, books: Account, kind: int) -> dict[str, int]:

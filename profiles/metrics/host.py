@@ -38,6 +38,7 @@ _ALLOCATES = (
 # Not `Torch-Compiled Region`, which runs what was compiled.
 _COMPILES = r"(?i)compil(?:e(?!d)|ing|ation)|autotun|nvrtc|Build(?:Engine|Program)"
 _LONG_NS = 1_000_000
+_POOLED_NS = 20_000  # cudaMallocAsync takes 1 to 5 µs from a pool, cudaMalloc and cudaFree 50 to 300 from the driver
 _AGAIN = 3  # runs of a kernel that is no part of the start alone
 _FILLS = 4  # a span is of what fills this part of it
 _PARTS = 10
@@ -100,7 +101,8 @@ def launch_idle_by_host(
 
     Starting is loading modules, compiling and tuning kernels (from 1 ms on), capturing graphs, and allocating and
     freeing (from 1 ms on) where that is done in one stretch: the first call makes the context. Where it goes on all
-    along, it is no start. So is, without measured `steps`, the first run of a kernel in the recording (`_first_runs`).
+    along, it is no start, and all calls that ask the driver count (from 20 µs on). The first run of a kernel in the
+    recording is of the start, too, without measured `steps` (`_first_runs`).
     An idle span that these but for allocating fill for a quarter is all of the start: libraries read files in between.
     """
     launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
@@ -118,10 +120,10 @@ def launch_idle_by_host(
         begun = intervals.merge(begun, _first_runs(gpu.operations, launch))
     captures = intervals.intersect(launch, capturing(timelines, shift_ns, gpu))
     starting = _whole(launch, intervals.merge(begun, captures))
-    allocating = intervals.subtract(under(("api", _ALLOCATES, _LONG_NS)), starting)
+    allocating = intervals.subtract(under(("api", _ALLOCATES, _POOLED_NS)), starting)
     if len(ownership.start_ns) and _all_along(allocating, int(ownership.start_ns[0]), int(ownership.end_ns[-1])):
         return starting, allocating
-    return intervals.merge(starting, allocating), intervals.EMPTY
+    return intervals.merge(starting, under(("api", _ALLOCATES, _LONG_NS))), intervals.EMPTY
 
 
 def capturing(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> Intervals:

@@ -104,6 +104,15 @@ class Arithmetic:
 
 
 @dataclass(slots=True)
+class Returned:
+    """Copies of sizes that go to the host as often as they come from there, and idle time that they end, by owner."""
+
+    bytes: int
+    exposed_ns: int
+    idle_ns: dict[str, int]
+
+
+@dataclass(slots=True)
 class Copies:
     """Copies in one direction. All fields are None if the recording has no copies."""
 
@@ -121,6 +130,8 @@ class Copies:
     managed_idle_ns: int | None = None  # idle for an unknown reason until memory moves that the other side touched
     # launch and wait idle, by owner, from the calls of copies that these wait for to the copies' start
     called_idle_ns: dict[str, int] = field(default_factory=dict)
+    # of what a training keeps on the host and copies to and fro; None where there is nothing of the kind
+    returned: Returned | None = None
 
     @property
     def pages(self) -> bool:

@@ -81,10 +81,15 @@ def infers(gpu: Gpu, timelines: Sequence[Timeline], *, named: bool) -> bool:
     kineto = all(timelines[index].recording.format == "kineto" for index, _ in gpu.places)
     if not kineto and (named or not fitting(gpu.names, _TORCH_KERNEL).any()):
         return False
+    return not learns(gpu, timelines)
+
+
+def learns(gpu: Gpu, timelines: Sequence[Timeline]) -> bool:
+    """True if a kernel or a range names a backward pass or an optimizer."""
     ranges = f"(?:{_OPTIMISER_RANGE})|(?i:backward)"
     if any(fitting(names, ranges).any() for names in _range_names(gpu, timelines)):
-        return False
-    return not fitting(gpu.names, f"{_BACKWARD_KERNEL}|(?:{OPTIMISER_KERNEL})").any()
+        return True
+    return bool(fitting(gpu.names, f"{_BACKWARD_KERNEL}|(?:{OPTIMISER_KERNEL})").any())
 
 
 def _range_names(gpu: Gpu, timelines: Sequence[Timeline]) -> Iterator[pd.Index]:

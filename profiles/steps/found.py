@@ -82,6 +82,7 @@ class FoundSteps:
     unit: str = "step"  # "batch" if the marks are an inference's
     served: bool = False  # marks of an inference server are there, whether steps are found by them or not
     decodes: bool = True  # False: each of these passes only reads prompts
+    learns: bool = False  # kernels or ranges name a backward pass or an optimizer
     marked: int = 0  # marks of steps, whether steps are found by them or not
     repeats: Repeats | None = None  # refused, but the kernels repeat
     pauses: tuple[Pause, ...] = ()  # of the training; no measured step meets one

@@ -16,7 +16,7 @@ from ..model.steps import StepRow
 from .case import Case
 
 # A GPU that was not slow from the start must be slow in at least this many steps at the end.
-_LEAST_STEPS = 10
+LEAST_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def slower(cases: Sequence[Case], owner: str, times: float) -> list[Slower]:
     found = []
     for place, (case, mine, others) in enumerate(zip(cases, table, _of_others(table), strict=True)):
         first = lasting(mine >= times * others)
-        if first is None or (first and table.shape[1] - first < _LEAST_STEPS):
+        if first is None or (first and table.shape[1] - first < LEAST_STEPS):
             first = 0
         own, usual = float(mine[first:].mean()), float(others[first:].mean())
         if usual and own >= times * usual:

@@ -79,9 +79,11 @@ class Case:
     @property
     def fetches(self) -> int:
         """Copies to the host in every step of a training; 0 where there are no steps, where most steps have none, where
-        they are gradients, which a server adds up, and where they are pages of managed memory."""
+        they are gradients, which a server adds up, pages of managed memory, or return to the GPU."""
         d2h = self.gpu.copies.get("d2h")
         if self.exchange == "parameter server" or self.infers or not d2h or d2h.pages or self.gpu.window != "steps":
+            return 0
+        if "d2h" in self.offloaded:
             return 0
         return (d2h.count or 0) // self.steps if d2h.per_step is None else d2h.per_step
 
@@ -98,7 +100,9 @@ class Case:
     @property
     def waits_told(self) -> set[str]:
         """Directions of copies whose waits are another finding's than `host-synchronises`."""
-        return ({"d2h"} if self.fetches else set()) | ({"h2d"} if self.copies_wait and self.trains else set())
+        return ({"d2h"} if self.fetches or self.offloaded else set()) | (
+            {"h2d"} if self.copies_wait and self.trains else set()
+        )
 
     def waits(self, *moves: str | None) -> list[dict[str, Any]]:
         """The entries of `gpu.host_waits` with copies of these directions (None: without a copy), longest first."""
@@ -205,6 +209,15 @@ class Case:
     def managed(self) -> list[str]:
         """Directions in which most copies are the driver's own, of managed memory that was touched elsewhere."""
         return [name for name in ("h2d", "d2h") if self.gpu.copies[name].pages]
+
+    @property
+    def offloaded(self) -> list[str]:
+        """Directions in which most bytes are of what a training keeps on the host, copied out and back; not where
+        they are gradients, which servers or the host add up."""
+        ways = [self.gpu.copies[name] for name in ("h2d", "d2h")]
+        most = all(one.returned and 2 * one.returned.bytes >= (one.bytes or 0) for one in ways)
+        by_host = self.exchange is not None and not self.gpu.collectives.count
+        return ["h2d", "d2h"] if most and not by_host and not self.managed else []
 
     @property
     def recurrent(self) -> bool:

@@ -8,7 +8,7 @@ from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..metrics.kernels import UNFUSED
 from ..model.findings import Finding
-from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
+from .case import LEAST_KERNELS, OTHER_LADDER, REPORT_SHARE, Case, degree
 from .changes import compiling, longer_kernels
 
 # Beyond this many kernels a step nobody compiled them: a compiled ResNet-50 step has some 700, an eager one 3 800.
@@ -154,7 +154,9 @@ def graphs_updated(case: Case) -> Finding | None:
 def short_kernels(case: Case) -> Finding | None:
     """The GPU's own hand-over from kernel to kernel, which only fewer kernels make less."""
     share = case.share("idle_turnaround")
-    if share < OTHER_LADDER[1]:
+    ran = case.gpu.kernels.count + case.gpu.kernels.graph_launches
+    # Of a few kernels without steps it is as much the hand-over from copies, and tells of no loop.
+    if share < OTHER_LADDER[1] or (case.gpu.window != "steps" and ran < LEAST_KERNELS):
         return None
     return case.finding(
         "short-kernels",

@@ -84,7 +84,7 @@ def copies_synchronous(case: Case) -> Finding | None:
     """Copies made by calls that return only when the copy is done. Idle time after them, in a capture that
     hardly computes, may as well be the program's start."""
     h2d = case.gpu.copies["h2d"]
-    if not case.copies_wait:
+    if not case.copies_wait or "h2d" in case.offloaded:
         return None
     waited = case.waited(case.waits("h2d")) if case.trains else {}
     for owner in ("idle_launch", "idle_wait"):
@@ -130,7 +130,7 @@ def copies_exposed(case: Case) -> Finding | None:
     """Copies to the GPU while nothing computes, where no other verdict says why."""
     h2d = case.gpu.copies["h2d"]
     share = case.share("h2d")
-    told = pageable(case) or asked_late(case) or "h2d" in case.managed
+    told = pageable(case) or asked_late(case) or "h2d" in (*case.managed, *case.offloaded)
     later = int((case.gpu.input_copies or {}).get("exposed_later_step_ns") or 0)
     if told or share < INPUT_LADDER[1] or 2 * later > case.ns("h2d"):
         return None
@@ -157,7 +157,7 @@ def copies_exposed(case: Case) -> Finding | None:
 def copies_to_host(case: Case) -> Finding | None:
     """Copies to the host while nothing computes: results, offloaded activations, a checkpoint."""
     d2h, share = case.gpu.copies["d2h"], case.share("d2h")
-    if "d2h" in case.managed or share < OTHER_LADDER[1]:
+    if "d2h" in (*case.managed, *case.offloaded) or share < OTHER_LADDER[1]:
         return None
     return case.finding(
         "copies-to-host-exposed",
@@ -168,6 +168,36 @@ def copies_to_host(case: Case) -> Finding | None:
         "fetch the rest into pinned memory, while the next step runs",
         evidence={"exposed_ns": case.ns("d2h"), "bytes": d2h.bytes, "gb_per_s": d2h.gb_per_s, "overlap": d2h.overlap},
         refuted_by="a step takes as long without these copies",
+    )
+
+
+def offloaded(case: Case) -> Finding | None:
+    """Weights, optimizer states or activations that lie on the host, go there and come back in each step."""
+    if not case.offloaded:
+        return None
+    ways = {name: case.gpu.copies[name].returned for name in case.offloaded}
+    saved = {name: one.exposed_ns for name, one in ways.items() if one}
+    h2d = case.gpu.copies["h2d"].returned
+    idle = h2d.idle_ns if h2d else {}
+    copied, waited = (sum(each.values()) / case.gpu.span_ns for each in (saved, idle))
+    moved = h2d.bytes if h2d else 0
+    return case.finding(
+        "offloaded-to-host",
+        {**saved, **idle},
+        busy_saved_ns={name: case.gpu.copies[name].busy_ns or 0 for name in ways},
+        text=f"{numbers.size(moved // case.steps)} {case.each} go to the host and come back (weights, optimizer "
+        f"states or activations): {percent(copied)} of the time they are copied while nothing computes"
+        + (f", and {percent(waited)} the GPU idles until they come" if waited >= REPORT_SHARE else ""),
+        change="keep them on the GPU where memory allows: recompute activations instead, a smaller batch, an optimizer "
+        "with 8-bit states, a model in shards over more GPUs; else "
+        + ("pinned memory, and " if pageable(case) else "")
+        + "copies on a stream of their own while other layers compute",
+        evidence={
+            "returned_bytes": moved,
+            "exposed_ns": sum(saved.values()),
+            "idle_until_back_ns": sum(idle.values()),
+        },
+        refuted_by="a step takes as long with all of it on the GPU",
     )
 
 
@@ -195,5 +225,6 @@ RULES = (
     exposed_although_prefetched,
     copies_exposed,
     copies_to_host,
+    offloaded,
     copies_on_gpu,
 )

@@ -55,6 +55,8 @@ TRAINING: Mapping[str, Words] = {
     "not-compiled": "jax.jit around the whole step",
     "unfused-batch-norm": "jax.jit around the whole step",
     "generic-rnn-cell": "a larger batch and hidden size; jax.lax.scan(unroll=8)",
+    "offloaded-to-host": "keep them on the GPU where memory allows: jax.checkpoint with a policy that recomputes in "
+    "place of offloading, optax states in memory kind device, more GPUs to shard over",
     "launch-bound": _launches,
     "python-in-the-loop": _python,
     "graphs-updated-every-step": "donate_argnums, so that buffers stay where they are; else without command buffers "

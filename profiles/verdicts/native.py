@@ -50,6 +50,8 @@ class Api:
             ),
             "copies-to-host-exposed": f"{self.calls}MemcpyAsync into pinned memory on a separate stream, while the "
             "next kernels run; copy fewer bytes",
+            "offloaded-to-host": f"keep on the GPU what returns to it; else {self.calls}MemcpyAsync with pinned memory "
+            "on a separate stream, while other kernels run",
             "copies-on-gpu-exposed": "work in place, or swap pointers in place of copying one buffer into another",
             "memory-allocated-in-the-loop": f"use {self.calls}MallocAsync and {self.calls}FreeAsync, or "
             "allocate buffers once and keep them",

@@ -11,7 +11,7 @@ from ..metrics.doubts import LOST, STARTUP_SHARE, shows_training
 from ..model.findings import Finding
 from ..model.measures import OWNERS, GpuMeasures, Measures
 from ..model.timeline import Doubt
-from .case import REPORT_SHARE, Case
+from .case import LEAST_KERNELS, REPORT_SHARE, Case
 from .host_waits import called
 
 CALLED = {
@@ -45,7 +45,9 @@ def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> F
     if lost < LOST * gpu.span_ns:
         return None
     why, remedy = _reason(case, gpu, left, measures)
-    share, once = lost / gpu.span_ns, min(lost, gpu.rest.once_ns if gpu.rest else 0) / gpu.span_ns
+    # Of a few kernels all comes once, and not the gap alone.
+    once_ns = gpu.rest.once_ns if gpu.rest and gpu.kernels.count >= LEAST_KERNELS else 0
+    share, once = lost / gpu.span_ns, min(lost, once_ns) / gpu.span_ns
     largest = sorted((owner for owner in left if left[owner]), key=lambda owner: -left[owner])
     told = [owner for owner in largest if left[owner] >= REPORT_SHARE * gpu.span_ns][:_PARTS] or largest[:1]
     parts = ", ".join(_part(gpu, owner, left[owner], alone=len(told) == 1) for owner in told)

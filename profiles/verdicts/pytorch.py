@@ -115,6 +115,15 @@ OFFLOADED = (
 )
 
 
+def _offloaded(gpu: GpuMeasures) -> str:
+    pinned = "pinned memory (pin_memory: true), and " if pageable(gpu) else ""
+    return (
+        "keep them on the GPU where memory allows: DeepSpeed without offload_optimizer and offload_param, FSDP without "
+        "CPUOffload, torch.utils.checkpoint in the place of save_on_cpu, an optimizer with 8-bit states, more GPUs to "
+        f"shard over; else {pinned}copies on a stream of their own while other layers compute"
+    )
+
+
 def _inputs(gpu: GpuMeasures) -> str:
     if gpu.exchange == "fsdp":
         return OFFLOADED
@@ -205,6 +214,7 @@ TRAINING: Mapping[str, Words] = MappingProxyType(
         "copies-exposed": _fewer_bytes,
         "copies-to-host-exposed": "keep results on the GPU and copy them less often, in one piece: non_blocking=True "
         "into pinned memory while the next step runs; copy offloaded activations on a separate stream",
+        "offloaded-to-host": _offloaded,
         "copies-on-gpu-exposed": "no copies of whole tensors in the step (.contiguous(), .clone(), torch.cat): write "
         "results where they are used (out=); gradient_as_bucket_view=True of DistributedDataParallel; torch.compile",
         "small-copy-before-step": "make small tensors on the device (torch.full(..., device=...)), or copy them with "

@@ -13,6 +13,7 @@ from .changes import less_often
 from .collectives import GRADIENTS, exposed_kind
 
 ARRIVES_LAST = 0.5
+UNLIKE = "give its stage, its experts or its shard as much work as the others'; else "
 # Of a process that launch beside its pool: its main thread, Horovod's, NCCL's, those that feed it. 4 of a ResNet-50 by
 # ring on two H200s, whose pools were the host's cores divided by the ranks.
 OTHER_THREADS = 8
@@ -33,6 +34,7 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         or share < ARRIVES_LAST
         or share < 1.5 / len(known)
         or lost < OTHER_LADDER[1] * waiting.gpu.span_ns
+        or 2 * last.gpu.waiting_for_ranks_ns > lost  # stages of a pipeline wait for each other
     ):
         return []
     name = last.gpu.title
@@ -45,7 +47,8 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         busy_saved_ns={"collective": lost - before},
         text=f"{name} arrives last at {percent(share)} of the collectives{since}; the others wait "
         f"{percent(lost / waiting.gpu.span_ns)} of the time for it",
-        change=f"look at {name} alone: its clock and temperature (nvidia-smi -q -d CLOCK,PERFORMANCE), its link, its "
+        change=(UNLIKE if exposed_kind(waiting) in ("send_recv", "all_to_all") else "")
+        + f"look at {name} alone: its clock and temperature (nvidia-smi -q -d CLOCK,PERFORMANCE), its link, its "
         "host's load; shard the data evenly",
         evidence={"arrived_last_share": share, "waiting_ns": lost, "gpu": last.index}
         | ({"since_ns": told.since_ns, "since_step": _step_at(last, told.since_ns)} if told else {}),

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+import numpy as np
+
 from ..ground import numbers
 from ..ground.numbers import share as percent
+from ..ground.stats import lasting
 from ..model.findings import Finding
 from ..model.measures import Measures
-from .among import Slower, Whose, far, slower, whose
+from .among import LEAST_STEPS, Slower, Whose, far, slower, whose
 from .case import OTHER_LADDER, Case
 
 SLOWER = 1.05  # compute of a GPU per step against the others' median
 KERNELS_ALIKE = 1.01  # cuDNN may choose another algorithm on each GPU: 3,813 and 3,810 kernels of a ResNet-50's step
 ALIKE = 0.1  # of the bytes may leave another kind of memory than on the others
+THAN_BEFORE = 1.1  # a cold GPU's first steps are some 3 % faster
 SLOWER_LINK = 1.25  # copies and transfers vary more: with the host's load, with who else uses a switch
 WAITS_MORE = 1.5  # a host's GPUs for their host
 # A kind of kernel is slow like all others if its excess is this much of theirs, and a kind only from this share on.
@@ -90,6 +94,48 @@ def _kind(worst: Slower, cases: Sequence[Case]) -> str:
         return f"{CLOCK}, or other work on it"
     most = max(excess, key=lambda name: groups[name] * excess[name] / (1 + excess[name]))
     return f", above all in {most.replace('_', ' ')} kernels ({percent(excess[most])})"
+
+
+def slows_down(cases: Sequence[Case], measures: Measures) -> list[Finding]:
+    """From some step on the same kernels take longer than before, on GPUs that are no slower than the others."""
+    told = {one.case.index for one in slower(cases, "compute", SLOWER)} if len(cases) > 1 else set()
+    slow = [found for case in cases if case.index not in told and (found := _than_before(case)) is not None]
+    if not slow:
+        return []
+    worst = max(slow, key=lambda one: one.lost_ns)
+    of = whose([one.case for one in slow], cases, measures)
+    finding = _priced(
+        "gpu-slows-down",
+        slow,
+        of,
+        {"compute": worst.lost_ns},
+        text=f"{of.name} computes {percent(worst.ns / worst.others_ns - 1)} longer {worst.case.each} than before"
+        f"{_since(worst)}, with as many kernels: a lower clock, other work on it, or larger batches",
+        change="watch clocks, power and temperature while it trains (nvidia-smi --query-gpu=clocks.sm,power.draw,"
+        "temperature.gpu,clocks_event_reasons.active --format=csv -l 1), and what else runs on it; if batches grow or "
+        "sequences get longer from that step on, nothing",
+        evidence={"compute_ns_per_step": int(worst.ns), "before_ns_per_step": int(worst.others_ns)},
+        refuted_by="the clock is the same before and after that step",
+    )
+    return [finding] if finding else []
+
+
+def _than_before(case: Case) -> Slower | None:
+    """The GPU's steps from the one on from which it computes for longer, beside its own steps before."""
+    rows = case.gpu.steps.rows
+    if case.gpu.window != "steps" or len(rows) < 2 * LEAST_STEPS:
+        return None
+    ns = np.array([row.ledger_ns["compute"] or 0 for row in rows], float)
+    kernels = np.array([row.kernels for row in rows])
+    usual = np.quantile(ns, 0.25)  # as fast as a quarter of the steps were
+    first = lasting(ns >= THAN_BEFORE * usual)
+    if not first or min(first, len(rows) - first) < LEAST_STEPS:
+        return None
+    before, after = ns[:first].mean(), ns[first:].mean()
+    alike = max(kernels) <= KERNELS_ALIKE * min(kernels)
+    if not alike or after < THAN_BEFORE * before or (ns[:first] >= THAN_BEFORE * before).any():
+        return None
+    return Slower(case, float(after), float(before), int((ns[first:] - before).sum()), rows[first])
 
 
 def _kernels(case: Case) -> int:
@@ -246,4 +292,4 @@ def _priced(
     return found
 
 
-RULES = (slow_gpu, slow_link, slow_host)
+RULES = (slow_gpu, slows_down, slow_link, slow_host)

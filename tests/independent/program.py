@@ -254,6 +254,8 @@ def _steps(recording: Recording) -> SimpleNamespace:
         all_start_ns=np.array([begins[place] for place in places], np.int64),
         all_last_kernel_end_ns=np.array(last, np.int64),
         all_number=np.array([int(re.sub(r"\D", "", marks[place]["name"])) for place in places], np.int64),
+        learns=any(re.search("(?i)backward|optimizer", row["name"]) for row in recording.marks)
+        or any(re.search("(?i)backward|optimizer|adam|multi_tensor_apply|[dw]grad", row["name"]) for row in kernels),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,6 +77,18 @@ def test_several_tensors_copied_ahead_are_no_feed_gap(each: int):
     """But for the first batch, which comes before all steps."""
     made, steps = trained(lambda batch: each, ahead=1)
     assert inputs_of(made, steps) == (each * (STEPS + 2), each, True, 0)
+
+
+@pytest.mark.parametrize(
+    ("learns", "back", "inputs"),
+    [(True, STEPS, 0), (True, STEPS - 2, STEPS + 1), (True, 0, STEPS + 1), (False, STEPS, STEPS + 1)],
+)
+def test_what_a_training_copies_to_the_host_as_often_is_no_batch(learns: bool, back: int, inputs: int):
+    """Weights that an optimizer on the host updates. What does not train may answer with as much as it was asked."""
+    made, steps = trained(lambda batch: 1)
+    for at in range(0, back * PERIOD, PERIOD):
+        made.copy("d2h", at + 100, at + 150, SIZE, call=(at + 90, at + 95), stream=3)
+    assert inputs_of(made, replace(steps, learns=learns))[:2] == (inputs, inputs)
 
 
 @pytest.mark.parametrize("each", [9, 40])

@@ -50,10 +50,10 @@ def test_a_host_that_is_elsewhere_makes_one_finding_and_not_two() -> None:
     ("copying_us", "codes"), [(300, {"launch-bound", "python-in-the-loop"}), (700, {"launch-bound"})]
 )
 def test_a_host_that_mostly_is_in_calls_makes_one_finding_too(copying_us: int, codes: set[str]) -> None:
-    """Of each millisecond that the GPU waits so much is spent in cudaMalloc's kin, the rest elsewhere."""
+    """Of each millisecond that the GPU waits so much is spent in a call, the rest elsewhere."""
     made = loop(TORCH, marks="step {}")
     for row in [*made.rows["marks"]]:
-        made.api("cudaHostAlloc", row["start_ns"] - copying_us * US, row["start_ns"] - 10 * US)
+        made.api("cudaFuncGetAttributes", row["start_ns"] - copying_us * US, row["start_ns"] - 10 * US)
     found = {code: one for code, one in findings(made).items() if code in ("launch-bound", "python-in-the-loop")}
     assert set(found) == codes
     assert ("idle_outside_calls_ns" in found["launch-bound"].evidence) is (len(codes) == 1)
