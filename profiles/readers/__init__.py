@@ -217,7 +217,7 @@ def _read(path: Path, *, max_bytes: int | None, cache: bool) -> Timeline | None:
 
 
 def _by_its_reader(path: Path, file: Path) -> Timeline | None:
-    """What `file` holds, which was found at `path`."""
+    """The timeline in `file`, which was found at `path`; None: no reader knows this content."""
     with file.open("rb") as stream:
         head = stream.read(opening.HEAD_BYTES)
     if refused.is_inspector_log(head):
