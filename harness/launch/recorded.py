@@ -25,6 +25,7 @@ from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges,
 
 from ..machine import capture_range, ranks, sample
 from . import inside, script
+from .agreed import Agreed
 from .recorder import Recorder
 from .steps import KERAS, OPTIMIZERS, TORCH, Steps, watch, watch_optimizers
 
@@ -81,8 +82,10 @@ def main() -> None:
     if folder:
         ranges.for_framework(framework)
     stepping = [sampler.main_thread()]
-    looks = None
+    looks = agreed = None
     if options.places:
+        if ranks.size() > 1:
+            agreed = Agreed(options.places / "first_step")
         looks = sampler.of_rank(options.places, rank, lambda: stepping[0], throughout=of_tensorflow.pipeline)
 
     def begins() -> None:
@@ -99,11 +102,13 @@ def main() -> None:
 
     def ends() -> None:
         opened.close()
+        if agreed is not None:
+            agreed.forget()
         if options.steps and rank == "0":
             taken = recorder.number - (recorder.opened_at or 0)  # 0 if it was recorded by time
             print(f"ringscope: recorded{f' {taken} steps' if taken else ''}", file=sys.stderr, flush=True)
 
-    recorder = Recorder(options.steps or 0, begins, ends)
+    recorder = Recorder(options.steps or 0, begins, ends, agreed=agreed)
     garbage.watch()
     for name, part in {**of_tensorflow.PARTS, **of_torch.PARTS}.items():
         sys.meta_path.insert(0, AfterImport((name,), part))
@@ -156,11 +161,12 @@ def _say(recorder: Recorder, over: threading.Event) -> None:
 
 def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event) -> None:
     """Record by time if no step is seen within `delay_s`, for example in a custom loop of TensorFlow or JAX. The time
-    starts again when Keras or PyTorch is imported, because the import alone may take as long."""
+    starts again when Keras or PyTorch is imported, because the import alone may take as long. It ends where an
+    optimizer of PyTorch is made: its first step may compile for longer."""
     ends_s = time.monotonic() + delay_s
     waits = recorder.steps > 0
     while not over.wait(min(LOOK_S, max(0.0, ends_s - time.monotonic()))):
-        if recorder.expects_steps:
+        if recorder.expects_steps or recorder.awaits_steps and recorder.steps:
             return
         coming = [name for name in _WHOLE if name in sys.modules]
         if waits and coming:

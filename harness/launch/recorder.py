@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from profiles.ground import numbers
 
-LOOK_EVERY = 10  # steps between checks: all ranks check at the same steps, so that they record the same ones
+from .agreed import Agreed
+
+LOOK_EVERY = 10  # steps between checks
 FIRST_LOOK = 20  # steps before the first check
 ALIKE = 0.2  # the largest relative difference between the medians of the last steps and of as many before them
 # step counts to compare: either may be steady, since a checkpoint every ten steps makes groups of five differ
@@ -22,6 +24,7 @@ class Recorder:
     """Opens the profiler's range once the step time is steady, and closes it `steps` steps later.
 
     steps: 0 if the range is opened and closed by time. begins, ends: open and close the range. clock: returns seconds.
+    agreed: where several ranks record the same steps.
     """
 
     def __init__(
@@ -30,13 +33,16 @@ class Recorder:
         begins: Callable[[], object],
         ends: Callable[[], object],
         clock: Callable[[], float] = time.perf_counter,
+        agreed: Agreed | None = None,
     ) -> None:
+        self._agreed = agreed
         self.steps, self._begins, self._ends, self._clock = steps, begins, ends, clock
         self._lock = threading.Lock()  # the thread that records by time opens and closes the range too
         self._took: list[float] = []
         self._began_s: float | None = None
         self.number = 0  # of the current step
         self.expects_steps = False  # True once a training loop has begun
+        self.awaits_steps = False  # True once an optimizer is there, though its first step may compile for minutes
         self.opened_at: int | None = None
         self.closed = False
 
@@ -107,8 +113,18 @@ class Recorder:
         self.number += 1
         if self.opened_at is not None and self.number >= self.opened_at + self.steps:
             self.finish()
-        elif self.opened_at is None and self.number % LOOK_EVERY == 0 and self._is_steady():
+        elif self.opened_at is None and self._is_due():
             self.open()
+
+    def _is_due(self) -> bool:
+        steady = self.number % LOOK_EVERY == 0 and self._is_steady()
+        if self._agreed is None or self.number < FIRST_LOOK or self.number >= LAST_LOOK:
+            return steady
+        try:
+            first = self._agreed.step(self.number, steady=steady)
+        except (OSError, ValueError):  # no file can be shared there
+            return steady
+        return first is not None and self.number >= first
 
     def _close(self) -> None:
         if not self.closed:

@@ -6,6 +6,7 @@ optimizers call a hook after each step. Each step gets a mark (`step N`), unless
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -100,3 +101,11 @@ def watch_optimizers(optimizers: ModuleType, steps: Steps) -> None:
             steps.begin()
 
     optimizers.register_optimizer_step_post_hook(updated)
+    made = optimizers.Optimizer.__init__
+
+    @functools.wraps(made)
+    def make(optimizer: Any, *arguments: Any, **options: Any) -> None:
+        steps.recorder.awaits_steps = True
+        made(optimizer, *arguments, **options)
+
+    optimizers.Optimizer.__init__ = make

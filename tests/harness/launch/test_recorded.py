@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib.abc
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterable
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from harness.launch.recorded import say_loaders
+from harness.launch.agreed import AHEAD, Agreed
+from harness.launch.recorded import _by_time, say_loaders
 from harness.launch.recorder import LAST_LOOK, Recorder
 from harness.launch.steps import Steps, watch, watch_optimizers
 from profiles.ground.after_import import AfterImport
@@ -22,12 +25,18 @@ from ringscope.places import ranges
 class Told:
     """A clock, and what the recorder has done by it."""
 
-    def __init__(self, steps: int = 3) -> None:
+    def __init__(self, steps: int = 3, agreed: Agreed | None = None) -> None:
         self.now_s = 0.0
         self.done: list[str] = []
         self.recorder = Recorder(
-            steps, lambda: self.done.append("begins"), lambda: self.done.append("ends"), lambda: self.now_s
+            steps, lambda: self.done.append("begins"), self._ends, lambda: self.now_s, agreed=agreed
         )
+        self.agreed = agreed
+
+    def _ends(self) -> None:
+        self.done.append("ends")
+        if self.agreed is not None:
+            self.agreed.forget()
 
     def take(self, seconds: Iterable[float]) -> None:
         for each in seconds:
@@ -127,6 +136,36 @@ def test_ranks_with_unlike_clocks_record_the_same_steps() -> None:
     assert fast.recorder.opened_at == slow.recorder.opened_at == 20
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("steps", [1, 20])
+def test_a_rank_that_is_not_steady_yet_records_the_steps_of_one_that_is(
+    tmp_path: Path, steps: int, ahead: bool
+) -> None:
+    steady, unlike = (Told(steps, Agreed(tmp_path / "first_step")) for _ in range(2))
+    for number in range(60):
+        order = [(steady, 1.0), (unlike, 3.0 if number < 12 else 1.0)]
+        for told, seconds in reversed(order) if ahead else order:
+            told.recorder.step()
+            told.now_s += seconds
+    assert steady.recorder.opened_at == unlike.recorder.opened_at == 20 + AHEAD
+    assert steady.recorder.closed and unlike.recorder.closed and not list(tmp_path.iterdir())
+
+
+def test_ranks_that_share_no_folder_record_once_each_is_steady(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = Told(agreed=Agreed(tmp_path / "file" / "first_step"))
+    told.take([1.0] * 30)
+    assert told.recorder.opened_at == 20
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_no_time_is_recorded_while_the_first_step_of_an_optimizer_compiles(made: bool) -> None:
+    told = Told()
+    told.recorder.awaits_steps = made
+    _by_time(told.recorder, 0.0, 0.0, threading.Event())
+    assert told.done == ([] if made else ["begins", "ends"])
+
+
 def test_a_module_is_seen_once_it_has_been_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[ModuleType] = []
     finder = AfterImport(["colorsys"], seen.append)
@@ -223,9 +262,11 @@ def test_a_recording_holds_the_whole_mark_of_each_of_its_steps(by: str, monkeypa
         watch(keras, steps)
         step = keras.callbacks.CallbackList().on_train_batch_begin
     else:
-        optimizers = SimpleNamespace(register_optimizer_step_post_hook=hooks.append)
+        made = type("Optimizer", (), {})
+        optimizers = SimpleNamespace(register_optimizer_step_post_hook=hooks.append, Optimizer=made)
         watch_optimizers(optimizers, steps)  # type: ignore[arg-type]
         step = hooks[0]
+        assert not told.recorder.awaits_steps and made() and told.recorder.awaits_steps
     optimizer = object()
     for _ in range(25):
         step(optimizer)
