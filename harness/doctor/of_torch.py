@@ -119,8 +119,8 @@ class OfTorch:
         def called(ddp: Any, *arguments: Any, **options: Any) -> Any:
             if torch.is_grad_enabled():
                 self._given += rows_of(list(_arrays((arguments, options)))) or []
+                self._called += 1
                 if ddp.require_backward_grad_sync:
-                    self._called += 1
                     self._exchanged += sum(each.numel() for each in ddp.parameters() if each.requires_grad)
             return forward(ddp, *arguments, **options)
 
@@ -191,12 +191,11 @@ class OfTorch:
     def _line(self, step: int, rows: list[str] | None) -> dict[str, Any]:
         import torch
 
-        weights = [tensor for _, tensor in self._weights]
         return {
             "kind": "step",
             "step": step,
-            "elements": sum(each.numel() for each in weights),
-            "sharded": sum(_is_sharded(each) for each in weights),
+            "elements": sum(each.numel() for _, each in self._weights),
+            "sharded": sum(_is_sharded(*each) for each in self._weights),
             "exchanged": self._most_exchanged,
             "rows": rows,
             "workers": self._workers,
@@ -229,14 +228,15 @@ def _named() -> tuple[dict[int, tuple[str, Any]], dict[int, tuple[str, Any]]]:
     return moved, others
 
 
-def _is_sharded(tensor: Any) -> bool:
+def _is_sharded(name: str, tensor: Any) -> bool:
     """True if each rank holds another part of this tensor: a DTensor, FSDP's FlatParameter, or a weight of ZeRO or
     Megatron."""
     placements = getattr(tensor, "placements", ())
     if placements:
         return not all(one.is_replicate() for one in placements)
     return (
-        type(tensor).__name__ == "FlatParameter"
+        "_fsdp_wrapped_module" in name  # also the views of a flat one that use_orig_params gives
+        or getattr(tensor, "_is_flat_param", False)
         or hasattr(tensor, "ds_id")
         or bool(getattr(tensor, "tensor_model_parallel", False))
     )
@@ -246,7 +246,7 @@ def _digests(tensors: Values) -> list[list[Any]]:
     """[name, digest of the bits, values at fixed places] of each tensor; sharded and empty tensors are left out."""
     found = []
     for name, tensor in tensors:
-        if _is_sharded(tensor) or not tensor.numel():
+        if _is_sharded(name, tensor) or not tensor.numel():
             continue
         found.append([name, *values_of(_numpy(getattr(tensor, "to_local", lambda tensor=tensor: tensor)()))])
     return found

@@ -24,6 +24,11 @@ BY_RING = (
     "holds when ring.distribute(model) is called, or average the gradients first: ring.average_gradients(gradients)"
 )
 # the least share of a rank's samples that must differ; below it, equal samples on two ranks prove nothing
+BROADCAST = (
+    "send rank 0's first weights to all ranks, as torch.nn.parallel.DistributedDataParallel and ring.distribute do, or "
+    "give all ranks one seed before the model is made"
+)
+FIRST_EPOCH = 32  # rows of a rank before its first repeated one, from which they are enough to compare
 DISTINCT = 0.9
 Line = dict[str, Any]
 
@@ -167,6 +172,9 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
             text += f", and {count - 1} more" if count > 1 else ""
             if step == 0 and not _differing([rank.steps[last] for rank in ranks]):
                 continue  # rank 0 broadcasts its weights within the first step
+            if step == 0 and exchanged >= values:  # averaged gradients keep what differed
+                text = text.replace("each rank trains alone:", "each rank began with weights of its own:")
+                remedy = BROADCAST
             later = [k for k in common if k > step and not _differing([rank.steps[k] for rank in ranks])]
             if later and exchanged:
                 text = f"the ranks' weights differ after step {step} and are equal again after step {later[0]}"
@@ -215,8 +223,13 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
         )
         return Check("data", UNKNOWN, text), False
     taken = [each for each in rows if each is not None]
+    firsts = [_until_repeated(each) for each in taken]
+    if repeated := firsts != taken and min(map(len, firsts)) >= FIRST_EPOCH:
+        taken = firsts
     kinds = [set(each) for each in taken]
     common = set.intersection(*kinds)
+    if repeated and len(common) <= (1 - DISTINCT) * min(map(len, taken)):  # shuffled anew before one came again
+        common = set()
     counts = " and ".join(str(len(each)) for each in taken)
     data = {"samples": [len(each) for each in taken], "in_common": len(common)}
     if any(len(kind) < DISTINCT * len(each) for kind, each in zip(kinds, taken, strict=True)):
@@ -227,6 +240,16 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
     remedy = unlike.SAME_SAMPLES + unlike.SAMPLES[unlike.backend(ranks[0].steps[last])]
     text = f"{counts} samples in {last} steps: {share}"
     return Check("data", WARNING, text, remedy, data), any(kind != common for kind in kinds)
+
+
+def _until_repeated(rows: list[str]) -> list[str]:
+    """The rows of the first epoch, at least: until one comes for the second time."""
+    seen: set[str] = set()
+    for at, row in enumerate(rows):
+        if row in seen:
+            return rows[:at]
+        seen.add(row)
+    return rows
 
 
 def _loaders(ranks: list[Rank]) -> list[Check]:

@@ -20,7 +20,10 @@ WRAP_IT = "wrap the model, and call the wrapper: model = torch.nn.parallel.Distr
 START_IT = f"start it by torchrun, call torch.distributed.init_process_group() first, and {WRAP_IT}"
 SAME_SAMPLES = "ranks that train on the same samples do the same work: "
 SAMPLES = {
-    "torch": "DataLoader(dataset, sampler=torch.utils.data.DistributedSampler(dataset))",
+    "torch": (
+        "DataLoader(dataset, sampler=torch.utils.data.DistributedSampler(dataset)), or an IterableDataset that yields "
+        "each rank its own part"
+    ),
     "jax": "each process gives fit its own part, x[process::processes], or a tf.data.Dataset that DataParallel divides",
     "tensorflow": (
         "ring divides the data given to model.fit; in your own loop use dataset.shard(ring.size(), ring.rank())"

@@ -125,6 +125,26 @@ def test_samples_of_few_kinds_are_not_compared():
     assert judged(rank(0, step(1, 3)), rank(1, step(1, 3)))["data"][0] == "n/a"
 
 
+def test_samples_of_several_epochs_are_compared_until_one_comes_again():
+    def data(*rows: list[str]) -> str:
+        return judged(*(rank(k, step(1, 3, 4, rows=each, exchanged=100)) for k, each in enumerate(rows)))["data"][0]
+
+    mine, theirs = ([f"{k}-{i}" for i in range(60)] for k in range(2))
+    assert data(mine * 3, theirs * 3) == data(mine + theirs[:2] + mine, theirs + mine[:2] + theirs) == "ok"
+    assert data(mine * 3, mine * 3) == data(mine * 3, mine[30:] + theirs * 2) == "warning"
+    assert data(mine[:20] * 3, theirs[:20] * 3) == "n/a"
+
+
+def test_weights_that_begin_apart_under_averaged_gradients_want_a_broadcast():
+    def told(exchanged: int) -> tuple[str, str, str]:
+        lines = [[step(n, n, n + k, rows=ROWS[k], exchanged=exchanged) for n in (0, 1, 2)] for k in range(2)]
+        return judged(*(rank(k, *each) for k, each in enumerate(lines)))["weights"]
+
+    assert "trains alone" in told(0)[1] and "send rank 0's first weights" not in told(0)[2]
+    status, text, remedy = told(100)
+    assert status == "failure" and "began" in text and "send rank 0's first weights" in remedy
+
+
 END = {"exit_code": 0, "signal": None}
 
 
