@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from ...ground import numbers
@@ -11,17 +10,17 @@ from ...model.findings import OF_RANKS
 from ...model.measures import Trust
 from ..tables import explained as losses
 from ..tables import report
+from ..tables.markdown import in_text
 from ..tables.table import Cell, Document, Json, Table
 
 LONGEST_NAME = 90
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # where Markdown begins HTML; "<0.1 %" does not
 
 
 def of_recordings(document: Document, *, title: str, command: str) -> str:
     """The report of measured recordings; `command` makes it again."""
     return "\n".join(
         [
-            f"# {_plain(title)}",
+            f"# {in_text(title)}",
             "",
             *_trusted(document),
             *_findings(document),
@@ -42,25 +41,25 @@ def of_sweep(
     explained: Sequence[Json] = (),
 ) -> str:
     """The report of a sweep: what is explained, rows of summary.csv, what to look at first (`text`, `next`), doubts."""
-    first = [f"- {_plain(look['text'])} **Next:** {_plain(look['next'])}" for look in looks]
+    first = [f"- {in_text(look['text'])} **Next:** {in_text(look['next'])}" for look in looks]
     shown = [
         table
         for table in (report.learning(cells), report.cells(cells), report.doubts(Document({"doubts": list(doubts)})))
         if table.rows
     ]
     parts = [*_explained(explained), *first, *([""] if first else []), *_tables(shown), *_again(command)]
-    return "\n".join([f"# {_plain(title)}", "", *parts])
+    return "\n".join([f"# {in_text(title)}", "", *parts])
 
 
 def _explained(found: Sequence[Json]) -> Iterator[str]:
     for one in found:
-        yield f"- {_plain(losses.title(one))}"
+        yield f"- {in_text(losses.title(one))}"
         if finding := one["finding"]:
             gain = numbers.gain(finding["at_most_gain"])
-            yield f"  - **{finding['code']}**: {_plain(finding['text'])}, worth at most {gain}"
-            yield f"  - change: {_plain(finding['change'])}"
+            yield f"  - **{finding['code']}**: {in_text(finding['text'])}, worth at most {gain}"
+            yield f"  - change: {in_text(finding['change'])}"
         elif silent := losses.silent(one):
-            yield f"  - {_plain(silent)}"
+            yield f"  - {in_text(silent)}"
     if found:
         yield from ("", *_tables([losses.losses(found)]))
 
@@ -69,7 +68,7 @@ def table(of: Table) -> str:
     """A table alone. Numbers stand to the right."""
     right = [of.numeric(place) for place in range(len(of.columns))]
     lines = [
-        "| " + " | ".join(_plain(column) for column in of.columns) + " |",
+        "| " + " | ".join(in_text(column) for column in of.columns) + " |",
         "|" + "|".join("---:" if one else "---" for one in right) + "|",
         *("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in of.rows),
     ]
@@ -78,7 +77,7 @@ def table(of: Table) -> str:
 
 def _tables(shown: Sequence[Table]) -> Iterator[str]:
     for one in shown:
-        yield from (f"## {one.title}", "", table(one), "", _plain(one.caption), "")
+        yield from (f"## {one.title}", "", table(one), "", in_text(one.caption), "")
 
 
 def _trusted(document: Document) -> Iterator[str]:
@@ -98,18 +97,18 @@ def _findings(document: Document) -> Iterator[str]:
         gpu = finding["gpu"]
         where = "" if gpu is None or finding["code"] in OF_RANKS else f" ({document.whose(gpu)})"
         evidence = "; ".join(f"{key} {value}" for key, value in report.evidence(finding))
-        yield f"{place + 1}. **{_plain(finding['code'])}**{where}: {_plain(finding['text'])}"
+        yield f"{place + 1}. **{in_text(finding['code'])}**{where}: {in_text(finding['text'])}"
         yield f"   - worth at most {gain} ({cost} per step)"
-        yield f"   - change: {_plain(finding['change'])}"
-        yield from (f"   - and {_plain(one['text'])}" for one in finding.get("consequences", []))
-        yield f"   - evidence: {_plain(evidence)}"
-        yield f"   - refuted by: {_plain(finding['refuted_by'])}"
+        yield f"   - change: {in_text(finding['change'])}"
+        yield from (f"   - and {in_text(one['text'])}" for one in finding.get("consequences", []))
+        yield f"   - evidence: {in_text(evidence)}"
+        yield f"   - refuted by: {in_text(finding['refuted_by'])}"
     yield ""
 
 
 def _breaks(document: Document) -> Iterator[str]:
     if found := document.json.get("breaks"):
-        yield from ("## Breaks between the steps", "", *(f"- {_plain(one['text'])}" for one in found), "")
+        yield from ("## Breaks between the steps", "", *(f"- {in_text(one['text'])}" for one in found), "")
 
 
 def _again(command: str) -> Iterator[str]:
@@ -120,10 +119,4 @@ def _cell(cell: Cell) -> str:
     text = cell.text if not cell.code or len(cell.text) <= LONGEST_NAME else cell.text[: LONGEST_NAME - 1] + "…"
     if cell.code:
         return "`" + plain(text).replace("|", "\\|").replace("`", "'").replace("\n", " ") + "`"
-    return _plain(text)
-
-
-def _plain(text: str) -> str:
-    """Words that end no cell and start no HTML; `code` in backticks stays."""
-    parts = plain(text).replace("|", "\\|").replace("\n", " ").split("`")
-    return "`".join(part if place % 2 else _TAG.sub("&lt;", part) for place, part in enumerate(parts))
+    return in_text(text)

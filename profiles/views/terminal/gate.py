@@ -5,7 +5,9 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from ...gate import BROKEN, HOLDS, Check, Judgement
+from ...ground.terminals import plain
 from ..tables import report
+from ..tables.markdown import in_text
 
 _MARKS = {HOLDS: "✓", BROKEN: "✗"}
 
@@ -19,11 +21,12 @@ def text(judgement: Judgement) -> str:
 def markdown(judgement: Judgement) -> str:
     """A table for a pull request's comment or a job's summary."""
     rows = [
-        f"| {_MARKS.get(c.status, '?')} | `{c.metric}` | {_number(c.value)} | {_budget(c)} | {_looks(c)} |"
+        f"| {_MARKS.get(c.status, '?')} | {in_text(f'`{c.metric}`')} | {_number(c.value)} | {_budget(c)} | "
+        f"{in_text(_looks(c))} |"
         for c in _in_order(judgement)
     ]
     head = ["| | metric | value | budget | where to look |", "|---|---|---|---|---|"]
-    told = [f"**ringscope gate: {judgement.status}** ({judgement.subject})", *_trusted(judgement)]
+    told = [f"**ringscope gate: {judgement.status}** ({in_text(judgement.subject)})", *_trusted(judgement)]
     return "\n\n".join([*told, "\n".join([*head, *rows])]) + "\n"
 
 
@@ -40,13 +43,22 @@ def junit(judgement: Judgement) -> str:
     )
     for check in judgement.checks:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=judgement.subject, name=f"{check.metric} {check.bound} {check.limit:.6g}"
+            suite,
+            "testcase",
+            classname=_legal(judgement.subject),
+            name=_legal(f"{check.metric} {check.bound} {check.limit:.6g}"),
         )
         if check.status != HOLDS:
             kind = "failure" if check.status == BROKEN else "error"
-            ElementTree.SubElement(case, kind, message=check.message)
+            ElementTree.SubElement(case, kind, message=_legal(check.message))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _legal(text: str) -> str:
+    """Text without the characters that XML must not have (https://www.w3.org/TR/xml/#charsets): names of GPUs and
+    cells come from files."""
+    return plain(text).translate({0xFFFE: None, 0xFFFF: None})
 
 
 def _trusted(judgement: Judgement) -> list[str]:

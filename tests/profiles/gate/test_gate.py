@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from profiles.gate import (
     RECORDED,
     SWEPT,
     UNJUDGED,
+    Check,
+    Judgement,
     baseline_of,
     from_json,
     judge,
@@ -188,6 +191,17 @@ def test_junit_counts_what_is_broken_and_what_cannot_be_judged() -> None:
     suite = ElementTree.fromstring(view.junit(judge(subject, at_most=budgets, at_least={})))
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
     assert [case.find("failure") is not None for case in suite] == [False, True, False]
+
+
+def test_names_of_any_characters_break_neither_xml_nor_a_table() -> None:
+    odd = "".join(map(chr, (*range(0x20), 0x7F, 0x85, 0x202E, 0xD800, 0xFFFE, 0xFFFF))) + '<b>&"|`'
+    checks = [Check(f"efficiency[{odd}]", "max", 1.0, 2.0, status, odd, odd) for status in (BROKEN, UNJUDGED, HOLDS)]
+    judgement = Judgement(odd, checks)
+    suite = ElementTree.fromstring(view.junit(judgement).encode())
+    assert [case.get("name", "")[:11] for case in suite] == ["efficiency["] * 3
+    rows = view.markdown(judgement).splitlines()
+    assert "\x1b" not in "".join(rows) and len(rows) == 7 and all(row.startswith("|") for row in rows[2:])
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 6 for row in rows[2:])
 
 
 def test_the_command_ends_with_0_1_or_2_and_writes_its_reports(tmp_path: Path) -> None:
