@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ..measuring.subject import Subject
 from . import HIGHER_IS_BETTER, RECORDED, work
 from .baseline import Baseline
-from .history import STEP, run_of
+from .history import RATE, STEP, run_of
+from .of_logs import BUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,11 @@ def values(subject: Subject) -> list[Value]:
     name = _name(run.of)
     found = [Value(name, STEP, "ns", run.times[STEP])] if STEP in run.times else []
     found += [Value(name, f"{owner}_ns", "ns", ns) for owner, ns in run.ledger_ns.items()]
-    found += [Value(_cell(one), "sample_ns", "ns", ns) for one, ns in run.times.items() if one != STEP]
+    found += [Value(_cell(one), "sample_ns", "ns", ns) for one, ns in run.times.items() if one.startswith(RATE)]
     for metric, value in run.of.metrics.items():
         kind = metric.partition("[")[0]
+        if kind == BUS != metric:
+            found.append(Value(_cell(metric), kind, "GB/s", value, smaller_is_better=False))
         if kind not in (*RECORDED, "efficiency") or metric == "efficiency":  # rates are told as times, and by cell
             continue
         benchmark = _cell(metric) if kind != metric else name

@@ -18,14 +18,15 @@ from ..measuring.subject import Subject
 from ..model.measures import OWNERS, Measures
 from ..readers import opening
 from ..runs import written
-from . import BROKEN, HOLDS, UNJUDGED, Check, baseline_of, unlike
+from . import BROKEN, HOLDS, UNJUDGED, Check, baseline_of, of_logs, unlike
 from .baseline import Baseline
 from .change import BY_FEW, BY_ONE, FEW, Found, last
 
 SCHEMA: Final = "ringscope.run/1"
 MOST_RUNS: Final = 200
 STEP: Final = "step_ns"
-_RATE: Final = "samples_per_s_global["
+RATE: Final = "samples_per_s_global["
+_RATES: Final = (RATE, f"{of_logs.BUS}[")  # of a cell, of a kind of collective
 _TOLD: Final = 4  # owners
 
 
@@ -41,14 +42,14 @@ class Run:
 
     @property
     def times(self) -> dict[str, float]:
-        """ns of a step, and of a sample per cell, by the metrics that they are told by."""
+        """ns of a step, of a sample per cell, of a GB per kind of collective, by the metrics that they are told by."""
         step = {STEP: float(sum(self.ledger_ns.values()))} if self.ledger_ns else {}
-        rates = {name: rate for name, rate in self.of.metrics.items() if name.startswith(_RATE) and rate > 0}
+        rates = {name: rate for name, rate in self.of.metrics.items() if name.startswith(_RATES) and rate > 0}
         return step | {name: 1e9 / rate for name, rate in rates.items()}
 
 
 def run_of(subject: Subject, time: str, commit: str | None) -> Run:
-    """Raises RingscopeError where the subject has neither steps nor cells that were measured."""
+    """Raises RingscopeError where the subject has neither steps, cells that were measured, nor rates of collectives."""
     why = subject.unmeasured or "no recording, and no cell that ran"
     try:
         ledger = _whole(subject.measures) if subject.measures else {}
@@ -192,7 +193,9 @@ def _scatter(times: Sequence[float]) -> float:
 
 
 def _shown(name: str, time: float) -> str:
-    return numbers.duration(time) if name == STEP else numbers.per_s(1e9 / time)
+    if name == STEP:
+        return numbers.duration(time)
+    return numbers.per_s(1e9 / time) if name.startswith(RATE) else numbers.gb_per_s(1e9 / time)
 
 
 def _called(run: Run) -> str:

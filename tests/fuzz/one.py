@@ -16,6 +16,7 @@ with atheris.instrument_imports(include=["profiles"]):
     import profiles.readers.chrome.horovod
     import profiles.readers.chrome.kineto
     import profiles.readers.chrome.rocprof
+    import profiles.readers.inspector_log
     import profiles.readers.nsys.sqlite
     import profiles.readers.nsys.stats_csv
     import profiles.readers.nvprof.csv

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from profiles.gate import BROKEN, HOLDS, UNJUDGED, Check, history
+from profiles.gate import BROKEN, HOLDS, UNJUDGED, Check, exported, history
 from profiles.gate.history import Run, from_text, judged_and_kept, run_of
 from profiles.ground.errors import RingscopeError
-from profiles.measuring.subject import Subject
+from profiles.measuring.subject import Subject, load
 from profiles.model import measures_json
 from profiles.runs.records import Cell
 from profiles.scaling.measure import Scaling
 from profiles.scaling.rows import CellRow
 from profiles.verbs.gate import command
 from tests.made.hand import gpu, measures
-from tests.recordings import ROOT
+from tests.recordings import DATA, ROOT
 
 MS = 1_000_000
 
@@ -105,6 +105,24 @@ def test_a_sweep_is_judged_by_each_cells_throughput(tmp_path: Path) -> None:
         checks = judged_and_kept(path, swept(*rates), "t", None)
         assert [check.status for check in checks] == statuses
         assert [check.value for check in checks] == pytest.approx(list(rates)) and checks[0].bound == "min"
+
+
+def test_logs_of_nccls_inspector_are_judged_by_the_bandwidth_of_each_kind(tmp_path: Path) -> None:
+    subject, path = load([DATA / "nccl-inspector"]), tmp_path / "history.jsonl"
+    checks = judged_and_kept(path, subject, "t", None)
+    assert {one.metric for one in checks} == {"bus_gb_per_s[AllReduce]", "bus_gb_per_s[AllGather]"}
+    assert all(one.status == HOLDS for one in judged_and_kept(path, subject, "t", None))
+    logged = subject.logged
+    assert logged is not None
+    slow = [replace(one, bus_gb_per_s=one.bus_gb_per_s and one.bus_gb_per_s * 0.8) for one in logged.kinds]
+    broken = judged_and_kept(path, replace(subject, logged=replace(logged, kinds=slow)), "t", None)
+    assert [(one.status, one.bound) for one in broken] == [(BROKEN, "min")] * 2
+    assert all("GB/s" in one.message or "MB/s" in one.message for one in broken)
+    two_ranks_more = [replace(one, ranks=one.ranks + 2) for one in logged.kinds]
+    (other,) = judged_and_kept(path, replace(subject, logged=replace(logged, kinds=two_ranks_more)), "t", None)
+    assert other.status == UNJUDGED and "of 4" in other.message
+    told = {(one.benchmark, one.measure, one.unit, one.smaller_is_better) for one in exported.values(subject)}
+    assert ("AllReduce", "bus_gb_per_s", "GB/s", False) in told
 
 
 def test_the_same_run_gated_again_is_kept_once_and_judged_alike(tmp_path: Path) -> None:
