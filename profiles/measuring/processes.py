@@ -1,4 +1,4 @@
-"""Units of recordings in this process, or in processes on all cores: memory is bounded whatever the number of them."""
+"""Measure units (recordings that belong together) in this process or in a pool of processes, with bounded memory."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from .one_recording import Asked, Unit, gather_unit, measure
 from .partial_file import Held
 from .together import Again
 
-# Sources of a unit: a file, a recording that was read, or a part of another host's measures.
+# The source of a recording: a file, a timeline in memory, or an entry of another host's partial file.
 Source: TypeAlias = "File | Timeline | Held"
-# Units of a file: one for a recording, none if no reader knows it, an error if it is damaged.
+# The result for a file: a list of units (several from a partial file), None if no reader knows the format, or an error.
 Made: TypeAlias = "list[Unit] | None | UnreadableRecording"
 
-# Recordings whose files are larger together are measured as they are read, one after the other, instead of being held
-# until all were: what is held takes two to three times its file.
+# Once the files read so far exceed this size together, each recording is measured as soon as it is read. Otherwise all
+# recordings stay in memory until the last one is read, and a recording takes two to three times its file's size there.
 _HELD_BYTES: Final = 1 << 30
-# Memory of a process without a recording, and at most for each byte of one.
+# Memory of a process without a recording, and the largest number of bytes in memory for each byte of a file.
 _PROCESS_BYTES: Final = 150 << 20
 _TIMES_FILE: Final = 6
 _FOLDED, _UNFOLDS = (".xz", ".gz", ".zst", ".nsys-rep"), 12
-# File descriptors that this process needs, and each that it starts.
+# File descriptors that this process needs, and those it needs for each process that it starts.
 _DESCRIPTORS, _DESCRIPTORS_EACH = 40, 4
-# The garbage collector runs after as many new objects: a small recording makes half of that, and nearly no garbage.
+# Threshold of the garbage collector. A small recording makes half as many objects, and nearly no garbage.
 _OBJECTS = 20_000
-# Starting processes takes as long as measuring some small recordings.
+# Processes start only from this many files and bytes on, since a start takes as long as some small recordings.
 _WORTH_FILES, _WORTH_BYTES = 8, 4 << 20
 
 
@@ -53,25 +53,25 @@ _T = TypeVar("_T")
 
 
 class Measurer(Protocol):
-    """Makes units of files, somewhere."""
+    """Measures files: in this process, in a pool of processes, or in an MPI job."""
 
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
-        """A unit of each file, in their order, measured or not."""
+        """The units of each file, in the order of `files`; they may be gathered only, not measured yet."""
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
-        """Units that others correct: members of `wanted` are places in `sources`."""
+        """Gather units again with a corrected clock, first step or set of recordings. `members` index `sources`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The way in which recordings are read."""
+    """Options for reading: the largest size in bytes, and whether to use the cache."""
 
     max_bytes: int | None = None
     cache: bool = True
 
 
 def make(sources: Sequence[Source], again: Again, asked: Asked, how: Reading) -> Unit:
-    """A unit that others correct, not measured yet. Raises RingscopeError where its recordings are not at hand."""
+    """Gather a unit again, not measured yet. Raises RingscopeError if a recording is only in a partial file."""
     held = next((one for one in sources if isinstance(one, Held)), None)
     if held is not None:
         called = [_called(one) for one in sources]
@@ -102,7 +102,7 @@ class Here:
         self._asked, self._how = asked, how
 
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
-        """A unit of each file, in their order; measured at once where too much would be held otherwise."""
+        """The units of each file, in order; beyond _HELD_BYTES of files they are measured at once, to save memory."""
         held = 0
         for done, file in enumerate(files):
             with readers.heard(told, done, len(files), file.path):
@@ -113,7 +113,7 @@ class Here:
             yield made
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
-        """Units that others correct."""
+        """Gather units again, in order of `wanted`."""
         of = ([sources[place] for place in one.members] for one in wanted)
         return [make(some, one, self._asked, self._how) for some, one in zip(of, wanted, strict=True)]
 
@@ -128,12 +128,12 @@ def _made(file: File, asked: Asked, how: Reading) -> Made:
     if timeline is None:
         return None
     only = [timeline]
-    del timeline  # as soon as its kernels are taken, nothing may hold it
+    del timeline  # gather_unit must hold the only reference, so that it can free the kernels' table
     return [gather_unit([only.pop()], (), (0,), asked)]
 
 
 def count(files: Sequence[File]) -> int:
-    """The number of processes that is worth it: no more than cores, and than memory has room for."""
+    """The number of processes to start: at most one per file and core, within free memory and file descriptors."""
     sizes = list(map(_bytes, files))
     if len(files) < _WORTH_FILES or sum(sizes) < _WORTH_BYTES:
         return 1
@@ -144,7 +144,7 @@ def count(files: Sequence[File]) -> int:
 
 
 def _bytes(file: File) -> int:
-    """Bytes of the recording, at least. A missing file counts as 0: reading it says what is wrong."""
+    """Size of the recording in bytes, estimated if it is compressed. A missing file counts as 0; reading it raises."""
     try:
         return file.path.stat().st_size * (_UNFOLDS if file.path.suffix in _FOLDED else 1)
     except OSError:
@@ -161,7 +161,7 @@ class Pool:
     """Processes that measure recordings."""
 
     def __init__(self, processes: int, asked: Asked, how: Reading) -> None:
-        # Not forked from this process, whose threads may hold locks; what workers need is imported once.
+        # A fork of this process could inherit locks that its threads hold; the fork server imports the modules once.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__, "adbc_driver_sqlite.dbapi", "pyarrow.compute"])
         _start_deaf_to_ctrl_c()
@@ -170,9 +170,9 @@ class Pool:
         self._asked, self._how = asked, how
 
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
-        """A measured unit of each file, in their order."""
+        """The measured units of each file, in the order of `files`."""
         work = partial(measured, asked=self._asked, how=self._how)
-        # Not the pool's `map`, which cancels what is left when one has failed: see `close`.
+        # Not the pool's `map`, which cancels the remaining work after a failure: see `close`.
         waiting = deque(self._submitted(work, file) for file in files)
         for done, file in enumerate(files, 1):
             unit = waiting.popleft().result()
@@ -181,33 +181,35 @@ class Pool:
             yield unit
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
-        """Units that others correct."""
+        """Gather and measure units again, in order of `wanted`."""
         work = partial(remade, asked=self._asked, how=self._how)
         waiting = [self._submitted(work, [sources[place] for place in one.members], one) for one in wanted]
         return [one.result() for one in waiting]
 
     def _submitted(self, work: Callable[..., _T], *words: object) -> Future[_T]:
-        """The first of them start the processes."""
+        """Submit work to the pool, which starts a process if none is free. Raises RingscopeError if it cannot."""
         try:
             return self._pool.submit(work, *words)
         except OSError as error:
             raise RingscopeError(f"no more processes can be started ({error.strerror}); give --processes 1") from None
 
     def end(self) -> None:
-        """End the processes, whatever they are at."""
+        """End the processes at once, in the middle of their work."""
         self._line.close()
 
     def close(self, *, cancels: bool) -> None:
-        """cancels: work that has not begun. If a process has ended, the pool itself gives up that work, and Python 3.11
-        fails over work that is cancelled meanwhile."""
+        """Wait for the processes to end. `cancels`: cancel work that has not begun; False after a process was killed,
+        since the pool then drops that work itself, and Python 3.11 raises if it is also cancelled."""
         self._pool.shutdown(wait=True, cancel_futures=cancels)
         self._line.close()
 
 
 @contextmanager
 def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool | Here]:
-    """Start the processes, or measure in this one if they cannot be started: without /dev/shm there are no semaphores,
-    and few descriptors make no pipes. Raises RingscopeError if one of the processes was killed."""
+    """Start the processes. Without them (no /dev/shm for semaphores, or too few file descriptors) measure in this one.
+
+    Raises RingscopeError if one of the processes was killed.
+    """
     try:
         made, whole = Pool(processes, asked, how), True
     except OSError:
@@ -228,9 +230,9 @@ def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool | Here]:
 
 
 def _start_deaf_to_ctrl_c() -> None:
-    """Start the process that workers are forked from. A Ctrl-C goes to it, too, and while it imports what they need
-    for some seconds it would print where it was."""
-    resource_tracker.ensure_running()  # it unblocks the signal where it starts
+    """Start the fork server with SIGINT blocked. It imports modules for some seconds, and a Ctrl-C in the terminal,
+    which reaches it, too, would print a traceback."""
+    resource_tracker.ensure_running()  # first, since starting it unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
@@ -239,10 +241,12 @@ def _start_deaf_to_ctrl_c() -> None:
 
 
 def _begin(until: Connection) -> None:
-    """A worker uses one core, leaves Ctrl-C to the process that waits for it, and ends at once where that does, kill -9
-    included, or wants no more: workers hold the ends of each other's pipes, so that nothing else would tell them."""
+    """Prepare a worker: one core, no SIGINT, and a thread that ends it once its parent ends or closes `until`.
+
+    The pool's own pipes do not show that the parent was killed, since the workers hold each other's ends of them.
+    """
     threads.alone()
-    gc.freeze()  # what was imported stays: not to be looked through again and again
+    gc.freeze()  # the collector need not scan the imported modules again
     gc.set_threshold(_OBJECTS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(until,), daemon=True).start()
@@ -256,28 +260,28 @@ def _end_with_parent(until: Connection) -> None:
 
 
 def measured(file: File, asked: Asked, how: Reading) -> Made:
-    """Measure what a file holds; pictures only where they are asked for."""
+    """Read and measure a file; data for pictures only if the caller asks for operations."""
     made = _made(file, asked, how)
     _measure(made, asked)
     return [_light(unit, asked) for unit in made] if isinstance(made, list) else made
 
 
 def _light(unit: Unit, asked: Asked) -> Unit:
-    """Without what pictures need, which is as large as the recording."""
+    """Drop the data for pictures, which is as large as the recording, unless the caller asks for it."""
     if not asked.operations:
         unit.measured = tuple(replace(one, picture=None) for one in unit.measured)
     return unit
 
 
 def _measure(made: Made, asked: Asked) -> None:
-    """Measure the units, as if no other unit corrects them."""
+    """Measure the units from their own first steps on, in the hope that no other unit corrects these."""
     for unit in made if isinstance(made, list) else ():
         if unit.gathered is not None:
             measure(unit, unit.first_steps, asked)
 
 
 def remade(sources: Sequence[Source], again: Again, asked: Asked, how: Reading) -> Unit:
-    """A unit that others correct, measured."""
+    """Gather a unit again and measure it."""
     unit = make(sources, again, asked, how)
     measure(unit, again.first, asked)
     return _light(unit, asked)

@@ -1,4 +1,5 @@
-"""Units become one analysis: on one clock, with the same steps on all GPUs, and collectives matched across ranks."""
+"""Join measured units (recordings that share GPUs) into one analysis: one clock, the same first step on all GPUs, and
+collectives matched across ranks."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ _IN_UNIT = re.compile(r"^/gpus/\d+")
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A unit that must be made anew: of which recordings, on which clocks, measured from which steps on."""
+    """A unit to be gathered and measured again: its recordings, their clock shifts and its first measured steps."""
 
     members: tuple[int, ...]
     shift_ns: tuple[int, ...]
@@ -51,17 +52,17 @@ Told: TypeAlias = Callable[[float, float, Path], None]
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Measured units of which none changes what another measured, in order of their recordings; and their clock."""
+    """Measured units that need no further correction, in order of their recordings, and their common clock."""
 
     units: list[Unit]
     clock: Clock
 
 
 def settle(units: Sequence[Unit], remake: Remake, asked: Asked, told: Told | None = None) -> Settled:
-    """Measure the units that are not measured yet, by what all of them tell together.
+    """Measure the units that are not measured yet, with the clock and first steps that all units agree on.
 
-    `remake` makes units again if others change their measures: units that share a GPU, or whose clocks or first steps
-    others correct.
+    `remake` gathers units again: those that share a GPU, and those whose clock shift or first step another
+    unit changes.
     """
     while True:
         units = sorted(units, key=lambda unit: unit.members)
@@ -82,9 +83,9 @@ def settle(units: Sequence[Unit], remake: Remake, asked: Asked, told: Told | Non
 
 
 def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
-    """All but what to change: the measures of every GPU, as their recordings together tell them.
+    """Join the units into measures of every GPU and doubts, without findings.
 
-    Raises RingscopeError where no GPU did anything.
+    Raises RingscopeError if no GPU did anything.
     """
     units, clock = settled.units, settled.clock
     recorded = _in_order(units)
@@ -116,7 +117,7 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
     )
     measures.trust = trust.judged(measures)
     pictures = tuple(one for place, gpu in enumerate(gpus) if (one := gpu.picture(place)) is not None)
-    # Units of other processes or hosts have none, unless asked for.
+    # Units of other processes or hosts have no pictures, unless the caller asks for them.
     return Analysis(measures, pictures if len(pictures) == len(gpus) else (), clock.shift_ns)
 
 
@@ -126,7 +127,7 @@ def _in_order(units: Sequence[Unit]) -> list[Recorded]:
 
 
 def _sharing(units: Sequence[Unit]) -> list[tuple[int, ...]]:
-    """The recordings that must be measured together, as they share a GPU; each is of one such set."""
+    """Group the recordings (as their places) that must be measured together because they share a GPU."""
     leader = list(range(len(units)))
 
     def led_by(unit: int) -> int:
@@ -146,7 +147,7 @@ def _sharing(units: Sequence[Unit]) -> list[tuple[int, ...]]:
 
 
 def _steps_hold(unit: Unit, first: FirstSteps) -> bool:
-    """Would it, measured from these first steps on, be as it is measured?"""
+    """True if measuring the unit again from these first steps on would change nothing."""
     if unit.gathered is not None:
         return True  # not measured yet
     for gpu in unit.gpus:
@@ -185,13 +186,14 @@ def _window(own: GpuMeasures) -> Window:
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """A GPU of a unit among all: what the unit numbers by itself is numbered anew."""
+    """A GPU of a unit. Its recordings and GPUs are numbered within the unit; this class renumbers them among all."""
 
     unit: Unit
     number: int
-    own: GpuMeasures | None = None  # with what is settled of its waits
+    own: GpuMeasures | None = None  # the measures, once each wait is assigned to other ranks or to the host
     waiting: Intervals = field(default_factory=lambda: intervals.EMPTY)
-    before_ns: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # waited before each of its collectives
+    # waiting for other ranks before each of its collectives
+    before_ns: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
     def settled(self, found: peers.Settled) -> _Gpu:
         own = with_peers(self._measured, found, _window(self._measured.measures))
@@ -202,7 +204,8 @@ class _Gpu:
         return self._measured.waits
 
     def told(self, negotiated: Negotiated | None, recorded: Sequence[Recorded]) -> tuple[Int64s, Int64s] | None:
-        """Read what Horovod's timeline tells of each wait, on the GPU's clock."""
+        """For each wait, by Horovod's timeline, in ns on the GPU's clock: when this rank's last tensor was ready, and
+        when that of the slowest other rank. None without a timeline, UTC origin or rank."""
         utc = recorded[self.places[0][0]].recording.origin_utc_ns
         if negotiated is None or utc is None or self.head.rank is None:
             return None
@@ -228,7 +231,7 @@ class _Gpu:
         return self.unit.measured[self.number]
 
     def waited_ns(self, among: Calls) -> Int64s:
-        """Exposed waiting in each of its steps, in collectives and before."""
+        """Exposed ns of waiting for other ranks per step, within collectives and before their launch."""
         before = (row.ledger_ns["idle_peers"] or 0 for row in self.rows)
         return buckets.waited(among, self._measured.exposed, self.rows) + np.fromiter(before, np.int64)
 
@@ -258,7 +261,7 @@ class _Gpu:
         )
 
     def doubts(self, place: int) -> list[Doubt]:
-        there = f"/gpus/{place}"  # in a partial file it had another place, and a damaged one may name any
+        there = f"/gpus/{place}"  # a partial file has its own numbering, and a damaged one may name any GPU
         found = [
             replace(doubt, where=tuple(_IN_UNIT.sub(there, where) for where in doubt.where))
             for doubt in self._measured.doubts

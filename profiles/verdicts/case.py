@@ -1,4 +1,4 @@
-"""A case: one GPU's measures and the harness's record of the run, as the rules read them; it prices their findings."""
+"""A case: one GPU's measures and the record of its run. Rules read it, and it prices their findings."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from ..runs.records import Cell
 from . import whatif
 from .host_waits import lost_by
 
-# A loss below this share of the window is not worth a sentence.
+# Losses below this share of the window are not reported.
 REPORT_SHARE = 0.01
-# XProf's ladder: input-bound highly, moderately; launch, collectives and all else are worth a warning earlier.
+# Shares of the window from which a loss is called `highly` and `moderately`. For input they are XProf's; launches,
+# collectives and all other losses have lower ones.
 INPUT_LADDER = (0.20, 0.05)
 OTHER_LADDER = (0.15, 0.03)
 
 
-# A few dense layers, compiled, take some 40 kernels a step with backward pass and update. Fewer are an example or one
-# operator, which says nothing about batch size or device; nor do fewer steps than a period needs.
+# A few compiled dense layers take some 40 kernels a step, with backward pass and update. A run with fewer kernels is an
+# example or a single operator, which says nothing about batch size or device. Too few steps give no step period.
 LEAST_KERNELS, LEAST_STEPS = 20, 5
 CONVOLUTIONS = re.compile(r"(?i)conv(?!er(?:sion|t))|[wd]grad|fprop|winograd")
 
@@ -39,17 +40,17 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One GPU, with its numbers per step (of the window where there are no steps, beside gaps that come once)."""
+    """One GPU and its losses per step; without steps, its losses in the window less the gaps that occur only once."""
 
     index: int
     gpu: GpuMeasures
     context: Context
     recorded: str = ""  # the format of the GPU's recording
-    whole: GpuMeasures | None = None  # with gaps that come once, if `gpu` is without them
+    whole: GpuMeasures | None = None  # the measures with gaps that occur only once, if `gpu` is without them
 
     @classmethod
     def of(cls, index: int, gpu: GpuMeasures, context: Context, recorded: str) -> Case:
-        """The case of a GPU, without gaps that come once if the rest is a loop."""
+        """Make the case of a GPU; gaps that occur only once are left out if the window shows a training."""
         if gpu.rest is None or not shows_training(gpu):
             return cls(index, gpu, context, recorded)
         return cls(index, gpu.steadily, context, recorded, whole=gpu)
@@ -60,11 +61,11 @@ class Case:
 
     @property
     def steps(self) -> int:
-        """Steps that the window's totals are divided by; 1 where there are none, and the window is the unit."""
+        """The number of steps to divide the window's totals by; 1 if the window has no steps."""
         return self.gpu.steps.count if self.gpu.window == "steps" and self.gpu.steps.count else 1
 
     def ns(self, *owners: str) -> int:
-        """ns of the window that these owners have; an unknown owner counts 0."""
+        """ns of the window that the ledger assigns to these owners; an owner whose time is not known counts 0."""
         return sum(self.gpu.ledger_ns.get(owner) or 0 for owner in owners)
 
     def share(self, *owners: str) -> float:
@@ -72,14 +73,15 @@ class Case:
 
     @property
     def input_share(self) -> float:
-        """The share of the window in which the GPU waits for input: feed, and launches held by a host that waits."""
+        """The share of the window in which the GPU waits for input: feed idle, and launch idle while the host waits for
+        its batch."""
         waiting_ns = self.ns("idle_feed") + (self.gpu.waited_ns or 0)
         return waiting_ns / self.gpu.span_ns if self.gpu.span_ns else 0.0
 
     @property
     def fetches(self) -> int:
-        """Copies to the host in every step of a training; 0 where there are no steps, where most steps have none, where
-        they are gradients, which a server adds up, pages of managed memory, or return to the GPU."""
+        """Copies to the host in each step of a training. 0 without steps, if most steps have no copy, or if the copies
+        are gradients for a parameter server, pages of managed memory, or offloaded tensors that return to the GPU."""
         d2h = self.gpu.copies.get("d2h")
         if self.exchange == "parameter server" or self.infers or not d2h or d2h.pages or self.gpu.window != "steps":
             return 0
@@ -99,45 +101,51 @@ class Case:
 
     @property
     def waits_told(self) -> set[str]:
-        """Directions of copies whose waits are another finding's than `host-synchronises`."""
+        """Copy directions whose waits belong to another finding than `host-synchronises`."""
         return ({"d2h"} if self.fetches or self.offloaded else set()) | (
             {"h2d"} if self.copies_wait and self.trains else set()
         )
 
     def waits(self, *moves: str | None) -> list[dict[str, Any]]:
-        """The entries of `gpu.host_waits` with copies of these directions (None: without a copy), longest first."""
+        """The entries of `gpu.host_waits` whose copy has one of these directions (None: waits without a copy), the
+        costliest first."""
         found = [one for one in self._waits if one["moves"] in moves and lost_by([one])]
         return sorted(found, key=lambda one: -lost_by([one]))
 
     def waited(self, waits: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-        """owner -> ns of idle time that these waits cause, without idle time in which work is launched already."""
+        """owner -> ns of idle time that these waits cause, less idle time in which the next work was already
+        launched."""
         after = min(sum(one.get("launch_ns", 0) for one in waits), self.ns("idle_launch"))
         after = after if after >= REPORT_SHARE * self.gpu.span_ns else 0
         return {"idle_sync": sum(one["ns"] - one.get("held_ns", 0) for one in waits), "idle_launch": after}
 
     @property
     def caught_up_ns(self) -> int:
-        """ns of launch idle after waits of the host, until it is ahead again; 0 if the waits are no finding."""
+        """ns of launch idle after waits of the host, until it launches ahead of the GPU again; 0 if the waits are too
+        short for a finding."""
         waits = self._waits if self.gpu.host_waits else []
         told = waits and lost_by(waits) >= OTHER_LADDER[1] * self.gpu.span_ns
         return self.waited(waits)["idle_launch"] if told else 0
 
     def called_ns(self, owner: str) -> int:
-        """ns of this owner's idle time under synchronous copies to the GPU, which `copies-synchronous` names."""
+        """ns of this owner's idle time during synchronous copies to the GPU; 0 if `copies-synchronous` does not report
+        it."""
         ns = self.gpu.copies["h2d"].called_idle_ns
         told = self.copies_wait and self.trains and sum(ns.values()) >= REPORT_SHARE * self.gpu.span_ns
         return ns.get(owner, 0) if told else 0
 
     @property
     def held_after_wait_ns(self) -> int:
-        """ns of sync idle in which the next kernel was launched, and did not start."""
+        """ns of sync idle in which the next kernel was already launched but had not started."""
         return sum(one.get("held_ns", 0) for one in self.gpu.host_waits)
 
     @property
     def after_waits_ns(self) -> tuple[int, ...]:
-        """ns of sync idle that stay when the host does not wait any more, of each of `gpu.host_waits`: without the wait
-        the host would be ahead by as long as it waited, and by no longer than the GPU has work that could run beside
-        what the host does of its own."""
+        """ns of sync idle that would remain if the host did not wait, per entry of `gpu.host_waits`.
+
+        Without the wait the host would launch earlier, by as long as it waited, but by no longer than the GPU has work
+        to run while the host does work of its own.
+        """
         waits = self.gpu.host_waits
         late = [0 if self.copies_seldom(one) else one["ns"] - one.get("held_ns", 0) for one in waits]
         longer = tuple(max(0, ns - one.get("waited_ns", ns)) for ns, one in zip(late, waits, strict=True))
@@ -148,24 +156,24 @@ class Case:
 
     @property
     def own_after_waits_ns(self) -> int:
-        """ns of `after_waits_ns` in which the host is in no call of CUDA's: a wait's own end is a call as well, and no
-        part of what stays."""
+        """ns of `after_waits_ns` in which the host is in no CUDA call. The end of the waiting call itself does not
+        count."""
         each = zip(self.after_waits_ns, self.gpu.host_waits, strict=True)
         return sum(min(ns, one.get("own_ns", 0)) for ns, one in each)
 
     def copies_seldom(self, wait: Mapping[str, Any]) -> bool:
-        """True for a wait for copies back that are not of every step (a checkpoint, get_weights in a callback): done
-        less often, what the host makes of them is gone with the wait."""
+        """True for a wait for copies to the host that most steps do not make (a checkpoint, get_weights in a callback).
+        If they are made less often, the wait and the host's work on the data go with them."""
         in_steps = self.gpu.window == "steps" and not self.infers
         return in_steps and wait["moves"] == "d2h" and not self.fetches and "d2h" not in self.managed
 
     @property
     def _waits(self) -> list[dict[str, Any]]:
-        """Waits of the host, without the time that stays when it does not wait."""
+        """The entries of `gpu.host_waits`; their `ns` leave out idle time that would remain without the wait."""
         if self.gpu.host_waits:
             each = zip(self.gpu.host_waits, self.after_waits_ns, strict=True)
             return [one | {"ns": one["ns"] - stays} for one, stays in each]
-        # Measured by a version that did not tell them apart.
+        # An earlier version made these measures, which have one total for all waits.
         moves = "h2d" if self.copies_wait else "d2h" if self.fetches else None
         return [{"call": None, "within": None, "moves": moves, "ns": self.ns("idle_sync"), "count": 0}]
 
@@ -176,13 +184,14 @@ class Case:
 
     @property
     def trains(self) -> bool:
-        """True if the window shows a training, so that its idle time means something."""
+        """True if the window shows a training and no single operator or example, so that idle time is worth a
+        finding."""
         return shows_training(self.gpu) and not self.example
 
     @property
     def example(self) -> bool:
-        """True if there are fewer kernels in all than in one step of the smallest model of a framework. A program in
-        CUDA may have a few long kernels, and so may several steps."""
+        """True if a framework ran fewer kernels in all than one step of its smallest model takes. False for plain CUDA
+        programs and for several measured steps, since both may consist of a few long kernels."""
         kernels, measured = self.gpu.kernels, self.gpu.window == "steps" and self.gpu.steps.count >= LEAST_STEPS
         few = not measured and not kernels.graph_launches and kernels.count < LEAST_KERNELS
         return few and self.gpu.framework in ("pytorch", "jax", "tensorflow")
@@ -207,13 +216,13 @@ class Case:
 
     @property
     def managed(self) -> list[str]:
-        """Directions in which most copies are the driver's own, of managed memory that was touched elsewhere."""
+        """Copy directions with pages of managed memory, which the driver moves to where they are touched."""
         return [name for name in ("h2d", "d2h") if self.gpu.copies[name].pages]
 
     @property
     def offloaded(self) -> list[str]:
-        """Directions in which most bytes are of what a training keeps on the host, copied out and back; not where
-        they are gradients, which servers or the host add up."""
+        """Copy directions if most bytes are tensors that a training keeps on the host (offloads) and copies back; empty
+        if they may be gradients that the host or parameter servers sum."""
         ways = [self.gpu.copies[name] for name in ("h2d", "d2h")]
         most = all(one.returned and 2 * one.returned.bytes >= (one.bytes or 0) for one in ways)
         by_host = self.exchange is not None and not self.gpu.collectives.count
@@ -225,7 +234,7 @@ class Case:
         return self.group("rnn_cell")[0] > 0
 
     def told(self, *, bench: str, script: str) -> str:
-        """Words for who runs a cell by `ringscope bench`, whose options these are, or for who trains a script."""
+        """The advice `bench` for a run of `ringscope bench`, or the advice `script` for a user's own script."""
         return bench if self.cell is not None else script
 
     @property
@@ -238,27 +247,28 @@ class Case:
 
     @property
     def negotiation_ns(self) -> int:
-        """ns of launch idle in which Horovod has the tensors of all ranks: the cost of negotiation itself."""
+        """ns of launch idle in Horovod's negotiation, less the wait for other ranks: the cost of negotiation itself."""
         return max(0, (self.gpu.collectives.negotiation_ns or 0) - self.ns("idle_peers"))
 
     @property
     def late_launch_ns(self) -> int:
-        """ns of launch idle that stay unexplained by a small copy before the step, negotiation, a wait for a batch or
-        for the GPU, a synchronous copy, the process's start, or allocation."""
+        """ns of launch idle that none of these explains: a small copy before the step, negotiation, a wait for a batch
+        or for the GPU, a synchronous copy, the process's start, allocation."""
         explained = self.held_launch_ns + self.negotiation_ns + self.caught_up_ns + self.called_ns("idle_launch")
         explained += (self.gpu.startup_ns or 0) + (self.gpu.allocating_ns or 0) + (self.gpu.waited_ns or 0)
         return max(0, self.ns("idle_launch") - explained)
 
     @property
     def horovod(self) -> bool:
-        """True if Horovod exchanges the gradients, by the cell or its ranges; also if neither says anything."""
+        """True if Horovod exchanges the gradients, by the cell or the recorded ranges. If neither names a library, True
+        for TensorFlow and for an unknown framework."""
         if self.exchange is not None or self.cell is not None:
             return self.exchange == "horovod"
         return self.gpu.framework in (None, "tensorflow")
 
     @property
     def exchange(self) -> str | None:
-        """The library that carries gradients or activations, by the cell, else by the ranges; None: unknown."""
+        """The library that exchanges gradients or activations, by the cell, else by the ranges; None: unknown."""
         return self.cell.spread.exchange if self.cell is not None else self.gpu.exchange
 
     @property
@@ -287,7 +297,8 @@ class Case:
         busy_saved_ns: Mapping[str, int] | None = None,
         least_share: float = REPORT_SHARE,
     ) -> Finding | None:
-        """Make a finding priced by what-if; None if it would give back less than `least_share` of the window."""
+        """Make a finding and price it by what-if; None if its change would save less than `least_share` of the
+        window."""
         span = whatif.span_without(self.gpu, saved_ns, busy_saved_ns=busy_saved_ns)
         saved = self.gpu.span_ns - span
         if saved < least_share * self.gpu.span_ns:
@@ -305,12 +316,12 @@ class Case:
         )
 
     def _of_whole(self, saved_ns: int) -> dict[str, float]:
-        """Evidence that orders a finding on a part of the window: the gain of the whole."""
+        """Evidence of a finding on a part of the window: its gain on the whole window, by which findings are sorted."""
         return {"gain_of_whole": self.whole.span_ns / (self.whole.span_ns - saved_ns) - 1} if self.whole else {}
 
     @property
     def _beside(self) -> str:
-        """Said where shares are of notably less than the window."""
+        """A clause for the text of a finding if its shares leave out a notable part of the window; else ""."""
         once_ns = self.whole.span_ns - self.gpu.span_ns if self.whole else 0
         if self.whole is None or once_ns < INPUT_LADDER[1] * self.whole.span_ns:
             return ""

@@ -1,7 +1,7 @@
-"""Changes for each finding in a PyTorch program. A remedy that the recording refutes is left out.
+"""The advice for each finding in a PyTorch program. A remedy that the recording refutes is left out.
 
-By the names of PyTorch's performance tuning guide and of the references of DataLoader, torch.compile,
-DistributedDataParallel and its communication hooks (docs.pytorch.org), and of the servers' own documentation.
+Sources: PyTorch's performance tuning guide, the references of DataLoader, torch.compile, DistributedDataParallel and
+its communication hooks (docs.pytorch.org), and the documentation of vLLM and SGLang.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ GRAPHED = (
     "torch.nn.GRU as they are"
 )
 PINNED = "pinned host memory (torch.empty(..., pin_memory=True)) and .to(device, non_blocking=True)"
-_MOST = 0.1  # of sync idle is in a call that is worth its remedy
-# By the operator in which the host waits.
+_MOST = 0.1  # a waiting call gets its remedy from this share of sync idle on
+# Operator in which the host waits for the GPU -> remedy.
 _NO_WAIT = {
     "aten::item": ".item() every hundredth step, and sums on the GPU until then",
     "aten::_local_scalar_dense": ".item() every hundredth step, and sums on the GPU until then",
@@ -60,7 +60,7 @@ def compiled(gpu: GpuMeasures) -> bool:
 
 
 def pageable(gpu: GpuMeasures) -> bool:
-    """True if batches come from pageable memory, or the recording does not say from which."""
+    """True if batches are copied from pageable memory, or if the recording does not name the kind of memory."""
     share = gpu.copies["h2d"].pageable_share
     return share is None or share >= 0.5
 
@@ -72,7 +72,7 @@ def _launches(gpu: GpuMeasures) -> str:
 
 
 def _after_waits(gpu: GpuMeasures) -> str:
-    """Words for a host that is late mostly by what it does after it waited for the GPU; else none."""
+    """Advice if the host launches late mostly because of its own work after a wait for the GPU; else ""."""
     late = mostly_after_waits(gpu)
     return (
         ("move the host's work after a wait to a separate thread, or do it once the next step is launched; ")
@@ -150,7 +150,7 @@ def _loader(gpu: GpuMeasures) -> str:
 
 
 def _waits(gpu: GpuMeasures) -> str:
-    """Advice on waits of the host, for the calls in which it waits in this recording."""
+    """Advice on waits of the host for the GPU, for the calls that wait in this recording."""
     known = [one for one in gpu.host_waits if one["call"]]
     total = sum(one["ns"] for one in known)
     parts: dict[str, None] = {}
@@ -182,7 +182,7 @@ def in_float32(gpu: GpuMeasures) -> bool:
 
 
 def _tensor_cores(gpu: GpuMeasures) -> str:
-    """Advice on tensor cores: TF32 if products run in float32 outside of them, else sizes in multiples."""
+    """Advice on tensor cores: TF32 if matrix products run in float32 outside of them, else multiples of 8 as sizes."""
     if in_float32(gpu):
         return 'float32: torch.set_float32_matmul_precision("high") (TF32), or torch.autocast with bfloat16'
     return SIZES
@@ -247,7 +247,7 @@ def _infers(gpu: GpuMeasures) -> str:
     return f"{mode} (CUDA graphs), under torch.inference_mode(); a larger batch"
 
 
-# For a model that answers, in a script of one's own.
+# Advice for inference in a user's own script.
 INFERENCE: Mapping[str, Words] = MappingProxyType(
     {
         "launch-bound": _infers,
@@ -271,7 +271,7 @@ INFERENCE: Mapping[str, Words] = MappingProxyType(
 
 
 def _between_passes(gpu: GpuMeasures) -> bool:
-    """True if the GPU may wait for launches between the passes of a server, by the recording."""
+    """True if the GPU may wait for launches mostly between the forward passes of a server, and not within them."""
     gaps = gpu.batch_gap_ledger_ns
     if gpu.window == "steps" and gpu.steps.count == 1:
         return False  # the window begins with its first kernel
@@ -281,7 +281,7 @@ def _between_passes(gpu: GpuMeasures) -> bool:
 
 
 def _served_launches(gpu: GpuMeasures) -> str:
-    """Advice on launches of a server. CUDA graphs for decoding do not help a recording of prompts alone."""
+    """Advice on a server's launches. CUDA graphs for decoding are no advice if the recording holds prefill alone."""
     if gpu.steps.decodes:
         return (
             'CUDA graphs for decoding (torch.compile(mode="reduce-overhead"); vLLM has them without enforce_eager, '
@@ -300,7 +300,7 @@ def _mostly_compiled(gpu: GpuMeasures) -> bool:
 
 
 def _served_python(gpu: GpuMeasures) -> str:
-    """Advice on Python in a server. Between its passes the GPU may have waited because no request came."""
+    """Advice on Python in a server; between forward passes the GPU may idle merely because no request came."""
     if not _between_passes(gpu):
         return _served_launches(gpu)
     ahead = "run the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's async scheduling)"
@@ -309,14 +309,14 @@ def _served_python(gpu: GpuMeasures) -> str:
 
 
 def _served_all_reduce(gpu: GpuMeasures) -> str:
-    """A server's own all-reduce is no remedy where it runs already."""
+    """Advice on a server's all-reduce; the server's own kernel is no remedy if it already runs."""
     summed = [one.name for one in gpu.kernels.top if names_collective(one.name)]
     own = any(not re.search("(?i)[nr]ccl", name) for name in summed)
     by_server = "" if own else "the server's own all-reduce; "
     return f"fewer GPUs per replica (tensor parallel); {by_server}larger batches"
 
 
-# For a server, whose marks the recording holds.
+# Advice for an inference server, if the recording holds the server's ranges.
 SERVER: Mapping[str, Words] = MappingProxyType(
     {
         **INFERENCE,

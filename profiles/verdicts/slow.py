@@ -1,4 +1,4 @@
-"""GPUs, hosts and links that are slower than the others: in which kind of work, and from which step on."""
+"""Findings on GPUs, hosts and links that are slower than the others, with the kind of work and the first slow step."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ..model.measures import Measures
 from .among import LEAST_STEPS, Slower, Whose, far, slower, whose
 from .case import OTHER_LADDER, Case
 
-SLOWER = 1.05  # compute of a GPU per step against the others' median
-KERNELS_ALIKE = 1.01  # cuDNN may choose another algorithm on each GPU: 3,813 and 3,810 kernels of a ResNet-50's step
-ALIKE = 0.1  # of the bytes may leave another kind of memory than on the others
-THAN_BEFORE = 1.1  # a cold GPU's first steps are some 3 % faster
-SLOWER_LINK = 1.25  # copies and transfers vary more: with the host's load, with who else uses a switch
-WAITS_MORE = 1.5  # a host's GPUs for their host
-# A kind of kernel is slow like all others if its excess is this much of theirs, and a kind only from this share on.
+SLOWER = 1.05  # ratio of a GPU's compute time per step to the others' median, from which on the GPU is slow
+KERNELS_ALIKE = 1.01  # counts differ since cuDNN chooses algorithms per GPU: a ResNet-50's step had 3,810 and 3,813
+ALIKE = 0.1  # shares of bytes from pageable memory may differ this much between GPUs that are compared
+THAN_BEFORE = 1.1  # ratio to earlier steps; a cold GPU's first steps alone are some 3 % faster
+SLOWER_LINK = 1.25  # higher, since copy rates vary with the host's load and other traffic on a switch
+WAITS_MORE = 1.5  # ratio of GPUs' idle time on a slow host to the other GPUs' median
+# Kernel groups are slow alike if their excess differs by at most this share of the total excess. Groups below
+# _WORTH_SHARE of the compute time are not compared.
 _LIKE_ALL, _WORTH_SHARE = 0.5, 0.05
 CLOCK = ", all kinds of kernels alike: its clock"
 UNEVEN = (
@@ -36,8 +37,10 @@ WAITS = {
 
 
 def slow_gpu(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """The same kernels take longer on one GPU: a lower clock, heat, or a neighbour. Of many GPUs one finding for all
-    that are slow, with the numbers of the slowest."""
+    """Findings on GPUs on which the same kernels take longer: a lower clock, heat, or another process.
+
+    If the run has many GPUs, one finding covers all slow ones and has the numbers of the slowest.
+    """
     counts = [_kernels(case) for case in cases]
     if len(cases) < 2 or max(counts) > KERNELS_ALIKE * min(counts):
         return []
@@ -51,7 +54,7 @@ def _slow_gpu(slow: Sequence[Slower], cases: Sequence[Case], measures: Measures)
     of = whose([one.case for one in slow], cases, measures)
     kind = _kind(worst, cases)
     alike = "as many" if len({_kernels(case) for case in cases}) == 1 else "nearly as many"
-    # The same kernels do more where a rank has more to do; a lower clock makes all kinds slower alike.
+    # Kernels of a rank with more work take longer, too, but not all kinds alike, as they do with a lower clock.
     uneven = worst.case.cell is None and worst.since is None and not kind.startswith(CLOCK)
     change = (UNEVEN if uneven else "") + {
         "host": "all GPUs of a host slow down by its power or its cooling: compare clocks, power caps and temperatures "
@@ -75,7 +78,7 @@ def _slow_gpu(slow: Sequence[Slower], cases: Sequence[Case], measures: Measures)
 
 
 def _kind(worst: Slower, cases: Sequence[Case]) -> str:
-    """Words for the kernels that are slower: all kinds alike, as with a lower clock, or one kind above all."""
+    """A clause on the slower kernels: all groups are slow alike, as with a lower clock, or one group most of all."""
     groups = {
         name: ns / worst.case.steps for name in worst.case.gpu.kernels.groups if (ns := worst.case.group(name)[1])
     }
@@ -97,7 +100,7 @@ def _kind(worst: Slower, cases: Sequence[Case]) -> str:
 
 
 def slows_down(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """From some step on the same kernels take longer than before, on GPUs that are no slower than the others."""
+    """A finding on GPUs whose kernels take longer from some step on, unless `slow_gpu` reports these GPUs."""
     told = {one.case.index for one in slower(cases, "compute", SLOWER)} if len(cases) > 1 else set()
     slow = [found for case in cases if case.index not in told and (found := _than_before(case)) is not None]
     if not slow:
@@ -121,13 +124,13 @@ def slows_down(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def _than_before(case: Case) -> Slower | None:
-    """The GPU's steps from the one on from which it computes for longer, beside its own steps before."""
+    """Compare a GPU's steps after it became slower with its own earlier steps; None if it did not become slower."""
     rows = case.gpu.steps.rows
     if case.gpu.window != "steps" or len(rows) < 2 * LEAST_STEPS:
         return None
     ns = np.array([row.ledger_ns["compute"] or 0 for row in rows], float)
     kernels = np.array([row.kernels for row in rows])
-    usual = np.quantile(ns, 0.25)  # as fast as a quarter of the steps were
+    usual = np.quantile(ns, 0.25)  # the fastest quarter of the steps took no longer
     first = lasting(ns >= THAN_BEFORE * usual)
     if not first or min(first, len(rows) - first) < LEAST_STEPS:
         return None
@@ -145,7 +148,7 @@ def _kernels(case: Case) -> int:
 
 
 def slow_link(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """Batches reach some GPUs more slowly, or their exchange with other hosts takes longer, byte for byte."""
+    """Findings on GPUs with slower copies from the host, or with slower transfers to other hosts."""
     found = (_slow_copies(cases, measures), _slow_transfers(cases, measures))
     return [finding for finding in found if finding is not None]
 
@@ -153,7 +156,7 @@ def slow_link(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 def _slow_copies(cases: Sequence[Case], measures: Measures) -> Finding | None:
     known = [case for case in cases if case.gpu.copies["h2d"].gb_per_s]
     shares = [case.gpu.copies["h2d"].pageable_share or 0.0 for case in known]
-    if known and max(shares) - min(shares) > ALIKE:  # other memory, another rate
+    if known and max(shares) - min(shares) > ALIKE:  # another kind of memory explains another rate
         return None
     rate = {case.index: case.gpu.copies["h2d"].gb_per_s or 0.0 for case in known}
     slow = far(known, lambda case: 1 / rate[case.index], SLOWER_LINK)
@@ -184,10 +187,11 @@ def _slow_copies(cases: Sequence[Case], measures: Measures) -> Finding | None:
 
 
 def _slow_transfers(cases: Sequence[Case], measures: Measures) -> Finding | None:
-    """Only where ranks are in groups of their own does a slow link slow some: a ring through all slows all alike.
+    """A finding on a rail (the GPUs of one network card and switch) whose collectives take longer on all its GPUs.
 
-    Calls of groups that end at the same time are not told apart, so that all of a rail's time in collectives counts,
-    its waiting too: where none of its GPUs has less, they do not wait for each other.
+    A slow link shows only if each rail has a ring of its own, since one ring through all ranks is slow on all alike.
+    The time includes waiting, since calls of several groups that end together cannot be told apart. So the finding uses
+    the least time of the rail's GPUs: they cannot all be waiting for each other.
     """
     known = [case for case in cases if case.gpu.collectives.busy_ns and case.gpu.collectives.per_step]
     if len(known) < len(cases) or len({case.gpu.collectives.per_step for case in known}) > 1:
@@ -219,7 +223,7 @@ def _slow_transfers(cases: Sequence[Case], measures: Measures) -> Finding | None
 
 
 def slow_host(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """All GPUs of a host wait for it more than the others for theirs: its CPU, disk or network."""
+    """Findings on hosts whose GPUs all wait longer for their host than other GPUs do: a slow CPU, disk or network."""
     found = []
     for owner, (waits, change) in WAITS.items():
         slow = [
@@ -230,7 +234,7 @@ def slow_host(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         of = whose([one.case for one in slow], cases, measures) if slow else None
         if of is None or of.scope != "host":
             continue
-        least = min(slow, key=lambda one: one.lost_ns)  # what holds for each of them
+        least = min(slow, key=lambda one: one.lost_ns)  # each of the host's GPUs waits at least this long
         others = least.others_ns * least.case.steps / least.case.gpu.span_ns
         finding = _priced(
             "slow-host",
@@ -248,7 +252,7 @@ def slow_host(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def _never_waiting(cases: Sequence[Case], owner: str) -> list[Slower]:
-    """GPUs that wait while the others do not wait at all, so that there is no ratio."""
+    """The GPUs that wait if the median GPU does not wait at all, which `slower` cannot give as a ratio."""
     each = [case.ns(owner) for case in cases]
     if len(each) < 2 or median(each):
         return []
@@ -270,7 +274,7 @@ def _priced(
     evidence: Mapping[str, object],
     refuted_by: str,
 ) -> Finding | None:
-    """Make a finding priced on the GPU that loses most; its evidence has the scope."""
+    """Make a finding that is priced on the GPU that loses most; the evidence says if a GPU, host or rail is slow."""
     worst = max(slow, key=lambda one: one.lost_ns)
     since = worst.since
     found = worst.case.finding(
