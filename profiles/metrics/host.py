@@ -46,6 +46,7 @@ _CHANGES_GRAPHS = r"^(?:cu(?:da)?|hip)GraphExec(?:\w*SetParams|Update)"
 _BLOCK = 1 << 17  # calls looked at together: what a cache holds
 # Ranges that name the step or the tensor each time anew are one kind of range.
 _NUMBERED = re.compile(r"\d+")
+_STEPS = re.compile(r"step N$|ProfilerStep#N|step\[")
 _THROUGHOUT = tuple(f"{marks.PLACE_PREFIX}{kind} " for kind in marks.PIPELINE)
 
 
@@ -230,7 +231,7 @@ def under_way(
         yield from (
             (kind, name, intervals.union(start[mine], end[mine]))
             for name, mine in _split(number[table["name"].cat.codes.to_numpy()[rows]], list(distinct))
-            if name != "step N" and not name.startswith(_THROUGHOUT)  # always under way, they tell nothing
+            if not (_STEPS.match(name) or name.startswith(_THROUGHOUT))  # always under way, they tell nothing
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 LONGEST = 10
 _NAMED = 3  # calls and ranges of each
-_STEPS = re.compile(r"step N|ProfilerStep#N|step\[")  # always under way, tell nothing
 _KERNELS = TABLES.index("kernels")
 
 
@@ -97,8 +95,6 @@ def _host(
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:
         for kind, name, when in under_way(timelines[index], pid, shift_ns[index] - origin, gaps, operators=True):
-            if _STEPS.match(name):
-                continue
             for place, ns in enumerate(intervals.total_in(when, gaps.start, gaps.end).tolist()):
                 if ns > found[place].get((kind, name), (0, 0))[0]:
                     found[place][kind, name] = ns, when.total

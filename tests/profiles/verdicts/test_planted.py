@@ -42,11 +42,11 @@ class Host:
         self.made.api(name, self.now, end)
         self.now = end
 
-    def steps(self, work: Callable[[int], None], count: int = STEPS) -> Build:
+    def steps(self, work: Callable[[int], None], count: int = STEPS, mark: str = "step {}") -> Build:
         for number in range(count):
             began, self.now = self.now, self.now + US
             work(number)
-            self.made.mark(f"step {number}", began, self.now, domain="")
+            self.made.mark(mark.format(number), began, self.now, domain="")
         return self.made
 
 
@@ -210,3 +210,20 @@ def test_a_few_kernels_without_steps_are_no_chain_of_short_ones(kernels: int, co
         host.free += 3 * US
     host.copy("d2h", 9 * US, 50_000)
     assert first(host.made)[0].code == code
+
+
+@pytest.mark.parametrize("mark", ["step {}", "ProfilerStep#{}", "step[DECODE bs={}]"])
+def test_a_hosts_own_code_is_not_told_by_the_mark_of_the_step_around_it(mark: str) -> None:
+    """Nor is a break: 40 ms in one step of twelve "in ProfilerStep#N" says nothing."""
+    host = Host()
+
+    def step(number: int) -> None:
+        host.kernel(MS, PRODUCT)
+        host.kernel(MS, BACKWARD)
+        host.call("cudaStreamSynchronize")
+        host.now += 40 * MS if number == 6 else 0
+
+    measured = analyse([host.steps(step, mark=mark).timeline()]).measures
+    (pause,) = measured.breaks
+    assert not any(one["name"].startswith(mark[:4]) for one in measured.gpus[0].host_while_idle)
+    assert mark.split("{")[0].rstrip("#") not in pause.text.partition("waited")[2]
