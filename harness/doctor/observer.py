@@ -23,6 +23,7 @@ from profiles.ground.after_import import AfterImport
 
 from ..launch import own
 from ..machine import ranks
+from . import hooks
 from .of_jax import OfJax
 from .of_torch import OfTorch
 from .samples import Batches, rows_of, values_of
@@ -76,8 +77,12 @@ class Observer:
         if backend != "tensorflow":
             self._told.write({"kind": "backend", "backend": backend})
             if backend in self._others:
-                self._others[backend].keras_is_there()
+                steps = f"steps of Keras on {'PyTorch' if backend == 'torch' else 'JAX'}"
+                hooks.lay(self._told, steps, self._others[backend].keras_is_there)
             return
+        hooks.lay(self._told, "steps of Keras on TensorFlow", self._keras_on_tensorflow)
+
+    def _keras_on_tensorflow(self) -> None:
         import tensorflow as tf
         from keras.src.backend.tensorflow.trainer import TFEpochIterator
         from keras.src.optimizers.base_optimizer import BaseOptimizer

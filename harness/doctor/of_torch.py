@@ -18,6 +18,7 @@ from typing import Any
 
 from profiles.ground.after_import import AfterImport
 
+from . import hooks
 from .samples import rows_of, values_of
 from .told import Told
 
@@ -50,12 +51,15 @@ class OfTorch:
         for name, then in (
             ("torch.optim.optimizer", self._optimizers),
             ("torch.distributed.distributed_c10d", self._collectives),
-            ("torch.nn.parallel.distributed", self._ddp),
-            ("torch.utils.data.dataloader", self._loaders),
+            ("torch.nn.parallel.distributed", self._if_there("calls of DistributedDataParallel", self._ddp)),
+            ("torch.utils.data.dataloader", self._if_there("samples of a DataLoader", self._loaders)),
         ):
             sys.meta_path.insert(0, AfterImport([name], then))
 
     # ---- hooks
+
+    def _if_there(self, seen: str, hook: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+        return lambda module: hooks.lay(self._told, seen, lambda: hook(module))
 
     def _optimizers(self, optimizers: ModuleType) -> None:
         optimizers.register_optimizer_step_pre_hook(self._pre_step)
@@ -136,7 +140,7 @@ class OfTorch:
             # the last iterator before a step feeds it; others may serve validation
             self._last_loader = id(iterator)
             self._drawn.setdefault(self._last_loader, []).extend(rows_of(list(_arrays(batch))) or [])
-            self._workers = max(self._workers, iterator._num_workers)
+            self._workers = max(self._workers, getattr(iterator, "_num_workers", 1))
             return batch
 
         kind.__next__ = followed

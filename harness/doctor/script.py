@@ -44,6 +44,7 @@ class Rank:
     pid: int | None = None
     steps: dict[int, dict[str, Any]] = field(default_factory=dict)
     backend: str | None = None
+    unseen: dict[str, list[str]] = field(default_factory=dict)  # what doctor cannot see -> absent names (hooks.py)
     done: bool = False
     end: dict[str, Any] | None = None  # how the process ended, as its keeper wrote it
     ended_at: float = 0.0
@@ -200,6 +201,8 @@ def _read(seen: Path, number: int) -> Rank:
             rank = Rank(number, line["of"], line["pid"])
         elif line["kind"] == "step":
             rank.steps[line["step"]] = line
+        elif line["kind"] == "unseen":
+            rank.unseen[line["what"]] = line["absent"]
         elif line["kind"] == "backend":
             rank.backend = line["backend"]
         elif line["kind"] == "end":

@@ -37,7 +37,7 @@ def judge(found: Observed) -> list[Check]:
     """The check `script` and, if steps were seen, `weights` and `data`; also `buffers` if they differ, `metrics` if
     Keras reports them, `replicas` if a process has copies of weights on several devices, `devices` if JAX has several,
     and `loaders` if workers make the batches."""
-    checks, ranks = [_script(found)], found.ranks
+    checks, ranks = [_script(found), *unlike.unseen(found.ranks)], found.ranks
     if all(rank.last_step for rank in ranks):
         if len(ranks) > 1:
             data, apart = _data(ranks)
@@ -66,6 +66,8 @@ def _script(found: Observed) -> Check:
         lines = found.launcher_log.strip().splitlines()
         return Check("script", FAILURE, f"not started: {lines[-1][:300] if lines else command}", _mend(found), data)
     if not all(steps):
+        if any(rank.unseen for rank in ranks):
+            return Check("script", UNKNOWN, f"{command} ended, and its steps could not be seen", None, data)
         if not any(rank.pid for rank in ranks):
             text = f"{command} ended, and ringscope could not observe its Python process"
             return Check(
@@ -181,7 +183,7 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
                 remedy = "right if the script averages weights now and then; otherwise average gradients in each step"
                 return Check("weights", WARNING, text, remedy, data)
             return Check("weights", FAILURE, text, remedy, data | {"variable": name, "step": step, "difference": by})
-    if not apart and exchanged < values / 2 and not (ring and exchanged) and not lines[0].get("exchanges_unseen"):
+    if not apart and exchanged < values / 2 and not (ring and exchanged) and not _unseen(ranks, lines):
         text = (
             "equal on all ranks only because each trains alone on the same samples, from the same seed: "
             f"{exchanged or 'no'} values were exchanged, and the model has {values} weights"
@@ -195,6 +197,11 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
     if sharded := lines[0].get("sharded", 0):
         text += f"; {sharded} more are sharded, each rank has another part of these"
     return Check("weights", OK, text, None, data)
+
+
+def _unseen(ranks: list[Rank], lines: list[Line]) -> bool:
+    """True if gradients may be exchanged in a way that doctor does not see."""
+    return bool(lines[0].get("exchanges_unseen") or ranks[0].unseen)
 
 
 def _differing(lines: list[Line]) -> tuple[str, int, float, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .checks import OK, WARNING, Check
+from .checks import OK, UNKNOWN, WARNING, Check
 from .script import Rank
 
 CALL_IT = (
@@ -50,6 +50,14 @@ def of_torch(lines: list[Line]) -> str:
     if all(one["ddp"] for one in seen):
         return KEEP_TO_IT
     return WRAP_IT if all(one["group"] for one in seen) else START_IT
+
+
+def unseen(ranks: list[Rank]) -> list[Check]:
+    """What doctor cannot see because a release lacks a private name."""
+    return [
+        Check("private names", UNKNOWN, f"no {', '.join(absent)}: {what} cannot be seen", None, {"absent": absent})
+        for what, absent in ranks[0].unseen.items()
+    ]
 
 
 def parts(lines: list[Line]) -> str | None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from harness.doctor import devices, workspace
+from harness.doctor import devices, hooks, workspace
 from harness.doctor.script import Observed, Rank, Trial, observe
 from harness.doctor.together import judge
+from harness.doctor.told import Told
 from profiles.ground.errors import RingscopeError
 
 TRIAL = Trial(["python", "train.py"], 2, "horovodrun")
@@ -297,6 +301,38 @@ def test_a_rank_that_trains_on_several_devices_by_itself_is_a_process_for_one():
 def test_a_loop_on_jax_that_cannot_be_seen_is_no_failure():
     assert judged(*(rank(k, backend="jax", end=END, done=False) for k in range(2)))["script"][0] == "n/a"
     assert judged(*(rank(k, backend="numpy", end=END, done=False) for k in range(2)))["script"][0] == "failure"
+
+
+def test_what_a_release_lacks_is_told_and_nothing_is_concluded_from_it():
+    unseen = {"calls of DistributedDataParallel": ["torch:gone"]}
+    lines = [of_torch(n, 3 + n, rows=ROWS[0]) for n in (1, 2)]
+    assert judged(*(rank(k, *lines) for k in range(2)))["weights"][0] == "failure"
+    found = judged(*(rank(k, *lines, unseen=unseen) for k in range(2)))
+    assert found["weights"][0] == "ok" and found["private names"][0] == "n/a"
+    assert "torch:gone" in found["private names"][1]
+    assert judged(*(rank(k, unseen=unseen, end=END, done=False) for k in range(2)))["script"][0] == "n/a"
+
+
+def test_a_hook_whose_name_is_absent_is_not_laid(monkeypatch: pytest.MonkeyPatch):
+    laid, written = [], []
+    told = cast(Told, SimpleNamespace(write=written.append))
+    monkeypatch.setattr(hooks, "TABLE", {"all": ("json:JSONDecoder.decode",), "none": ("json:gone", "no.module:x")})
+    for seen in hooks.TABLE:
+        hooks.lay(told, seen, lambda seen=seen: laid.append(seen))
+    assert laid == ["all"]
+    assert written == [{"kind": "unseen", "what": "none", "absent": ["json:gone", "no.module:x"]}]
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("tensorflow"), reason="needs TensorFlow")
+def test_all_private_names_of_doctors_sources_are_in_its_table_and_those_of_keras_are_there():
+    held = " ".join(name for names in hooks.TABLE.values() for name in names)
+    room = Path(hooks.__file__).parent
+    for source in ("observer.py", "of_torch.py", "of_jax.py"):
+        for node in ast.walk(ast.parse((room / source).read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith(("keras.src", "tensorflow.python")):
+                assert all(f"{node.module}:{one.name}" in held for one in node.names), (source, node.module)
+    assert {"_pre_forward", "_BaseDataLoaderIter"} <= set(re.findall(r"\b_\w+", held))
+    assert all(map(hooks._is_there, hooks.TABLE["steps of Keras on TensorFlow"]))
 
 
 def test_one_rank_has_no_other_to_be_compared_with():

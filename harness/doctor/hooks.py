@@ -1,0 +1,48 @@
+"""The private names that doctor lays its hooks over, and what it cannot see if a release lacks one.
+
+ring's own table is ringscope/ring/internals/seam_table.py. This one stands here because ranks of PyTorch and JAX have
+no TensorFlow, and could not import ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from importlib import import_module
+
+from .told import Told
+
+# What a hook sees -> module:name, each needed for it.
+TABLE = {
+    "steps of Keras on TensorFlow": (
+        "keras.src.backend.tensorflow.trainer:TFEpochIterator",
+        "keras.src.optimizers.base_optimizer:BaseOptimizer.apply",
+        "keras.src.trainers.data_adapters.py_dataset_adapter:PyDatasetAdapter",
+        "tensorflow.python.data.ops.iterator_ops:OwnedIterator.__next__",
+    ),
+    "steps of Keras on PyTorch": (
+        "keras.src.callbacks.callback_list:CallbackList.on_train_batch_end",
+        "keras.src.optimizers.base_optimizer:BaseOptimizer.apply",
+    ),
+    "steps of Keras on JAX": ("keras.src.backend.jax.trainer:JAXTrainer.make_train_function",),
+    "calls of DistributedDataParallel": ("torch.nn.parallel.distributed:DistributedDataParallel._pre_forward",),
+    "samples of a DataLoader": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),
+}
+
+
+def lay(told: Told, seen: str, hook: Callable[[], None]) -> None:
+    """Call the hook if all of its names are there; else tell which one is absent."""
+    absent = [name for name in TABLE[seen] if not _is_there(name)]
+    if absent:
+        told.write({"kind": "unseen", "what": seen, "absent": absent})
+    else:
+        hook()
+
+
+def _is_there(name: str) -> bool:
+    module, _, path = name.partition(":")
+    try:
+        reduce(getattr, path.split("."), import_module(module))
+    except (ImportError, AttributeError):
+        return False
+    return True
