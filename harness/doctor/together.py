@@ -231,18 +231,18 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
         return Check("data", UNKNOWN, text), False
     taken = [each for each in rows if each is not None]
     firsts = [_until_repeated(each) for each in taken]
-    if repeated := firsts != taken and min(map(len, firsts)) >= FIRST_EPOCH:
-        taken = firsts
-    kinds = [set(each) for each in taken]
+    judged = firsts if min(map(len, firsts)) >= FIRST_EPOCH else taken
+    kinds = [set(each) for each in judged]
     common = set.intersection(*kinds)
-    if repeated and len(common) <= (1 - DISTINCT) * min(map(len, taken)):  # shuffled anew before one came again
+    if judged != taken and len(common) <= (1 - DISTINCT) * min(map(len, judged)):  # shuffled anew before one came again
         common = set()
     counts = " and ".join(str(len(each)) for each in taken)
     data = {"samples": [len(each) for each in taken], "in_common": len(common)}
-    if any(len(kind) < DISTINCT * len(each) for kind, each in zip(kinds, taken, strict=True)):
+    if any(len(kind) < DISTINCT * len(each) for kind, each in zip(kinds, judged, strict=True)):
         return Check("data", UNKNOWN, f"{counts} samples, too many of them equal to compare", None, data), not common
     if not common:
-        return Check("data", OK, f"{counts} samples in {last} steps, none of them on two ranks", None, data), True
+        anew = ", until one came again" if set.intersection(*map(set, taken)) else ""
+        return Check("data", OK, f"{counts} samples in {last} steps, none of them on two ranks{anew}", None, data), True
     share = "the same samples on all ranks" if all(kind == common for kind in kinds) else f"{len(common)} in common"
     remedy = unlike.SAME_SAMPLES + unlike.SAMPLES[unlike.backend(ranks[0].steps[last])]
     text = f"{counts} samples in {last} steps: {share}"

@@ -53,7 +53,7 @@ def of_torch(lines: list[Line]) -> str:
 
 
 def unseen(ranks: list[Rank]) -> list[Check]:
-    """What doctor cannot see because a release lacks a private name."""
+    """A check for each thing that doctor cannot see because a release lacks a private name."""
     return [
         Check("private names", UNKNOWN, f"no {', '.join(absent)}: {what} cannot be seen", None, {"absent": absent})
         for what, absent in ranks[0].unseen.items()
