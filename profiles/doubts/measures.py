@@ -11,19 +11,19 @@ from ..model.operations import Arithmetic, Launches
 from ..model.timeline import Doubt
 from .recordings import CAPTURE_REMEDY, LOSES_LESS, LOSES_LESS_ELSE
 
-# A way to record everything, by the recording's format; else nsys.
+# How to record everything, by the recording's format; other formats: nsys.
 _RECORD_ALL = {
     "kineto": "record with ProfilerActivity.CPU and ProfilerActivity.CUDA",
     **dict.fromkeys(("rocprofv3", "rocpd"), "record with rocprofv3 --runtime-trace"),
     "rocprof": "record with rocprof --sys-trace",
 }
-# Formats of recordings of AMD's.
+# Formats of AMD's profilers.
 _AMD = ("rocprof", "rocprofv3", "rocpd")
 _COLLECTIVE_SIZES = {
     "kineto": "record with a newer PyTorch, which writes the size of each NCCL call",
     **dict.fromkeys(_AMD, "record with PyTorch's profiler, which writes the size of each RCCL call"),
 }
-# The option that records the kernels of graphs, by the format of the recording; else nsys's.
+# How to record the kernels of CUDA graphs, by the recording's format; other formats: nsys.
 _RECORD_GRAPHS = {
     "kineto": "record without graphs (vLLM: enforce_eager, SGLang: --disable-cuda-graph, torch.compile: another mode), "
     "or with nsys --cuda-graph-trace=node, on AMD rocprofv3 --runtime-trace",
@@ -32,7 +32,7 @@ _RECORD_GRAPHS = {
 
 
 def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
-    """Each doubt once, with all the places it touches, in order of appearance."""
+    """Merge equal doubts into one with all their places, in order of appearance."""
     first: dict[tuple[str, str, str], Doubt] = {}
     places: dict[tuple[str, str, str], dict[str, None]] = {}
     for doubt in doubts:
@@ -227,7 +227,7 @@ def only_captures(launches: Launches, where: str) -> Doubt:
 
 
 def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
-    """`name`: that of the kernel which takes longest of them."""
+    """name: the kernel that takes longest of the `count` kernels."""
     return Doubt(
         "exchange-unknown",
         f"kernels whose names suggest an exchange count as compute: {count:,}, {numbers.share(share)} of the window, "
@@ -238,7 +238,7 @@ def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
 
 
 def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
-    """managed: copies of managed memory, which the driver makes by itself."""
+    """managed: number of copies of managed memory, which the driver starts without a call."""
     pages = 2 * managed > operations
     why = f", {managed:,} of which move pages of CUDA's managed (unified) memory" if pages else ""
     return Doubt(

@@ -1,9 +1,9 @@
-"""Explain why N ranks are not N times one: per model of a sweep the loss ledger from 1 to N, and the finding behind it.
+"""Explain why N ranks are not N times as fast as one: per model of a sweep, the losses from 1 to N ranks by cause.
 
-Beside the timed launches a run directory holds some more, in `explain/`, a sweep of its own: of each model one recorded
-launch on one rank and on the most (then the ledger is that of the recordings, with the idle time of the timed launches
-where recording made steps longer), or, without a GPU, launches that exchange nothing (then it is that of
-profiles.explaining.without_exchange).
+For this a run directory holds a second sweep in `explain/`. With GPUs, it has for each model one recorded launch on one
+rank and one on the most ranks, and the losses come from these recordings (with idle time corrected to the timed
+launches where recording made steps longer). Without a GPU, it has launches that exchange no gradients, and the losses
+come from profiles.explaining.without_exchange.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from .pairs import Pair, exchanging_nothing, pairs
 FOLDER = "explain"  # of a run directory
 _RESUME = "ringscope bench --resume"
 RECORDINGS, WITHOUT_EXCHANGE = "recordings", "without-exchange"  # methods
-WORTH = OTHER_LADDER[1]  # of the step: no smaller loss is worth a word
-# A recorded step longer or shorter than the timed ones by this share is another step.
+WORTH = OTHER_LADDER[1]  # share of the step; smaller losses are not named
+# If a recorded step is longer or shorter than the timed steps by more than this share, recording changed it.
 UNLIKE = 0.10
 
 
 @dataclass(slots=True)
 class Loss:
-    """Time that a step takes more for one cause, in ns; None where it could not be told, and `why`.
+    """The time by which one cause makes a step longer, in ns; None if unknown: then `why` gives the reason.
 
-    low_ns, high_ns: the least and the most between launches; None where there is one launch of a kind, or a recording.
+    low_ns, high_ns: the range over launches; None if there is one launch of a kind, or if recordings were compared.
     """
 
     cause: str
@@ -57,24 +57,24 @@ class Loss:
 
 @dataclass(slots=True)
 class Explained:
-    """One model's loss explained: step_after_ns - step_before_ns is the sum of the losses, which are None or whole ns.
+    """One model's losses: step_after_ns - step_before_ns is their sum; each is a whole number of ns, or None.
 
-    With strong scaling step_before_ns is the share of one rank's step that a rank has to do.
+    With strong scaling step_before_ns is one rank's step divided by the number of ranks.
     """
 
     model: str
     ranks: int
     before: str  # ids of cells
     after: str
-    method: str | None  # None: not told why
+    method: str | None  # RECORDINGS or WITHOUT_EXCHANGE; None: the loss could not be explained
     profiler: str | None
-    launches: dict[str, int]  # one, many, without_exchange: of how many launches
+    launches: dict[str, int]  # number of launches by kind: one, many, without_exchange
     step_before_ns: int
     step_after_ns: int
     losses: list[Loss]  # the largest first
-    largest: str | None  # the cause of the largest; None where none is worth a word, or more than launches differ by
+    largest: str | None  # cause of the largest loss; None if it is below WORTH, or within the launches' noise
     finding: Finding | None
-    recording: str | None = None  # the folder of the recorded launch on most ranks, in the run directory
+    recording: str | None = None  # folder of the recorded launch on N ranks, relative to the run directory
     doubts: list[Doubt] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -82,9 +82,10 @@ class Explained:
 
 
 def told(scaling: Scaling, timed: Sequence[Run], directory: Path) -> tuple[Scaling, list[Explained]]:
-    """The scaling with what its explanation adds and makes needless, and the explanation; none without `explain/`.
+    """Explain each model; return the scaling with the explanation's doubts, without advice that it replaces, and both.
 
-    Of a sweep that was stopped, or goes on, only whole curves are explained, also by the timed launches alone.
+    Nothing is explained without `explain/`. In a sweep that is unfinished, only curves whose launches have all run are
+    explained, from the timed launches alone if need be.
     """
     scaling = _resumed_by_name(scaling, directory)
     is_there = (directory / FOLDER / "sweep.json").is_file()
@@ -120,7 +121,7 @@ def to_json(scaling: Scaling, found: Sequence[Explained]) -> dict[str, Any]:
 
 
 def explained(pair: Pair, timed: Sequence[Run], beside: Sequence[Run], directory: Path) -> Explained:
-    """Explain one model, as far as its launches tell."""
+    """Explain one model, by its recordings if any launch was recorded, else by launches without the exchange."""
     one, many = _launches(timed, pair.one), _launches(timed, pair.many)
     recorded = [next((run for run in beside if _is_recorded(run, cell)), None) for cell in (pair.one, pair.many)]
     if any(recorded):
@@ -158,12 +159,12 @@ def _by_launches(pair: Pair, one: list[Any], many: list[Any], beside: Sequence[R
 
 
 def _is_noise(loss: Loss) -> bool:
-    """True if some launches show none of the loss."""
+    """True if the loss is zero or negative for some pair of launches."""
     return loss.low_ns is not None and loss.low_ns <= 0
 
 
 def _why_not(cell: Cell | None, beside: Sequence[Run]) -> str:
-    """The reason that there is no launch without the exchange."""
+    """The reason why there is no launch without the exchange."""
     if cell is None:
         return "there is no run without the exchange to compare with: only runs under Horovod can leave it out"
     failed = next((run.record for run in beside if run.record.cell == cell), None)
@@ -189,7 +190,7 @@ def _by_recordings(
     corrected = losses_of_timed(before, after, timed, scale=pair.scale) if slowed else None
     found = _made(pair, corrected or ledger, RECORDINGS, "the recordings do not show it")
     run = recorded[1]
-    assert run is not None  # it has measures
+    assert run is not None  # losses() above raised otherwise
     found.profiler, found.recording = run.record.profiled, str(run.directory.relative_to(directory))
     if found.largest == IDLE:
         found.finding = _behind_idle(found, steps[1].wait - pair.scale * steps[0].wait, pair.many)
@@ -200,7 +201,7 @@ def _by_recordings(
 
 
 def _behind_idle(found: Explained, waits_ns: Fraction, cell: Cell) -> Finding:
-    """Waiting for input where its growth in the timed launches is half of the loss and more, else the host."""
+    """Blame waiting for input if its growth in the timed launches is at least half of the loss, else the host."""
     ns = found.losses[0].ns or 0
     behind = more_ranks.find(without_exchange.INPUT if 2 * waits_ns >= ns else IDLE, ns, found.step_after_ns, cell)
     behind.saved_ns = {IDLE: ns}
@@ -208,8 +209,8 @@ def _behind_idle(found: Explained, waits_ns: Fraction, cell: Cell) -> Finding:
 
 
 def _behind(found: Explained, before: Measures, after: Measures) -> Finding | None:
-    """The first finding on most ranks that takes the largest loss from its owner and is not there on one rank alike:
-    what it costs must have grown by half of the loss."""
+    """The first finding on N ranks about the cause of the largest loss whose cost has grown since one rank by at least
+    half of that loss."""
     if found.largest is None:
         return None
     cost = {one.code: one.cost_ns_per_step or 0 for one in before.findings}
@@ -219,7 +220,7 @@ def _behind(found: Explained, before: Measures, after: Measures) -> Finding | No
 
 
 def _measures(run: Run | None, cell: Cell) -> Measures:
-    """Raises RingscopeError where the launch was not recorded, or not measured whole."""
+    """Read a launch's measures. Raises RingscopeError if it was not recorded, or not all its recordings were read."""
     if run is None:
         raise RingscopeError(
             f"the recording on {of_ranks(cell.ranks)} was left out, to save time or because the sweep was stopped"
@@ -238,7 +239,7 @@ def _measures(run: Run | None, cell: Cell) -> Measures:
 def _unlike(
     pair: Pair, ledger: LossLedger, timed_ns: tuple[Fraction, Fraction]
 ) -> Iterator[tuple[str, Fraction, Fraction]]:
-    """(cell, ns of its recorded step, of its timed ones) where these are not alike."""
+    """Yield (cell, ns of its recorded step, ns of its timed step) where they differ by more than UNLIKE."""
     recorded_ns = ledger.step_before_ns, ledger.step_after_ns
     for cell, recorded, timed in zip((pair.one, pair.many), recorded_ns, timed_ns, strict=True):
         if abs(recorded / timed - 1) > UNLIKE:

@@ -1,8 +1,8 @@
 """Causes of the idle gaps between a GPU's operations (docs/reference/measures.md, "Causes of idle").
 
-A GPU is dry from the end of its last operation, on any stream and of any process, to the start of the next one, which
-ends the idle span. An interval is half-open: a call is under way at t if start <= t < end, has begun at t if
-start <= t and has returned at t if end <= t.
+A GPU is dry (idle) from the end of its last operation, on any stream and of any process, to the start of the next
+operation, which ends the idle span. Intervals are half-open: a call is under way at t if start <= t < end, has begun at
+t if start <= t, and has returned at t if end <= t.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .ownership import IDLE
 if TYPE_CHECKING:
     import pandas as pd
 
-PAUSE, FEED, PEERS, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))  # a pause is marked, see `account`
-_COPIES = (H2D, D2H, P2P, D2D)  # numbers that follow each other
-_BLOCK = 1 << 17  # pieces looked at together: what a cache holds
+PAUSE, FEED, PEERS, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))  # `account` sets PAUSE
+_COPIES = (H2D, D2H, P2P, D2D)  # consecutive numbers, so that a range check finds them
+_BLOCK = 1 << 17  # pieces per block, so that a block's arrays fit into the CPU's cache
 # Ranges in which the host waits for its next batch: the harness's, TensorFlow's op, PyTorch's DataLoader, Lightning's,
-# and what people call it. Not `..._IteratorGetNext#`, which names the copy of what the iterator gave.
+# and usual names such as `data loading`. Not `..._IteratorGetNext#`, which marks the copy of the iterator's output.
 _ITERATOR_RANGES = r"_IteratorGetNext#$"
 WAITING_FOR_INPUT = (
     rf"^(?:{WAIT_INPUT}|IteratorGetNext(?:Op::DoCompute)?(?::.*)?|enumerate\(DataLoader\)#.*"
@@ -50,7 +50,7 @@ class HostCalls:
     sync_start_ns: NDArray[np.int64]  # sorted by end
     sync_end_ns: NDArray[np.int64]
     input_marks: Intervals | None  # None: the recording has none
-    waits: Mapping[int, Intervals]  # the same by thread
+    waits: Mapping[int, Intervals]  # input_marks by thread id
     call_tid: NDArray[np.int64]  # the thread of each row of `api`
 
 
@@ -99,14 +99,14 @@ def causes(
 ) -> Intervals:
     """Write the first cause that holds for each idle span into `owner`; return the intervals that are `feed`.
 
-    `edges` and `owner` as ledger.parted gives them: its IDLE pieces are the idle spans. `operations` have a
-    length; `inputs` None where input copies cannot be told (then only what lies under the ranges in which the launching
-    thread waits for input is `feed`); `hosts` by process number.
+    `edges` and `owner` come from ledger.parted: the pieces owned by IDLE are the idle spans. Each of `operations` lasts
+    longer than 0 ns. `inputs` is None if input copies cannot be recognised: then only the ranges in which the launching
+    thread waits for input are `feed`. `hosts` is indexed by process number.
     """
     prior = _end_on_stream(operations)
     gaps = _batch_gaps(operations, steps)
     feed = [intervals.EMPTY]
-    # Some pieces at a time: a GPU has as many as kernels, and there are a dozen arrays of them.
+    # Block by block, to save memory: a GPU has about as many pieces as kernels, and each takes a dozen arrays.
     for first in range(0, len(owner), _BLOCK):
         idle = first + np.flatnonzero(owner[first : first + _BLOCK] == IDLE)
         dry = Intervals(edges[idle], edges[idle + 1])
@@ -154,7 +154,7 @@ def _without_feed(dry: Intervals, enders: _Enders, gaps: _BatchGaps, hosts: Sequ
 
 
 def _end_on_stream(operations: Operations) -> NDArray[np.int64]:
-    """Per operation, the latest end of those before it on its stream; far in the past where it is the first."""
+    """Per operation, the latest end of earlier operations on its stream; far in the past for a stream's first."""
     prior = np.empty(len(operations), np.int64)
     latest = np.full(int(operations.stream.max(initial=-1)) + 1, np.iinfo(np.int64).min // 2, np.int64)
     for first in range(0, len(operations), _BLOCK):
@@ -182,20 +182,20 @@ def _batch_gaps(operations: Operations, steps: FoundSteps) -> _BatchGaps:
     last_end = steps.all_last_kernel_end_ns
     start = steps.all_start_ns if len(last_end) else last_end
     never, always = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    # From the end of the step before; before the first step there is none.
+    # A gap begins at the end of the previous step; the first step has no gap.
     gap_start = np.concatenate(([always], last_end[:-1], [always] if len(last_end) else []))
     fetched = intervals.union(operations.start_ns[operations.kind == D2H], operations.end_ns[operations.kind == D2H])
-    # The last fetch that begins before the step does; its end, if it ends within the gap at all.
+    # The end of the last device-to-host copy that begins before the step does.
     last = np.searchsorted(fetched.start, start, side="left") - 1
     fetched_until = np.append(np.where(last >= 0, np.append(fetched.end, 0)[last], never), never)
     return _BatchGaps(gap_start, start, fetched_until)
 
 
 def _synchronising(host: HostCalls, dry_ns: NDArray[np.int64], call_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Per idle span: was a synchronising call under way at dry_ns that returned by call_ns?
+    """bool per idle span: True if a synchronising call was under way at dry_ns and had returned by call_ns.
 
-    Calls are sorted by end, so the calls that end in (dry_ns, call_ns] stand together. Idle spans are disjoint, so all
-    of these lists together are no longer than the calls.
+    Calls are sorted by end, so the calls that end in (dry_ns, call_ns] are adjacent. Idle spans are disjoint, so each
+    call is looked at once at most.
     """
     first = np.searchsorted(host.sync_end_ns, dry_ns, side="right")
     last = np.searchsorted(host.sync_end_ns, call_ns, side="right")
@@ -215,8 +215,11 @@ def _marked_feed(
     enders: _Enders,
     hosts: Sequence[HostCalls],
 ) -> Intervals:
-    """The parts of the fed spans that are `feed`. With input ranges of the host: time within them or after the copy's
-    call; without: the whole span, which is also written into `cause`."""
+    """The parts of idle spans before input copies (`fed`) that are `feed`.
+
+    If the host has input ranges: the time within them and after the start of the copy's call. Else: the whole span,
+    which is also written into `cause`.
+    """
     whole = fed.copy()
     parts = []
     for number, host in enumerate(hosts):
@@ -234,7 +237,7 @@ def _marked_feed(
 def _waited_for(dry: Intervals, call_row: NDArray[np.int32], enders: _Enders, hosts: Sequence[HostCalls]) -> Intervals:
     """Idle time during which the thread that launches the next operation waits for input, as its ranges show."""
     parts = [intervals.EMPTY]
-    late = enders.known & (enders.call_start_ns > dry.start)  # what was launched before waits for no input
+    late = enders.known & (enders.call_start_ns > dry.start)  # an operation launched earlier waited for no input
     for number, host in enumerate(hosts):
         mine = np.flatnonzero(late & (enders.process == number)) if host.waits else ()
         if not len(mine):

@@ -2,12 +2,13 @@
 
     T(N) = T(1) + other + u(N) + s + w(N)
 
-u(N), the time of all-reduces that compute does not hide: a recorded step's, replayed one after the other with the
-time that each takes on N ranks (`replay`); where a step cannot be replayed, the same share of them as on 2 ranks.
-An all-reduce on a ring takes 2 (N - 1) alpha + 2 (N - 1) / N S / beta (Thakur, Rabenseifner, Gropp 2005). Two ranks
-tell the sum, not its parts: all of it bandwidth is the estimate and, with all of it latency, the interval's other end.
-s + w(N), waiting for the last rank: s is for one that is always behind, and does not grow; w grows as the expected
-largest of N independent normal step times. other: what else 2 ranks cost, taken as constant.
+u(N): all-reduce time that compute does not hide. The all-reduces of a recorded step are replayed one after the other,
+each with its time on N ranks (`replay`); if a step cannot be replayed, the same share stays unhidden as on 2 ranks.
+An all-reduce on a ring takes 2 (N - 1) alpha + 2 (N - 1) / N S / beta (Thakur, Rabenseifner, Gropp 2005). Recordings of
+2 ranks give the sum, not its two terms: the estimate takes all of it as bandwidth, the interval's upper end all of it
+as latency.
+s + w(N): waiting for the slowest rank. s is the wait for a rank that is always behind, and does not grow; w grows as
+the expected largest of N independent normal step times. other: further cost of 2 ranks, taken as constant.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from ..runs.cell import AXES
 from . import replay
 
 SCHEMA = "ringscope.prediction/1"
-SIGMAS = 2  # of the mean step times' standard errors, about 95 %
-# Settings in which recordings of 1 and of 2 ranks have to be the same.
+SIGMAS = 2  # half-width of the interval in standard errors of the mean step times: about 95 %
+# Settings that must be equal in the recordings of 1 and of 2 ranks.
 _ALIKE = tuple(one.name for one in AXES if one.name != "ranks")
 
 
@@ -49,7 +50,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A step on `ranks` GPUs, the mean over steps and GPUs: what the prediction is of."""
+    """The measured step on `ranks` GPUs, mean over steps and GPUs, with which a prediction is compared."""
 
     ranks: int
     step_ns: int
@@ -59,8 +60,8 @@ class Measured:
 class Basis:
     """Numbers of 2 ranks, in ns per step averaged over both."""
 
-    overlap: str  # replayed, or share: as much is hidden of the all-reduces as on 2 ranks
-    unhidden_ns: int  # of the transfers
+    overlap: str  # replayed, or share: compute hides the same share of the all-reduces as on 2 ranks
+    unhidden_ns: int  # transfer time that compute does not hide
     straggling_ns: int  # waiting for a rank that is always behind
     varying_ns: int  # waiting because steps vary
 
@@ -73,12 +74,12 @@ class _Means:
     sigma_of_mean: float
     exposed: float  # collectives, and waiting for other ranks before they are launched
     transfer: float | None
-    waiting: float | None  # of `exposed`, for other ranks
+    waiting: float | None  # for other ranks, part of `exposed`
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The predictions asked for, what they rest on, and the step of a larger run that they are held against."""
+    """The predictions asked for, their basis, and the measured step of a larger run to compare them with."""
 
     predictions: list[Prediction]
     basis: Basis
@@ -103,7 +104,7 @@ def to_json(outlook: Outlook) -> dict[str, Any]:
 def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | None = None) -> Outlook:
     """Predict a step on each of these counts of ranks, and on as many as `larger` was measured on.
 
-    Raises RingscopeError where the recordings do not tell, or are of unlike work.
+    Raises RingscopeError if the recordings lack needed numbers, or are of different work.
     """
     if one.measures is None or two.measures is None:
         needed = "prediction needs recordings; record the cell with ringscope record, on 1 rank and on 2"
@@ -119,7 +120,7 @@ def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | 
 
 
 def check_alike(one: Subject, two: Subject) -> None:
-    """Raises RingscopeError where two recordings are known to be of unlike work or unlike GPUs."""
+    """Raises RingscopeError if two recordings are known to differ in their settings or GPUs."""
     unlike = likeness(one, two).unlike
     apart = [f"{name} {unlike[name][0]} and {unlike[name][1]}" for name in _ALIKE if name in unlike]
     names = [set(gpu_names(subject)) for subject in (one, two)]
@@ -133,14 +134,14 @@ def check_alike(one: Subject, two: Subject) -> None:
 
 
 def measured(measures: Measures) -> Measured:
-    """Time of a step on as many ranks as were recorded. Raises RingscopeError where there are no steps."""
+    """The mean step of a recording, with its number of ranks. Raises RingscopeError if it has no steps."""
     return Measured(len(measures.gpus), round(_means(measures).step))
 
 
 def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> tuple[list[Prediction], Basis]:
-    """A prediction for each count of ranks (2 and up), and what they rest on.
+    """Predict a step for each count of ranks (2 and up); also return the basis of the predictions.
 
-    Raises RingscopeError where the recordings do not tell.
+    Raises RingscopeError if the recordings lack needed numbers.
     """
     if len(one.gpus) != 1 or len(two.gpus) != 2:
         found = f"{len(one.gpus)} and {len(two.gpus)}"
@@ -177,8 +178,8 @@ def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> tuple[list[Pr
 
 
 def _varying(two: Measures, waiting: float) -> float:
-    """Waiting on 2 ranks that is there because their steps vary: the expected larger of two normal numbers
-    of the measured deviation, and no more than all of it. All of it where the deviation is not known."""
+    """ns of waiting on 2 ranks because step times vary: the expected larger of two normal numbers with the measured
+    deviation, at most `waiting`; all of `waiting` if the deviation is not known."""
     deviations = [gpu.collectives.varies_ns for gpu in two.gpus]
     known = [one for one in deviations if one is not None]
     if len(known) < len(deviations):
@@ -187,7 +188,7 @@ def _varying(two: Measures, waiting: float) -> float:
 
 
 def _replayed(two: Measures) -> list[OneStep]:
-    """A step of each GPU that can be replayed; none where that of one cannot."""
+    """One step of each GPU to replay; [] if any GPU's step cannot be replayed."""
     steps = [gpu.collectives.one_step for gpu in two.gpus]
     known = [step for step in steps if step is not None and replay.holds(step)]
     return known if len(known) == len(steps) else []
@@ -206,7 +207,7 @@ def _unhidden(on_two: float, steps: Sequence[OneStep], times: float) -> float:
 
 
 def _predicted(ranks: int, one: float, bandwidth: float, latency: float, noise: float) -> Prediction:
-    # More ranks are no faster than one; where the recordings say so, the lower end is the estimate.
+    # More ranks are no faster than one. If the recordings say they are, the estimate is the lower end.
     low, high = min(max(bandwidth - noise, one - noise, 1.0), bandwidth), latency + noise
     return Prediction(
         ranks=ranks,
@@ -245,9 +246,9 @@ def _means(measures: Measures) -> _Means:
 
 
 def _waiting(gpu: GpuMeasures) -> int | None:
-    """ns of waiting for other ranks, inside of collectives and before they are launched."""
+    """ns of waiting for other ranks, inside collectives and before their launch."""
     measured = gpu.collectives
-    # Measures of earlier versions do not tell how much of the waiting was exposed: all of it at most.
+    # Measures of earlier versions lack exposed_waiting_ns: take all waiting as an upper bound.
     inside = measured.waiting_ns if measured.exposed_waiting_ns is None else measured.exposed_waiting_ns
     return None if inside is None else inside + (gpu.ledger_ns["idle_peers"] or 0)
 
@@ -263,7 +264,7 @@ def _mean_known(totals: Sequence[int | None], gpus: Sequence[GpuMeasures]) -> fl
 
 
 def _sigma_of_mean(gpu: GpuMeasures) -> float:
-    """The standard error of the mean step time: of the steps' deviation, one late step among them included, since the
-    mean that is predicted has it too. 0 where there are fewer than 2 steps."""
+    """The standard error of the mean step time, in ns; 0 with fewer than 2 steps. Outliers are kept, since they are
+    in the predicted mean, too."""
     lengths = [row.end_ns - row.start_ns for row in gpu.steps.rows]
     return statistics.stdev(lengths) / len(lengths) ** 0.5 if len(lengths) > 1 else 0.0

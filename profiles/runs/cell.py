@@ -1,15 +1,15 @@
-"""A cell, one measurement point, and the table of its settings: `Cell`'s own fields, each with a `Setting`.
+"""A cell, which is one measurement point, and the table of its settings: the fields of `Cell`, each with a `Setting`.
 
-The table gives the options of bench, train and record, the grid's product, the checks of names, the columns of
-results.csv and summary.csv, the words of reports, and what `compare` and `predict` hold against each other.
+From this table come the options of bench, train and record, the grid of cells, the checks of names, the columns of
+results.csv and summary.csv, the words of reports, and the settings that `compare` and `predict` compare.
 
 To add an axis of the grid:
 
 1. Give `Cell` a field with a default by `_axis`, with `digested=False` (else the ids of recorded cells change).
-2. Read `cell.<name>` where it acts, in `harness/training/`. What cannot be combined with it raises `Unsupported` in
-   `harness.training.worker.check`.
-3. Where its default depends on the model or the machine: `fits=True`, and its value in `harness.jobs.grid.suits`.
-4. Name it in docs/reference/results-csv.md and run scripts/command_line_page.py. Tests find what is left out there.
+2. Read `cell.<name>` where it acts, in `harness/training/`. Raise `Unsupported` in `harness.training.worker.check` for
+   settings that cannot be combined with it.
+3. If its default depends on the model or the machine: set `fits=True`, and its value in `harness.jobs.grid.suits`.
+4. Name it in docs/reference/results-csv.md and run scripts/command_line_page.py; tests fail if either is forgotten.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any, Final
 from . import strategies
 from .setting import Setting
 
-MOST: Final = 1 << 40  # of any number that a cell has
+MOST: Final = 1 << 40  # the largest number that a cell may hold
 TFRECORDS: Final = "*tfrecord*"  # the files of a directory of data
 
 
 def _setting(default: Any, help: str, **more: Any) -> Any:
-    """A field with its setting. Any: the type that stands before it is the field's."""
+    """A field with its setting. Returns Any, so that mypy takes the field's annotated type."""
     return field(default=default, metadata={"setting": Setting(help, **more)})
 
 
@@ -208,7 +208,7 @@ class Cell:
         "synthetic", "synthetic, generated (a task that can be learnt), or a directory of TFRecords", column="none"
     )
     seed: int = _setting(0, "Seed of weights and data", least=0, column="none")
-    options: tuple[tuple[str, str], ...] = ()  # further ones of the worker, sorted: tests use them, no verb does
+    options: tuple[tuple[str, str], ...] = ()  # further options of the worker, sorted; only tests use them
     global_batch: int | None = _setting(
         None,
         "With --scaling strong: samples per step over all ranks, the same for each number of ranks",
@@ -237,7 +237,7 @@ class Cell:
 
     @property
     def sends_float32(self) -> bool:
-        """True if most gradients travel as float32. In a compiled step of mixed_bfloat16 they do on CPUs only."""
+        """True if most gradients are sent as float32. A compiled mixed_bfloat16 step may send bfloat16 on GPUs."""
         as_computed = self.precision == "mixed_bfloat16" and self.step == "compiled" and self.strategy == "horovod"
         narrow = as_computed and self.aggregate == 1 and self.op != "adasum"
         return self.compression == "fp32" or (self.compression == "none" and not narrow)
@@ -255,7 +255,7 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """Readable where it can be, with a short digest of the fields so that it is unique."""
+        """A readable name from the main settings, with a short digest of all fields to make it unique."""
         left_out = {one.name for one in SETTINGS if not one.digested and getattr(self, one.name) == one.default}
         digested = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out}
         digest = hashlib.sha256(json.dumps(digested, sort_keys=True).encode()).hexdigest()[:8]
@@ -276,7 +276,7 @@ class Cell:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Cell:
-        """Raises ValueError where a field has another type. Fields of other versions are left out."""
+        """Read a cell; unknown fields, of other versions, are ignored. Raises ValueError for a wrong type."""
         known = {name: value for name, value in data.items() if name in {one.name for one in fields(cls)}}
         for one in SETTINGS:
             value = known.get(one.name, one.default)
@@ -298,7 +298,7 @@ SETTINGS: Final[tuple[Setting, ...]] = tuple(
     if one.metadata
 )
 AXES: Final = tuple(one for one in SETTINGS if one.axis)
-# Settings that tell the cells of a sweep apart.
+# Settings in which the cells of a sweep may differ.
 TELLING: Final = tuple(one for one in SETTINGS if one.axis or one.derived)
 
 
@@ -311,5 +311,5 @@ def in_words(cell: Cell) -> str:
 
 
 def setting(name: str) -> Setting:
-    """The setting of that name."""
+    """The setting with this name."""
     return next(one for one in SETTINGS if one.name == name)

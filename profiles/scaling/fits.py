@@ -1,6 +1,6 @@
-"""Find what fits: the largest batch per rank by search, what small runs predicted, what would make more fit.
+"""Find the largest batch per rank that fits into memory, what small runs predict, and what would make more fit.
 
-A pure function of the run directory that the search wrote, and of any other with runs that differ in their batch.
+The result depends only on the files of the run directory: of a search, or of any runs that differ in their batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The largest batch that runs of small ones lead to expect. of: which, in words."""
+    """The largest batch expected from runs with small batches. of: \"one run\" or \"two runs\"."""
 
     of: str
     batches: tuple[int, ...]
@@ -37,20 +37,20 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """A search's findings so far. `largest` 0: nothing fits yet; `failing` None: nothing has failed."""
+    """The state of a search: largest batch that fits (0: none yet), smallest that failed (None: none did)."""
 
     cell: Cell  # its batch is the largest that fits, or the first that was tried
     plan: Plan
-    device: str  # whose memory it is: GPU or host
+    device: str  # the memory that is searched: GPU or host
     tries: tuple[Try, ...]
-    again: int | None  # a batch that failed once, and is launched again
-    stopped: str  # why the search cannot go on: a launch that ended otherwise; else empty
+    again: int | None  # a batch that failed once and will be launched again
+    stopped: str  # why the search cannot go on, as a launch ended in another way; else empty
     largest: int
     failing: int | None
     predictions: tuple[Prediction, ...]
     about: Known
-    needed_bytes: float | None  # by the smallest batch that does not fit
-    remedies: tuple[Remedy, ...]  # for it
+    needed_bytes: float | None  # memory that the smallest failing batch needs
+    remedies: tuple[Remedy, ...]  # that make the failing batch fit
     doubts: tuple[Doubt, ...]
 
     @property
@@ -60,7 +60,7 @@ class Fits:
 
     @property
     def done(self) -> bool:
-        """True if the answer is known."""
+        """True if the search is finished."""
         return self.next_batch is None
 
     @property
@@ -83,7 +83,7 @@ def read(directory: Path) -> Fits:
 
 
 def planned(sweep: SweepRecord) -> Plan:
-    """The plan of a search. Raises RingscopeError where its sweep.json does not tell."""
+    """The plan of a search. Raises RingscopeError if sweep.json holds no valid plan."""
     data = sweep.options["fits"]
     try:
         typed.check(dict[str, Any], data, "fits")
@@ -97,14 +97,14 @@ def planned(sweep: SweepRecord) -> Plan:
 
 
 def of_runs(sweep: SweepRecord, runs: Sequence[Run]) -> Fits:
-    """The same of what was read."""
+    """The state of a search from its sweep and runs, as `read` returns it. Raises RingscopeError."""
     plan = planned(sweep)
     base = sweep.cells[0]
     found = tried(runs)
     low, high = search.bracket(found.tries)
     cell = replace(base, per_rank_batch=low or base.per_rank_batch)
     about = known(cell, runs)
-    # Without a word of memory anywhere what failed may need anything.
+    # If no launch failed for lack of memory, the memory that a failed launch needs is unknown.
     of_memory = any(one.out_of_memory for one in found.tries)
     failing = replace(base, per_rank_batch=high) if high and of_memory else None
     return Fits(
@@ -125,7 +125,7 @@ def of_runs(sweep: SweepRecord, runs: Sequence[Run]) -> Fits:
 
 
 def _stopped(found: Tried, plan: Plan) -> str:
-    """The reason that a search cannot go on, or could not: nothing fits, and not for memory."""
+    """The reason why a search cannot go on, or why every batch failed without a lack of memory; else empty."""
     if found.stopping:
         one = found.stopping[0]
         return f"{one.cell.per_rank_batch} per rank {one.status}: {one.reason}"
@@ -148,7 +148,7 @@ def _largest(tries: Sequence[Try]) -> int:
 
 
 def predictions(cell: Cell, runs: Sequence[Run], capacity_bytes: int | None) -> list[Prediction]:
-    """Predictions from the smallest batch alone, and from the two smallest; nothing without a capacity."""
+    """Predict the largest batch from the smallest batch run, and from the two smallest; [] without a capacity."""
     near = [run for run in runs if run.record.status == "ok" and alike(cell, run.record.cell)]
     by_batch = {run.record.cell.per_rank_batch: run for run in sorted(near, key=lambda run: run.record.started_utc_ns)}
     if capacity_bytes is None or not by_batch:
@@ -164,9 +164,11 @@ def predictions(cell: Cell, runs: Sequence[Run], capacity_bytes: int | None) -> 
 
 
 def line_of_one(run: Run) -> Line | None:
-    """Memory over batch from one run: what was held once the model was built, the gradients and the optimizer's state
-    do not grow with it. The rest of the peak is taken to, programs and workspaces too, so that at least as many fit.
-    None where the run does not tell."""
+    """Memory as a line over batch, from one run; None if the run did not record its memory.
+
+    Fixed: memory after the model was built, gradients and the optimizer's state. The rest of the peak, programs and
+    workspaces included, is taken to grow with the batch, so the largest batch is rather under- than overestimated.
+    """
     peak, extra = memory_of(run), run.ranks[0].extra if run.ranks else {}
     fixed = [extra.get(name) for name in ("memory_built_bytes", "trainable_bytes", "optimizer_bytes")]
     if peak is None or any(value is None for value in fixed):
@@ -178,19 +180,19 @@ def line_of_one(run: Run) -> Line | None:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """An expectation from the runs of one cell but for its batch, without a search."""
+    """The largest batch predicted, without a search, from runs that differ only in their batch."""
 
-    cell: Cell  # its batch is the smallest that was run
+    cell: Cell  # with the smallest batch that was run
     capacity_bytes: int
     measured: tuple[Try, ...]
     predictions: tuple[Prediction, ...]
 
 
 def expect(path: Path, capacity_bytes: int | None) -> list[Expected]:
-    """Expectations from a launch or a run directory, one for all batches of a cell.
+    """Predict from a launch or a run directory, once per group of runs that differ only in their batch.
 
-    capacity_bytes: what a rank may take; None: what the runs' machine has. Raises RingscopeError where the runs do not
-    tell.
+    capacity_bytes: memory that a rank may take; None: the memory of the runs' machine. Raises RingscopeError if no run
+    recorded its memory.
     """
     runs = [read_run(path)] if (path / "record.json").is_file() else read_runs(path)
     ok = [run for run in runs if run.record.status == "ok" and memory_of(run) is not None]
@@ -218,8 +220,8 @@ def _expected(runs: Sequence[Run], capacity_bytes: int | None) -> Expected:
 
 
 def capacity(cell: Cell, machine: Mapping[str, Any]) -> int | None:
-    """Bytes for a rank at most: the cell's limit, else the memory of the smallest GPU, or the host's shared by its
-    ranks. None where the machine does not tell."""
+    """Memory limit of a rank in bytes: the cell's limit, else the memory of the smallest GPU, else the host's divided
+    by the processes. None if the machine's memory was not recorded."""
     if cell.memory_limit_mb:
         return cell.memory_limit_mb * MIB
     if gpus := [gpu["memory_bytes"] for gpu in machine.get("gpus") or () if gpu.get("memory_bytes")]:
@@ -228,7 +230,7 @@ def capacity(cell: Cell, machine: Mapping[str, Any]) -> int | None:
 
 
 def to_json(fits: Fits) -> dict[str, Any]:
-    """`fits.json`."""
+    """The content of fits.json."""
     return {
         "schema": SCHEMA,
         "cell": fits.cell.to_json(),
@@ -247,7 +249,7 @@ def to_json(fits: Fits) -> dict[str, Any]:
 
 
 def expected_json(found: Sequence[Expected]) -> dict[str, Any]:
-    """The same of what is expected without a search."""
+    """The JSON of predictions made without a search."""
     return {
         "schema": SCHEMA,
         "expected": [

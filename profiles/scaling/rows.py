@@ -1,4 +1,4 @@
-"""The rows of a sweep: what each launch and each cell gave, with speed-up and efficiency."""
+"""Make the tables of a sweep: one row per launch and one per cell, with speed-up and efficiency."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class LaunchRow:
 class CellRow:
     """One cell over its launches: a row of summary.csv (`columns`).
 
-    The launches' quantities are medians; `_low` and `_high` the interval that `interval` names, holding the true median
-    with probability `coverage`. speed-up: X(N) / X(1); efficiency: that over N (the same for weak and strong scaling,
-    X being samples per second over all ranks); null without the 1-rank cell.
+    Quantities are medians over launches. `_low` and `_high` bound the interval that `interval` names; it holds the true
+    median with probability `coverage`. Speed-up: X(N) / X(1), where X is samples per second over all ranks;
+    efficiency: speed-up / N, for weak and strong scaling; null without the 1-rank cell.
     """
 
     cell: Cell
@@ -83,7 +83,7 @@ class CellRow:
     staleness_p50: float | None = None
     staleness_max: float | None = None
     of_horovod: float | None = None
-    limited_by: str | None = None  # beside other strategies: input, exchange, bubble or compute
+    limited_by: str | None = None  # input, exchange, bubble or compute; told if strategies are compared
     limited_share: float | None = None  # of the step
     tuned_fusion_mib: float | None = None
     tuned_cycle_ms: float | None = None
@@ -94,22 +94,22 @@ class CellRow:
     seconds_to_accuracy: float | None = None
     samples_to_accuracy: float | None = None
     speedup_to_accuracy: float | None = None
-    note: str = ""  # what is not comparable with the rows beside it
+    note: str = ""  # why this row cannot be compared with its neighbours
 
     @property
     def memory_gb(self) -> float | None:
-        """The most of a GPU's memory, or of the host's where no GPU trains."""
+        """Peak memory of a GPU, or of the host if no GPU trains, in 1e9 bytes."""
         return self.host_memory_peak_gb if self.memory_peak_gb is None else self.memory_peak_gb
 
 
-# Numbers that a launch's ranks tell beside their steps (`_told`), as both rows have them.
+# Columns of both tables that come from the ranks' records but not from their step times (`_told`).
 TOLD = (
     *("memory_peak_gb", "host_memory_peak_gb", "loss", "bubble_share", "staleness_p50", "staleness_max"),
     *("tuned_fusion_mib", "tuned_cycle_ms"),
 )
-# The same of a training until an accuracy; the last two are of launches that reached it.
+# Columns of a training until an accuracy (--until); the last two are null if it was not reached.
 LEARNED = ("epochs", "accuracy", "validation_accuracy", "seconds_to_accuracy", "samples_to_accuracy")
-# Numbers of a row that stand behind all settings; the others stand between the first settings and the last ones.
+# Columns after all settings; the other numbers stand between the first settings and the last ones.
 _BEHIND = (
     *("launcher", "profiled", "started_utc_ns", "seconds", "host", *TOLD, "of_horovod", "limited_by", "limited_share"),
     *(*LEARNED, "reached", "speedup_to_accuracy", "note"),
@@ -117,7 +117,7 @@ _BEHIND = (
 
 
 def columns(row: LaunchRow | CellRow) -> dict[str, Any]:
-    """A row as the tables have it, by column: its settings and its numbers, and last the cell's id."""
+    """A row as {column: value}: settings, numbers and, last, the cell's id."""
     names = column_names(type(row))[:-1]
     return {name: getattr(row.cell if name in _SETTINGS else row, name) for name in names} | {"cell": row.cell.id}
 
@@ -151,7 +151,7 @@ def launch_row(run: Run) -> LaunchRow:
     ran ahead of the device: its times then say how fast it launches steps, not how long they take.
     """
     record, ranks = run.record, run.ranks
-    # Workers that take their batches themselves take steps so, too: the times are of handing them out.
+    # If workers fetch their own batches, these times only measure how fast steps are handed out to the workers.
     unknown = any("input_wait_unknown" in rank.extra for rank in ranks)
     steps = [] if unknown else [step for rank in ranks for step in rank.step_ns]
     waits = sum(wait for rank in ranks for wait in rank.input_wait_ns)
@@ -183,12 +183,12 @@ def _ran_ahead(rank: RankRecord) -> bool:
 
 
 def _told(ranks: Sequence[RankRecord], step_ns: int | None) -> dict[str, Any]:
-    """Fill in what the ranks say of themselves; null where they do not.
+    """Return the columns TOLD from the ranks' records; null where no rank recorded a value.
 
-    memory_peak_gb: the most that TensorFlow's allocator has handed out on any GPU, warm-up included, in 1e9 bytes.
-    host_memory_peak_gb: the most memory of its host that a rank has held.
-    tuned: what Horovod's autotune has chosen, as the first rank tells it, if it came to an end.
-    loss: mean over the window, and over the ranks.
+    memory_peak_gb: peak of TensorFlow's allocator on any GPU, warm-up included, in 1e9 bytes.
+    host_memory_peak_gb: the largest peak of host memory of a rank, in 1e9 bytes.
+    tuned_...: the values that Horovod's autotune chose, as recorded by the first rank, if it finished.
+    loss: mean over the window and over the ranks.
     """
     host = [rank.extra["host_memory_peak_bytes"] for rank in ranks if rank.extra.get("host_memory_peak_bytes")]
     tuned = (ranks[0].extra.get("autotune") if ranks else None) or {}
@@ -207,10 +207,11 @@ def _told(ranks: Sequence[RankRecord], step_ns: int | None) -> dict[str, Any]:
 
 
 def bubble_share(pipelines: Sequence[dict[str, Any] | None], step_ns: int | None) -> float | None:
-    """1 - what the stages compute in a step / (stages x step): the share of a step that a stage's GPU stands still.
+    """The pipeline bubble: the share of a step in which a stage's GPU idles, 1 - busy / (stages x step).
 
-    A stage computes `stage_ns`, its time alone for one micro-batch there and back, for each of them. Null without
-    stages, and where the stages alone are slower than in the pipeline: then they were not alone, or not compute-bound.
+    busy: the sum over stages of micro-batches x `stage_ns`, the stage's forward and backward time for one micro-batch,
+    measured alone. Null without stages, and if busy exceeds stages x step: then the stages were not measured
+    undisturbed, or are not compute-bound.
     """
     known = [one for one in pipelines if one]
     if not known or not step_ns:
@@ -221,7 +222,7 @@ def bubble_share(pipelines: Sequence[dict[str, Any] | None], step_ns: int | None
 
 
 def _learned(ranks: Sequence[RankRecord]) -> dict[str, Any]:
-    """Fill in the ranks' accuracy; they agree on all but their own times, of which the longest counts."""
+    """Return the columns LEARNED. Ranks differ only in their training times, of which the longest is taken."""
     told = [rank.extra["convergence"] for rank in ranks if rank.extra.get("convergence")]
     if not told:
         return {}
@@ -270,7 +271,7 @@ def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads:
 
 
 def _of_learning(row: CellRow, good: Sequence[LaunchRow]) -> None:
-    """Medians over launches; of the time and samples to the accuracy only where all of them have reached it."""
+    """Fill in medians over launches; time and samples to the accuracy only if all launches reached it."""
     told = [one for one in good if one.epochs is not None]
     if not told:
         return
@@ -281,7 +282,7 @@ def _of_learning(row: CellRow, good: Sequence[LaunchRow]) -> None:
 
 
 def speedups_to_accuracy(rows: Sequence[CellRow]) -> None:
-    """Fill in how many times sooner than on one rank the accuracy is reached; null where either does not reach it."""
+    """Fill in speedup_to_accuracy: time to the accuracy on one rank / time on N; null if either did not reach it."""
     reached = [row for row in rows if row.seconds_to_accuracy]
     for row in reached:
         one = next((other for other in reached if other.cell.ranks == 1 and same_but_ranks(row.cell, other.cell)), None)

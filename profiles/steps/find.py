@@ -19,7 +19,7 @@ from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trai
 from .found import FoundSteps, Launched, LongSteps, Repeats, chosen, no_times
 from .layers import repeat_layers
 
-# A whole step at the head is warm-up above median + max(5 standard deviations as told by the MAD, 10 % of the median).
+# Steps at the start are warm-up while longer than median + max(5 sigma estimated from the MAD, 10 % of the median).
 _WARM_UP_MADS = 5 * stats.MAD_TO_SIGMA
 _WARM_UP_SHARE = 0.10
 # A later step is a break (an evaluation, a checkpoint) above this many medians.
@@ -30,7 +30,7 @@ _NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max - 1
 
 @dataclass(slots=True)
 class _Refused:
-    """Reasons that sources have no steps, and what repeats all the same."""
+    """The reasons why sources gave no steps, and the kernel period that was found but is no training step."""
 
     reasons: list[str] = field(default_factory=list)
     repeats: Repeats | None = None
@@ -38,7 +38,7 @@ class _Refused:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Every step found, measured or not: int64[k] ns each, whole: bool[k]. quiet: there is a batch gap before each."""
+    """Every step found, also those left out later: int64[k] in ns, whole: bool[k]. quiet: a batch gap precedes each."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
@@ -51,11 +51,11 @@ class _Steps:
 
 
 def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> FoundSteps:
-    """The steps of a GPU, by the first source that has them; `timelines` and `shift_ns` are those `gpu` came from.
+    """Find the steps of a GPU by the first source that has them; `gpu` was read from `timelines`, moved by `shift_ns`.
 
-    In order of trust: marks of steps; ranges that TensorFlow writes once a step; PyTorch's around an optimizer's call;
-    Horovod's ranges, or the collectives when every step has as many; the period in the kernels. Else refused, and
-    `refused` says why.
+    Sources in order of trust: marks of steps; ranges that TensorFlow writes once a step; PyTorch's ranges around an
+    optimizer's call; Horovod's ranges, or the collectives, if every step has the same number of them; the period in
+    the kernels. If none has steps, `refused` says why.
     """
     shifts = [0] * len(timelines) if shift_ns is None else shift_ns
     stepped = mark.steps(gpu, timelines, shifts)
@@ -94,8 +94,8 @@ def _sources(
     stepped: mark.Marks | None,
     refused: _Refused,
 ) -> Iterator[tuple[str, FoundSteps | NDArray[np.int64]]]:
-    """Each source that the recording has, in order of trust: the marked steps, or places of which one lies in each
-    step. `refused` grows by why another source is none."""
+    """Yield each source of the recording, in order of trust, with the marked steps or with one kernel's place in each
+    step. The reasons against the other sources are added to `refused`."""
     if stepped:
         yield "marks", _marked(sequence, stepped)
     for pattern in (mark.OPTIONAL_HAS_VALUE, mark.ITERATOR_GET_NEXT):
@@ -146,10 +146,10 @@ def _said(repeats: Repeats) -> str:
 
 
 def _once_a_step(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places of TensorFlow's ranges that are training steps.
+    """Choose the places of TensorFlow's ranges that begin training steps.
 
-    Where one process feeds several GPUs each step may have several, as the period tells; else each has one, but for
-    the batches of an evaluation, that lack the kernels of backward pass and update.
+    If one process feeds several GPUs, a step may have several ranges: then the period of the kernels decides. Else
+    each range is a step, except evaluation batches, which have no kernels of a backward pass and an update.
     """
     found = period.by_places(sequence.name, places)
     if (
@@ -161,10 +161,10 @@ def _once_a_step(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray
 
 
 def _by_updates(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[np.int64] | str:
-    """The places of an optimizer's calls if one lies in each step; else the reason why they tell no steps.
+    """Choose optimizer calls so that one lies in each step; else return the reason why they give no steps.
 
-    An update is a step, so that few are enough, if all between the first and the last that agree do: one model may have
-    several optimizers, which are called by turns.
+    Calls without a period, or too few for one, count as steps if all cycles from the first to the last agreeing one
+    agree. The period comes first because a model may have several optimizers, which are called in turn.
     """
     found = period.by_places(sequence.name, places)
     if not isinstance(found, str):
@@ -176,10 +176,10 @@ def _by_updates(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[
 
 
 def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
-    """Steps by `step N` marks: a step is what was launched under its mark.
+    """Find steps by `step N` marks: a step consists of the operations launched under its mark.
 
-    Nothing but its mark's end says where the last step ends, so it is whole only where that lies in the recording and
-    no kernel ran past it: then the GPU was not done with the step, or with more than the step, when the host was.
+    Only the end of its mark tells where the last step ends. The last step is therefore whole only if that end was
+    recorded and no kernel ran past it.
     """
     owner = mark.owners(sequence, marks)
     if owner is None:
@@ -192,7 +192,7 @@ def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
         return FoundSteps()
     seen = slice(int(held.argmax()), len(marks) - int(held[::-1].argmax()))
     last_end = np.maximum.accumulate(last_end[seen])
-    # A step without any kernel begins with its mark, or when the GPU is done with the step before.
+    # A step without any kernel begins with its mark, or when the GPU has finished the previous step.
     dry = np.maximum(marks.start_ns[seen], np.append(_NEVER, last_end[:-1]))
     start = np.where(held[seen], sequence.start_ns[np.minimum(first[seen], len(sequence) - 1)], dry)
     start = np.minimum.accumulate(start[::-1])[::-1]
@@ -214,9 +214,9 @@ def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
 
 
 def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) -> FoundSteps:
-    """Steps by a mark in each: cycles run from mark to mark, a step begins at the boundary within the cycle.
+    """Find steps from one kernel's place in each: cycles run from place to place; a step begins within a cycle.
 
-    The head, before the first boundary, is a step where its own mark lies in it and it holds what a step holds.
+    The kernels before the first boundary are a whole step if a place lies among them and they agree with a cycle.
     """
     if len(edges) < 3:
         return FoundSteps()
@@ -224,8 +224,8 @@ def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) ->
     place = begins.place if begins.quiet else edges
     head_whole = False
     if begins.quiet:
-        # A first mark that came late in its step leaves a boundary inside it: the head up to the second is the step.
-        # A head with no cycle beside it agrees with itself, whatever it holds.
+        # If the first mark came late in its step, the first boundary lies inside that step: try the second one first.
+        # Leave at least one cycle to compare with, since a head alone always agrees with itself.
         for first in (one for one in (1, 0) if one + 1 < len(place)):
             head_whole = edges[0] < place[first] and agreement(sequence.name, np.append(0, place[first:]))[0]
             if head_whole:
@@ -246,19 +246,19 @@ def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) ->
 
 
 def _measured(source: str, steps: _Steps) -> FoundSteps:
-    """Leaves out partial steps, warm-up at the head and breaks later on, and counts them."""
+    """Leave out partial steps, warm-up steps at the start and later breaks, and count each."""
     lasted = steps.end_ns - steps.start_ns
-    whole = steps.whole & (lasted > 0)  # of a step that lasts no time a time is wrong
+    whole = steps.whole & (lasted > 0)  # a step of length 0 has a wrong time
     if not whole.any():
         return FoundSteps(source=source, all_start_ns=steps.start_ns, partial=len(lasted))
     median = float(np.median(lasted[whole]))
     mad = float(np.median(np.abs(lasted[whole] - median)))
-    # Where steps differ much, one may be as long as a break and not slow beside them: at the head it is no break.
+    # If steps vary much, median + 5 sigma may exceed the limit of a break: a step above that limit is slow, too.
     slow = lasted > min(median + max(_WARM_UP_MADS * mad, _WARM_UP_SHARE * median), BREAK_MEDIANS * median)
     head = whole & np.logical_and.accumulate(slow | ~whole)
     breaks = whole & ~head & (lasted > BREAK_MEDIANS * median)
     kept = whole & ~head & ~breaks
-    # The gap before the step after a break is the break's: it lies in it.
+    # The gap before a step that follows a break belongs to the break.
     before = np.where(np.append(False, breaks[:-1]), -1, steps.prev_last_kernel_end_ns)
     return FoundSteps(
         source=source,
@@ -281,7 +281,7 @@ def _measured(source: str, steps: _Steps) -> FoundSteps:
 
 
 def _without_pauses(found: FoundSteps, paused: tuple[Pause, ...]) -> FoundSteps:
-    """Without the steps that a pause cut, however short it was beside them: these are told as pauses."""
+    """Leave out the steps that a pause overlaps, however short the pause: they are reported as pauses instead."""
     if not paused:
         return found
     cut = pauses.covered(paused)

@@ -1,4 +1,4 @@
-"""The period in a sequence of kernel names: cycles between occurrences of an anchor that hold the same kernels."""
+"""Find the period in a sequence of kernel names: an anchor between whose occurrences the same kernels run."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from .cycles import AGREE, Flags, Int64s, agreement
 
 LEAST_CYCLES = 5
 LEAST_EXPLAINED = 0.9
-# Cycles must lie over at least this share of the GPU's kernels: a burst of equal ones at the start is no training.
+# Cycles must span at least this share of the GPU's kernels: a burst of equal kernels at the start is no training.
 LEAST_COVERED = 0.5
-# A period that covers less of the sequence than this, or than this of another, gives way to that.
+# A period that covers less than this share of the sequence, or of another period's span, gives way to a wider one.
 _WIDE = 0.8
-# A cycle this many times as large as usual may hold a phase of its own: an evaluation.
+# A cycle this many times as large as usual may hold another phase with its own period, such as an evaluation.
 _PHASE = 3
-# Cycles this many times as large as usual that come back at equal distances show a larger period: the step.
+# Cycles this many times as large as usual that recur at equal distances show a larger period: the step.
 _LARGER = 1.5
-# Candidates looked at kernel by kernel, the most promising ones by the distances of the anchor alone.
+# Number of anchors compared kernel by kernel; the distances between an anchor's places decide which come first.
 _TRIES = 24
 _MOST_IN_A_ROW = 3
 _MOST_A_STEP = 1000
-# Number of places of a step among which the steadiest is sought.
+# Number of starting places tried in search of the one with the most even distances.
 _FIRSTS = 16
-# Two distances of an anchor are equal within 6 %, for cycles that agree within 2 % of what is usual; that many are.
+# Two distances of an anchor within 6 % count as equal; at least this share of an anchor's distances must be equal.
 _EQUAL = 0.06
 _LEAST_STEADY = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Cycles [edges[i], edges[i + 1]) of kernels; from the first to the last that agree with each other.
+    """Cycles [edges[i], edges[i + 1]) of kernels, from the first to the last cycle that agrees with others.
 
-    explained: the share of the kernels between edges[0] and edges[-1] that lie in agreeing cycles, or in a phase with
-    a period of its own; or the share of such cycles where that is less. covered: the share of all kernels that lies
-    between those edges. two_levels: larger cycles that do not agree come back at equal distances.
+    explained: the share of kernels between edges[0] and edges[-1] that lie in agreeing cycles or in a phase with its
+    own period, or the share of such cycles if that is less. covered: the share of all kernels between edges[0] and
+    edges[-1]. two_levels: larger cycles that do not agree recur at equal distances.
     """
 
     edges: Int64s
@@ -48,12 +48,12 @@ class Period:
 
     @property
     def usual(self) -> float:
-        """Kernels in an agreeing cycle, the median."""
+        """The median number of kernels in an agreeing cycle."""
         return float(np.median(np.diff(self.edges)[self.agrees]))
 
     @property
     def refused(self) -> str | None:
-        """The reason that this is no period; None: it is one."""
+        """The reason why these cycles are no period; None if they are."""
         if self.two_levels:
             return "the kernels show a short and a long repeating pattern, and the long one comes fewer than 5 times"
         if self.explained < LEAST_EXPLAINED:
@@ -64,10 +64,10 @@ class Period:
 
 
 def by_kernels(name: NDArray[np.int32]) -> Period | str:
-    """The period in kernel names, by the anchor with the shortest cycles that do; or why there is none.
+    """Find the period in kernel names with the anchor that gives the shortest cycles; else say why there is none.
 
-    At least 5 cycles agree, explain at least 90 % of the kernels between the first and the last of them, and lie over
-    half of all kernels. The anchor is a kernel name; where none comes once a step, two in a row, or three.
+    At least 5 cycles must agree, explain at least 90 % of the kernels between the first and the last of them, and span
+    half of all kernels. The anchor is a kernel name, or two or three names in a row if no name comes once a step.
     """
     best: Period | None = None
     for in_a_row in range(1, _MOST_IN_A_ROW + 1):
@@ -79,7 +79,7 @@ def by_kernels(name: NDArray[np.int32]) -> Period | str:
 
 
 def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
-    """The same with anchors at given places, of which every step has as many: each one, each second one, ..."""
+    """Find the period with anchors at given places: every place, every second one, ..., as a step may have several."""
     if len(places) <= LEAST_CYCLES:
         return f"the marks occur only {len(places)} times"
     most = min(_MOST_A_STEP, (len(places) - 1) // LEAST_CYCLES)
@@ -88,9 +88,11 @@ def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
 
 
 def _steadiest(places: Int64s, k: int) -> Int64s:
-    """Each k-th of the places: from the first one on, or where these come at unequal distances, from the one on from
-    which most come at equal ones. A collective beside kernels begins now before and now after some of them, and then
-    twice the step would be the more even one."""
+    """Take every k-th place, from the first one, or if their distances are uneven, from the start that is most even.
+
+    A collective that runs beside kernels starts before some of them in one step and after them in the next. Without
+    the search for an even start, two steps together could look more regular than one.
+    """
 
     def even(first: int) -> float:
         distance = np.diff(places[first::k])
@@ -110,8 +112,8 @@ def _judged(name: NDArray[np.int32], found: Period | None, otherwise: str) -> Pe
 
 
 def _filled(name: NDArray[np.int32], found: Period) -> Period:
-    """The period with edges where the anchor is missing: a cycle of several times the usual size that parts into
-    cycles like the others is several of them."""
+    """Add edges where the anchor is missing: split a cycle of several times the usual size if its parts agree with the
+    other cycles."""
     size = np.diff(found.edges)
     times = np.rint(size / found.usual).astype(np.int64)
     several = ~found.agrees & (times > 1) & (np.abs(size - times * found.usual) <= (1 - AGREE) * size)
@@ -122,14 +124,14 @@ def _filled(name: NDArray[np.int32], found: Period) -> Period:
     part = np.arange(len(cycle)) - np.repeat(np.cumsum(counts) - counts, counts)
     edges = np.append(found.edges[cycle] + part * size[cycle] // counts[cycle], found.edges[-1])
     agrees = agreement(name, edges)
-    # All parts of a cycle have to agree, else its own edges stay the only ones.
+    # Split a cycle only if all its parts agree.
     whole = np.logical_and.reduceat(agrees, np.cumsum(counts) - counts)[cycle]
     kept = (part == 0) | whole
     return replace(found, edges=edges[np.append(kept, True)], agrees=agrees[kept] & (whole | found.agrees[cycle])[kept])
 
 
 def _rows(name: NDArray[np.int32], count: int) -> NDArray[np.int32]:
-    """A number for each run of `count` names, at the place of its last kernel."""
+    """Number each run of `count` successive names; the number stands at the place of the run's last kernel."""
     if count == 1:
         return name
     dense: Int64s = (name - name.min() + 1).astype(np.int64)
@@ -142,12 +144,12 @@ def _rows(name: NDArray[np.int32], count: int) -> NDArray[np.int32]:
 
 
 def _by_name(name: NDArray[np.int32]) -> Iterator[Int64s]:
-    """Places of every name that comes often enough, over enough of the sequence, and mostly at equal distances."""
+    """Yield the places of each name that is frequent, spans enough kernels and recurs mostly at equal distances."""
     order = np.argsort(name, kind="stable")
     changes = np.flatnonzero(np.diff(name[order])) + 1
     first, last = np.concatenate(([0], changes)), np.concatenate((changes, [len(name)]))
     distance = np.diff(order)
-    # A distance as large as the one before; distances from one name to the next may be a few too many or too few.
+    # True where a distance equals the previous one; the few differences across two names do not matter.
     equal = np.abs(np.diff(distance, prepend=0)) <= _EQUAL * distance
     equals = np.concatenate(([0], np.cumsum(equal)))
     often = last - first > LEAST_CYCLES
@@ -159,8 +161,11 @@ def _by_name(name: NDArray[np.int32]) -> Iterator[Int64s]:
 
 
 def _shortest(name: NDArray[np.int32], candidates: Iterable[Int64s], *, phase: bool = False) -> Period | None:
-    """The candidate whose cycles are the shortest period; of equally short ones the one in which most cycles agree. If
-    none is a period, the one that explains most. One that covers far more is taken before a shorter one."""
+    """Choose the candidate with the shortest period; among equally short ones, the one with most agreeing cycles.
+
+    A candidate that covers far more of the sequence wins over a shorter one. If none is a period, return the candidate
+    with the largest explained * covered.
+    """
     best: Period | None = None
     refused: Period | None = None
     for usual, places in _hopeful(len(name), candidates):
@@ -180,10 +185,10 @@ def _shortest(name: NDArray[np.int32], candidates: Iterable[Int64s], *, phase: b
 
 
 def _hopeful(kernels: int, candidates: Iterable[Int64s]) -> list[tuple[float, Int64s]]:
-    """The candidates to look at by what the distances of their places allow, with the usual one, most promising first.
+    """Return (median distance, places) of the candidates worth comparing, most promising first.
 
-    First come candidates whose equal cycles may explain enough on their own, the shortest first; then candidates that
-    need phases with a period of their own, by what they explain.
+    First come candidates whose equal distances may explain enough alone, the shortest first; then candidates that need
+    phases with their own period, by the share that they explain.
     """
     found: list[tuple[bool, float, float, int, Int64s]] = []
     seen: set[tuple[int, int, int, float]] = set()
@@ -195,7 +200,7 @@ def _hopeful(kernels: int, candidates: Iterable[Int64s]) -> list[tuple[float, In
             continue
         between = places[alike[-1] + 1] - places[alike[0]]
         explained = round(float(size[alike].sum() / between), 3)
-        # Names that come once a step all tell the same: four of them, early and late in it, are enough.
+        # All names that come once a step give the same period: try four of them, spread over the step.
         key = (len(places), int(usual), int(4 * (places[0] % usual) / usual), explained)
         if explained < 0.5 or between < LEAST_COVERED * kernels or key in seen:
             continue
@@ -206,9 +211,9 @@ def _hopeful(kernels: int, candidates: Iterable[Int64s]) -> list[tuple[float, In
 
 
 def _explained(name: NDArray[np.int32], places: Int64s, *, phase: bool) -> Period | None:
-    """The period with these anchors; None where fewer than 5 cycles agree, or hold but one kernel name.
+    """The period with these anchors; None if fewer than 5 cycles agree, or if a cycle holds only one kernel name.
 
-    phase: the sequence is a phase itself, in which none is looked for.
+    phase: the sequence is itself a phase, so no phases are sought within its cycles.
     """
     agrees = agreement(name, places)
     where = np.flatnonzero(agrees)
@@ -233,9 +238,9 @@ def _explained(name: NDArray[np.int32], places: Int64s, *, phase: bool) -> Perio
 
 
 def _in_phase(name: NDArray[np.int32], cycle: NDArray[np.int32], usual: float) -> int:
-    """The number of kernels, in a cycle that does not agree, that lie in a period of their own, as an evaluation's do.
+    """Count the kernels in a large, disagreeing cycle that have their own period, as an evaluation's kernels do.
 
-    Most of an evaluation's kernel names are a training step's too: `cycle` is one that agrees.
+    More than half of their names must occur in `cycle`, a training step, since an evaluation runs the same model.
     """
     if len(name) <= _PHASE * usual:
         return 0

@@ -78,18 +78,18 @@ class Options:
 
     @property
     def cuts(self) -> bool:
-        """True if a smaller recording is to be written, and nothing measured."""
+        """True if a smaller recording is written and nothing is measured."""
         return self.within is not None or self.shrink or self.strip_private
 
     @property
     def again(self) -> list[str]:
-        """The paths and what chooses GPUs, for a command that makes a file again."""
+        """The paths and the options that choose GPUs, for a command that makes a file again."""
         chosen = ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
         return [*self.paths, *chosen, *(["--per-rank"] if self.per_rank else [])]
 
     @property
     def reading(self) -> dict[str, Any]:
-        """The way in which recordings are read."""
+        """Keyword arguments for reading recordings."""
         return {"max_bytes": self.max_size, "cache": not self.no_cache}
 
 
@@ -189,7 +189,7 @@ def command(context: click.Context, /, **options: Any) -> None:
     else:
         try:
             _measure(given)
-        except InspectorLog:  # all that is there, else it were a doubt
+        except InspectorLog:  # the paths hold only these logs; beside recordings, logs cause a doubt instead
             refuse_ignored(context, [(True, _shown(), "has no effect with logs of NCCL's Inspector; leave it out")])
             _logged(given)
 
@@ -239,7 +239,7 @@ def _numbers(text: str | None) -> tuple[int, ...]:
 
 
 def _cut(given: Options) -> None:
-    """Cut, as the verb `cut` does, which was called so before."""
+    """Cut as the verb `cut` does: these options are its older spelling."""
     if len(given.paths) != 1:
         raise RingscopeError(f"{_CUTTING} takes one recording; cut each by itself")
     if given.output is None:
@@ -258,7 +258,7 @@ def _cut(given: Options) -> None:
 
 
 def _info(given: Options) -> None:
-    """Describe the recordings, unmeasured."""
+    """Describe the recordings without measuring them."""
     from ..readers import read_all
     from ..views.terminal import info as recordings
     from ..views.terminal import recording as terminal
@@ -270,7 +270,7 @@ def _info(given: Options) -> None:
 
 
 def _measure(given: Options) -> None:
-    """Measure, write the files asked for, and show the numbers unless the JSON goes where they would."""
+    """Measure, write the files asked for, and show the numbers unless JSON goes to stdout."""
     from ..many_gpus import ranks_summary
     from ..model import measures_json
     from ..runs import records
@@ -318,7 +318,7 @@ def _measure(given: Options) -> None:
 
 
 def _logged(given: Options) -> None:
-    """Show the collectives that NCCL's Inspector logged, unless the JSON goes where they would."""
+    """Show the collectives that NCCL's Inspector logged, unless JSON goes to stdout."""
     from ..measuring import logged
     from ..model.logged import dumps
     from ..views.terminal import logged as view
@@ -332,7 +332,7 @@ def _logged(given: Options) -> None:
 
 
 def _analysis(given: Options, files: Files, progress: Progress) -> Analysis | None:
-    """Over MPI where a launcher started several processes; then None in all but the first."""
+    """Measure, over MPI if a launcher started several processes; then None in all but the first process."""
     from ..measuring.analysis import analyse, analyse_over_mpi
     from ..measuring.mpi import Job, started
     from ..measuring.one_recording import Asked
@@ -360,7 +360,7 @@ def _analysis(given: Options, files: Files, progress: Progress) -> Analysis | No
 
 
 def _accept(given: Options, files: Files, analysis: Analysis) -> None:
-    """Raises RingscopeError where something of what was asked for cannot be had, before any file is written."""
+    """Raises RingscopeError, before any file is written, if a rank or a file asked for cannot be given."""
     from ..views.files import recording_files
 
     _asked(analysis.measures, given.ranks)
@@ -368,7 +368,7 @@ def _accept(given: Options, files: Files, analysis: Analysis) -> None:
 
 
 def _asked(measures: Measures, wanted: tuple[int, ...]) -> list[int]:
-    """Places of the GPUs of these ranks. Raises RingscopeError for a rank without one."""
+    """Indices in `measures.gpus` of the GPUs of these ranks. Raises RingscopeError for a rank without a GPU."""
     known = {gpu.rank for gpu in measures.gpus if gpu.rank is not None}
     missing = [rank for rank in wanted if rank not in known]
     if missing:
