@@ -1,4 +1,4 @@
-"""Units as plain values, as a partial file holds them, and back; what could not be true is refused."""
+"""Convert units to the JSON values of a partial file and back. ValueError for values that contradict each other."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class _Ends:
     end_ns: list[int]
     name: list[int]
     names: list[str]
-    steps: tuple[int, int] | None = None  # earlier files do not tell them
+    steps: tuple[int, int] | None = None  # None: a file of an earlier version
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class _Collectives:
     end_ns: list[int]
     bytes: list[int]
     all_reduce: list[bool]
-    handed_ns: list[int | None] | None = None  # None: of a version that did not look for it
+    handed_ns: list[int | None] | None = None  # None: a file of a version that did not record it
 
 
 @dataclass(frozen=True, slots=True)

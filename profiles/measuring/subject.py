@@ -1,4 +1,4 @@
-"""Read what `gate` and `compare` are given: a run directory, measures that were written down, or recordings."""
+"""Load the input of `gate` and `compare`: a run directory, a file of measures, or recordings."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _HEAD_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """`measures` of its recordings, `scaling` of its launches; None where it has none of them."""
+    """A run to judge or compare. `measures`: None without recordings; `scaling`: None without a sweep of launches."""
 
     label: str
     measures: Measures | None
     scaling: Scaling | None
     machine: dict[str, Any] = field(default_factory=dict)
     record: RunRecord | None = None  # the launch the recordings belong to
-    unmeasured: str = ""  # why there are no measures, although there is a file for them
-    logged: Logged | None = None  # collectives, where logs of NCCL's Inspector were given
+    unmeasured: str = ""  # why `measures` is None, although a file was given
+    logged: Logged | None = None  # collectives, if the input is logs of NCCL's Inspector
 
 
 def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
-    """One subject from the paths given. Raises RingscopeError where there is nothing to judge."""
+    """Load one subject from the given paths. Raises RingscopeError if they hold nothing to judge."""
     label = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if len(paths) == 1 and _is_run_directory(paths[0]):
         return _of_a_sweep(paths[0])
@@ -53,7 +53,8 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
 
 
 def _is_run_directory(path: Path) -> bool:
-    """Raises RingscopeError where it has launches, and no sweep.json: recordings of unlike cells are no one subject."""
+    """True if the directory has a sweep.json. Raises RingscopeError if it has launches but no sweep.json, since
+    recordings of different cells cannot be measured as one run."""
     sweep = path / "sweep.json"
     if not sweep.is_file() and (launch := next(path.glob("*/*/record.json"), None)):
         what = "is no file" if sweep.exists() or sweep.is_symlink() else "is gone"
@@ -65,7 +66,8 @@ def _is_run_directory(path: Path) -> bool:
 
 
 def _of_a_sweep(path: Path) -> Subject:
-    """Its launches, and the measures of the last one that has them."""
+    """Load a run directory: the scaling over its launches, and the measures of the last launch that has a file of
+    them."""
     from ..runs import records
     from ..scaling import measure as scaling
 
@@ -73,7 +75,7 @@ def _of_a_sweep(path: Path) -> Subject:
     scaled = scaling.measure(records.read_sweep(path), runs)
     machine = runs[0].record.machine if runs else {}
     each = (launch / "measures.json" for launch in path.glob("*/*"))
-    written = sorted(file for file in each if os.path.lexists(file))  # a link that leads nowhere is one, too
+    written = sorted(file for file in each if os.path.lexists(file))  # lexists: report a dangling link
     if not written:
         return Subject(str(path), None, scaled, machine)
     try:
@@ -83,13 +85,13 @@ def _of_a_sweep(path: Path) -> Subject:
             if measures
             else f"{written[-1]}: not written by ringscope; remove it, and measure the recordings beside it again"
         )
-    except RingscopeError as error:  # of what does not need them all can be said
+    except RingscopeError as error:  # the scaling can be judged without measures
         measures, why = None, str(error)
     return Subject(str(path), measures, scaled, machine, beside(written[-1]), why)
 
 
 def _written(path: Path) -> Measures | None:
-    """Measures from a file; None where it holds something else, such as a recording."""
+    """Measures from a file; None if the file holds something else, such as a recording. Raises RingscopeError."""
     from ..model import measures_json as view
     from ..model.measures import SCHEMA
 
@@ -99,7 +101,7 @@ def _written(path: Path) -> Measures | None:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
             file.seek(max(path.stat().st_size - _HEAD_BYTES, 0))
-            tail = file.read(_HEAD_BYTES)  # where other tools have sorted the keys
+            tail = file.read(_HEAD_BYTES)  # the schema stands here if another tool sorted the keys
     except OSError as error:
         raise opening.unopened(path, error) from None
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or SCHEMA.encode() not in head + tail:
@@ -108,7 +110,7 @@ def _written(path: Path) -> Measures | None:
 
 
 def measured(paths: Sequence[Path]) -> Measures:
-    """The measures of recordings. Raises RingscopeError where there are none."""
+    """The measures of the given paths. Raises RingscopeError if there are none."""
     found = load(paths)
     if found.measures is None:
         none = "no recording in it; record with ringscope record, or name recordings"

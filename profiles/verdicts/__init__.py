@@ -13,9 +13,10 @@ from .not_judged import not_judged
 
 __all__ = ["Context", "find", "judge"]
 
-# From this share of what `launch-bound` counts, time outside of CUDA calls is the finding; below the other, a remark.
+# If `python-in-the-loop` counts at least _TWIN of what `launch-bound` counts, it alone stays. Below _REMARK
+# `launch-bound` alone stays, with the evidence of both.
 _TWIN, _REMARK = 0.8, 0.5
-# Paid for by the wait for a batch and by its copy.
+# Findings whose price holds both the wait for a batch and its copy.
 _COPIED_LATE = ("no-prefetch", "prefetch-on-host-only")
 PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
     *compute.RULES,
@@ -39,10 +40,11 @@ def judge(measures: Measures, context: Context | None = None) -> None:
 
 
 def find(measures: Measures, context: Context | None = None) -> list[Finding]:
-    """All findings, the one that would give back most first (see `order`); those without a price last.
+    """All findings, the one with the largest gain first (see `order`); findings without a price last.
 
-    A verdict that holds for every GPU is one finding (gpu None) with the numbers of the GPU that loses most; one that
-    holds for some is that GPU's, and its evidence names the others. The change is said in the words of the framework.
+    A finding that holds for every GPU is reported once (gpu None), with the numbers of the GPU that loses most. If it
+    holds for some GPUs, it belongs to the one that loses most, and its evidence lists all of them. The advice names the
+    functions and options of the GPU's framework.
     """
     every = [
         Case.of(index, gpu, context or Context(), measures.recordings[gpu.recordings[0]].format)
@@ -51,8 +53,8 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     ]
     recorded = [case for case in every if case.gpu.told]
     found = spread.pipeline_bubble(recorded)
-    cases = spread.own_idle(recorded)  # the finding of a model's stages tells of their waits for each other
-    single: list[Finding] = []  # before findings of several GPUs are put together
+    cases = spread.own_idle(recorded)  # `pipeline-bubble` covers the waits of stages for each other
+    single: list[Finding] = []  # findings before they are merged over GPUs
     for rule in PER_GPU:
         made = [finding for case in cases if case.computes and (finding := rule(case)) is not None]
         each = [said for finding in made if (said := _said(finding, cases)) is not None]
@@ -67,7 +69,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     found = places.instead(_without_twins(found + across), of_places, every_place)
     silent = [case for case in every if not case.gpu.told]
     lost = [one for case in (*cases, *silent) if (one := not_judged(case, single + across, measures)) is not None]
-    for remedy in dict.fromkeys(one.change for one in lost):  # a GPU without a kernel says nothing of the others
+    for remedy in dict.fromkeys(one.change for one in lost):  # GPUs without kernels may need another remedy
         found += _together([one for one in lost if one.change == remedy], len(every))
     worth = order.named_first(found, order.beside_ranks(found) if measures.many else order.beside_slow(found))
     # Among many GPUs a slow host's findings have their own order (verdicts.order).
@@ -75,18 +77,18 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         0.0 if measures.many else max((worth(one) for one in found if one.code == "input-pipeline-slow"), default=0.0)
     )
     fed = (worth(one) for one in found if one.code in _COPIED_LATE)
-    waiting = max((price for price in fed if price < 2 * late), default=0.0)  # most of it for the wait
+    waiting = max((price for price in fed if price < 2 * late), default=0.0)  # priced mostly by the wait for the batch
 
     def rank(finding: Finding) -> tuple[float, bool]:
         slow = finding.code == "input-pipeline-slow"
-        # Of findings that are paid for the same waiting, the one that says why the host is late.
+        # Of findings priced by the same wait, `input-pipeline-slow` comes first, since it says why the host is late.
         return max(waiting, worth(finding)) if slow else worth(finding), slow
 
     return because.causes_first(order.told_once(sorted(found, key=rank, reverse=True)), cases)
 
 
 def _together(each: list[Finding], gpus: int) -> list[Finding]:
-    """Merge one rule's findings on several GPUs into that of the GPU that loses most."""
+    """Merge one rule's findings on several GPUs into the finding of the GPU that loses most."""
     if len(each) < 2:
         return each
     worst = max(each, key=order.worth)
@@ -96,15 +98,15 @@ def _together(each: list[Finding], gpus: int) -> list[Finding]:
 
 
 def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
-    """The finding in the words of its GPU's framework; None if it does not apply there."""
+    """The finding with advice for its GPU's framework; None if it does not apply to that framework."""
     case = next((case for case in cases if case.index == finding.worst_gpu), cases[0])
     return words.said(finding, case.gpu, exchange=case.exchange, cell=case.cell)
 
 
 def _without_twins(found: Sequence[Finding]) -> list[Finding]:
-    """Keep one of `python-in-the-loop` and `launch-bound`, with the evidence of both, where they are of the same GPUs:
-    the first if the host is mostly outside of CUDA calls, the second if it is mostly within."""
-    of = {finding.code: finding for finding in found}  # each is told once, of all its GPUs
+    """Keep one of `python-in-the-loop` and `launch-bound`, with the evidence of both, if they concern the same GPUs:
+    the first if the host is mostly outside of CUDA calls, the second if it is mostly in them, both if neither holds."""
+    of = {finding.code: finding for finding in found}  # each code occurs once, merged over GPUs
     launch, python = of.get("launch-bound"), of.get("python-in-the-loop")
     if launch is None or python is None or not (launch.worst_gpu == python.worst_gpu or _alike(launch, python)):
         return list(found)
@@ -117,6 +119,6 @@ def _without_twins(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _alike(one: Finding, other: Finding) -> bool:
-    """True if both are of the same GPUs, whichever of these loses most."""
+    """True if both findings concern the same GPUs, even if another one of these loses most."""
     mine, theirs = (None if each.gpu is None else each.evidence.get("gpus", [each.gpu]) for each in (one, other))
     return mine == theirs

@@ -1,4 +1,4 @@
-"""GPUs that are slower than the others: the step it began at, and the host or rail that they share."""
+"""Find GPUs that are slower than the others, since which step, and whether they share a host or a rail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..model.measures import Measures
 from ..model.steps import StepRow
 from .case import Case
 
-# A GPU that was not slow from the start must be slow in at least this many steps at the end.
+# If a GPU becomes slow during the window, it must stay slow for at least this many steps, to the end.
 LEAST_STEPS = 10
 
 
@@ -33,7 +33,8 @@ class Slower:
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """The owner of a slowness. `scope`: gpu, gpus, host, rail (the same GPU of every host). `name`: singular."""
+    """The slow part. `scope`: gpu, gpus, host, or rail (the same GPU of every host); `name`: its name, singular;
+    `hosts`: the hosts of the slow GPUs."""
 
     scope: str
     name: str
@@ -41,7 +42,7 @@ class Whose:
 
 
 def slower(cases: Sequence[Case], owner: str, times: float) -> list[Slower]:
-    """The GPUs on which an owner of the ledger takes at least `times` as long as on the others."""
+    """The GPUs on which this owner of the ledger takes at least `times` as long as the median of the others."""
     rows = [{row.step: row for row in case.gpu.steps.rows} for case in cases]
     steps = sorted(set.intersection(*map(set, rows))) if rows else []
     told = [[row[step].ledger_ns.get(owner) for step in steps] for row in rows]
@@ -72,14 +73,14 @@ def _of_others(table: NDArray[np.float64]) -> NDArray[np.float64]:
     rank = np.argsort(np.argsort(table, axis=0, kind="stable"), axis=0, kind="stable")
 
     def nth(middle: int) -> NDArray[np.float64]:
-        """The value in place `middle` of the others: without a GPU's own value, those above it move down."""
+        """Per GPU, the value at index `middle` of the others' sorted values, which are all values but its own."""
         return np.take_along_axis(ordered, np.where(middle < rank, middle, middle + 1), axis=0)
 
     return (nth((count - 2) // 2) + nth((count - 1) // 2)) / 2
 
 
 def whose(slow: Sequence[Case], cases: Sequence[Case], measures: Measures) -> Whose:
-    """One name for several GPUs: their host if all of its GPUs are slow, the rail if one GPU of each host is."""
+    """Name the slow part: hosts if all their GPUs are slow, a rail if the same GPU of each host is, else the GPUs."""
     hosts = [measures.recordings[case.gpu.recordings[0]].host for case in cases]
     index = {case.index for case in slow}
     on = {host: [case for case, own in zip(cases, hosts, strict=True) if own == host] for host in hosts if host}

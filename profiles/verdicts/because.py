@@ -11,23 +11,26 @@ from ..model.findings import OF_RANKS, Consequence, Finding
 from .case import REPORT_SHARE, Case
 from .order import WITH_WAITING, without, worth
 
-# Findings about the waiting itself, which do not say why a rank is late.
+# Findings on the waiting itself, which do not say why a rank is late: none of them can be the cause.
 _NO_CAUSE: Final = WITH_WAITING | {
     "gradients-wait-for-ranks",
     "ranks-wait-by-turns",
     "launched-work-waits",
     "straggler",
 }
-# Findings that are only waiting for the late rank.
+# Findings that consist of nothing but waiting for the late rank.
 _ALL_WAITING: Final = frozenset({"gradients-wait-for-ranks", "straggler"})
 _OF_HOST: Final = frozenset({"launch-bound", "python-in-the-loop", "host-synchronises", "loss-fetched-every-step"})
-_EXPLAINS: Final = 0.5  # of the waiting, what a finding on the late rank costs it
-_ALIKE: Final = 1.02  # prices that are as good as the same
+_EXPLAINS: Final = 0.5  # a finding on the late rank must cost it this share of the others' waiting to be the cause
+_ALIKE: Final = 1.02  # prices that differ by no more count as equal
 
 
 def causes_first(found: Sequence[Finding], cases: Sequence[Case]) -> list[Finding]:
-    """The findings in their order, but a finding that makes other ranks wait comes before findings priced by that
-    waiting, unless these are worth more without it. A finding worth nothing without it is its consequence alone."""
+    """Sort the finding that makes other ranks wait before the findings that are priced by this waiting.
+
+    Findings that are worth more even without the waiting stay before it. Findings that are worth nothing without the
+    waiting are folded into its consequences.
+    """
     waits = {case.index: case.gpu.waiting_for_ranks_ns for case in cases}
     late = _late(found, cases, waits)
     waiting = sorted((case for case in cases if case.index not in late), key=lambda case: -waits[case.index])
@@ -36,14 +39,14 @@ def causes_first(found: Sequence[Finding], cases: Sequence[Case]) -> list[Findin
     cause = _cause(found, [case for case in cases if case.index in late], waiting[0])
     if cause is None:
         return list(found)
-    # Findings priced by collectives hold only the waiting inside of these.
+    # Prices of findings on collectives contain only the waiting within collectives, not the waiting before them.
     inside = {case.index: (waits[case.index] - case.ns("idle_peers")) // case.steps for case in cases}
 
     def rest(finding: Finding) -> float:
         """The finding's gain without the waiting in its price."""
         return without(finding, inside.get(finding.worst_gpu, 0))  # type: ignore[arg-type]
 
-    # Whose GPU, link or host is slow is told beside since when it is late.
+    # A straggler beside a slow GPU, link or host stays, since it says since when the rank is late.
     waiting_alone = _ALL_WAITING - ({"straggler"} if cause.code in OF_RANKS else set())
     folded = [
         one
@@ -65,7 +68,7 @@ def _gives_way(one: Finding, rest: float, price: float) -> bool:
 
 
 def _late(found: Sequence[Finding], cases: Sequence[Case], waits: Mapping[int, int]) -> set[int]:
-    """The GPUs that the others wait for: as findings say, else the one that waits less than half as long as another."""
+    """The GPUs that the others wait for, by the findings; else the one that waits less than half as long as another."""
     for codes in (set(OF_RANKS) - {"straggler"}, {"straggler"}):
         named = [one for one in found if one.code in codes and one.gpu is not None]
         if named:
@@ -78,7 +81,7 @@ def _late(found: Sequence[Finding], cases: Sequence[Case], waits: Mapping[int, i
 
 
 def _of(finding: Finding) -> set[int]:
-    """The GPUs of a finding; for gradients that wait, the GPU that they wait for."""
+    """The GPUs that a finding concerns; for `gradients-wait-for-ranks`, the late GPU."""
     if "late_gpu" in finding.evidence:
         return {finding.evidence["late_gpu"]}
     return set(finding.evidence.get("gpus", [])) | ({finding.gpu} if finding.gpu is not None else set())
@@ -97,7 +100,8 @@ def _cause(found: Sequence[Finding], late: Sequence[Case], waiting: Case) -> Fin
 
 
 def _more_ns(finding: Finding, late: Sequence[Case], waiting: Case) -> float:
-    """Extra ns per step of a late GPU over the waiting one, in the owners that price a finding on all GPUs."""
+    """ns per step by which the owners that price this finding take longer on its GPU, if that is late, than on
+    `waiting`."""
     each = [case.ns(*finding.owners) / case.steps for case in late if case.index == finding.evidence.get("gpu")]
     return max(each, default=0.0) - waiting.ns(*finding.owners) / waiting.steps
 

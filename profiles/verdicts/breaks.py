@@ -1,6 +1,6 @@
-"""Breaks: steps that took far longer than the others, with their causes. No finding's price counts them.
+"""Breaks: steps that took over three times the median, with their causes. Other findings' prices leave them out.
 
-A break on several GPUs at once is one break, of the GPU whose host caused it; the others waited for it.
+Breaks that overlap on several GPUs are one break of the GPU that caused it; the other GPUs waited for it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..model.steps import Break, ToldBreak
 from . import places
 from .case import Case
 
-# A checkpoint copies the model's variables: this many more tensors than a step fetches.
+# A break is a checkpoint if it copies this many more tensors to the host than two usual steps: the model's variables.
 _TENSORS: Final = 8
-# From this many times a step's kernels on, more than a step ran.
+# A break with this many times a step's kernels ran more work than a step.
 _MORE_KERNELS: Final = 1.5
 # A cause explains a break if it takes this share of its extra time over a step.
 _EXPLAINS: Final = 0.5
-_NAMED: Final = 3  # GPUs
-_WORTH: Final = 0.01  # of the time, a part of the user's code that is told
-_OF_XLA: Final = re.compile("XlaModule|Thunk")  # around all that a compiled program does
+_NAMED: Final = 3  # GPUs that a text names; it counts the others
+_WORTH: Final = 0.01  # share of the time from which on breaks in the user's code are a finding
+_OF_XLA: Final = re.compile("XlaModule|Thunk")  # ranges around a whole compiled program, which name no cause
 WORDS: Final = {
     "checkpoint": "the host copied {fetched} tensors ({bytes}) from the GPU, as it does to save a checkpoint",
     "more-work": "{kernels} kernels ran, where a step has {usual}: perhaps an evaluation, or another part of the "
@@ -46,14 +46,14 @@ class _One:
     gpu: int
     of: Break
     cause: str
-    ns: int  # of the cause
-    over_ns: int  # longer than the median step
+    ns: int  # time that the cause took
+    over_ns: int  # the break's length less the median step's
     start_ns: int
     end_ns: int
 
 
 def told(measures: Measures) -> list[ToldBreak]:
-    """The breaks, one entry per GPU and cause: the costliest first, waiting for other ranks last."""
+    """Breaks merged per GPU and cause: the costliest first, breaks that only waited for other ranks last."""
     together: dict[tuple[int, str], list[list[_One]]] = {}
     for cluster in _at_once(list(_breaks(measures))):
         lead = _lead(cluster)
@@ -63,12 +63,12 @@ def told(measures: Measures) -> list[ToldBreak]:
 
 
 def checkpoints(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """Findings on checkpoints that stop the training, priced as if they went on to come as often."""
+    """Findings on checkpoints that stop the training, priced as if they came as often throughout the training."""
     return [_checkpoint(measures, one, _place(measures, one)) for one in measures.breaks if _saves(measures, one)]
 
 
 def places_that_stop(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """Findings on other parts of the user's code that stop the training now and then, with the same price."""
+    """Findings on other parts of the user's code that stop the training now and then, priced in the same way."""
     found = [(one, _place(measures, one)) for one in measures.breaks if not _saves(measures, one)]
     return [_stop(measures, one, place) for one, place in found if place is not None and _comes_again(one, place)]
 
@@ -79,13 +79,14 @@ def _place(measures: Measures, one: ToldBreak) -> Place | None:
 
 
 def _saves(measures: Measures, one: ToldBreak) -> bool:
-    """True if tensors are copied for a checkpoint, as far as the part of the user's code tells, where it is known."""
+    """True for a checkpoint. If the part of the user's code is known, it must save something, too."""
     place = _place(measures, one)
     return one.cause == "checkpoint" and (place is None or places.does(place) == "save")
 
 
 def _comes_again(one: ToldBreak, place: Place) -> bool:
-    """True unless it may be an epoch's end that happened to be recorded, or calls of a framework, as a step is."""
+    """True for a break in the user's own code that is likely to recur, and not, say, the only recorded end of an
+    epoch."""
     often = (one.count > 1 or "_batch_" in place.name) and places.is_the_users(place)
     return often and one.cause not in ("compiling", "peers") and one.share_if_as_often >= _WORTH
 
@@ -122,7 +123,7 @@ def _checkpoint(measures: Measures, one: ToldBreak, place: Place | None) -> Find
 
 
 def _price(measures: Measures, one: ToldBreak) -> tuple[int, float]:
-    """Its ns per step, and the gain without it."""
+    """Cost of the breaks in ns per step, and the gain if they went away."""
     gpu, share = measures.gpus[one.gpu], one.share_if_as_often
     steps = gpu.steps.count + len(gpu.breaks)
     return round(share * _all_ns(gpu)) // steps, 1 / (1 - share) - 1
@@ -134,7 +135,7 @@ def evidence(one: ToldBreak, place: Place | None) -> dict[str, Any]:
 
 
 def _waiting(measures: Measures, saved: ToldBreak) -> Iterator[Consequence]:
-    """Ranks that wait during the save: at the same time, or in their own recordings of another time."""
+    """Ranks that wait during the break: in the same cluster of breaks, or in a similar break of their own recording."""
     cost_ns = saved.length_ns - saved.usual_ns
     for gpu in saved.waits:
         text = f"{measures.titles[gpu]} waits for it"
@@ -164,7 +165,7 @@ def _breaks(measures: Measures) -> Iterator[_One]:
 
 
 def _cause(gpu: GpuMeasures, one: Break, over_ns: int) -> tuple[str, int]:
-    """Cause of a break and its ns: the first that explains half of the time by which it exceeds a step."""
+    """The cause of a break and its ns: the first cause that explains half of the break's extra time over a step."""
     usual = gpu.kernels.per_step or 0
     fetched = (gpu.copies["d2h"].count or 0) / max(1, gpu.steps.count)
     kernels = one.kernels > _MORE_KERNELS * usual
@@ -197,7 +198,7 @@ def _at_once(found: list[_One]) -> list[list[_One]]:
 
 
 def _lead(cluster: Sequence[_One]) -> _One:
-    """The break that caused the others: one that was more than waiting, if there is any."""
+    """The break that caused the others: if possible one with a known cause that is not waiting for ranks."""
     return max(cluster, key=lambda one: (one.cause != "peers", one.cause != "other", one.ns))
 
 

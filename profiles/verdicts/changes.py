@@ -1,4 +1,4 @@
-"""Changes that several rules advise, in words for who runs a cell or trains a script."""
+"""Advice that several rules share, for runs of `ringscope bench` and for users' own scripts."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from .case import Case
 
 
 def compiling(case: Case) -> str:
-    """Words for how to compile the step."""
+    """Advice on how to compile the step."""
     how = 'ring.distribute(model, step="compiled")' + case.told(bench=", --step compiled", script="")
-    # XLA has no kernels for cuDNN's cells; ring trains the layers as loops that it compiles.
+    # XLA has no counterpart of cuDNN's recurrent cells, so ring runs recurrent layers as loops, which XLA compiles.
     loops = "; GRU and LSTM then run as loops, without cuDNN"
     return how + (loops if case.recurrent else "; without Horovod model.compile(jit_compile=True)")
 
 
 def half_the_bytes(case: Case) -> str:
-    """Words for 16-bit gradients in place of float32."""
+    """Advice on 16-bit gradients in place of float32."""
     how = case.told(bench="--compression fp16", script="ring.distribute(model, compression='fp16')")
     return f"send gradients in half the bytes ({how})"
 
 
 def less_often(case: Case, steps: int) -> str:
-    """Words for an exchange in one of `steps` steps; "" if the cell's strategy cannot do that."""
+    """Advice to exchange gradients every `steps` steps; "" if the cell's strategy cannot do that."""
     if case.cell is not None and "aggregate" not in case.cell.spread.heeds:
         return ""
     return case.told(bench=f"--aggregate {steps}", script=f"ring.distribute(model, aggregate={steps})")
 
 
 def longer_kernels(case: Case) -> str:
-    """Words for how to get fewer or longer kernels."""
+    """Advice on how to get fewer or longer kernels."""
     larger = "a larger batch" + case.told(bench=" (--per-rank-batch)", script="")
     return (
         f"{larger}; the step is compiled already"

@@ -1,4 +1,4 @@
-"""Verdicts on the all-reduce."""
+"""Findings on collectives: exposed all-reduces and other exchanges, small collectives, float32 gradients."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..model.measures import GpuMeasures
 from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
 from .changes import half_the_bytes, less_often
 
-MANY = 10  # collectives a step; a fused one needs one or two
+MANY = 10  # collectives per step that count as many; fused gradients take one or two
 SMALL_STEP_NS = 5_000_000
-# A step's exposed exchange that is worth to run beside the backward pass (WORTH_S in
-# ringscope/ring/gradients/overlap/buckets.py), and the share of it that is hidden where it does not.
+# Exposed exchange per step from which on overlap with the backward pass pays (WORTH_S in
+# ringscope/ring/gradients/overlap/buckets.py). Below a hidden share of HIDDEN the exchange does not overlap yet.
 WORTH_HIDING_NS = 2_000_000
 HIDDEN = 0.1
 GRADIENTS = ("all_reduce", "reduce", "broadcast", "other")
-# The name of each exchange, and ways to shorten or hide it.
+# For each kind of exchange: its name, and advice on how to shorten or hide it.
 SHARDED = (
     "all-gather and reduce-scatter of a sharded model",
     "gather the next layer's weights while this one computes (FSDP: backward_prefetch=BACKWARD_PRE, "
@@ -26,7 +26,7 @@ SHARDED = (
     "reshard_after_forward=False where memory allows; in DeepSpeed overlap_comm and a larger "
     "stage3_prefetch_bucket_size; bfloat16 weights; a larger batch",
 )
-# One kernel of RCCL's runs any of them.
+# RCCL runs all kinds of collectives in one kernel, so that its name does not tell the kind.
 UNTOLD = (
     "collectives whose kind the recording does not give",
     "a model in shards (FSDP, ZeRO: it exchanges in the forward pass, too): gather the next layer's weights while this "
@@ -48,7 +48,7 @@ OTHER_KINDS = {
         "on one host, and exchange one part of the batch while another computes",
     ),
 }
-# At the end of what NCCL's kernels are called: AllReduce_Sum_bf16_RING_LL, and AllReduce_RING_LL_Sum_half before 2.19.
+# The element type in names of NCCL's kernels: AllReduce_Sum_bf16_RING_LL, before 2.19 AllReduce_RING_LL_Sum_half.
 SUMMED = re.compile(
     r"(?i)nccl\w{0,20}?all_?reduce\w{0,40}?_(bf16|\w{0,20}bfloat16|half|float|double|[fiu]\d+)(?![a-z0-9])"
 )
@@ -58,13 +58,12 @@ MOSTLY_WAITING = (
 
 
 def all_reduce_exposed(case: Case) -> Finding | None:
-    """Time in which gradients are reduced and nothing computes."""
+    """A finding on time in which gradients are summed over the ranks and nothing computes."""
     return _exposed_as("all-reduce-exposed", case, _called(case), _less_exposed(case)) if sums(case) else None
 
 
 def sums(case: Case) -> bool:
-    """True if the collectives that are exposed longest sum gradients, by the recording or the library that launches
-    them."""
+    """True if the kind of collective that is exposed longest sums gradients, by its name or by the library."""
     kind = exposed_kind(case)
     told = kind != "other" or case.horovod or case.exchange not in (None, "fsdp")
     return kind in GRADIENTS and told
@@ -75,7 +74,7 @@ def _called(case: Case) -> str:
 
 
 def collectives_exposed(case: Case) -> Finding | None:
-    """Exposed exchanges of sharded models, experts and pipelines, which smaller gradients do not shorten."""
+    """A finding on exposed exchanges of sharded models, experts and pipelines, which carry no gradients to compress."""
     if sums(case):
         return None
     kind = exposed_kind(case)
@@ -83,7 +82,7 @@ def collectives_exposed(case: Case) -> Finding | None:
         what, change = UNTOLD[0], SHARDED[1] if is_sharded(case.gpu) else UNTOLD[1]
     else:
         what, change = GATHERED if kind == "all_gather" and not is_sharded(case.gpu) else OTHER_KINDS[kind]
-    # Stages of a pipeline wait for each other by their nature.
+    # Not for send and receive: stages of a pipeline always wait for each other.
     parts = [MOSTLY_WAITING, change] if _mostly_waiting(case) and kind != "send_recv" else [change]
     return _exposed_as("collectives-exposed", case, what, "; ".join(parts))
 
@@ -128,7 +127,7 @@ def _mostly_waiting(case: Case) -> bool:
 
 
 def _less_exposed(case: Case) -> str:
-    """Words for ways to expose less that the cell does not use yet; for all ways if no cell is known."""
+    """Advice on hiding or shortening the all-reduce; for a run of `ringscope bench` less what it already uses."""
     parts = []
     if _mostly_waiting(case):
         parts.append(MOSTLY_WAITING)
@@ -168,7 +167,7 @@ def _in_float32(case: Case) -> bool:
 
 
 def many_small_collectives(case: Case) -> Finding | None:
-    """Gradients that travel one by one pay the latency of a ring each time."""
+    """A finding on gradients that are exchanged one by one, each with the latency of a whole ring."""
     per_step = _reductions(case)
     if per_step < MANY or case.gpu.window != "steps" or not sums(case) or case.infers:
         return None
@@ -191,13 +190,13 @@ def _reductions(case: Case) -> int:
     """Collectives per step that sum gradients; all collectives if their kinds are not known."""
     found = case.gpu.collectives
     sums = [int(one["count"] or 0) for name, one in found.kinds.items() if name in ("all_reduce", "reduce", "other")]
-    if found.per_step and found.count:  # of a step; the window may hold breaks, too
+    if found.per_step and found.count:  # scaled to one step, since the window may hold breaks, too
         return found.per_step * sum(sums) // found.count if sums else found.per_step
     return sum(sums) // case.steps
 
 
 def not_compressed(case: Case) -> Finding | None:
-    """Gradients in float32 move twice the bytes of fp16."""
+    """A finding on gradients exchanged in float32, at twice the bytes of fp16."""
     found = case.gpu.collectives
     if case.cell is None or not found.transfer_ns or not _in_float32(case):
         return None
@@ -208,7 +207,7 @@ def not_compressed(case: Case) -> Finding | None:
         "gradients-not-compressed",
         {"collective": halved},
         busy_saved_ns={"collective": found.transfer_ns // 2},
-        # Transfers of several streams overlap: no longer than there is any.
+        # Transfers of several streams overlap, so their sum is capped at the time with any collective.
         text=f"gradients travel as float32: {percent(min(found.transfer_ns, found.busy_ns) / case.gpu.span_ns)} of the "
         "time transfers them",
         change="ring.distribute(model, compression='fp16') (--compression fp16)",
@@ -218,7 +217,7 @@ def not_compressed(case: Case) -> Finding | None:
 
 
 def too_small_for_so_many(case: Case) -> Finding | None:
-    """Steps so short that ranks spend more on agreeing than on computing."""
+    """A finding on steps too short for this many GPUs: the exchange takes a large part of each step."""
     period = case.gpu.steps.period_ns
     apart = case.ns("collective")
     if (
@@ -233,7 +232,7 @@ def too_small_for_so_many(case: Case) -> Finding | None:
     size, launching = f" of {numbers.size(moved)}" if moved else "", case.late_launch_ns
     return case.finding(
         "model-too-small",
-        # A larger batch, or an exchange of several, has less of both for each sample.
+        # A larger batch, or one exchange for several batches, reduces both per sample.
         {"collective": apart, "idle_launch": launching},
         text=f"a step takes {numbers.duration(period.p50)}, of which {percent(case.share('compute'))} computes and "
         f"{percent(apart / case.gpu.span_ns)} is exposed all-reduce{size}: the exchange is too large for so little "

@@ -1,4 +1,4 @@
-"""Verdicts on the kernels and on how they are launched."""
+"""Findings on kernels and on their launches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..model.findings import Finding
 from .case import LEAST_KERNELS, OTHER_LADDER, REPORT_SHARE, Case, degree
 from .changes import compiling, longer_kernels
 
-# Beyond this many kernels a step nobody compiled them: a compiled ResNet-50 step has some 700, an eager one 3 800.
+# A step with more kernels is not compiled: a compiled ResNet-50 step has some 700, an eager one 3 800.
 STORM_KERNELS = 1_000
 RNN_GATES_A_STEP = 60  # 20 time steps of 3 gates
 RNN_CELLS_A_STEP = 20
@@ -20,19 +20,21 @@ ASYNC_COMPLETION = (
     "all-reduce to end"
 )
 SHORT_SHARE = 0.5
-# Of the computing time. Big models have many short kernels, too: 58 % of ResNet-50's in 6 % of its time; in small ones,
-# which larger batches did make faster, they take 28 to 44 %.
+# Share of the compute time in short kernels from which on a batch is too small. Big models have many short kernels, too
+# (58 % of ResNet-50's kernels, in 6 % of its time). In small models that larger batches made faster they took 28 to 44
+# %.
 SHORT_TIME = 0.2
-CPU_SLOWER = 10  # times as long as on a GPU take kernels that fill it, at least
+CPU_SLOWER = 10  # a CPU takes at least this many times as long for kernels that fill a GPU
 FILLED_SHARE = 0.6  # a GPU that computes for longer than this is not short of samples
-# In 16-byte loads go 8 numbers of 16 bits and 4 of TF32 (s1688 without f16 in the name), so align4 is TF32's best.
+# A 16-byte load holds 8 numbers of 16 bits or 4 of TF32 (s1688 without f16 in the name): align4 is the best for TF32,
+# but misaligned for 16 bits.
 MISALIGNED = re.compile(r"align[12](?![0-9])|(?:^|_)simt_")
 FOURS, SIXTEEN_BITS = re.compile(r"align4(?![0-9])"), re.compile(r"f16|[hs]884|16816")
 FRAMEWORK_REDUCTIONS = re.compile(r"ColumnReduce|RowReduce|Rsqrt_GPU|SquaredDifference")
 
 
 def not_compiled(case: Case) -> Finding | None:
-    """Thousands of kernels a step, none of them XLA's: element-wise work that compiling fuses into its neighbours."""
+    """A finding on steps of a thousand kernels or more, none compiled: compiling fuses element-wise work."""
     kernels = case.gpu.kernels
     if case.compiled or (kernels.per_step or 0) < STORM_KERNELS:
         return None
@@ -60,7 +62,7 @@ def not_compiled(case: Case) -> Finding | None:
 
 
 def _beside(case: Case) -> str:
-    """Words for other kernels that take time, and that compiling does not remove."""
+    """A clause on other kernels that take time and that compiling does not remove; "" if they take little."""
     called = {"embedding": "lookups in embedding tables", "sort": "sorting", "concatenation": "concatenation"}
     shares = {what: case.group(group)[1] / case.gpu.span_ns for group, what in called.items()}
     told = [f"{what} {percent(share)}" for what, share in shares.items() if share >= OTHER_LADDER[1]]
@@ -68,11 +70,11 @@ def _beside(case: Case) -> str:
 
 
 def unfused_batch_norm(case: Case) -> Finding | None:
-    """Batch normalisation as separate reductions and multiplications beside convolutions, not as one kernel."""
+    """A finding on batch normalisation that runs as separate reductions and multiplications, not as one kernel."""
     if case.group("batch_norm")[0] or case.group("fused")[0]:
         return None
     if not case.convolves:
-        return None  # a transformer's reductions are of its layers' and biases' gradients
+        return None  # a transformer's reductions belong to layer normalisation and to gradients of biases
     named = [k for k in case.gpu.kernels.top if FRAMEWORK_REDUCTIONS.search(k.name)]
     reduction_ns = min(case.group("reduction")[1], case.gpu.busy_ns.get("compute") or 0)
     if not named:
@@ -91,7 +93,7 @@ def unfused_batch_norm(case: Case) -> Finding | None:
 
 
 def generic_rnn_cell(case: Case) -> Finding | None:
-    """Gates as kernels of their own, time step after time step, where cuDNN runs a layer in a few."""
+    """A finding on recurrent layers that run each gate of each time step as a kernel, instead of cuDNN's fused cell."""
     gates = case.group("rnn_gates")[0] / case.steps
     cells = case.gpu.kernels.recurrent_cells / case.steps
     if case.group("rnn_cell")[0] or gates < RNN_GATES_A_STEP or cells < RNN_CELLS_A_STEP:
@@ -113,7 +115,7 @@ def generic_rnn_cell(case: Case) -> Finding | None:
 
 
 def launch_bound(case: Case) -> Finding | None:
-    """The GPU waits for the host's next launch; and after a wait, for longer than the wait took."""
+    """A finding on time in which the GPU waits for a launch, including sync idle that would remain without the wait."""
     waiting, after = case.late_launch_ns, sum(case.after_waits_ns)
     share = (waiting + after) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
@@ -133,7 +135,7 @@ def launch_bound(case: Case) -> Finding | None:
 
 
 def graphs_updated(case: Case) -> Finding | None:
-    """The host changes a CUDA graph's nodes before it launches it, and the GPU waits meanwhile."""
+    """A finding on CUDA graphs whose nodes the host updates before each launch, while the GPU waits."""
     updates = case.gpu.graph_updates
     if not updates or case.gpu.window != "steps" or updates["count"] < 0.9 * case.steps:
         return None
@@ -152,10 +154,10 @@ def graphs_updated(case: Case) -> Finding | None:
 
 
 def short_kernels(case: Case) -> Finding | None:
-    """The GPU's own hand-over from kernel to kernel, which only fewer kernels make less."""
+    """A finding on turnaround, the GPU's own gap between one kernel and the next, which only fewer kernels reduce."""
     share = case.share("idle_turnaround")
     ran = case.gpu.kernels.count + case.gpu.kernels.graph_launches
-    # Of a few kernels without steps it is as much the hand-over from copies, and tells of no loop.
+    # With a few kernels and no steps, turnaround may as well follow copies, and shows no loop.
     if share < OTHER_LADDER[1] or (case.gpu.window != "steps" and ran < LEAST_KERNELS):
         return None
     return case.finding(
@@ -173,7 +175,7 @@ def short_kernels(case: Case) -> Finding | None:
 
 
 def tiny_batch(case: Case) -> Finding | None:
-    """Kernels too short to fill the GPU: more samples a step cost little, in these kernels nothing at best."""
+    """A finding on kernels too short to fill the GPU, where more samples per step cost little extra time."""
     short, short_ns = case.gpu.kernels.share_under_5us or 0.0, case.gpu.kernels.under_5us_ns or 0
     if not case.trains_a_model or short < SHORT_SHARE or case.share("compute") > FILLED_SHARE:
         return None
@@ -195,7 +197,7 @@ def tiny_batch(case: Case) -> Finding | None:
 
 
 def off_tensor_cores(case: Case) -> Finding | None:
-    """Dimensions that are no multiples of 8 (16-bit) or 16 (8-bit) keep matrix products off the tensor cores."""
+    """A finding on matrix products off the tensor cores: float32, or dimensions that are no multiples of 8 or 16."""
     named = [k for k in case.gpu.kernels.top if misaligned(k.name)]
     cell = case.cell
     uneven = cell is not None and cell.precision != "float32" and cell.per_rank_batch % 8
@@ -224,8 +226,8 @@ def off_tensor_cores(case: Case) -> Finding | None:
 
 
 def gpu_mostly_idle(case: Case) -> Finding | None:
-    """A model so small that a CPU may train it faster: the GPU computes for a small part of the time, and mostly in
-    kernels too short to fill it."""
+    """A finding on models so small that a CPU may train them faster: the GPU computes for a small part of the time, and
+    mostly in kernels too short to fill it."""
     computing = case.share("compute", "collective")
     waiting = case.late_launch_ns + case.ns("idle_sync", "idle_turnaround", "idle_wait")
     if not case.trains_a_model or case.infers or computing > 0.15 or waiting < 0.5 * case.gpu.span_ns:
@@ -257,7 +259,8 @@ def _function(kernel: str) -> str:
 
 
 def misaligned(kernel: str) -> str | None:
-    """The part of a kernel's name that shows a bad alignment (in CUTLASS a template argument); None: no part."""
+    """The part of a kernel's name that shows a bad alignment or no tensor cores (a template argument in CUTLASS); None
+    if no part does."""
     return next((word for word in re.findall(r"[\w:]+", kernel) if _misaligned(word)), None)
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on copies that compute does not hide: to the GPU, back, and on it."""
+"""Findings on copies that compute does not hide: to the GPU, to the host, and within the GPU's memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..model.findings import Finding
 from .case import INPUT_LADDER, OTHER_LADDER, REPORT_SHARE, Case, degree
 from .changes import compiling
 
-# Copies that are hidden for less than this were asked for by the step that needs them.
+# Batches whose copies overlap compute for a smaller share were requested only by the step that needs them.
 LATE_OVERLAP = 0.5
-UINT8_SAVES = 0.75  # of float32's bytes
+UINT8_SAVES = 0.75  # share of the bytes that uint8 saves over float32
 FEWER_BYTES = "send fewer bytes: images as uint8, other features as float16"
 BY_RING = "model.fit does this for any data after ring.distribute(model)"
 EXAMPLE_PINNED = "55 GB/s on an H200"
@@ -29,8 +29,8 @@ def overlap_of(case: Case) -> float | None:
 
 
 def asked_late(case: Case) -> bool:
-    """True if batches are copied only when their step is due. False with `batch N` ranges: they belong to a feed that
-    copies ahead, and was late."""
+    """True if batches are copied only when their step is due. False if the recording has `batch N` ranges, since the
+    feed that writes these copies ahead and was merely late."""
     if (case.gpu.input_copies or {}).get("marked"):
         return False
     overlap = overlap_of(case)
@@ -44,16 +44,17 @@ def pageable(case: Case) -> bool:
 
 
 def shorter_copies(case: Case, by: float) -> dict[str, int]:
-    """class -> ns by which the copies shrink, the share `by` of their time. Pinned memory is so fast that `by` is 1."""
+    """{"h2d": ns saved} if copies to the GPU took the share `by` less time; `by` is 1 for pinned memory, which is
+    fast."""
     return {"h2d": int((case.gpu.copies["h2d"].busy_ns or 0) * by)}
 
 
 def copies_pageable(case: Case) -> Finding | None:
-    """Batches leave pageable memory, which the driver has to stage: slow, and in the way of launches.
+    """A finding on batches in pageable memory, which the driver must stage: slow, and it delays launches.
 
-    While the call of such a copy lasts, the thread that would launch the next step waits for the driver: launch idle of
-    the batch gaps goes with the copies, for as long as the calls last beyond the exposed copies themselves. Idle time
-    that a small copy explains is another finding's.
+    During the call of such a copy the thread cannot launch the next step. So the finding also counts launch idle in the
+    batch gaps, up to the time of the calls less that of the exposed copies. It leaves out launch idle that
+    `small-copy-before-step` explains.
     """
     h2d = case.gpu.copies["h2d"]
     if not pageable(case) or not h2d.gb_per_s:
@@ -81,8 +82,8 @@ def copies_pageable(case: Case) -> Finding | None:
 
 
 def copies_synchronous(case: Case) -> Finding | None:
-    """Copies made by calls that return only when the copy is done. Idle time after them, in a capture that
-    hardly computes, may as well be the program's start."""
+    """A finding on copies to the GPU by calls that return only when the copy is done. Idle time after them counts only
+    in a training, since elsewhere it may be the program's start."""
     h2d = case.gpu.copies["h2d"]
     if not case.copies_wait or "h2d" in case.offloaded:
         return None
@@ -104,7 +105,7 @@ def copies_synchronous(case: Case) -> Finding | None:
 
 
 def exposed_although_prefetched(case: Case) -> Finding | None:
-    """A later step's batch is copied ahead, and yet nothing computes meanwhile."""
+    """A finding on batches of later steps that are copied ahead, but while nothing computes."""
     inputs = case.gpu.input_copies
     exposed = int((inputs or {}).get("exposed_later_step_ns") or 0)
     h2d = case.gpu.copies["h2d"]
@@ -127,7 +128,7 @@ def exposed_although_prefetched(case: Case) -> Finding | None:
 
 
 def copies_exposed(case: Case) -> Finding | None:
-    """Copies to the GPU while nothing computes, where no other verdict says why."""
+    """A finding on copies to the GPU while nothing computes, unless a more specific finding covers them."""
     h2d = case.gpu.copies["h2d"]
     share = case.share("h2d")
     told = pageable(case) or asked_late(case) or "h2d" in (*case.managed, *case.offloaded)
@@ -155,7 +156,8 @@ def copies_exposed(case: Case) -> Finding | None:
 
 
 def copies_to_host(case: Case) -> Finding | None:
-    """Copies to the host while nothing computes: results, offloaded activations, a checkpoint."""
+    """A finding on copies to the host (results, a checkpoint) while nothing computes, unless they are offloaded
+    tensors or managed memory."""
     d2h, share = case.gpu.copies["d2h"], case.share("d2h")
     if "d2h" in (*case.managed, *case.offloaded) or share < OTHER_LADDER[1]:
         return None
@@ -172,7 +174,7 @@ def copies_to_host(case: Case) -> Finding | None:
 
 
 def offloaded(case: Case) -> Finding | None:
-    """Weights, optimizer states or activations that lie on the host, go there and come back in each step."""
+    """A finding on weights, optimizer states or activations that are copied to the host and back in each step."""
     if not case.offloaded:
         return None
     ways = {name: case.gpu.copies[name].returned for name in case.offloaded}
@@ -202,7 +204,7 @@ def offloaded(case: Case) -> Finding | None:
 
 
 def copies_on_gpu(case: Case) -> Finding | None:
-    """Copies from one place of the GPU's memory to another while nothing computes."""
+    """A finding on copies within the GPU's memory while nothing computes."""
     d2d, share = case.gpu.copies["d2d"], case.share("d2d")
     if share < OTHER_LADDER[1]:
         return None

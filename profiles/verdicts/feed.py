@@ -1,4 +1,4 @@
-"""Verdicts on how a batch reaches the GPU."""
+"""Findings on the input pipeline and on how batches reach the GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .copies import BY_RING, UINT8_SAVES, asked_late, exposed_inputs, overlap_of
 
 HOST_FED = ("numpy", "host")
 PREFETCHED_ON_HOST = ("prefetch",)
-# If nothing shows that the host waits for its input, Python takes this long to begin a step.
+# Feed idle per step that Python may need to begin a step; only longer idle counts if no range shows a wait for input.
 BEGINS_NS = 1_000_000
 AS_BYTES = (
     "uint8, scaled in the model: keras.layers.Rescaling(1/127.5, offset=-1) as its first layer (ringscope bench "
@@ -23,7 +23,7 @@ AS_BYTES = (
 
 
 def input_pipeline_slow(case: Case) -> Finding | None:
-    """The GPU waits for data: tf.data makes batches more slowly than the GPU uses them."""
+    """A finding on time in which the GPU waits for its next batch, since the loader is slower than the GPU."""
     feed_ns, waited_ns, share = case.ns("idle_feed"), case.gpu.waited_ns or 0, case.input_share
     if share < INPUT_LADDER[1] or (not _seen_waiting(case) and feed_ns < BEGINS_NS * case.steps):
         return None
@@ -72,13 +72,13 @@ def _seen_waiting(case: Case) -> bool:
 
 
 def no_prefetch(case: Case) -> Finding | None:
-    """Each batch is made while the step waits for it."""
+    """A finding on batches that are made only while their step waits for them."""
     known = case.cell is not None and case.cell.feed in HOST_FED
     if case.cell is not None and not known:
         return None
     if not known and not (asked_late(case) and case.share("idle_feed") >= INPUT_LADDER[0]):
         return None
-    if not known and case.gpu.framework == "pytorch":  # a DataLoader's workers prefetch: the pipeline is slow
+    if not known and case.gpu.framework == "pytorch":  # a DataLoader's workers prefetch, so its pipeline must be slow
         return None
     said = "nothing is prefetched" if known else "batches are requested only when a step needs them, or made too slowly"
     return case.finding(
@@ -100,7 +100,7 @@ def no_prefetch(case: Case) -> Finding | None:
 
 
 def prefetch_on_host_only(case: Case) -> Finding | None:
-    """The batch is ready in host memory, and copied only when the step that needs it is due."""
+    """A finding on batches that wait in host memory and are copied only when their step is due."""
     known = case.cell is not None and case.cell.feed in PREFETCHED_ON_HOST
     if case.cell is not None and not known:
         return None
@@ -127,7 +127,7 @@ def prefetch_on_host_only(case: Case) -> Finding | None:
 
 
 def float32_input(case: Case) -> Finding | None:
-    """Images that travel as float32 could travel as uint8, a quarter of the bytes; other features as float16."""
+    """A finding on input that is copied as float32: uint8 for images has a quarter of the bytes, float16 half."""
     inputs = case.gpu.input_copies
     if case.cell is None or case.cell.input_dtype != "float32" or not inputs:
         return None
@@ -148,10 +148,10 @@ def float32_input(case: Case) -> Finding | None:
 
 
 def small_copy_before_step(case: Case) -> Finding | None:
-    """Each step begins with a tiny copy to the GPU, and its kernels are launched only when the host knows it done.
+    """A finding on steps that begin with a tiny copy to the GPU and launch no kernel until that copy is done.
 
-    TensorFlow keeps int32 tensors on the host; a compiled step that takes one copies it on the compute stream, behind
-    the step before, and launches nothing until then.
+    TensorFlow keeps int32 tensors on the host. A compiled step with an int32 input copies it on the compute stream, so
+    that the copy waits for the previous step, and the launches wait for the copy.
     """
     ns = case.held_launch_ns
     if not ns:

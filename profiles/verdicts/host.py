@@ -1,4 +1,4 @@
-"""Verdicts on the host between the launches: what it waits for, and what the GPU waits for."""
+"""Findings on the host between launches: waits for the GPU, Python, allocation, managed memory, pauses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .host_waits import called, lost_by
 
 
 def loss_fetched(case: Case) -> Finding | None:
-    """The host waits for the GPU every step, mostly because it fetches a loss or a metric."""
+    """A finding on copies to the host in each step, mostly of a loss or metric, for which the host waits."""
     if not case.fetches:
         return None
     waits = case.waits("d2h")
@@ -36,8 +36,8 @@ def loss_fetched(case: Case) -> Finding | None:
 
 
 def host_synchronises(case: Case) -> Finding | None:
-    """The host waits for the GPU, and goes on launching only then; neither a loss that it fetches every step nor a
-    synchronous copy to the GPU says why."""
+    """A finding on waits of the host for the GPU, less the waits for a loss that is fetched every step and for
+    synchronous copies to the GPU, which have findings of their own."""
     waits = case.waits(*({None, "d2h", "h2d", "d2d", "p2p"} - case.waits_told))
     share = lost_by(waits) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
@@ -64,11 +64,11 @@ def _named(waits: Sequence[Mapping[str, Any]]) -> str:
 
 
 def python_in_the_loop(case: Case) -> Finding | None:
-    """Idle that a launch ended, while the host was in no CUDA call: it computed something else. And as much after a
-    wait for the GPU as it would be late without the wait."""
+    """A finding on launch idle while the host is in no CUDA call, but runs other code; it includes sync idle that would
+    remain if the host did not wait for the GPU."""
     if not case.trains:
         return None
-    # Of what explains launch idle, a start and allocations are calls.
+    # Start-up and allocation are left out of this sum, since they are CUDA calls.
     explained = case.held_launch_ns + case.negotiation_ns + (case.gpu.waited_ns or 0) + case.caught_up_ns
     outside = max(0, min((case.gpu.outside_calls_ns or 0) - explained, case.late_launch_ns))
     own = case.own_after_waits_ns
@@ -90,7 +90,7 @@ def python_in_the_loop(case: Case) -> Finding | None:
 
 
 def allocates_all_along(case: Case) -> Finding | None:
-    """Memory is taken from the driver and given back in the loop; giving it back waits for the GPU."""
+    """A finding on memory that the loop allocates from the driver and frees again; freeing waits for the GPU."""
     waiting = case.gpu.allocating_ns or 0
     calls = [e["name"] for e in case.gpu.host_while_idle if re.search("Malloc|Alloc|Free", e["name"])]
     if not case.trains or waiting < OTHER_LADDER[1] * case.gpu.span_ns:
@@ -107,8 +107,11 @@ def allocates_all_along(case: Case) -> Finding | None:
 
 
 def managed_memory_moves(case: Case) -> Finding | None:
-    """Pages of managed memory move when they are touched. A kernel that touches them stands still until they are there,
-    so that what moves under kernels may be theirs; and the GPU idles while the host touches one page after another."""
+    """A finding on managed memory whose pages move when the host or a kernel touches them.
+
+    A kernel stands still until its pages arrive, so page moves during kernels are counted as possible kernel time. The
+    GPU idles while the host touches one page after another.
+    """
     if not case.managed:
         return None
     copies = {name: case.gpu.copies[name] for name in case.managed}
@@ -173,7 +176,7 @@ def _before_graphs(case: Case) -> bool:
 
 
 def _held_by(case: Case) -> tuple[str, str]:
-    """Words for what launched work waits for, of what the recording shows, and a remedy."""
+    """(what launched work may wait for, as far as the recording shows it; remedy), as text."""
     known = case.gpu.waits_on
     shown = list(_ANY) if known is None else [name for name in _FOR if name in known]
     shown += ["peer"] * (known is not None and case.gpu.collectives.count > 0)
@@ -186,7 +189,7 @@ def _held_by(case: Case) -> tuple[str, str]:
 
 
 def work_waits(case: Case) -> Finding | None:
-    """Work that was launched in time does not start: it waits on the GPU."""
+    """A finding on work that was launched in time but does not start, since it waits for other work or an event."""
     held = case.held_after_wait_ns
     waiting = case.ns("idle_wait") - case.called_ns("idle_wait")
     share = (waiting + held) / case.gpu.span_ns
@@ -205,12 +208,13 @@ def work_waits(case: Case) -> Finding | None:
         evidence={"idle_wait_ns": case.ns("idle_wait"), "launch_latency_ns": case.gpu.kernels.launch_latency_ns or {}},
         refuted_by="with one CUDA stream launched work waits for as long",
     )
-    # nvprof makes some of such waits: how much of them is the program's is not known.
+    # nvprof itself causes some of these waits, so the gain is not known.
     return replace(finding, at_most_gain=None) if finding and case.recorded.startswith("nvprof") else finding
 
 
 def training_paused(case: Case) -> Finding | None:
-    """A rank was lost, or hosts came or went, and the others began again. Told however short it was."""
+    """A finding on pauses of an elastic training: a rank was lost, or hosts came or went. Even a short one is
+    reported."""
     pauses = case.gpu.pauses
     if not pauses:
         return None

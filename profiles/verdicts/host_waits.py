@@ -1,4 +1,4 @@
-"""Waits of the host for the GPU, as `gpu.host_waits` lists them: the time that they lose, and their names."""
+"""Waits of the host for the GPU (entries of `gpu.host_waits`): the idle time that they cause, and their names."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ OPERATORS = {
 
 
 def lost_by(waits: Sequence[Mapping[str, Any]]) -> int:
-    """ns of idle time after these waits, without idle time in which work is launched already."""
+    """ns of idle time that these waits cause, less idle time in which the next work was already launched."""
     return sum(one["ns"] - one.get("held_ns", 0) + one.get("launch_ns", 0) for one in waits)
 
 
 def mostly_after_waits(gpu: GpuMeasures) -> bool:
-    """True if the host is late mostly by what it does between a wait and its next launch, and not by launching."""
+    """True if the host launches late mostly because of its own work after a wait, more than of other code outside of
+    CUDA calls."""
     own_ns: int = sum(one.get("own_ns", 0) for one in gpu.host_waits)
     return own_ns > (gpu.outside_calls_ns or 0)
 
 
 def called(wait: Mapping[str, Any]) -> str:
-    """One of `host_waits` in words: the call, the framework's operator around it, the direction of its copy."""
+    """A wait as text: its call, the direction of its copy, and the framework's operator around the call."""
     moves = {"h2d": " to the GPU", "d2h": " to the host"}.get(wait["moves"], "") if "Memcpy" in wait["call"] else ""
     within = OPERATORS.get(wait["within"], wait["within"])
     return f"{wait['call']}{moves}" + (f" in {within}" if within else "")

@@ -1,6 +1,6 @@
-"""Change for each finding in a program of JAX, by what its recording shows; none that the recording refutes.
+"""The advice for each finding in a JAX program, less advice that the recording refutes.
 
-By JAX's documentation of jit, transfers and XLA's GPU flags (docs.jax.dev).
+Source: JAX's documentation of jit, transfers and XLA's GPU flags (docs.jax.dev).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ HIDE = "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true"
 
 
 def _launches(gpu: GpuMeasures) -> str:
-    """Advice on launches. XLA's kernels show that something is under jax.jit, if only each operator by itself."""
+    """Advice on launches. Compiled kernels alone do not show that the whole step is under one jax.jit."""
     jitted = compiled(gpu) and not _by_operator(gpu)
     return f"donate_argnums; {SCAN}" if jitted else f"jax.jit around the whole step with donate_argnums; {SCAN}"
 
 
 def _by_operator(gpu: GpuMeasures) -> bool:
-    """True if the GPU waits for several jitted functions, as when each operator is one."""
+    """True if the host calls several jitted functions while the GPU is idle, as without jax.jit around the step."""
     host = (*gpu.host_while_idle, *(one for gap in gpu.idle_gaps for one in gap.host))
     return len({one["name"] for one in host if one["name"].startswith("PjitFunction(")}) >= _SEVERAL
 

@@ -1,7 +1,7 @@
-"""Changes for N ranks that are not N times as fast as one, by the largest loss, without a timeline.
+"""The finding on N ranks that are less than N times as fast as one: advice by the largest loss, without a timeline.
 
-The losses are those of profiles.explaining.without_exchange, and the idle time of timed steps on GPUs, in ns per step;
-docs/reference/findings.md has the rules.
+profiles.explaining.without_exchange measures the losses (exchange, compute, input wait, idle time on GPUs), in ns per
+step. docs/reference/findings.md has the rules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..runs.records import Cell
 
 
 def find(cause: str, ns: int, step_ns: int, cell: Cell) -> Finding:
-    """The finding behind the largest loss, `ns` of a step of `cell` that takes `step_ns`."""
+    """The finding for the largest loss `cause`: `ns` of a step of `cell` that takes `step_ns`."""
     found = RULES[cause](cell, ns)
     found.cost_ns_per_step, found.at_most_gain = ns, step_ns / (step_ns - ns) - 1
     found.saved_ns = {cause: ns}
@@ -23,7 +23,7 @@ def find(cause: str, ns: int, step_ns: int, cell: Cell) -> Finding:
 
 
 def finding(code: str, *, text: str, change: str, evidence: Mapping[str, Any], refuted_by: str) -> Finding:
-    """A finding on all ranks that is not priced yet."""
+    """Make a finding on all ranks, without a price yet."""
     return Finding(
         code=code,
         gpu=None,

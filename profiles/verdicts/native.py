@@ -1,7 +1,7 @@
-"""Change for each finding in a program that calls CUDA or HIP itself, by what its recording shows.
+"""The advice for each finding in a program that calls CUDA or HIP itself, less advice that the recording refutes.
 
-No change that the recording refutes. Names by the CUDA runtime API (docs.nvidia.com/cuda/cuda-runtime-api) and the HIP
-runtime API (rocm.docs.amd.com/projects/HIP).
+Sources: the CUDA runtime API (docs.nvidia.com/cuda/cuda-runtime-api) and the HIP runtime API
+(rocm.docs.amd.com/projects/HIP).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from .pytorch import SIZES, Words, in_float32, in_graphs, pageable
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """An API: its name, how the names of its calls begin, and what differs by more than that.
+    """CUDA or HIP: its name, the prefix of its calls, and the advice that differs otherwise.
 
-    pinned: the call that allocates pinned memory. tensor_float: how products of float32 get onto the tensor cores.
+    pinned: the call that allocates pinned memory. tensor_float: how matrix products in float32 get onto the tensor
+    cores. early_launch: how to launch a kernel before the previous one ends, if the API can.
     """
 
     name: str
@@ -28,7 +29,7 @@ class Api:
     early_launch: str | None = None
 
     def changes(self) -> Mapping[str, Words]:
-        """Finding's code -> what to change."""
+        """Code of a finding -> advice."""
         return {
             "off-tensor-cores": lambda gpu: self.tensor_float if in_float32(gpu) else SIZES,
             "launch-bound": lambda gpu: f"launch ahead of the GPU; fewer, larger kernels; {self._graph(gpu)}",
@@ -78,7 +79,7 @@ class Api:
         return f"{self.calls}MemcpyAsync{source} on a separate stream, while kernels run"
 
     def _waits(self, gpu: GpuMeasures) -> str:
-        """Advice on waits of the host, by the call in which it waits longest."""
+        """Advice on waits of the host for the GPU, by the call with the longest wait."""
         call = next((str(one["call"]) for one in gpu.host_waits if one["call"]), "")
         if "emcpy" in call:
             return (
@@ -90,9 +91,9 @@ class Api:
         return f"{event} in place of {self.calls}DeviceSynchronize"
 
     def managed(self, *, by_host: bool) -> str:
-        """Advice on managed memory that moves when it is touched; by_host: mostly the host touches it."""
+        """Advice on managed memory whose pages move when they are touched. `by_host`: mostly the host touches them."""
         calls = self.calls
-        # A host that reads results page by page; or writes what was prefetched to the GPU before.
+        # For a host that reads results page by page, or writes to pages that were prefetched to the GPU.
         ahead = (
             f"{calls}MemPrefetchAsync to {calls}CpuDeviceId of what the host reads next, all at once (or one "
             f"{calls}Memcpy); to the GPU only what the host has finished writing"
@@ -112,5 +113,5 @@ CUDA = Api(
     tensor_float="TF32 or 16-bit numbers in matrix products (cublasSetMathMode)",
     early_launch="programmatic dependent launch",
 )
-# No TF32: that is NVIDIA's.
+# TF32 is NVIDIA's, so only 16-bit numbers are advised.
 HIP = Api("HIP", "hip", pinned="hipHostMalloc", tensor_float="16-bit numbers in matrix products")

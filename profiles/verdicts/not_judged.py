@@ -1,4 +1,4 @@
-"""Lost time that no finding names: a finding gives its size, its owners, and the reason why there is no advice."""
+"""The finding `loss-not-judged`: lost time that no other finding explains, by owner, and why there is no advice."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ CALLED = {
     "idle_unknown": "idle for an unknown reason",
 }
 _OF_ALL = frozenset({"gradients-wait-for-ranks", "straggler"})
-_FILLS = 0.3  # of the idle time a call or a range fills so much that it is worth its name
+_FILLS = 0.3  # a call is named if it fills this share of the idle time
 _PARTS = 3
 
 
 def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> Finding | None:
-    """The loss of a GPU that its findings do not name; None if it is under a tenth of the window."""
+    """A finding on the time that a GPU loses beyond its findings; None if that is less than LOST of the window."""
     gpu = case.whole or case.gpu
     left = _unnamed_ns(case, [one for one in findings if one.gpu in (None, case.index)])
     if any(one.code in _OF_ALL for one in findings):
-        left["idle_peers"] = 0  # one finding on one GPU tells of all that wait
+        left["idle_peers"] = 0  # one finding on one GPU covers all GPUs that wait
     lost = sum(left.values())
     if lost < LOST * gpu.span_ns:
         return None
     why, remedy = _reason(case, gpu, left, measures)
-    # Of a few kernels all comes once, and not the gap alone.
+    # With only a few kernels everything occurs once, not only the gaps.
     once_ns = gpu.rest.once_ns if gpu.rest and gpu.kernels.count >= LEAST_KERNELS else 0
     share, once = lost / gpu.span_ns, min(lost, once_ns) / gpu.span_ns
     largest = sorted((owner for owner in left if left[owner]), key=lambda owner: -left[owner])
@@ -62,10 +62,10 @@ def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> F
 
 
 def _unnamed_ns(case: Case, findings: Sequence[Finding]) -> dict[str, int]:
-    """owner -> ns of the window that none of the findings would take away; all owners but compute.
+    """owner -> ns of the window that no finding would save, for all owners but compute.
 
-    Findings that count the same time name no more of it together than the larger one, and all of them no more than
-    there is in the part of the window that they are about."""
+    `python-in-the-loop` counts the same time as `launch-bound`, so it is left out beside it. Findings together explain
+    no more than the owner's time in the part of the window that they cover."""
     within = [one for one in findings if one.code == "launch-bound"]
     apart = [one for one in findings if not (within and one.code == "python-in-the-loop")]
     gpu, left = case.whole or case.gpu, {}
@@ -93,7 +93,7 @@ def _by_host(gpu: GpuMeasures, owner: str) -> str:
 
 
 def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Measures) -> tuple[str, str]:
-    """(reason why there is no advice, remedy)."""
+    """(why there is no advice, what to record or do instead), as text."""
     largest = max(left, key=lambda owner: left[owner])
     about = list(_doubts(measures, case.index))
     if not case.computes:
@@ -135,7 +135,7 @@ def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Mea
 
 
 def _doubts(measures: Measures, index: int) -> Iterator[tuple[Doubt, str]]:
-    """The doubts about a GPU, each with the place in its measures."""
+    """The doubts about a GPU, each with its place in that GPU's measures (a JSON pointer)."""
     gpu = f"/gpus/{index}"
     for doubt in measures.doubts:
         for where in doubt.where:

@@ -1,4 +1,4 @@
-"""Changes for cells whose strategy cannot do what the rules name, since these speak of Horovod."""
+"""Advice for cells whose strategy is not Horovod, for which the rules' own advice is written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..model.findings import Finding
 from ..runs.records import Cell
 
-# Their step is the graph that fit makes, in a loop of the strategy's own.
+# Model splits and parameter servers: XLA does not compile their step, which runs in the strategy's own loop.
 ELSEWHERE = (
     "a larger batch (--per-rank-batch); if the model fits one GPU, --strategy horovod, which can compile the step"
 )
@@ -30,7 +30,8 @@ FROM_THE_HOST = (
     "fewer bytes (--input-dtype uint8): a worker copies its batches from host memory only when a step needs them; "
     "--strategy horovod has feeds that copy ahead"
 )
-# By what carries gradients or activations, but `sharded`; of others the rules' own.
+# Strategy `sharded`, else the library that exchanges gradients or activations -> code -> advice. Others keep the rules'
+# own advice.
 CHANGES: Mapping[str | None, Mapping[str, str]] = {
     "sharded": {
         "collectives-exposed": "send gradients in half the bytes (--compression fp16); take a larger batch "
@@ -45,7 +46,7 @@ CHANGES: Mapping[str | None, Mapping[str, str]] = {
 
 
 def said(finding: Finding, cell: Cell) -> Finding:
-    """The finding with what the cell's strategy can do, and without what every cell has already."""
-    # Stages copy in each process, of the hybrid one, too.
+    """The finding with advice that the cell's strategy can follow."""
+    # Every strategy with stages, hybrid ones included, copies activations within each process.
     way = cell.strategy if cell.strategy in CHANGES else "copies" if cell.spread.splits else cell.spread.exchange
     return replace(finding, change=CHANGES.get(way, {}).get(finding.code, finding.change))

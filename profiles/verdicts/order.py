@@ -1,7 +1,7 @@
-"""The order of findings: the one that would give back most first.
+"""The order of findings: the one with the largest gain comes first.
 
-Where a rank holds up the others, their waiting is collective time, and every finding about collectives is priced with
-it. A finding that is worth less without that waiting than the rank that causes it comes after it.
+If a slow rank holds up the others, they wait in collectives, and this waiting raises the price of every finding on
+collectives. So such a finding is sorted by its price without the waiting, and may come after the finding on the rank.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ..metrics.doubts import LOST
 from ..model.findings import OF_RANKS, Finding
 from .case import INPUT_LADDER
 
-# Priced by exposed collectives, in which others' waiting for a slow rank lies.
+# Findings priced by exposed collectives, whose time contains waiting for a slow rank.
 WITH_WAITING = frozenset({"all-reduce-exposed", "collectives-exposed", "collectives-not-fused", "model-too-small"})
-# Priced on the GPU that loses most, which is one with a slow link or on a slow host where there are such.
+# Findings whose price a slow link or host raises, since they are priced on the GPU that loses most.
 _WITH_SLOWNESS = {
     "slow-link": frozenset(
         {
@@ -33,7 +33,7 @@ _WITH_SLOWNESS = {
 _SLOW = frozenset(OF_RANKS) - {"straggler"}
 _BY_TURNS = frozenset({"ranks-wait-by-turns"})
 
-# Findings priced by the same time: on one GPU their gains do not add.
+# Groups of findings priced by the same time, so that their gains on one GPU cannot be added.
 _PAID_BY = {
     "copies": _WITH_SLOWNESS["slow-link"],
     "launches": frozenset({"tiny-batch", "launch-bound", "python-in-the-loop", "not-compiled", "generic-rnn-cell"}),
@@ -61,8 +61,11 @@ def told_once(found: Sequence[Finding]) -> list[Finding]:
 
 
 def worth(finding: Finding) -> float:
-    """The finding's gain of the whole window, for ordering; -1 without a price. Lost time that is not judged counts as
-    half of its size, and a loss that comes once as a twentieth of the window at most."""
+    """The finding's gain on the whole window, to sort by; -1 without a price.
+
+    For `loss-not-judged`, half of the lost time counts; loss in gaps that occur only once raises this to at most LOST /
+    2.
+    """
     if finding.at_most_gain is not None:
         gain: float = finding.evidence.get("gain_of_whole", finding.at_most_gain)
         return gain
@@ -72,8 +75,11 @@ def worth(finding: Finding) -> float:
 
 
 def named_first(found: Sequence[Finding], price: Callable[[Finding], float]) -> Callable[[Finding], float]:
-    """`price`, but a finding on launches in general comes after input, or a line of the user's own, that costs a fifth
-    of the time and half as much: what makes a batch or waits in a callback holds up launches, too, and it is named."""
+    """`price`, but general findings on launches come after a large finding on input or on a line of the user's code.
+
+    That finding must cost a fifth of the time, and half as much as the one on launches. Slow batches and callbacks
+    delay launches, too, and are the more specific cause.
+    """
     named = (one for one in found if one.evidence.get("file") or one.code == "input-pipeline-slow")
     largest = max((price(one) for one in named), default=0.0)
 
@@ -86,15 +92,15 @@ def named_first(found: Sequence[Finding], price: Callable[[Finding], float]) -> 
 
 
 def _lost_share(gain: float) -> float:
-    """The share of the time that a gain gives back."""
+    """The share of the time that is saved by a gain in throughput (a ratio minus 1)."""
     return gain / (1 + gain) if gain > 0 else 0.0
 
 
 def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
-    """`worth`, but findings on collectives do not count waiting for slow GPUs, links and hosts or by turns, and
-    findings on copies do not count the time that a slow link adds.
+    """`worth`, less the time that slow GPUs, links and hosts and waits by turns add to findings on collectives, and
+    less the time that a slow link or host adds to findings on copies, input and launches.
 
-    Waiting for a straggler does count: one of a few ranks is last at most of the collectives by chance.
+    Waiting for a straggler is not subtracted, since among few ranks one may be last at most collectives by chance.
     """
     links = [finding for finding in found if finding.code == "slow-link"]
     caused_ns = max(
@@ -108,15 +114,15 @@ def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
 
 
 def _without_slowness(finding: Finding, slow: Sequence[Finding]) -> float:
-    """`worth`, but without the time that a slow link or host adds to this finding."""
+    """`worth`, less the time that a slow link or host adds to this finding."""
     adds = next((one for one in slow if finding.code in _WITH_SLOWNESS.get(one.code, ())), None)
     return worth(finding) if adds is None else without(finding, adds.cost_ns_per_step or 0)
 
 
 def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
-    """`worth`, but without the time that a straggler, slow GPUs, links and hosts, and turns add to a finding.
+    """`worth` among many ranks: less the time that stragglers, slow GPUs, links and hosts, and waits by turns add.
 
-    Slow GPUs, links and hosts come before the straggler among them, since they are why it arrives last.
+    A slow GPU, link or host comes before a straggler that it contains, since it is the reason why that rank is late.
     """
     of_ranks = [finding for finding in found if finding.code in _BY_TURNS.union(OF_RANKS)]
     waiting_ns = max((finding.cost_ns_per_step or 0 for finding in of_ranks), default=0)
@@ -126,7 +132,7 @@ def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
     def beside(finding: Finding) -> float:
         if finding.code in WITH_WAITING:
             return without(finding, waiting_ns)
-        # As much as the straggler, and a hair more to come before it.
+        # A hair more than the straggler's worth, so that it comes first.
         slow = finding.evidence.get("gpus", [finding.gpu])
         if finding.code in _SLOW and late & set(slow):
             return most * (1 + 1e-9)

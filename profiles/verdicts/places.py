@@ -1,5 +1,7 @@
-"""Places: lines of the user's own code that keep the GPU waiting. Each is a finding with file, line and a remedy for
-its kind. Places that explain most of a general finding's price replace it."""
+"""Findings on places: parts of the user's own code that keep the GPU waiting, with file, line and a remedy.
+
+A place that explains most of the price of a general finding, such as `launch-bound`, replaces that finding.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from ..model.findings import Finding
 from ..model.places import Place
 from .case import Case
 
-# Kind of a place -> the code of a finding on it.
+# Kind of a place (callback, data loader, ...) -> code of the finding on it.
 CODES: Final[Mapping[str, str]] = {
     "callback": "slow-callback",
     "saving": "slow-callback",
@@ -32,7 +34,7 @@ CODES: Final[Mapping[str, str]] = {
 }
 LOCK: Final = "lock-between-threads"
 BATCHES: Final = "slow-batches"
-# General findings on the same time; a place that explains one says more, and replaces it.
+# Findings that a place may replace if it explains most of their idle time, since it names the line.
 GENERAL: Final = frozenset(
     {
         "python-in-the-loop",
@@ -47,12 +49,12 @@ GENERAL: Final = frozenset(
         "memory-allocated-in-the-loop",
     }
 )
-# Findings that every eager step has, whatever their price.
+# Findings that every eager step has, so that `eager-step` replaces them at any price.
 OF_EAGER: Final = frozenset({"not-compiled", "short-kernels", "tiny-batch", "unfused-batch-norm"})
-_EXPLAINS: Final = 0.5  # of what a general finding would give back
-_SOURCE: Final = 60  # characters of a line that are shown
+_EXPLAINS: Final = 0.5  # share of a general finding's saved time that places must explain to replace it
+_SOURCE: Final = 60  # characters shown of a source line
 
-# The work of a place, by the text of its lines and by the functions they called: the first that fits.
+# Kind of work -> pattern for a source line and the library function it calls; the first pattern that fits counts.
 _DOES: Final = (
     (
         "lock",
@@ -112,7 +114,7 @@ _OF_KIND: Final = {
     "saving": _REMEDIES["save"],
 }
 
-# Keras's own callbacks have options for it.
+# Remedies for Keras's own callbacks: their options.
 _OF_KERAS: Final = {
     "TensorBoard": 'TensorBoard(update_freq="epoch", or thousands of batches; histogram_freq=0; '
     "write_steps_per_second=False)",
@@ -131,13 +133,14 @@ def findings(case: Case) -> Iterator[Finding]:
 
 
 def saved(place: Place) -> dict[str, int]:
-    """owner -> ns that the change would save: without waiting for other ranks, and a framework's own launches."""
+    """owner -> ns that the remedy would save: the place's idle time, less waiting for other ranks and, in a call of a
+    framework, less its launches."""
     left_out = {"idle_peers"} | ({"idle_launch"} if place.kind == "call" else set())
     return {owner: ns for owner, ns in place.ns.items() if owner not in left_out}
 
 
 def does(place: Place) -> str:
-    """The key in the remedies of what the place does, by the text of its longest line."""
+    """The kind of work at the place (a key of _REMEDIES), by the source line that samples saw longest."""
     if place.kind in ("saving", "validation"):
         return "save" if place.kind == "saving" else "python"
     told = [f"{line.source} {line.via}" for line in place.lines[:1]] or [place.name]
@@ -146,7 +149,7 @@ def does(place: Place) -> str:
 
 
 def is_the_users(place: Place) -> bool:
-    """True for a part of the user's own code; calls of a framework are a step's, too."""
+    """True for a part of the user's own code; False for a call of the framework, which a normal step is, too."""
     return place.kind in CODES and place.kind != "call"
 
 
@@ -201,7 +204,7 @@ def evidence(place: Place) -> dict[str, Any]:
 
 
 def what(place: Place) -> str:
-    """Its name, file and line, after the words for its kind."""
+    """The place's kind in words, then its name, file and line."""
     words = {
         "callback": "the callback ",
         "eager": "the model trains eagerly, line by line in Python: ",
@@ -212,7 +215,7 @@ def what(place: Place) -> str:
 
 
 def mostly(place: Place) -> str:
-    """The line that samples saw most; "" where the place says it all."""
+    """A clause with the line that samples saw longest; "" without samples and for kinds that need no line."""
     if not place.lines or place.kind in ("eager", "gc"):
         return ""
     line = place.lines[0]
@@ -230,8 +233,11 @@ def together(each: Sequence[Finding]) -> list[list[Finding]]:
 
 
 def instead(found: Sequence[Finding], of_places: Sequence[Finding], each: Sequence[Finding]) -> list[Finding]:
-    """All findings, but no general one that places on the same GPU mostly explain; the place that explains most of it
-    names it in its evidence. of_places: findings on places, merged over GPUs; each: the same before merging."""
+    """All findings, less the general ones that places on the same GPU mostly explain.
+
+    The place that explains most of a dropped finding names it in its evidence. `of_places`: findings on places, merged
+    over GPUs; `each`: the same findings before merging.
+    """
     left: list[Finding] = []
     replaced: dict[tuple[object, ...], list[str]] = {}
     for one in found:
@@ -265,7 +271,7 @@ def _key(place: Finding) -> tuple[object, ...]:
 
 
 def of_break(places: Sequence[Place], which: Sequence[Mapping[str, int]], over_ns: int) -> Place | None:
-    """The place that explains half of the time by which a break exceeds a step; None: there is none."""
+    """The place that explains at least half of a break's extra time over a step; None if no place does."""
     first = next(iter(which), None)
     if first is None or first["ns"] < _EXPLAINS * over_ns or first["place"] >= len(places):
         return None

@@ -1,4 +1,4 @@
-"""Verdicts that compare the GPUs of a run with each other."""
+"""Findings that compare the ranks of a run: a straggler, waits by turns, negotiation, too many threads."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .collectives import GRADIENTS, exposed_kind
 
 ARRIVES_LAST = 0.5
 UNLIKE = "give its stage, its experts or its shard as much work as the others'; else "
-# Of a process that launch beside its pool: its main thread, Horovod's, NCCL's, those that feed it. 4 of a ResNet-50 by
-# ring on two H200s, whose pools were the host's cores divided by the ranks.
+# Launching threads of a process that are not counted against the cores: its main thread, Horovod's, NCCL's and input
+# threads. A ResNet-50 by ring on two H200s had 4 beside its thread pool.
 OTHER_THREADS = 8
 
 
 def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """One rank arrives last at most collectives, and the others wait for it."""
+    """A finding on a rank that arrives last at most collectives, so that the others wait for it."""
     known = [c for c in cases if c.gpu.collectives.arrived_last_share is not None]
     if len(known) < 2:
         return []
@@ -58,7 +58,8 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """Ranks meet several times in a step, and at each of them another is late: all wait, though none is slower."""
+    """A finding on ranks that wait for each other by turns: a step has several collectives, and each time another rank
+    is late, though none is slower on the whole."""
     known = [c for c in cases if c.gpu.collectives.by_turns_ns is not None]
     if not known or len(known) < len(cases):
         return []
@@ -83,7 +84,7 @@ def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """Gradients lie ready on one rank, and their exchange is launched only when another one's are, and all agree."""
+    """A finding on gradients that are ready on one rank while their exchange waits for other ranks and negotiation."""
     known = [c for c in cases if _unlaunched_ns(c) is not None]
     if not known:
         return []
@@ -124,7 +125,8 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def _unlaunched_ns(case: Case) -> int | None:
-    """ns that the GPU idles between enqueueing its gradients and the launch of the exchange; None: not known."""
+    """ns of idle time while gradients wait for their exchange: the larger of negotiation and peers idle; None:
+    unknown."""
     negotiated, peers = case.gpu.collectives.negotiation_ns, case.gpu.ledger_ns["idle_peers"]
     return max(negotiated or 0, peers or 0) if negotiated is not None or peers else None
 
@@ -138,13 +140,15 @@ def _of(gpu: int | None, finding: Finding | None) -> list[Finding]:
 
 
 def _step_at(case: Case, time_ns: int) -> int | None:
-    """The measured step that a time lies in."""
+    """The number of the measured step that holds this time; None if no step does."""
     return next((row.step for row in case.gpu.steps.rows if row.start_ns <= time_ns < row.end_ns), None)
 
 
 def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """More threads launch on a host than it has cores: they wait for each other, and the GPUs for them. A process's few
-    threads that launch now and then do not count; a process with several GPUs counts once."""
+    """A finding on a host where more threads launch work than it has cores, so that launches are late.
+
+    The first OTHER_THREADS threads of each process do not count, and a process with several GPUs counts once.
+    """
     cpu = cases[0].context.machine.get("cpu") if cases else None
     cores = cpu.get("usable") if isinstance(cpu, Mapping) else None
     of_process: dict[tuple[object, ...], int] = {}

@@ -1,4 +1,4 @@
-"""Verdicts on how a training is spread over the GPUs: stages that wait for each other, copies from GPU to GPU."""
+"""Findings on models split over GPUs: pipeline bubbles, and copies between GPUs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..model.findings import Finding
 from . import order
 from .case import OTHER_LADDER, Case, degree
 
-# Idle of a stage that has its batch: another stage computes, and the host launches nothing here until it has.
+# Owners of a stage's idle time while it waits for other stages: the host launches nothing here until these are done.
 WAITING = ("idle_launch", "idle_wait", "idle_sync", "idle_unknown")
-UNEQUAL = 1.25  # the largest stage's compute against the smallest's
+UNEQUAL = 1.25  # ratio of the largest to the smallest stage's compute from which on stages are unequal
 ELSEWHERE = {
     "replicas": "weights on every GPU: --strategy horovod or mirrored move each gradient once, and no weights",
     "split": "cut the model where fewer bytes cross (fewer stages); send half the bytes (--precision mixed_bfloat16)",
@@ -22,12 +22,12 @@ ELSEWHERE = {
 
 
 def bubble(stages: int, micro_batches: int) -> float:
-    """The share of a step for which each of equal stages stands still (GPipe, arXiv:1811.06965)."""
+    """The pipeline bubble of equal stages: the share of a step for which each is idle (GPipe, arXiv:1811.06965)."""
     return (stages - 1) / (micro_batches + stages - 1)
 
 
 def pipelines(cases: Sequence[Case]) -> list[list[Case]]:
-    """The recorded stages of each process that holds a model in stages; none for other cells."""
+    """The recorded stages (GPUs) of each process with a pipeline; empty for other cells."""
     cell = cases[0].cell if cases else None
     if cell is None or not cell.spread.splits or cell.gpus_per_process < 2:
         return []
@@ -38,15 +38,15 @@ def pipelines(cases: Sequence[Case]) -> list[list[Case]]:
 
 
 def for_others(case: Case, stages: Sequence[Case]) -> float:
-    """The share of its time that a stage waits while another one works: no longer than all others work."""
+    """The share of time that a stage waits for others: its idle share, capped by the sum of the others' busy shares."""
     working = sum(1 - other.share(*WAITING) for other in stages if other is not case)
     return min(case.share(*WAITING), working)
 
 
 def own_idle(cases: Sequence[Case]) -> list[Case]:
-    """The cases of a model in stages, without the idle time that other stages explain, which `pipeline-bubble` owns.
+    """The cases without the idle time of stages that `pipeline-bubble` explains by other stages.
 
-    Time in which no stage works stays with the busiest stage alone: the others wait for it, whatever it waits for.
+    Idle time in which no stage works stays with the busiest stage alone, since the others wait for that stage.
     """
     own = {case.index: case for case in cases}
     for stages in pipelines(cases):
@@ -60,8 +60,10 @@ def own_idle(cases: Sequence[Case]) -> list[Case]:
 
 
 def pipeline_bubble(cases: Sequence[Case]) -> list[Finding]:
-    """The stage that waits longest for the others. The price assumes equal stages that never wait for each other: each
-    does its part of all work, and the time in which none works stays."""
+    """A finding on the stage that waits longest, of the pipeline with the largest gain.
+
+    The price compares with equal stages that never wait for each other; time in which no stage works remains.
+    """
     each = (_bubble(max(stages, key=lambda case: case.share(*WAITING)), stages) for stages in pipelines(cases))
     found = [finding for finding in each if finding is not None]
     return [max(found, key=order.worth)] if found else []
@@ -104,7 +106,7 @@ def _bubble(worst: Case, stages: Sequence[Case]) -> Finding | None:
 
 
 def copies_between_gpus(case: Case) -> Finding | None:
-    """Copies from GPU to GPU while nothing computes: weights of replicas, activations of stages."""
+    """A finding on copies between GPUs while nothing computes: weights of replicas, activations of stages."""
     exposed, share = case.ns("p2p"), case.share("p2p")
     return case.finding(
         "copies-between-gpus",

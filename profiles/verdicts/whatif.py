@@ -1,7 +1,7 @@
-"""The length of the window after a change: an upper bound on the change's gain (docs/reference/findings.md).
+"""Estimate the window's length after a change, for an upper bound on the change's gain (docs/reference/findings.md).
 
-It is the window without the saved time, but no shorter than the busiest resource that is left: while the copies of a
-step take longer than its kernels, hiding the copies cannot make the step as short as its kernels.
+The length is the window less the saved time, but no less than the busy time of any class that remains: if copies take
+longer than kernels, a step whose copies are hidden still takes as long as its copies.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def span_without(
 ) -> int:
     """ns of the window after saving `saved_ns` (owner -> ns of the ledger).
 
-    `busy_saved_ns` (class -> ns): by how much a class's own busy time shrinks, where the change makes it do less
-    rather than hides it. Savings beyond what an owner has are cut to it.
+    `busy_saved_ns` (class -> ns): by how much a class's own busy time shrinks, if the change makes the work less rather
+    than hides it. No owner saves more than its time in the ledger.
     """
     kept = gpu.span_ns - sum(min(ns, gpu.ledger_ns.get(owner) or 0) for owner, ns in saved_ns.items())
     shrunk = busy_saved_ns or {}

@@ -1,6 +1,6 @@
-"""Choose the change that a finding names by the framework that made the kernels.
+"""Choose the advice of a finding by the framework that made the kernels.
 
-Rules name the change for Keras on TensorFlow; `pytorch`, `jax` and `native` (CUDA, HIP) hold theirs.
+The rules give the advice for Keras on TensorFlow; `pytorch`, `jax` and `native` (CUDA, HIP) hold the advice for others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DISTRIBUTED = (
     "strategy.experimental_distribute_dataset with tf.distribute.InputOptions(experimental_fetch_to_device=True), and "
     "dataset.prefetch(tf.data.AUTOTUNE)"
 )
-# Under a strategy jit_compile=True ends in an error (keras-team/keras#17187).
+# Under a tf.distribute strategy jit_compile=True raises an error (keras-team/keras#17187).
 COMPILED_ELSEWHERE = (
     "Horovod instead of the strategy, under which XLA does not compile the step of model.fit; or Keras on JAX, "
     "with keras.distribution.DataParallel"
@@ -55,11 +55,11 @@ TENSORFLOW = {
     "collectives-not-fused": "tf.distribute.experimental.CommunicationOptions(bytes_per_pack=...)",
     "model-too-small": "a larger batch, or fewer GPUs",
 }
-# Of programs that train nothing.
+# Findings that do not apply to plain CUDA or HIP programs and ONNX Runtime.
 TRAINING_ONLY = frozenset(
     {"not-compiled", "unfused-batch-norm", "generic-rnn-cell", "tiny-batch", "cpu-may-be-faster", "model-too-small"}
 )
-# For a training, not for an inference.
+# Findings that do not apply to inference.
 NOT_OF_INFERENCE = frozenset({"unfused-batch-norm", "model-too-small", "gradients-not-compressed"})
 BY_FRAMEWORK: Mapping[str, Mapping[str, Words]] = MappingProxyType(
     {
@@ -73,9 +73,9 @@ BY_FRAMEWORK: Mapping[str, Mapping[str, Words]] = MappingProxyType(
 
 
 def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell | None) -> Finding | None:
-    """The finding with a change for the GPU's framework; None if the finding does not apply to it.
+    """The finding with advice for the GPU's framework; None if the finding does not apply to that framework.
 
-    exchange: the library that carries gradients between GPUs. cell: the cell that the harness ran, if it did.
+    exchange: the library that exchanges gradients between GPUs. cell: the cell if `ringscope bench` ran the program.
     """
     framework = "pytorch" if made_kernels(gpu) else gpu.framework
     if cell is not None:
@@ -96,7 +96,7 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell
 
 
 def made_kernels(gpu: GpuMeasures) -> bool:
-    """True if the kernels that take most of the time are PyTorch's or its compiler's, by their names."""
+    """True if any of the longest kernels is PyTorch's or torch.compile's, by its name."""
     return any(TORCH_KERNEL.search(kernel.name) for kernel in gpu.kernels.top)
 
 
