@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(slots=True)
 class Bucket:
-    """A collective of one step, in ns from the step's start on a clock that stands while collectives own the GPU."""
+    """A collective of one step, in ns from the step's start on a clock that stops while collectives own the GPU."""
 
     bytes: int | None
-    ready_ns: int  # all ranks had arrived
-    needed_ns: int | None  # the next operations waited for its end; None: none is seen to
+    ready_ns: int  # when all ranks had arrived
+    needed_ns: int | None  # when the next operations need its result; None: none is seen to wait for it
     transfer_ns: int
 
 
@@ -21,23 +21,23 @@ class OneStep:
     """The collectives of the measured step with the median exposed transfer, in the order of their ends."""
 
     step: int
-    rest_ns: int  # its length on that clock
-    exposed_ns: int  # of their transfers
+    rest_ns: int  # length of the step on that clock
+    exposed_ns: int  # exposed part of the transfers
     buckets: list[Bucket]
 
 
 @dataclass(slots=True)
 class OfSize:
-    """Collectives of one kind and communicator that move as many bytes each."""
+    """The collectives of one kind, communicator and size in bytes."""
 
     kind: str
-    bytes: int  # of each
+    bytes: int  # per collective
     count: int
-    lasted_ns: int  # their lengths added up, waiting for other ranks included
-    transfer_ns: int | None  # from when all ranks had arrived; None: not all were matched with another rank's
-    gb_per_s: float | None  # bytes over the transfers, where these are not known over the lengths: at least
-    bus_gb_per_s: float | None  # of all-reduces with known transfers, as nccl-tests has it
-    # NCCL's number of it, or PyTorch's process group; None: the recording does not tell it
+    lasted_ns: int  # sum of their lengths, waiting for other ranks included
+    transfer_ns: int | None  # from when all ranks had arrived to the end; None: not all were matched with another rank
+    gb_per_s: float | None  # bytes / transfer_ns; without transfers bytes / lasted_ns, a lower bound
+    bus_gb_per_s: float | None  # bus bandwidth as in nccl-tests; all-reduces with known transfers only
+    # NCCL's number of the communicator, or PyTorch's process group; None: not known
     communicator: str | None = None
 
 
@@ -54,22 +54,22 @@ class Collectives:
     waiting_ns: int | None
     transfer_ns: int | None
     arrived_last_share: float | None
-    # idle time in which Horovod had this rank's tensors and had not launched their exchange: most of it is `idle_peers`
+    # idle time between enqueueing tensors with Horovod and the launch of their exchange; mostly `idle_peers`
     negotiation_ns: int | None = None
-    # launch idle that a collective ended, of which nothing tells whether it waited for other ranks
+    # launch idle that a collective ended and that may be waiting for other ranks: not known which
     peers_or_launch_ns: int = 0
-    # of the exposed time that in which this rank waited for others
+    # the part of exposed_ns in which this rank waited for others
     exposed_waiting_ns: int | None = None
-    # all_reduce, reduce_scatter, ...: count, busy_ns, exposed_ns, bytes where all of a kind are told, and dtype: the
-    # type of most of them
+    # kind (all_reduce, reduce_scatter, ...) -> count, busy_ns, exposed_ns, bytes (if known for all of the kind), dtype
+    # (the most frequent type)
     kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
-    # those whose bytes are told, by kind and size; what takes most time first
+    # the collectives with known bytes, by kind and size; the most time first
     by_size: list[OfSize] = field(default_factory=list)
-    # None: no step holds any that was matched with other ranks'
+    # None: no step has a collective that was matched with other ranks
     one_step: OneStep | None = None
-    # by how much this rank's own part of a step (without the exposed waiting) is longer than the mean over ranks, on
-    # average, and its standard deviation from step to step against the others'; None: fewer than three steps in common
+    # behind_ns: how much longer this rank's own part of a step (less the exposed waiting) is than the mean over ranks,
+    # on average; varies_ns: the standard deviation of this difference; None: fewer than three common steps
     behind_ns: int | None = None
     varies_ns: int | None = None
-    # by how much shorter a step of all ranks would be, on average, if they met once in it; None: as above
+    # by how much shorter a step would be, on average, if the ranks exchanged once per step; None: as above
     by_turns_ns: int | None = None

@@ -21,13 +21,13 @@ from .timeline import Doubt, Recording
 SCHEMA = "ringscope.measures/1"
 CLASSES = ("compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset")
 CAUSES = ("pause", "feed", "peers", "sync", "launch", "turnaround", "wait", "unknown")
-HOST = ("host_range", "host_operator", "host_call")  # what pictures show of the host
-MANY_GPUS = 8  # more than these are summarised: nobody reads as many columns
+HOST = ("host_range", "host_operator", "host_call")  # kinds of host ranges in pictures
+MANY_GPUS = 8  # above this number views summarise, since nobody reads that many columns
 OWNERS = CLASSES + tuple(f"idle_{cause}" for cause in CAUSES)
 
 
 def gpu_title(rank: int | None, device: int) -> str:
-    """A GPU's name in every text and picture: by its rank where that is known, and its number in its recording."""
+    """The name of a GPU in texts and pictures: its rank, if known, and its number in the recording."""
     return f"GPU {device}" if rank is None else f"rank {rank}, GPU {device}"
 
 
@@ -42,9 +42,9 @@ def gpu_titles(gpus: Iterable[tuple[int | None, int]]) -> list[str]:
 
 @dataclass(slots=True)
 class Rest:
-    """A window without steps beside what comes once in it: its numbers without that."""
+    """A window without steps: its numbers less the gaps that occur only once, such as start-up."""
 
-    gaps_ns: list[int]  # the longest first
+    gaps_ns: list[int]  # the gaps left out, the longest first
     span_ns: int
     ledger_ns: dict[str, int | None]
     in_tenths: list[int]
@@ -54,9 +54,9 @@ class Rest:
     allocating_ns: int
     waited_ns: int
     outside_calls_ns: int | None
-    # None: measured by a version that counted all of the window
+    # None: an earlier version measured it, which counted the whole window
     busy_ns: dict[str, int | None] | None = None
-    before_kernels_ns: int = 0  # left out, too: what lies before the first kernel of a framework's
+    before_kernels_ns: int = 0  # also left out: time before a framework's first kernel
 
     @property
     def once_ns(self) -> int:
@@ -82,64 +82,64 @@ class GpuMeasures:
     steps: Steps
     feed_gaps: Gaps | None
     batch_gaps: Gaps | None
-    # idle of the batch gaps by cause, and exposed input copies apart from later steps' (see docs/reference/measures.md)
+    # idle time in the batch gaps by cause, and exposed copies of the step's own input (see docs/reference/measures.md)
     batch_gap_ledger_ns: dict[str, int] | None
-    # count, bytes, busy_ns, exposed_ns, exposed_this_step_ns, exposed_later_step_ns, overlap; call_ns: how long their
-    # launch calls took; marked: copies in a feed's `batch N` range
+    # count, bytes, busy_ns, exposed_ns, exposed_this_step_ns, exposed_later_step_ns, overlap; call_ns: time of the
+    # launch calls; marked: number of copies in a feed's `batch N` range
     input_copies: dict[str, int | float | None] | None
     input_stall_share: float | None
     host_while_idle: list[dict[str, Any]] = field(default_factory=list)
-    # gaps, count, idle_launch_ns, bytes: batch gaps, and gaps whose first launch came after a small copy
+    # gaps: number of batch gaps; count, idle_launch_ns, bytes: gaps whose first launch came after a small copy
     held_launches: dict[str, int] | None = None
-    # in_graphs, launched: count and p50_ns of the turnaround before kernels that are nodes of CUDA graphs or are not
+    # in_graphs, launched: count and p50_ns of the turnaround before kernels in CUDA graphs, and before other kernels
     hand_over_ns: dict[str, dict[str, int]] | None = None
-    # threads of its processes that made CUDA calls; None where the recording has no calls
+    # number of threads that made CUDA calls; None: the recording has no calls
     calling_threads: int | None = None
-    # what launched work may wait for: stream, process, event, host, graphics, managed. None: no calls are recorded
+    # causes for which launched work may wait: stream, process, event, host, graphics, managed; None: no calls recorded
     waits_on: list[str] | None = None
     # pytorch, jax, tensorflow, onnxruntime, cuda; None: not known
     framework: str | None = None
-    # horovod, fsdp, ddp, tf.distribute: what exchanges gradients, as its ranges tell
+    # the library that exchanges gradients, by its ranges: horovod, fsdp, ddp, tf.distribute
     exchange: str | None = None
-    # what makes its batches: tf.data, PyDataset, generator, arrays, DataLoader, ...; None: not known
+    # the loader that makes batches: tf.data, PyDataset, generator, arrays, DataLoader, ...; None: not known
     loader: str | None = None
-    # None: the recording names none
+    # None: the recording names no operators or layers
     operators: Operators | None = None
     layers: Operators | None = None
-    # None: no shapes are told
+    # None: the recording has no shapes
     arithmetic: Arithmetic | None = None
     # None: neither counters nor power were sampled
     gpu_metrics: GpuMetrics | None = None
-    # launch idle while the process starts: contexts, first allocations, loading and compiling of kernels; and while it
-    # allocates and frees memory all along
+    # startup_ns: launch idle while the process creates contexts, allocates first, or loads and compiles kernels.
+    # allocating_ns: launch idle in the calls of a loop that allocates and frees memory
     startup_ns: int | None = None
     allocating_ns: int | None = None
-    # launch idle in which the host is in no call of CUDA's. None: the recording has no calls
+    # launch idle in which the host is in no CUDA call; None: the recording has no calls
     outside_calls_ns: int | None = None
-    # launch idle in which a thread of the host waits for its next batch, and another one launches what it gives it
+    # launch idle in which one thread waits for the next batch before another thread can launch its step
     waited_ns: int | None = None
-    # idle_sync by what the host waited in: call, within (operator), moves (direction), ns, count; they add up to it
+    # idle_sync by waiting call: call, within (operator), moves (copy direction), ns, count; ns add up to idle_sync
     host_waits: list[dict[str, Any]] = field(default_factory=list)
     # the ten longest, the longest first
     idle_gaps: list[IdleGap] = field(default_factory=list)
-    # count, idle_launch_ns: calls in the window that change an instantiated CUDA graph, and launch idle under them
+    # count: calls in the window that change an instantiated CUDA graph; idle_launch_ns: launch idle during these calls
     graph_updates: dict[str, int] | None = None
-    # launches that are not in the recording; None: measured by a version that did not look
+    # launches, and how many lack an operation in the recording; None: an earlier version measured it
     launches: Launches | None = None
-    # from the first measured step on
+    # breaks from the first measured step on
     breaks: list[Break] = field(default_factory=list)
-    # of an elastic training; within all that the recording holds
+    # pauses of an elastic training, in the whole recording
     pauses: list[Pause] = field(default_factory=list)
     what_if: list[WhatIf] = field(default_factory=list)
-    # None: the recording tells of no places
+    # None: neither ranges nor samples of places were recorded
     places: Places | None = None
-    # window_ns, span_ns, ledger_ns of all that the recording holds, where the window is that of the steps
+    # window_ns, span_ns, ledger_ns of the whole recording, if the window holds only the steps
     capture: dict[str, Any] | None = None
-    # None: the window is that of steps, or no gap in it comes once
+    # None: the window holds steps, or no gap that occurs only once
     rest: Rest | None = None
 
     def __post_init__(self) -> None:
-        """Measured by a version that knew of no pauses, or of no peers: nobody knows whether there were any."""
+        """Add idle_pause and idle_peers as None (unknown) to ledgers of earlier versions, which lack them."""
         ledgers = [self.ledger_ns, *(row.ledger_ns for row in self.steps.rows)]
         ledgers += [one.ledger_ns for one in self.breaks]
         ledgers += [self.capture["ledger_ns"]] if self.capture else []
@@ -154,7 +154,7 @@ class GpuMeasures:
 
     @property
     def steadily(self) -> GpuMeasures:
-        """The same without what comes once."""
+        """The same measures without the gaps that occur only once (`rest`)."""
         if self.rest is None:
             return self
         numbers = {one.name: getattr(self.rest, one.name) for one in fields(Rest)}
@@ -166,21 +166,21 @@ class GpuMeasures:
 
     @property
     def holds_steps_alone(self) -> bool:
-        """True if the window has measured steps and nothing between them. Steps that a pause cut are in it, and so are
-        breaks in measures of earlier versions."""
+        """True if the window consists of measured steps. False if it also holds steps that a pause cut short, or, in
+        measures of earlier versions, breaks."""
         return self.window == "steps" and self.steps.count > 0 and self.steps.breaks == len(self.breaks)
 
     @property
     def waiting_for_ranks_ns(self) -> int:
-        """Time in which nothing computes and the GPU waits for other ranks: before their collectives are launched, and
-        inside of these, as far as it is known."""
+        """ns in which nothing computes and the GPU waits for other ranks, in collectives and before their launch;
+        unknown parts count 0."""
         found, exposed = self.collectives, self.ledger_ns["collective"] or 0
         inside = found.waiting_ns if found.exposed_waiting_ns is None else found.exposed_waiting_ns
         return min(inside or 0, exposed) + (self.ledger_ns["idle_peers"] or 0)
 
     @property
     def leads_with_capture(self) -> bool:
-        """True if the steps take less than half of the recording. Views then show the capture before them."""
+        """True if the steps take less than half of the recording, so that views show the whole capture first."""
         return self.capture is not None and 2 * self.span_ns < int(self.capture["span_ns"])
 
     @property
@@ -190,7 +190,7 @@ class GpuMeasures:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Can a recording be trusted? `verdict`: yes, with care, no; `because`: codes of the doubts that it rests on."""
+    """How far a recording can be trusted. `verdict`: yes, with care, no; `because`: codes of the doubts behind it."""
 
     verdict: str
     because: list[str]
@@ -202,19 +202,19 @@ class Measures:
     gpus: list[GpuMeasures]
     findings: list[Finding] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
-    # how ranks were brought on one clock: method, methods and shifts per recording, residual_ns
+    # the common clock of the ranks: method; methods and shifts (ns) per recording; residual_ns
     clock: dict[str, Any] | None = None
     straggler: Straggler | None = None
     breaks: list[ToldBreak] = field(default_factory=list)
-    trust: Trust | None = None  # None: of some GPUs alone, or of a version that did not tell
+    trust: Trust | None = None  # None: measures of a selection of GPUs, or of an earlier version
     schema: str = SCHEMA
 
     @property
     def titles(self) -> list[str]:
-        """The name of each GPU."""
+        """The title of each GPU; equal titles are numbered."""
         return gpu_titles((gpu.rank, gpu.device) for gpu in self.gpus)
 
     @property
     def many(self) -> bool:
-        """Too many GPUs to show one by one?"""
+        """True if there are too many GPUs to show one by one."""
         return len(self.gpus) > MANY_GPUS

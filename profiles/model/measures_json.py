@@ -1,4 +1,4 @@
-"""Measures as JSON and back: the contract of `timeline --json` (docs/reference/measures.md), exact both ways."""
+"""Convert measures to JSON and back without loss: the format of `timeline --json` (docs/reference/measures.md)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from ..ground.files import bytes_of
 from .gpu_metrics import BOUNDS, KINDS_OF_TIME, METRICS
 from .measures import CLASSES, OWNERS, SCHEMA, GpuMeasures, Measures
 
-# Nanoseconds of an epoch exceed 2**53, which many JSON readers take for the largest integer: written as text.
+# Fields written as text, since UTC times in ns exceed 2**53, the largest integer that many JSON readers keep exact.
 _AS_TEXT = ("origin_ns", "origin_utc_ns")
 _PLAIN: Final = frozenset({int, float, str, bool, type(None)})
 
 
 def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
-    """The measures for `json.dumps`. Without `per_step` the rows of the steps are left out; then it is no inverse."""
-    if not per_step:  # rows are most of what there is
+    """The measures as plain values for `json.dumps`. Without `per_step` the rows of steps are left out, and `from_json`
+    cannot restore them."""
+    if not per_step:  # the rows are most of the data
         gpus = [replace(gpu, steps=replace(gpu.steps, rows=[])) for gpu in measures.gpus]
         measures = replace(measures, gpus=gpus)
     found = plain(measures)
@@ -30,7 +31,7 @@ def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Measures:
-    """The measures again. Keys it does not know are left aside. Raises RingscopeError for what is not measures."""
+    """Make measures from parsed JSON, ignoring unknown keys. Raises RingscopeError if `data` is not valid measures."""
     found = data.get("schema") if isinstance(data, dict) else None
     return _measures(found, lambda: typed.made(Measures, data))
 
@@ -50,7 +51,7 @@ def _measures(schema: Any, made: Callable[[], Measures]) -> Measures:
         raise RingscopeError(f"damaged measures: {error}; measure the recording again") from error
 
 
-# What dictionaries of a GPU's measures hold whatever was measured; of those not named the readers expect nothing.
+# Required keys of the dictionaries in a GPU's measures. Dictionaries that are not listed here may lack any key.
 _KEYS: Final = {
     "ledger_ns": OWNERS,
     "busy_ns": CLASSES,
@@ -75,7 +76,7 @@ _KEYS_OF_EACH: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Capture:
-    """`capture`."""
+    """The field `capture`."""
 
     window_ns: tuple[int, int]
     span_ns: int
@@ -84,7 +85,7 @@ class _Capture:
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """An entry of `host`, of a gap or a break."""
+    """An entry of `host` in an idle gap or a break."""
 
     kind: str
     name: str
@@ -124,7 +125,8 @@ _ENTRIES: Final = {"host_while_idle": _Idle, "host": _Host, "host_waits": _Wait,
 
 
 def check(gpu: GpuMeasures, recordings: int) -> None:
-    """Raises ValueError where measures of the right types are no whole ones. recordings: how many there are."""
+    """Raise ValueError if measures lack keys or their sums contradict each other. `recordings`: number of
+    recordings."""
     if len(gpu.window_ns) != 2:
         raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}")
     parts: list[Any] = [gpu, gpu.collectives, *gpu.breaks, *gpu.idle_gaps]
@@ -157,7 +159,7 @@ def check(gpu: GpuMeasures, recordings: int) -> None:
 
 
 def _ledgers(gpu: GpuMeasures) -> Iterator[tuple[dict[str, int | None], int]]:
-    """Each with the length of what it divides."""
+    """Each ledger with the ns that its entries must add up to."""
     yield gpu.ledger_ns, gpu.span_ns
     if gpu.capture is not None:
         yield gpu.capture["ledger_ns"], gpu.capture["span_ns"]
@@ -173,7 +175,7 @@ def _require(name: str, table: Any, keys: tuple[str, ...]) -> None:
 
 
 def _tables(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The dictionaries in fields of dataclasses, by the field's name."""
+    """Yield (field name, dictionary) for each dictionary in a dataclass, nested dataclasses included."""
     for one in fields(value):
         inner = getattr(value, one.name)
         if isinstance(inner, dict):
@@ -185,7 +187,7 @@ def _tables(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def dumps(measures: Measures, *, per_step: bool = True) -> str:
-    """The text of the file: readable, ending in a newline, without NaN."""
+    """The measures as indented JSON text that ends in a newline. Raises ValueError for NaN."""
     return json.dumps(to_json(measures, per_step=per_step), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -195,7 +197,7 @@ class _Head:
 
 
 def load(path: Path) -> Measures:
-    """Measures from a file. Raises RingscopeError where it holds none."""
+    """Load measures from a file. Raises RingscopeError if it holds none, or damaged ones."""
     try:
         text = bytes_of(path)
         return _measures(typed.decoded(_Head, text).schema, lambda: typed.decoded(Measures, text))
@@ -206,8 +208,8 @@ def load(path: Path) -> Measures:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses as objects, with all in them that JSON has no type for."""
-    if type(value) in _PLAIN:  # as most are
+    """Convert dataclasses to dictionaries and tuples to lists, recursively, for `json.dumps`."""
+    if type(value) in _PLAIN:  # first, since most values are
         return value
     if names := _names(type(value)):  # type: ignore[arg-type]
         return {
@@ -222,7 +224,7 @@ def plain(value: Any) -> Any:
 
 @cache
 def _names(kind: type) -> tuple[str, ...]:
-    """The fields of a dataclass."""
+    """Field names of a dataclass; () for other types."""
     return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else ()
 
 

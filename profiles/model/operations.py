@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-LOST_SHARE = 0.1  # from this share of what was launched on, the rest tells nothing of why a GPU was idle
+LOST_SHARE = 0.1  # if this share of launches has no operation in the recording, causes of idle time are not judged
 
 
 @dataclass(slots=True)
@@ -12,34 +12,35 @@ class NamedKernel:
     name: str
     count: int
     total_ns: int
-    # its part of the ledger: of kernels of a class that run at once the one that began first counts; None: measured by
-    # a version that did not say
+    # its part of the ledger's time, where of overlapping kernels of a class the one that began first counts; None: an
+    # earlier version measured it
     owned_ns: int | None = None
-    # of one that XLA compiled the framework's path that most of its time belongs to; None: nothing tells it
+    # for a kernel that XLA compiled: the framework's operator path with most of its time; None: not known
     operator: str | None = None
 
 
 @dataclass(slots=True)
 class NamedOperator:
-    """An operator or a layer: the kernels launched under it, and the idle time that they, or its copies, ended."""
+    """An operator or a layer: its kernels, and the idle time before its kernels and copies."""
 
     name: str
     kernels: int
-    total_ns: int  # of the kernels that start in the window, their lengths added up
-    owned_ns: int  # of the ledger's compute and collective
+    total_ns: int  # sum of the lengths of its kernels that start in the window
+    owned_ns: int  # its part of the ledger's compute and collective
     idle_ns: int
 
 
 @dataclass(slots=True)
 class Operators:
-    """The rows, `others` and `unknown` add up: to all kernels and their time, to the ledger's busy classes and idle."""
+    """Time by operator or layer. The rows, `others` and `unknown` add up to the totals of all kernels and to the
+    ledger."""
 
-    source: str  # kernels, operators or ranges: who names them
+    source: str  # the names come from: kernels, operators, ranges
     rows: list[NamedOperator]
     distinct: int  # number of names, including `others`
-    others: NamedOperator  # names that follow the rows
-    unknown: NamedOperator  # launched under none
-    # of the ledger's compute and collective, what XLA's CUDA graphs launch without anything that tells the operator
+    others: NamedOperator  # sum of the names beyond the rows
+    unknown: NamedOperator  # sum of the kernels without an operator
+    # compute and collective ns of kernels in XLA's CUDA graphs, whose operator is not known
     in_graphs_ns: int = 0
 
 
@@ -59,25 +60,25 @@ class Kernels:
     under_5us_ns: int | None = None  # the time of kernels under 5 us
     unfused_ns: int | None = None  # the time of element-wise work, reductions and normalisation that no compiler fused
     recurrent_cells: int = 0  # time steps of recurrent cells that run kernel by kernel
-    # kernels and graph launches that start in each tenth of the window; empty: measured by a version that did not say
+    # kernels and graph launches that start in each tenth of the window; empty: an earlier version measured it
     in_tenths: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Computed:
-    """An operator on operands of some shapes: what its calls computed and moved at least, and in what time."""
+    """The calls of an operator with one set of operand shapes: FLOPs, least bytes moved, and time."""
 
     name: str
     shapes: str
-    dtype: str  # tf32: float32 whose operands the matrix units round
+    dtype: str  # tf32: float32 on tensor cores, which round the operands to TF32
     calls: int
     flops: int
-    bytes: int  # the least: each input and output once
-    kernel_ns: int  # of its kernels that start in the window, added up
+    bytes: int  # at least: each input and output counted once
+    kernel_ns: int  # sum of the lengths of its kernels that start in the window
     flops_per_s: float | None
-    of_peak: float | None  # of the GPU's for the type
-    bound: str | None  # compute or memory: which of the two limits it at best
-    of_roof: float | None  # the least time that this limit allows, by the time it took
+    of_peak: float | None  # share of the GPU's peak for the type
+    bound: str | None  # compute or memory: the roof of the roofline that limits it
+    of_roof: float | None  # least time under that roof / time taken
 
 
 @dataclass(slots=True)
@@ -87,10 +88,10 @@ class Arithmetic:
     flops: int
     flops_by_dtype: dict[str, int]
     flops_per_s: float  # over the window
-    mfu: float | None  # share of the window that it would take at the GPU's peak
-    mfu_unknown: str | None  # why it is
-    kernel_ns: int  # of their kernels
-    matrix_share: float | None  # of the time of convolutions and matrix products, that of kernels with known work
+    mfu: float | None  # model FLOPs utilisation: the share of the window that the work would take at the GPU's peak
+    mfu_unknown: str | None  # why mfu is None
+    kernel_ns: int  # time of the kernels of these operators
+    matrix_share: float | None  # share of the time of convolutions and matrix products whose work is known
     peak_flops_per_s: dict[str, float | None] | None
     peak_bytes_per_s: float | None
     peak_source: str | None
@@ -105,7 +106,7 @@ class Arithmetic:
 
 @dataclass(slots=True)
 class Returned:
-    """Copies of sizes that go to the host as often as they come from there, and idle time that they end, by owner."""
+    """Copies of sizes that go to the host as often as they come back (offloaded tensors), and idle time before them."""
 
     bytes: int
     exposed_ns: int
@@ -124,26 +125,29 @@ class Copies:
     gb_per_s: float | None
     pageable_share: float | None  # by bytes
     under_64kib: int | None
-    synchronous: int | None  # by a call that waits
-    managed_share: float | None = None  # by bytes; by the driver, when they are touched
+    synchronous: int | None  # copies by a call that waits for their end
+    managed_share: float | None = None  # by bytes; pages that the driver moves when they are touched
     per_step: int | None = None  # median over the measured steps
-    managed_idle_ns: int | None = None  # idle for an unknown reason until memory moves that the other side touched
-    # launch and wait idle, by owner, from the calls of copies that these wait for to the copies' start
+    managed_idle_ns: int | None = None  # unknown idle time that a move of managed memory ends
+    # owner -> ns of launch and wait idle between the calls of synchronous copies and the start of these copies
     called_idle_ns: dict[str, int] = field(default_factory=dict)
-    # of what a training keeps on the host and copies to and fro; None where there is nothing of the kind
+    # copies of tensors that a training offloads to the host; None: there are none
     returned: Returned | None = None
 
     @property
     def pages(self) -> bool:
-        """True if most of it is pages of managed memory, which the driver moved when they were touched."""
+        """True if most bytes are pages of managed memory, which the driver moves when they are touched."""
         return (self.managed_share or 0.0) >= 0.5
 
 
 @dataclass(slots=True)
 class Launches:
-    """Launches of kernels and graphs by the processes of a GPU, in all of the recording; how many have no operation;
-    how many of both are graphs. `captured` counts kernels that were only put into a graph, and are not among these;
-    `thinned` those among the lost that were left out of the file with their calls, by an estimate."""
+    """Launches of kernels and graphs by the processes of a GPU, in the whole recording.
+
+    `lost`: launches without an operation in the recording; `graphs`, `graphs_lost`: the graph launches among `count`
+    and `lost`; `captured`: kernels only captured into a graph, not in `count`; `thinned`: the estimated part of `lost`
+    that was removed from the file together with the calls.
+    """
 
     count: int = 0
     lost: int = 0
@@ -154,16 +158,16 @@ class Launches:
 
     @property
     def share_lost(self) -> float:
-        """The larger of two shares: of all launches, or of graphs, which hold many kernels each."""
+        """The share of lost launches, or of lost graph launches if larger, since a graph holds many kernels."""
         shares = (self.lost, self.count), (self.graphs_lost, self.graphs)
         return max(part / whole if whole else 0.0 for part, whole in shares)
 
     @property
     def only_captures(self) -> bool:
-        """True if the recording shows how graphs are made, and nothing that they do."""
+        """True if the recording shows mostly captures of graphs, and no operation of a graph."""
         return self.captured > self.count - self.lost and not self.graphs - self.graphs_lost
 
     @property
     def told(self) -> bool:
-        """True if nearly all launches have an operation in the recording. Else idle time means nothing."""
+        """True if nearly all launches have an operation in the recording; otherwise idle time cannot be judged."""
         return self.share_lost < LOST_SHARE and not self.only_captures

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Line:
-    """A line of the user's at which samples saw the host within a place."""
+    """A line of the user's code at which samples saw the host within a place."""
 
     file: str
     line: int
     function: str
-    via: str  # the call of a library's that the line was in, or ""
-    source: str  # its text
+    via: str  # the library call on that line, or ""
+    source: str  # text of the line
     ns: int
 
 
@@ -21,9 +21,9 @@ class Line:
 class Place:
     """A part of the user's code, and the idle time of the GPU that the host spent in it.
 
-    kind: callback, eager, dataset, generator, py_function, validation, saving, gc: ranges, with the line of the
-    definition; python, call: functions that samples saw, with the line seen longest, and `call` is what a framework was
-    called by.
+    kind: callback, eager, dataset, generator, py_function, validation, saving, gc for recorded ranges, with the line of
+    the definition; python, call for functions that samples saw, with the line seen longest. `call`: the user's function
+    that called into the framework.
     """
 
     kind: str
@@ -46,9 +46,9 @@ class Place:
 
 @dataclass(slots=True)
 class Places:
-    """The ledger's idle time by the user's code: of each cause the rows and `elsewhere_ns` add up to it."""
+    """Idle time by part of the user's code. For each cause the rows and `elsewhere_ns` add up to the ledger."""
 
     rows: list[Place]  # the longest first
     elsewhere_ns: dict[str, int]
-    ranges: bool  # whether ranges of places lie in the recording
-    samples: bool  # whether samples lie beside it
+    ranges: bool  # True if the recording has ranges of places
+    samples: bool  # True if a file of samples lies beside the recording

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Percentiles:
-    """Observed values (nearest rank)."""
+    """Percentiles by nearest rank, so that each is an observed value, in ns."""
 
     p50: int
     p95: int
@@ -17,7 +17,7 @@ class Percentiles:
 
 @dataclass(slots=True)
 class StepRow:
-    """One measured step: where its time went."""
+    """One measured step, with its time by owner."""
 
     step: int
     start_ns: int
@@ -31,23 +31,23 @@ class StepRow:
 @dataclass(slots=True)
 class Steps:
     source: str | None  # marks, tensorflow, pytorch, horovod, collectives, period; None: refused
-    refused: str | None  # why there are none
+    refused: str | None  # why no steps were found
     count: int
     warm_up: int
     partial: int
     breaks: int
     period_ns: Percentiles | None
     rows: list[StepRow] = field(default_factory=list)
-    unit: str = "step"  # or "batch": of an inference
-    served: bool = False  # an inference server marks its passes
-    decodes: bool = True  # False: each of them only reads prompts (a prefill)
-    marked: int = 0  # marks of steps, whether steps were found by them or not
-    repeats: dict[str, int] | None = None  # period_ns, count: where kernels repeat and are no steps
+    unit: str = "step"  # or "batch", for inference
+    served: bool = False  # an inference server marked its forward passes
+    decodes: bool = True  # False: each pass is a prefill
+    marked: int = 0  # number of step marks, even if steps were found in another way
+    repeats: dict[str, int] | None = None  # period_ns, count: of kernel sequences that repeat but are not steps
 
 
 @dataclass(slots=True)
 class Break:
-    """A step over 3 medians, which no number of the measured steps counts, and what ran and waited in it."""
+    """A step over three times the median. It is left out of the measured steps; this is what ran and waited in it."""
 
     step: int
     start_ns: int
@@ -58,33 +58,33 @@ class Break:
     fetched: int  # copies to the host that start in it
     fetched_bytes: int
     compiling_ns: int  # launch idle in which the host loads modules and compiles
-    negotiation_ns: int = 0  # as that of Collectives, within it
-    # as GpuMeasures.host_while_idle, of its idle time; empty but for the longest breaks
+    negotiation_ns: int = 0  # Collectives.negotiation_ns, within the break
+    # like GpuMeasures.host_while_idle, for the idle time of the longest breaks; else empty
     host: list[dict[str, Any]] = field(default_factory=list)
-    # place (an index into the rows of Places), ns: its time, the longest first
+    # place (index into the rows of Places), ns (time in the break); the longest first
     places: list[dict[str, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ToldBreak:
-    """The breaks of one cause: of the GPU that caused them, by the longest one, with the GPUs that waited."""
+    """The breaks of one cause and GPU. The numbers are of the longest one."""
 
     gpu: int  # index into Measures.gpus
-    step: int  # that was late
+    step: int  # the late step
     start_ns: int
     length_ns: int
     usual_ns: int  # the median step's
     cause: str  # see docs/reference/measures.md, "Steps"
     count: int
     text: str
-    share_if_as_often: float  # of the time, if breaks go on to come as often
+    share_if_as_often: float  # share of the time lost if breaks come as often throughout
     waits: list[int] = field(default_factory=list)  # GPUs that waited for it
-    place: int | None = None  # the place that most of it was spent in, an index into the rows of the GPU's Places
+    place: int | None = None  # the place with most of its time: index into the rows of the GPU's Places
 
 
 @dataclass(slots=True)
 class Gaps:
-    count: int  # steps with any
+    count: int  # steps with such a gap
     total_ns: int
     p50_ns: int
     p95_ns: int
@@ -93,24 +93,24 @@ class Gaps:
 
 @dataclass(slots=True)
 class IdleGap:
-    """A time in which nothing ran on the GPU: its causes, what ended it, and what the host did meanwhile."""
+    """A span in which nothing ran on the GPU, with its causes, the operation that ended it, and the host's activity."""
 
     start_ns: int
     ns: int
     step: int | None  # the measured step that it lies in
     causes_ns: dict[str, int]  # owner -> ns, the longest first
-    ended_by: str | None  # class; None: the window ended it
-    name: str | None  # of a kernel
-    bytes: int | None  # of a copy or a memset
-    call: str | None  # that launched what ended it
+    ended_by: str | None  # class of the operation that ended it; None: the window ended
+    name: str | None  # if a kernel ended it
+    bytes: int | None  # if a copy or a memset ended it
+    call: str | None  # the call that launched the operation that ended it
     host: list[dict[str, Any]]  # kind, name, ns: the calls, ranges and operators that fill most of it
-    launched_ns: int | None = None  # from the return of that call to the end of the gap, where it is a kernel's
+    launched_ns: int | None = None  # ns from the return of `call` to the end of the gap, if a kernel ended it
 
 
 @dataclass(slots=True)
 class Pause:
-    """A pause: starts when a rank knows that it cannot go on to its next step, as ring marks it. `why`: in ring's
-    words."""
+    """A pause of an elastic training: from when a rank cannot go on until it does, by ring's mark. `why`: ring's
+    text."""
 
     start_ns: int
     end_ns: int

@@ -29,14 +29,14 @@ TEXT = "category"
 
 _TIMES = {"start_ns": "int64", "end_ns": "int64"}
 _THREAD = {"pid": "int64", "tid": "int64"}
-# Columns every operation of a GPU has. `correlation` joins with `api` on (pid, correlation); -1: none known.
+# Columns of every GPU operation. `correlation` joins with `api` on (pid, correlation); -1: not known.
 _OPERATION = {
     **_TIMES,
     **dict.fromkeys(("device", "context", "stream"), "int32"),
     "pid": "int64",
     "correlation": "int64",
 }
-_RANGE = {**_TIMES, "open": "bool", **_THREAD}  # open: it has no end in the recording, end_ns == start_ns
+_RANGE = {**_TIMES, "open": "bool", **_THREAD}  # open: the recording has no end of the range; then end_ns == start_ns
 
 # kind: one of COPY_KINDS. Memory kinds: one of MEMORY_KINDS. Devices of a peer copy: -1 where not known.
 COPY_KINDS = ("h2d", "d2h", "p2p", "d2d", "h2h", "other")
@@ -44,10 +44,10 @@ MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "unknown")
 
 COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        # graph_node: 0 for a kernel launched by itself. operator: what the recording itself says it belongs to, or "".
-        # work: what it was launched to compute, as readers.hlo writes it, or ""
+        # graph_node: 0 for a kernel that no CUDA graph launched. operator: the framework's operator by the recording,
+        # or "". work: the kernel's operation and shapes, in the notation of readers.hlo, or ""
         "kernels": {**_OPERATION, "name": TEXT, "graph_node": "int64", "operator": TEXT, "work": TEXT},
-        # one row a launch of a CUDA graph recorded as a whole
+        # one row per launch of a CUDA graph whose nodes the profiler did not record
         "graphs": {**_OPERATION, "graph": "int64"},
         "copies": {
             **_OPERATION,
@@ -64,16 +64,16 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "api": {**_TIMES, **_THREAD, "correlation": "int64", "name": TEXT},
         # NVTX ranges and instants (end_ns == start_ns)
         "marks": {**_RANGE, "domain": TEXT, "name": TEXT},
-        # ranges in which a library was asked to exchange so many bytes among ranks, where the recording says: library
-        # NCCL, a row a call, around the launch; Horovod, a row a tensor or group of them, from enqueueing to completion
+        # exchanges of a number of bytes among ranks. library NCCL: one row per call, around its launch; Horovod: one
+        # row per tensor or group of tensors, from enqueueing to completion
         "exchanges": {
             **_RANGE,
             "bytes": "int64",
             **dict.fromkeys(("library", "name", "communicator", "dtype"), TEXT),
         },
-        # ranges of the framework's operators and modules (layers), on the thread that runs them. inputs: their shapes,
-        # types and arguments as the recording writes them, or "". sequence: of autograd, -1: none; backward: it undoes
-        # the operator of that number
+        # ranges of the framework's operators and modules (layers), on the thread that runs them. inputs: shapes, types
+        # and arguments as the recording writes them, or "". sequence: autograd's sequence number, -1: none; backward:
+        # this is the backward pass of the operator with that number
         "operators": {
             **_TIMES,
             **_THREAD,
@@ -83,15 +83,15 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "sequence": "int64",
             "backward": "bool",
         },
-        # synchronisations as CUPTI sees them (event, stream, context), stream -1 where it has none
+        # synchronisations by CUPTI (of an event, stream or context); stream -1: none
         "syncs": {**_OPERATION, "name": TEXT},
         # time the profiler itself took
         "overheads": {**_TIMES, "pid": "int64", "name": TEXT},
-        # phases of a collective as Horovod's own timeline tells them (NEGOTIATE_ALLREDUCE, NCCL_ALLREDUCE, ...)
+        # phases of a collective in Horovod's own timeline (NEGOTIATE_ALLREDUCE, NCCL_ALLREDUCE, ...)
         "phases": {**_TIMES, "tensor": TEXT, "name": TEXT, "rank": "int32"},
-        # innermost lines of the user's Python at which a sampler saw a thread, from halfway to the sample before on.
-        # steps: it runs the steps; via: the call of a library's that the line is in, or ""; framework: that library is
-        # what trains; source: the line's text; at_ns: when it was looked at
+        # samples of a thread: its innermost line of the user's Python. Each counts from halfway since the sample
+        # before. steps: the thread runs the steps; via: the library call on that line, or ""; framework: that library
+        # is the framework that trains; source: the line's text; at_ns: the time of the sample
         "samples": {
             "start_ns": "int64",
             "at_ns": "int64",
@@ -105,28 +105,28 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "framework": "bool",
             "source": TEXT,
         },
-        # counters of a GPU in percent of what it can do, -1: not known; a sample holds for lasts_ns from at_ns on
+        # counters of a GPU in percent of its peak, -1: not known; a sample covers lasts_ns from at_ns on
         "gpu_metrics": {"at_ns": "int64", "lasts_ns": "int64", "device": "int32", **dict.fromkeys(METRICS, "int16")},
-        # readings of a GPU's power, by device and time. device: -1 where it is not known whose they are
+        # readings of a GPU's power, by device and time. device -1: not known which GPU
         "power": {"at_ns": "int64", "device": "int32", "watts": "float64"},
-        # every GPU listed, used or not. uuid, bus_id, name: "" where not known
+        # every GPU that the recording lists, used or not. uuid, bus_id, name: "" if not known
         "devices": {"device": "int32", "uuid": "str", "bus_id": "str", "name": "str"},
     }
 )
 TABLES = tuple(COLUMNS)
-IDS = ("device", "context", "stream", "pid", "tid", "correlation")  # columns of numbers with which nothing is reckoned
-# Keys under which readers count rows whose times are no numbers, and rows without a name.
+IDS = ("device", "context", "stream", "pid", "tid", "correlation")  # integer columns that are never used in arithmetic
+# Keys of `left_out` under which readers count rows without usable times, and rows without a name.
 WITHOUT_TIMES, NAMELESS = "without times", "nameless"
 _UNREAD = MappingProxyType({WITHOUT_TIMES: UNTIMED, NAMELESS: "have no name"})
-# Bytes. The most of real recordings are some 100 MB.
+# Limit for all distinct names together, in bytes. Real recordings have up to some 100 MB.
 MOST_TEXT = 256 << 20
-# Of one name. The longest of real recordings are arguments of PyProf's, of some 100 KB.
+# Limit for one name, in bytes. The longest names in real recordings are PyProf's arguments, of some 100 KB.
 LONGEST_NAME = 1 << 20
-# Letters that are kept of what a recording tells of its tool, its host and its GPUs: they are shown in one line.
+# Characters kept of the names of the tool, the host and the GPUs, since each is shown in one line.
 _LONGEST_FACT = 200
 _FACTS, _OF_DEVICES = ("tool_version", "schema_version", "host"), ("uuid", "bus_id", "name")
 _POINTER = re.compile(r"(?:/gpus/\d{1,9})?(?:/(?!gpus/)[^/\x00-\x1f]*)*")
-UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave out: empty texts
+UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave out; they are filled with empty texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +140,13 @@ class Doubt:
 
     def __post_init__(self) -> None:
         for pointer in self.where:
-            if not _POINTER.fullmatch(pointer):  # in a file that another program wrote
+            if not _POINTER.fullmatch(pointer):  # another program may have written the file
                 raise ValueError(f"a doubt about {pointer[:60]!r}, which is no place in measures")
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The origin of a timeline."""
+    """The file, tool, rank, host and clock that a timeline comes from."""
 
     path: str
     # nsys-sqlite, nvprof-sqlite, nvprof-csv, nsys-stats-csv, xplane, kineto, rocprof, rocprofv3, rocpd, horovod
@@ -154,18 +154,18 @@ class Recording:
     tool: str
     tool_version: str | None = None
     schema_version: str | None = None
-    rank: int | None = None  # None with rank_source "marks": of several, one or more a GPU
+    rank: int | None = None  # None with rank_source "marks": the file holds several ranks
     rank_source: str | None = None  # marks, format, file-name
-    origin_ns: int = 0  # what was subtracted from the recording's own times
-    origin_utc_ns: int | None = None  # origin_ns on the UTC clock, where the recording tells
-    host: str | None = None  # that was recorded, where the recording or the rank's record beside it tells
+    origin_ns: int = 0  # subtracted from the recording's own times
+    origin_utc_ns: int | None = None  # origin_ns on the UTC clock; None: not known
+    host: str | None = None  # the recorded host, by the recording or the rank's record beside it
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One recording. A table that is not in `known` could not be recorded: its emptiness says nothing.
+    """One recording. A table that is not in `known` is empty because such events could not be recorded.
 
-    Built by `make`, which fills the tables that are left out with empty ones of the right columns.
+    `make` builds it, and adds an empty table with the right columns for each table that is left out.
     """
 
     recording: Recording
@@ -186,15 +186,15 @@ class Timeline:
     devices: pd.DataFrame
     known: frozenset[str]
     doubts: tuple[Doubt, ...] = ()
-    # counts of what the reader met and left out, by reason, for --info
+    # reason -> number of rows or events that the reader left out, for --info
     left_out: Mapping[str, int] = field(default_factory=dict)
-    # rows that cannot be where they are told to be, by (why, their table), likewise
+    # (reason, table) -> number of rows with impossible times, for --info
     impossible: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    # of the operations among them the table, and the columns `possible.PLACED`
+    # the GPU operations among these rows: column `table`, and the columns `possible.PLACED`
     untimed: pd.DataFrame | None = None
-    # whether the compiled programs that ran hold a derivative, as in training; None: not told
+    # True if the compiled programs that ran hold a derivative, as in training; None: not known
     differentiates: bool | None = None
-    # the share of the recorded events that somebody left out of the file, at least
+    # the least share of the recorded events that were removed from the file afterwards
     thinned: float = 0.0
 
 
@@ -256,8 +256,8 @@ def make(
 
 
 def _refuse_long(path: str, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Texts are looked at and copied some eight times: more of them would fill the memory of a laptop. And a name is
-    there again for each row in which somebody shows it."""
+    """Raise UnreadableRecording for too long names, or too many: texts are copied some eight times, and a name is
+    repeated in each row of a view, so that more would fill a laptop's memory."""
     distinct = {
         id(texts): texts
         for name, table in tables.items()
@@ -275,7 +275,7 @@ def _refuse_long(path: str, tables: Mapping[str, pd.DataFrame]) -> None:
 
 
 def with_samples(timeline: Timeline, samples: pd.DataFrame | None, doubts: tuple[Doubt, ...] = ()) -> Timeline:
-    """Add the samples in the file beside a recording, on the recording's clock; None: nothing that can be used."""
+    """Add the samples from the file beside a recording, on the recording's clock; None: no usable samples."""
     known = timeline.known | ({"samples"} if samples is not None else set())
     table = _conform("samples", samples)
     return replace(timeline, samples=table, known=known, doubts=(*timeline.doubts, *doubts))
@@ -288,7 +288,7 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame | None:
 
 
 def _earlier(table: pd.DataFrame, by_ns: int) -> pd.DataFrame:
-    """The table with its times from another origin."""
+    """The table with `by_ns` subtracted from its times."""
     times = [column for column in ("start_ns", "end_ns") if column in table]
     return table.assign(**{column: table[column].to_numpy() - by_ns for column in times})
 
@@ -303,7 +303,7 @@ def _conform(name: str, table: pd.DataFrame | None) -> pd.DataFrame:
     missing = [column for column in columns if column not in table]
     if missing:
         raise ValueError(f"table {name} lacks {missing}")
-    if list(table.columns) != list(columns):  # choosing columns copies them
+    if list(table.columns) != list(columns):  # only if needed, since selecting columns copies them
         table = table[list(columns)]
     dtypes = zip(columns.items(), table.dtypes, strict=True)
     wrong = {column: kind for (column, kind), found in dtypes if not _is(found, kind, column in IDS)}
@@ -317,7 +317,7 @@ def _is(found: object, kind: str, or_smaller: bool) -> bool:
 
 
 def unsaid(count: int) -> pd.Categorical:
-    """So many texts that the recording does not tell."""
+    """A column of `count` empty texts."""
     import pandas as pd
 
     return pd.Categorical.from_codes(np.zeros(count, np.int8), dtype=_nothing())
@@ -332,7 +332,7 @@ def _nothing() -> pd.CategoricalDtype:
 
 @cache
 def _empty(name: str) -> pd.DataFrame:
-    """Made once: a recording lacks half of the tables."""
+    """An empty table, cached, since a recording lacks half of the tables."""
     import pandas as pd
 
     return pd.DataFrame({column: pd.Series([], dtype=kind) for column, kind in COLUMNS[name].items()})
