@@ -1,8 +1,8 @@
-"""Measures each recording by itself, anywhere (a process, a host), and puts all together into one analysis.
+"""Measure units (recordings that share a GPU) in any process or host, and join them into one analysis.
 
-one_recording  measures one recording, or several that share a GPU: a `Unit`
-together       units, of whatever process or host, become the Analysis that their recordings would give together
-processes      units from processes on all cores
-mpi            units from the processes of an MPI job, each with what lies on its host
-partial_file   units as a small file, and back; partial_units: each of them
+one_recording  measures a unit: one recording, or several that share a GPU
+together       joins units from all processes and hosts into one Analysis, as if one process had measured them
+processes      measures units in a pool of processes, one per core
+mpi            measures units in the processes of an MPI job, each the files on its host
+partial_file   writes units to a small file and reads them; partial_units converts each unit to JSON values
 """

@@ -1,4 +1,4 @@
-"""The whole analysis of recordings: measure units (`one_recording`), put them together, find what to change."""
+"""Analyse recordings: measure units (`one_recording`), join them (`together`), and find what to change (`verdicts`)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .partial_file import Held
 from .processes import Here, Measurer, Reading, Source
 from .together import join, settle
 
-# A recording that was read, or a path (a file, a directory, a pattern), or several of either.
+# One or several recordings, each a timeline in memory or a path (a file, a directory, a pattern).
 Recordings: TypeAlias = "str | PathLike[str] | Timeline | Iterable[str | PathLike[str] | Timeline]"
-# Called with what is being done ("reading" or "measuring"), how much is done, of how much, and the recording at hand.
+# Called with the phase ("reading" or "measuring"), the number done, the total, and the current recording.
 Progress: TypeAlias = Callable[[str, float, float, Path], None]
 
 
@@ -85,7 +85,7 @@ def analyse(
 
 
 def _is_earlier(path: Path, partial_to: Path) -> bool:
-    """True if it is the partial file that an earlier call wrote there."""
+    """True if `path` is the partial file that an earlier call wrote to `partial_to`."""
     try:
         return path.samefile(partial_to) and partial_file.detects(path)
     except OSError:
@@ -100,7 +100,7 @@ def analyse_over_mpi(
     accept: Callable[[Analysis], None] | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
-    """The same in the first process of an MPI job, with what all of its processes measure (`measuring.mpi`)."""
+    """`analyse` in the first process of an MPI job; all processes of the job measure (`measuring.mpi`)."""
     try:
         return _analysed(job, job.files, [], job.asked, None, strict, progress, partial_to, accept)
     finally:
@@ -118,7 +118,7 @@ def _analysed(
     partial_to: Path | None,
     accept: Callable[[Analysis], None] | None,
 ) -> Analysis:
-    """Files first, then recordings that were read, which are used up."""
+    """Analyse files, then the timelines `own`, which are removed from the list to free memory."""
     told = partial(progress, "reading" if isinstance(by, Here) else "measuring") if progress else None
     sources: list[Source] = []
     units: list[Unit] = []
@@ -149,14 +149,14 @@ def _analysed(
 
 
 def _sources(file: readers.File, units: Sequence[Unit]) -> Iterator[Source]:
-    """The file that each of the recordings that a file holds was read from."""
+    """The source of each recording in a file: the file, or the entry of a partial file."""
     held = partial_file.detects(file.path)
     for one in (one for unit in units for one in unit.recordings):
         yield Held(file.path, one.recording.path) if held else file
 
 
 def _refuse_twice(units: Sequence[Unit], sources: Sequence[Source]) -> None:
-    """Raises RingscopeError for a recording that is named, and lies in a partial file too, or in two."""
+    """Raise RingscopeError if a recording is given twice, at least once in a partial file."""
     seen: dict[tuple[object, ...], Source] = {}
     recorded = (one for unit in units for one in unit.recordings)
     for one, source in zip(recorded, sources, strict=True):
@@ -169,6 +169,6 @@ def _refuse_twice(units: Sequence[Unit], sources: Sequence[Source]) -> None:
 
 
 def _beside(unit: Unit) -> Context | None:
-    """Facts for the findings from the record of the launch that a recording belongs to."""
+    """The context for findings from the record of the unit's launch; None without a record."""
     record = unit.recordings[0].record
     return Context(cell=record.cell, machine=record.machine) if record else None

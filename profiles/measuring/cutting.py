@@ -1,4 +1,4 @@
-"""Find the span of a recording that holds the steps that a cut shall keep."""
+"""Find the time span of the steps that a cut keeps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _STEPS = re.compile(r"\s*(\d*)\s*:\s*(\d*)\s*")
 
 
 def of_steps(path: Path, text: str, *, max_bytes: int | None = None, cache: bool = True) -> Span:
-    """`10:20`: from the start of step 10 to the start of step 20; `10:` and `:20` are open.
+    """The span for `text`: `10:20` is from the start of step 10 to the start of step 20; `10:` and `:20` are open.
 
-    With `step N` marks these are the host's steps, so each kept step has its mark; else the steps found in the GPUs'
-    work. Raises RingscopeError where there is no such step.
+    Steps are the host's `step N` marks, so that each kept step keeps its mark; without marks, the steps found in the
+    GPUs' work. Raises RingscopeError if there is no such step.
     """
     match = _STEPS.fullmatch(text)
     if match is None or not any(match.groups()):
@@ -42,14 +42,14 @@ def of_steps(path: Path, text: str, *, max_bytes: int | None = None, cache: bool
 
 
 def _marked(timeline: Timeline) -> dict[int, int]:
-    """Starts of the marks `step N`; the first of each number."""
+    """Step number -> start in ns of its first mark `step N`."""
     rows = rows_named(timeline.marks, marks.STEP, whole=True)
     numbers = (int(name.removeprefix(marks.STEP_PREFIX)) for name in timeline.marks["name"].iloc[rows])
     return _earliest(zip(numbers, timeline.marks["start_ns"].to_numpy()[rows].tolist(), strict=True))
 
 
 def _measured(timeline: Timeline) -> dict[int, int]:
-    """Starts of the measured steps; on several GPUs the first of each number."""
+    """Step number -> start in ns of the measured step, the earliest over the GPUs."""
     gpus = analyse(timeline, window="steps").measures.gpus
     return _earliest((row.step, row.start_ns) for gpu in gpus for row in gpu.steps.rows)
 

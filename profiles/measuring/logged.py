@@ -1,4 +1,4 @@
-"""Logs of NCCL's Inspector: from files to numbers."""
+"""Measure the collectives in logs of NCCL's Inspector."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..readers.inspector_log import Log
 def measure(paths: Iterable[str | Path], *, strict: bool = False, max_bytes: int | None = None) -> Logged:
     """The collectives in the logs at `paths` (files, directories, patterns, archives); other files become doubts.
 
-    Raises UnreadableRecording where no log can be read, or with `strict` at the first file that cannot.
+    Raises UnreadableRecording if no log can be read; with `strict`, at the first unreadable file.
     """
     import pandas as pd
 
@@ -37,7 +37,7 @@ def _each(files: Sequence[File], max_bytes: int | None) -> Iterator[Log | None |
 
 
 def _log(file: File, max_bytes: int | None) -> Log | None:
-    """None: a file of a directory that is no log of the Inspector's. Raises UnreadableRecording."""
+    """Read a log; None for a file in a directory that is not an Inspector log. Raises UnreadableRecording."""
     if not refused.is_inspector_log(opening.head(file.path)):
         if file.folder is not None:
             return None

@@ -1,7 +1,7 @@
-"""Units from the processes of an MPI job (`mpirun -np 16 ringscope timeline DIR`), each of what lies on its host.
+"""Measure units in the processes of an MPI job (`mpirun -np 16 ringscope timeline DIR`), each the files on its host.
 
-A recording that several processes see, as on a shared disk, is measured by one of them. The first process puts the
-units together and has the others make again what they correct.
+If several processes see a recording, as on a shared disk, one of them measures it. The first process joins the units,
+and asks the others to measure units again whose clock or first step must be corrected.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .one_recording import Asked, Unit
 from .processes import Made, Reading, Source, measured, remade
 from .together import Again
 
-# The address of Open MPI's launcher, and the seconds that it may take to answer.
+# The address of Open MPI's launcher in its variables, and the timeout in seconds for connecting to it.
 _SERVER = re.compile(r"tcp[46]://\[?([\w.:]+?)\]?:(\d{1,5})$")
 _REPLY_S = 5
-# Launchers tell each process how many were started together. A batch script itself has none of these variables.
+# Variables in which launchers give the number of processes. A batch script itself has none of them.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A file as one process sees it. `identity` is the same for all that see the same file."""
+    """A file as one process sees it. `identity` is equal in all processes that see the same file."""
 
     file: File
     identity: tuple[object, ...]
@@ -40,7 +40,7 @@ class _Seen:
 
 
 def started() -> int:
-    """The number of processes that a launcher started together with this one; 1: it was not started by one."""
+    """The number of processes that a launcher started, this one included; 1 without a launcher."""
     return max((int(text) for name in _SIZES if (text := os.environ.get(name, "")).isdigit()), default=1)
 
 
@@ -49,7 +49,7 @@ def _told_by() -> str:
 
 
 def _launcher_has_ended() -> bool:
-    """True if nobody listens any longer at the address that Open MPI's launcher gave."""
+    """True if the variables name an Open MPI launcher, and no process listens at its address any longer."""
     told = [value for name, value in os.environ.items() if name.startswith("PMIX_SERVER_URI")]
     for host, port in (match.groups() for value in told if (match := _SERVER.search(value))):
         try:
@@ -61,9 +61,9 @@ def _launcher_has_ended() -> bool:
 
 
 class Job:
-    """This process within the job. Every process makes one, with the same paths and options.
+    """This process as a part of the MPI job. Every process makes one, with the same paths and options.
 
-    Raises RingscopeError where MPI cannot be used.
+    Raises RingscopeError if MPI cannot be used.
     """
 
     def __init__(self, paths: Sequence[str | Path], asked: Asked, how: Reading) -> None:
@@ -79,7 +79,7 @@ class Job:
         each = [one for process in everybody for one in process]
         found = {one.identity[0] for one in each if len(one.identity) > 1}
         for one in each:
-            # One that is missing here is no fault where another host has it.
+            # A file that is missing on this host is no error if another host has it.
             if len(one.identity) > 1 or one.identity[0] not in found:
                 files.setdefault(one.identity, one)
         if not files:
@@ -93,7 +93,7 @@ class Job:
     def _listed(self) -> tuple[list[_Seen], UnreadableRecording | None]:
         try:
             return [_seen(file) for file in self._open.__enter__()], None
-        except UnreadableRecording as error:  # this host may have none
+        except UnreadableRecording as error:  # this host may have no recordings
             return [], error
 
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
@@ -102,7 +102,7 @@ class Job:
         return iter(made)
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
-        """First process: measure again the units that others correct. `sources` are some of the files."""
+        """First process: have units gathered and measured again. `sources` are some of the files."""
         place = {id(file): number for number, file in enumerate(self.files)}
         asked = [(one, [place[id(sources[member])] for member in one.members]) for one in wanted]
         self._comm.bcast(asked)
@@ -110,7 +110,7 @@ class Job:
         return made
 
     def follow(self) -> None:
-        """Other processes: measure what the first process asks for, until it has all."""
+        """Other processes: measure their files, then whatever the first process asks for, until `end`."""
         self._comm.gather(self._own(None))
         while (asked := self._comm.bcast(None)) is not None:
             self._comm.gather(self._remade(asked))
@@ -130,7 +130,7 @@ class Job:
         return found
 
     def _remade(self, asked: Sequence[tuple[Again, list[int]]]) -> list[tuple[int, Any]]:
-        """The units whose files this process is the first to see in full."""
+        """(index in `asked`, unit or error) for the units that this process is chosen to measure again."""
         found = []
         for number, (one, files) in enumerate(asked):
             able = [self._able(process, files) for process in range(len(self._sees))]
@@ -146,7 +146,7 @@ class Job:
         return all(self._identities[file] in self._sees[process] for file in files)
 
     def _chosen(self, able: Sequence[bool], files: Sequence[int]) -> int:
-        """The process that measured the first of the files, if it sees them all."""
+        """The process that measured the first of the files if it sees all of them, else the first that does."""
         first = self._whose[files[0]]
         return first if able[first] else able.index(True)
 
@@ -160,7 +160,7 @@ class Job:
 
 
 def _safely(work: Any) -> Any:
-    """Its result, or its error: an error that ends one process would leave the others waiting."""
+    """The result of `work`, or its exception, since raising it in one process would leave the others waiting."""
     try:
         return work()
     except Exception as error:
@@ -168,7 +168,7 @@ def _safely(work: Any) -> Any:
 
 
 def _world() -> Any:
-    if _launcher_has_ended():  # MPI would end this process without a sentence
+    if _launcher_has_ended():  # else MPI would end this process without a message
         problem = f"{_told_by()} is left over from a launcher that has ended"
         raise RingscopeError(
             f"{problem}; give --processes 1, or unset the variables that are left over (all that begin with PMIX_ or "
@@ -190,8 +190,7 @@ def _world() -> Any:
 
 
 def _seen(file: File) -> _Seen:
-    """Identify a file across hosts: on a shared disk it has one inode, size and time; on separate disks two files do
-    not."""
+    """Identify a file across hosts by path, size, inode and time, which agree only on a shared disk."""
     origin = file.folder if file.folder and file.folder.is_file() else file.path
     try:
         status, size = origin.stat(), file.path.stat().st_size
@@ -201,7 +200,7 @@ def _seen(file: File) -> _Seen:
 
 
 def _shared_out(files: Sequence[_Seen], sees: Sequence[set[tuple[object, ...]]]) -> list[int]:
-    """The process that measures each file: of those that see it the one with the fewest bytes so far."""
+    """Choose the process for each file: among those that see it, the one with the fewest bytes so far."""
     load = [0] * len(sees)
     whose = []
     for file in files:

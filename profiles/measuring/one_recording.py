@@ -1,7 +1,7 @@
-"""The recipe for one recording, or several that share a GPU: read, gather, find steps, account and measure.
+"""Measure a unit, which is one recording or several that share a GPU: gather, find steps, account and measure.
 
-Other ranks' recordings change little: which first steps are warm-up on any of them, how far the clocks are apart, and
-who waited for whom in a collective. So beside its measures a unit holds the data that tell these.
+Other ranks' recordings change only three things of a unit's measures: the first step after warm-up, the clock shift,
+and the waits for other ranks. A unit keeps the data for these beside its measures.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ FirstSteps = Mapping[str | None, int]  # by source of steps, see `steps.found.fi
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The way to measure. `window`: steps, capture or None; `operations`: keep all of them, for pictures; `from_step`:
-    leave out the steps before that number."""
+    """Options for measuring. `window`: steps, capture or None (steps if any are found); `operations`: keep all
+    operations, for pictures; `from_step`: leave out the steps before that number."""
 
     window: str | None = None
     operations: bool = False
@@ -53,20 +53,21 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Facts that one recording tells beside its GPUs."""
+    """Data of one recording beside its GPUs."""
 
     recording: Recording
     doubts: tuple[Doubt, ...]
     ends: Ends
     ranks: frozenset[marks.Rank]
-    record: records.RunRecord | None  # of the launch it belongs to
-    only_phases: bool  # it tells of collectives alone
+    record: records.RunRecord | None  # record of the launch that was recorded
+    only_phases: bool  # it holds phases of collectives, and no GPU operations
     negotiated: Negotiated | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuHead:
-    """A GPU before it is measured. `places`: (recording of the unit, device number in it), each."""
+    """Data of a GPU that are known before measuring. `places`: pairs of (recording index in the unit, device
+    number)."""
 
     places: tuple[tuple[int, int], ...]
     identity: Identity
@@ -78,9 +79,11 @@ class GpuHead:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A GPU, measured as its unit alone tells it: GPUs and recordings are numbered in the unit. `exposed`: when
-    collectives owned it. `waits`: idle time that other ranks may explain; `meanwhile`: what of it counts among the
-    launch idle that measures name, by their names."""
+    """A GPU, measured by its unit alone; GPUs and recordings are numbered within the unit.
+
+    `exposed`: spans owned by collectives. `waits`: idle spans that other ranks may explain. `meanwhile`: field of the
+    measures (of launch idle) or place -> its spans, from which waiting for other ranks is to be subtracted.
+    """
 
     measures: GpuMeasures
     doubts: tuple[Doubt, ...]
@@ -92,7 +95,7 @@ class Measured:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Data that measuring takes; a GPU is let go as soon as it is measured."""
+    """Data for measuring; a GPU's part is freed as soon as that GPU is measured."""
 
     timelines: list[Timeline]
     gpus: list[Gpu]
@@ -103,8 +106,11 @@ class _Gathered:
 
 @dataclass(slots=True)
 class Unit:
-    """`members`: the places of its recordings among all. `shift_ns`: what brings their times on the clock of the first.
-    `gathered` is None from `measure` on, which tells `measured`, from the steps `measured_from`."""
+    """Recordings that are measured together since they share a GPU.
+
+    `members`: indices of its recordings among all. `shift_ns`: per recording, ns to add for the clock of the first one.
+    `measure` sets `measured` and `measured_from` (the first steps) and sets `gathered` to None.
+    """
 
     members: tuple[int, ...]
     recordings: tuple[Recorded, ...]
@@ -116,12 +122,12 @@ class Unit:
 
     @property
     def first_steps(self) -> FirstSteps:
-        """Facts that hold where it is the only unit."""
+        """The first measured steps if there is no other unit."""
         return first_of_all((gpu.steps_source, gpu.first_step) for gpu in self.gpus)
 
 
 def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns: Sequence[int], asked: Asked) -> Unit:
-    """A unit of recordings, before it is measured."""
+    """Gather the operations of recordings into a unit, not measured yet."""
     timelines = [made_once(_told_apart(_with_host(timeline))) for timeline in timelines]
     recordings = tuple(map(_recorded, timelines))
     rows = sum(len(one.kernels) + len(one.api) for one in timelines)
@@ -152,14 +158,14 @@ def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns:
 
 
 def _told_apart(timeline: Timeline) -> Timeline:
-    """Ranks that somebody put into one file are GPUs of their own; a doubt says so."""
+    """Give each rank its own GPUs if one file joins several ranks' recordings, and add a doubt."""
     apart = told_apart(timeline)
     called, gpus = (one.kernels["device"].nunique() for one in (timeline, apart))
     return replace(apart, doubts=(*apart.doubts, ranks_in_one_file(called, gpus))) if gpus > called else apart
 
 
 def _with_host(timeline: Timeline) -> Timeline:
-    """The record of its rank beside it tells the host, else the recording itself."""
+    """Set the host, by the rank's record beside the recording, else by the recording."""
     host = rank_records.host_beside(Path(timeline.recording.path)) or timeline.recording.host
     return replace(timeline, recording=replace(timeline.recording, host=host))
 
@@ -177,14 +183,15 @@ def _recorded(timeline: Timeline) -> Recorded:
 
 
 def measure(unit: Unit, first: FirstSteps, asked: Asked) -> None:
-    """Measure the GPUs of a unit, from the steps on that `first` names; what was gathered is used up."""
+    """Measure the GPUs of a unit from the steps `first` on; this frees the gathered data. ValueError if it is
+    measured."""
     parts = unit.gathered
     if parts is None:
         raise ValueError("measured already")
     unit.gathered, unit.measured_from = None, dict(first)
     found = [starting_with(one, first) for one in parts.found]
     largest = max((len(gpu.operations) for gpu in parts.gpus), default=0)
-    # A GPU's millions of operations go as soon as it is measured: nothing here may hold them.
+    # `pop` leaves no reference here, so that a GPU's millions of operations are freed as soon as it is measured.
     each_gpu = (
         (number, parts.gpus.pop(0), found[number], parts.moved[number], parts.handed[number])
         for number in range(len(found))
@@ -201,7 +208,7 @@ def _measured(
     of: tuple[int, Gpu, FoundSteps, Moved, HandedOver],
 ) -> Measured:
     number, gpu, found, moved, handed = of
-    # Steps may hold nothing but operations without a length.
+    # Steps that hold only operations of length 0 give no window.
     some = found.count and found.start_ns[0] < found.end_ns[-1]
     kind = "steps" if some and asked.window != "capture" else "capture"
     books = account(timelines, shift_ns, gpu, found, _window(gpu, found, kind), handed)
@@ -210,7 +217,7 @@ def _measured(
     operations = for_pictures(gpu) if asked.operations else None
     did = host.of(gpu) if asked.operations else None
     if (handed.source == BY_HOROVOD).any() and measured.ledger_ns["idle_launch"] is not None:
-        measured.collectives.negotiation_ns = 0  # told when all ranks are joined
+        measured.collectives.negotiation_ns = 0  # set when all ranks are joined
     exposed = collectives.exposed(books)
     picture = GpuAnalysis(number, books.owned, found.start_ns, found.end_ns, operations, did)
     release_unused(len(gpu.operations))

@@ -1,7 +1,7 @@
-"""Units as a small file: what one host measured of its own recordings, to be put together with what others did.
+"""Partial files: the units that one host measured of its own recordings, to be joined with those of other hosts.
 
-gzipped JSON, schema ringscope.partial/1 (docs/reference/files.md). It holds measures, and what other ranks' may change
-of them; no operations. Times are as in the recordings.
+A partial file is gzipped JSON of schema ringscope.partial/1 (docs/reference/files.md). It holds measures and the data
+by which other ranks may correct them, but no operations. Times are in ns on each recording's own clock.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _GZIP: Final = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A recording that is not at hand: the partial file that holds what it told."""
+    """An entry of a partial file: a recording whose measures are known, but which cannot be read again."""
 
     path: Path
     recording: str
 
     def refusal(self, from_step: int, of: Sequence[str]) -> RingscopeError:
-        """The reason to make it again, and how. `of`: the recordings that must be measured together."""
+        """The error for an entry that must be measured again. `of`: the recordings that must be measured together."""
         if len(of) > 1:
             problem = f"{', '.join(of)} belong together (one GPU, one clock), but {self.path} holds only some of them"
             return RingscopeError(f"{problem}; make one partial file of all of them")
@@ -48,9 +48,9 @@ class Held:
 
 @contextmanager
 def written(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: Asked) -> Iterator[None]:
-    """Write measured units, and doubts about what could not be read; the file takes its place if the block ends well.
+    """Write measured units, and doubts about unreadable files. The file gets its name only if the block raises nothing.
 
-    Raises RingscopeError where the file may not be written.
+    Raises RingscopeError if the file cannot be written.
     """
     data = {
         "schema": SCHEMA,
@@ -61,7 +61,8 @@ def written(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: A
     }
     with written_whole(path) as beside:
         with gzipped(beside, 6, errors="replace") as out:
-            json.dump(data, out, allow_nan=False, ensure_ascii=False)  # of names that are no UTF-8 no lone surrogates
+            # Not as ASCII escapes, so that `errors` replaces lone surrogates of names that are not UTF-8.
+            json.dump(data, out, allow_nan=False, ensure_ascii=False)
         yield
 
 
@@ -80,9 +81,9 @@ def detects(path: Path) -> bool:
 
 
 def read(path: Path, asked: Asked, max_bytes: int | None = None) -> list[Unit]:
-    """The units again. max_bytes: how far it may unfold (default MOST_BYTES).
+    """Read the units. `max_bytes`: the largest unpacked size (default MOST_BYTES).
 
-    Raises UnreadableRecording for one that is damaged, of another version or of another window.
+    Raises UnreadableRecording if the file is damaged, or made by another version or with another window.
     """
     again = "make it again: ringscope timeline PATH --partial FILE"
     text = _unfolded(path, MOST_BYTES if max_bytes is None else max_bytes)
@@ -101,7 +102,7 @@ def read(path: Path, asked: Asked, max_bytes: int | None = None) -> list[Unit]:
         first = units[0].recordings[0]
         units[0].recordings = (replace(first, doubts=(*held.doubts, *first.doubts)), *units[0].recordings[1:])
         return units
-    except (ValueError, KeyError, TypeError) as error:  # files of a run's record
+    except (ValueError, KeyError, TypeError) as error:  # KeyError and TypeError come from a damaged run record in it
         raise UnreadableRecording(path, f"a partial file, cut short or damaged ({error})", again) from None
 
 

@@ -1,4 +1,4 @@
-"""ns of a step per owner, averaged over the GPUs of a set of recordings."""
+"""Time per step by owner, in ns, averaged over the GPUs of a set of recordings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ REST = "idle_unknown"
 
 
 def per_step(measures: Measures) -> dict[str, Fraction | None]:
-    """Exact; None where one of the GPUs cannot tell, whose time is in idle_unknown.
+    """owner -> exact mean ns per step. None if one of the GPUs does not know the owner; that time is in idle_unknown.
 
-    Raises RingscopeError where a GPU has no measured steps.
+    Raises RingscopeError if a GPU has no measured steps.
     """
     if not measures.gpus:
         raise RingscopeError("no GPU to compare: record a training that uses one")
@@ -23,7 +23,7 @@ def per_step(measures: Measures) -> dict[str, Fraction | None]:
         shares = [ledger[owner] for ledger in ledgers]
         known = [share for share in shares if share is not None]
         found[owner] = sum(known, Fraction(0)) / len(shares) if len(known) == len(shares) else None
-    # An owner that only some GPUs can tell counts as unknown, like time without a known cause.
+    # Time of an owner that only some GPUs know counts as idle_unknown.
     only_some = [ledger[owner] or Fraction(0) for ledger in ledgers for owner in OWNERS if found[owner] is None]
     lost = sum(only_some, Fraction(0))
     rest = found[REST]

@@ -1,4 +1,4 @@
-"""Idle time that waited for other ranks goes from the cause that one recording tells to `peers`."""
+"""Move idle time that was waiting for other ranks from the cause by the GPU's own recording to `idle_peers`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ from .one_recording import Measured
 PEERS = "idle_peers"
 Ledger = Mapping[str, "int | None"]
 Part = TypeVar("Part", StepRow, Break)
-Moved = Callable[[Ledger, Mapping[str, int]], "dict[str, int | None]"]  # a ledger, and what is taken from its owners
+Moved = Callable[[Ledger, Mapping[str, int]], "dict[str, int | None]"]  # (ledger, owner -> ns to take) -> new ledger
 
 
 def with_peers(of: Measured, settled: Settled, window: Window) -> GpuMeasures:
-    """The measures of a GPU with what `settled` says of its waits; `window` is theirs. idle_peers is null where it may
-    have waited, and no other rank's recording tells of any wait."""
+    """The measures of a GPU, with its waits for other ranks moved to idle_peers. `window`: the measures' window.
+
+    idle_peers is None if the GPU may have waited, and no other rank's recording shows for which time.
+    """
     own = of.measures
     if own.ledger_ns[PEERS] is None:
-        return own  # no cause is known, or an earlier version looked for none
+        return own  # causes are not known, or an earlier version did not look for peers
     peers, untold_ns = window.part(settled.peers), window.part(settled.untold).total
     moved: Moved = partial(_moved, unknown=untold_ns > 0 and settled.nothing_known)
     taken = {OWNERS[owner]: times for owner, times in settled.of_owner.items()}
@@ -75,7 +77,7 @@ def _moved(ledger_ns: Ledger, taken: Mapping[str, int], unknown: bool) -> dict[s
 
 
 def _each(parts: Sequence[Part], taken: Mapping[str, Intervals], moved: Moved) -> list[Part]:
-    """The rows or breaks, each with what is taken in it."""
+    """The rows or breaks, each ledger with the taken time that lies in it moved to idle_peers."""
     start, end = np.array([(one.start_ns, one.end_ns) for one in parts], np.int64).reshape(-1, 2).T
     ns = {owner: intervals.total_in(times, start, end).tolist() for owner, times in taken.items()}
     return [
@@ -85,7 +87,7 @@ def _each(parts: Sequence[Part], taken: Mapping[str, Intervals], moved: Moved) -
 
 
 def _causes(gap: IdleGap, taken: Mapping[str, Intervals]) -> dict[str, int]:
-    """Causes that a gap is idle for, the longest first."""
+    """The causes of a gap after the move, owner -> ns, the longest first."""
     ns = dict(gap.causes_ns)
     for owner, times in taken.items():
         moved = int(intervals.total_in(times, gap.start_ns, gap.start_ns + gap.ns))
@@ -95,7 +97,7 @@ def _causes(gap: IdleGap, taken: Mapping[str, Intervals]) -> dict[str, int]:
 
 
 def _host_waits(own: GpuMeasures, taken_ns: int) -> list[dict[str, Any]]:
-    """They add up to idle_sync: what is taken from that is taken from the longest."""
+    """The host waits, less `taken_ns`, taken from the longest first, so that they still add up to idle_sync."""
     found = [dict(entry) for entry in own.host_waits]
     for entry in found:
         less = min(taken_ns, entry["ns"])
@@ -112,6 +114,6 @@ def _batch_gaps(rows: Sequence[StepRow], window: Window) -> Intervals:
 
 
 def _negotiated(of: Measured, settled: Settled) -> Intervals:
-    """Time in which Horovod had this rank's tensors and had not launched their exchange: peers, else launch idle."""
+    """Spans between enqueueing tensors with Horovod and the launch of their exchange (peers idle or launch idle)."""
     launch = (of.waits.source == BY_HOROVOD) & (of.waits.owner == OWNERS.index("idle_launch"))
     return intervals.merge(settled.peers, of.waits.at(np.flatnonzero(launch)).spans)

@@ -1,1 +1,1 @@
-"""Hold a recording (`timeline`), what is measured of it (`measures`, `analysed`), and names in recordings."""
+"""Data classes: a recording (`timeline`), its measures (`measures`, `analysed`), and names in recordings."""

@@ -1,6 +1,6 @@
-"""Results of `analyse` beside the measures: who owned each nanosecond of a GPU, its steps, and all that ran on it.
+"""Results of `analyse` beside the measures, for pictures: the owner of each ns of a GPU, its steps and its operations.
 
-Arrays are in the order of start, in ns on the clock of the GPU's first recording.
+Arrays are sorted by start, in ns on the clock of the GPU's first recording.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .measures import Measures
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """A GPU's window cut into contiguous segments with one owner each: the ledger before it is summed.
+    """A GPU's window as contiguous segments with one owner each, which add up to the ledger.
 
     start_ns, end_ns: int64[n], end_ns[i] == start_ns[i + 1]; owner: int8[n], an index into OWNERS.
     """
@@ -28,7 +28,7 @@ class Ownership:
 
 
 class Stream(NamedTuple):
-    """A stream as its recording numbers it."""
+    """A stream, with the ids of its recording."""
 
     recording: int  # index into Measures.recordings
     pid: int
@@ -43,11 +43,11 @@ class GpuOperations:
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     kind: NDArray[np.int8]  # index into CLASSES
-    name: NDArray[np.signedinteger[Any]]  # of a kernel index into `names`; of a CUDA graph negative; else 0
+    name: NDArray[np.signedinteger[Any]]  # a kernel's index into `names`; negative for a CUDA graph; else 0
     stream: NDArray[np.signedinteger[Any]]  # index into `streams`
     names: Sequence[str]
     streams: tuple[Stream, ...]
-    # The operations that are copies and memsets, and the bytes of each.
+    # Indices of the copies and memsets, and the bytes of each.
     moving: NDArray[np.int64]
     moved_bytes: NDArray[np.int64]
 
@@ -56,7 +56,7 @@ class GpuOperations:
 
 
 class HostThread(NamedTuple):
-    """A thread as its recording numbers it."""
+    """A thread, with the ids of its recording."""
 
     recording: int  # index into Measures.recordings
     pid: int
@@ -65,7 +65,7 @@ class HostThread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostRanges:
-    """Ranges of the threads of a GPU's processes, in order of start: arrays of n, on the clock as GpuOperations."""
+    """Ranges on threads of a GPU's processes, sorted by start: arrays of n, on the same clock as GpuOperations."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
@@ -78,7 +78,7 @@ class HostRanges:
 
 @dataclass(frozen=True, slots=True)
 class GpuAnalysis:
-    """Data for pictures beyond the numbers: who owned each nanosecond, the measured steps, and every operation."""
+    """Data of one GPU for pictures: the owner of each ns, the measured steps, and every operation."""
 
     gpu: int  # index into Measures.gpus
     ownership: Ownership
@@ -90,8 +90,8 @@ class GpuAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """`profiles.analyse(...)`: the measures and what they were summed from."""
+    """The result of `profiles.analyse`: the measures, and data of each GPU for pictures."""
 
     measures: Measures
     gpus: tuple[GpuAnalysis, ...]
-    shift_ns: tuple[int, ...]  # per recording: add to its times to come on the common clock
+    shift_ns: tuple[int, ...]  # per recording, ns to add to its times for the common clock

@@ -1,4 +1,4 @@
-"""Findings: changes to a program with what they may give back; and a rank that the others wait for."""
+"""Findings (changes to a program with the gain of each), what-ifs, and the straggler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, Final
 
 @dataclass(slots=True)
 class WhatIf:
-    """The window if an owner's time went, or that of all of them (`owner` "all"); see docs/reference/findings.md."""
+    """The window's length without one owner's time, or (`owner` "all") without all lost time; see
+    docs/reference/findings.md."""
 
     owner: str
     span_ns: int
@@ -17,18 +18,18 @@ class WhatIf:
 
 @dataclass(slots=True)
 class Consequence:
-    """Other GPUs wait for what a finding is about."""
+    """The wait of other GPUs that a finding causes."""
 
     gpus: list[int]  # indices into Measures.gpus, the one that waits longest first
-    share: float  # of that one's time
-    cost_ns_per_step: int | None  # of that one
-    codes: list[str]  # findings that are nothing but this waiting, and are told here alone
+    share: float  # share of its time that the longest-waiting GPU waits
+    cost_ns_per_step: int | None  # of that GPU
+    codes: list[str]  # findings that consist of this waiting alone, and are listed only here
     text: str
 
 
 @dataclass(slots=True)
 class Finding:
-    """One thing to change, what it gives back at most, why we say so and what would prove us wrong."""
+    """A change to the program: its largest gain, the reason and evidence, and the observation that would refute it."""
 
     code: str
     gpu: int | None
@@ -38,31 +39,31 @@ class Finding:
     change: str
     evidence: dict[str, Any]
     refuted_by: str
-    # owner -> ns of the window that the change would take away; empty without a price
+    # owner -> ns of the window that the change would save; empty without a price
     saved_ns: dict[str, int] = field(default_factory=dict)
     consequences: list[Consequence] = field(default_factory=list)
 
     @property
     def owners(self) -> list[str]:
-        """Whose time the change would take away."""
+        """The owners whose time the change would save."""
         return list(self.saved_ns)
 
     @property
     def worst_gpu(self) -> int | None:
-        """The GPU that the finding's numbers are of."""
+        """The GPU to which the finding's numbers belong."""
         return self.evidence.get("gpu") if self.gpu is None else self.gpu
 
 
-# Findings that compare GPUs. Their texts name the GPU, and views need not.
+# Findings that compare GPUs. Views need not add the GPU, since the texts name it.
 OF_RANKS: Final = ("straggler", "slow-gpu", "slow-link", "slow-host")
 
 
 @dataclass(slots=True)
 class Straggler:
-    """The GPU for which the others wait: from some collective on it arrives last at 9 of 10 or more, to the end."""
+    """The GPU for which the others wait: from some collective on, it arrives last at 9 of 10 or more of the rest."""
 
     gpu: int  # index into Measures.gpus
     rank: int | None
     since_ns: int  # start of the first such collective, relative to the GPU's recording
     calls: int  # collectives since then
-    arrived_last_share: float  # of these
+    arrived_last_share: float  # share of `calls` at which it arrived last

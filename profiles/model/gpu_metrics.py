@@ -1,11 +1,11 @@
-"""Measures of the counters that a profiler samples on a GPU, and of its power, beside the ledger."""
+"""Measures of sampled GPU counters and power, by parts of the ledger."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-# Counters, as shares of what the GPU can do (docs/reference/measures.md, "GPU metrics").
+# Counters, as shares of the GPU's peak (docs/reference/measures.md, "GPU metrics").
 METRICS: Final = (
     "gr_active",
     "sm_active",
@@ -18,7 +18,7 @@ METRICS: Final = (
     "pcie_rx",
     "pcie_tx",
 )
-KINDS_OF_TIME: Final = ("compute", "collective", "copy", "idle")  # owners of the ledger together; a memset is a copy
+KINDS_OF_TIME: Final = ("compute", "collective", "copy", "idle")  # groups of owners; a memset is a copy
 _WHOLE: Final = 0.95
 BOUNDS: Final = ("tensor", "memory", "latency", "unsampled")
 
@@ -31,10 +31,10 @@ class Energy:
     watts: float  # mean
     sampled_ns: int
     joules_per_step: float | None  # None: no steps, or a part of the window has no readings
-    readings: int  # that differ from the one before: a slow sensor is read more often than it changes
+    readings: int  # readings that differ from the one before, since a slow sensor is read more often than it changes
 
     def covers(self, span_ns: int) -> bool:
-        """True if readings cover nearly all of a window so long."""
+        """True if readings cover nearly all of a window of `span_ns`."""
         return self.sampled_ns >= _WHOLE * span_ns
 
 
@@ -44,13 +44,13 @@ class GpuMetrics:
 
     period_ns: int | None  # from one sample to the next; None: no samples
     samples: int
-    sampled_ns: int  # of the window
-    owner_ns: dict[str, int]  # its parts, by kinds of time
+    sampled_ns: int  # part of the window that samples cover
+    owner_ns: dict[str, int]  # kind of time -> its part of sampled_ns
     # kind of time, and `window` -> metric -> its mean over that time, 0..1; None: the recording has no such counter
     means: dict[str, dict[str, float | None]]
-    bound_ns: dict[str, int] | None  # the ledger's compute, by what bounds it
-    bound_unknown: str | None  # why it is not known
-    mixed_ns: int  # of it, the part told by samples that hold other work or idle time as well
-    off_by: int  # samples by which the counters show operations too late; 0 where they agree with them
+    bound_ns: dict[str, int] | None  # bound -> ns; they add up to the ledger's compute
+    bound_unknown: str | None  # why bound_ns is None
+    mixed_ns: int  # part of it by samples that also cover other work or idle time
+    off_by: int  # number of samples by which the counters lag behind the operations; 0: no lag
     energy: Energy | None
     energy_unknown: str | None

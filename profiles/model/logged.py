@@ -1,4 +1,4 @@
-"""Results for collectives that NCCL's Inspector logged, and their JSON."""
+"""Measures of collectives that NCCL's Inspector logged, and their JSON."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ SCHEMA: Final = "ringscope.collectives/1"
 
 @dataclass(slots=True)
 class LoggedRank:
-    """A rank's part in one kind of collective; waiting_ns, arrived_last: over the matched calls, None without any."""
+    """One rank's calls of one kind of collective. waiting_ns and arrived_last are sums over matched calls; None
+    without."""
 
     rank: int  # in the communicator
     process: int  # index into Logged.processes
     count: int
     lasted_ns: int
-    matched_ns: int  # how long its matched calls lasted
+    matched_ns: int  # sum of the lengths of its matched calls
     waiting_ns: int | None
     arrived_last: int | None
 
@@ -28,19 +29,19 @@ class LoggedRank:
 class LoggedKind:
     """The collectives of one kind of one communicator, or the messages of one direction."""
 
-    communicator: str  # NCCL's number of it
+    communicator: str  # NCCL's number of the communicator
     name: str | None
     ranks: int  # of the communicator
     nodes: int
     kind: str  # AllReduce, ..., Send, Recv
     count: int  # calls, each once for all of its ranks
-    matched: int  # of these, by how many ranks waited for each other: all ranks whose logs are here tell of them
-    bytes: int  # of the calls, as one rank hands them over
-    lasted_ns: int  # over all ranks, waiting included
-    transfer_ns: int | None  # of the matched calls, once the last rank was there; None: `why`
-    bus_gb_per_s: float | None  # of the transfers
+    matched: int  # calls that all ranks with a log here have logged, so that waiting is known
+    bytes: int  # sum over the calls of the bytes that one rank passes in
+    lasted_ns: int  # sum over all ranks, waiting included
+    transfer_ns: int | None  # of the matched calls, from the last rank's arrival on; None: see `why`
+    bus_gb_per_s: float | None  # bus bandwidth over transfer_ns
     lasting_gb_per_s: float | None  # bus bandwidth over the calls' lengths, waiting included, as the Inspector has it
-    why: str  # why the transfer is unknown; empty where it is known
+    why: str  # why transfer_ns is None; else ""
     each: list[LoggedRank]
 
 
@@ -50,7 +51,7 @@ class LoggedProcess:
 
     host: str
     pid: int
-    rank: int | None  # in the largest communicator; None: it is in none that large
+    rank: int | None  # in the largest communicator; None: the process is not in one of that size
     count: int
     lasted_ns: int
     waiting_ns: int | None
@@ -60,7 +61,7 @@ class LoggedProcess:
 
 @dataclass(slots=True)
 class Logged:
-    """Collectives in the logs of NCCL's Inspector. `kinds`: what took most time first; `processes`: by rank."""
+    """Collectives in the logs of NCCL's Inspector. `kinds`: the most time first; `processes`: by rank."""
 
     files: list[str]
     kinds: list[LoggedKind]

@@ -1,9 +1,9 @@
-"""The marks that the harness writes (NVTX ranges) and the readers find again: every name is spelled here alone.
+"""Names of the marks (NVTX ranges) that the harness writes and the readers find.
 
-`step N` around a step, `wait input` where the host waits for its next batch, `batch N` around the calls that copy the
-batch of step N, `rank k of n` once per process, `fed by PyDataset` what makes its batches, `paused N ns: why` where an
-elastic training goes on; `place KIND NAME (FILE:LINE)` around a part of the user's own code, and `clock N` at the time
-N of the process's own clock, by which the samples beside a recording come onto the recording's.
+`step N` is around a step, `wait input` around a wait of the host for its next batch, `batch N` around the calls that
+copy the batch of step N, and `place KIND NAME (FILE:LINE)` around a part of the user's own code. `rank k of n` and `fed
+by LOADER` occur once per process. `paused N ns: why` marks the end of a pause of an elastic training. `clock N` marks
+the time N on the process's own clock, which aligns the samples beside a recording with the recording.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 DOMAIN = "ringscope"
 WAIT_INPUT = "wait input"
 STEP_PREFIX, BATCH_PREFIX, RANK_PREFIX = "step ", "batch ", "rank "
-# Whole names, as regular expressions.
+# Regular expressions for whole names.
 STEP, BATCH = STEP_PREFIX + r"\d{1,18}", BATCH_PREFIX + r"\d{1,18}"
 _RANK = re.compile(RANK_PREFIX + r"(\d{1,9}) of (\d{1,9})")
-# A process that begins again cannot leave a range open meanwhile: its mark stands at the pause's end, and says its
-# length.
+# A process that restarts cannot keep a range open during the pause. So the mark stands at the end of the pause and
+# gives its length.
 PAUSED = r"paused (\d{1,18}) ns: (.*)"
 
 
@@ -35,11 +35,11 @@ PAUSED = r"paused (\d{1,18}) ns: (.*)"
 LOADERS = ("tf.data", "PyDataset", "generator", "arrays", "DataLoader", "Grain")
 FED_BY = "fed by "
 
-# Parts of the user's code: what they are, their name, and where they are defined.
+# A part of the user's code: kind, name, and the file and line of its definition.
 PLACE_PREFIX = "place "
 PLACE = r"place (\S+) ([^(]*) \((.*):(\d{1,9})\)"
-PIPELINE = ("map", "parallel-map")  # kinds of places that other threads run in no Python, throughout a recording
-SAMPLES = ".places.json"  # what the name of the file of samples beside a recording ends in
+PIPELINE = ("map", "parallel-map")  # kinds of places that run on threads without Python, throughout a recording
+SAMPLES = ".places.json"  # suffix of the file of samples beside a recording
 SAMPLES_SCHEMA = "ringscope.places/1"
 CLOCK = r"clock (\d{1,18})"
 
@@ -70,13 +70,13 @@ class Rank:
     size: int
 
     def __str__(self) -> str:
-        """The mark's name."""
+        """The name of the rank's mark."""
         return f"{RANK_PREFIX}{self.number} of {self.size}"
 
 
 def ranks(timeline: Timeline) -> dict[int, Rank]:
-    """The rank of each process id that marks tell. A process marked as several ranks is none of them, unless its
-    training paused and went on with other numbers: then it is what it was first."""
+    """Process id -> rank, by the marks. A process with marks of several ranks is left out, unless its training paused
+    and went on with other ranks: then its first rank counts."""
     names = timeline.marks["name"].cat
     fits = np.flatnonzero(wholly(names.categories, _RANK.pattern)).tolist()
     by_code = {code: match for code in fits if (match := _RANK.fullmatch(str(names.categories[code])))}
@@ -96,7 +96,7 @@ def ranks(timeline: Timeline) -> dict[int, Rank]:
 
 
 def numbers(timeline: Timeline) -> tuple[int, int] | None:
-    """The first and last number of marks `step N`; None: it has none."""
+    """The smallest and largest N of the marks `step N`; None without marks."""
     names = timeline.marks["name"].cat
     there = np.unique(names.codes.to_numpy()[rows_of(names.codes.to_numpy(), wholly(names.categories, STEP))])
     found = [int(name.removeprefix(STEP_PREFIX)) for name in names.categories[there].tolist()]
@@ -104,5 +104,5 @@ def numbers(timeline: Timeline) -> tuple[int, int] | None:
 
 
 def ranks_seen(told: Collection[Rank]) -> tuple[int, int]:
-    """(ranks that are recorded here, ranks of the run), as marks tell; (0, 0) if no mark does."""
+    """(number of ranks recorded, number of ranks in the run), by the marks; (0, 0) without marks."""
     return len({rank.number for rank in told}), max((rank.size for rank in told), default=0)

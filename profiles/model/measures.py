@@ -190,7 +190,7 @@ class GpuMeasures:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How far a recording can be trusted. `verdict`: yes, with care, no; `because`: codes of the doubts behind it."""
+    """The trust that a recording deserves. `verdict`: yes, with care, no; `because`: codes of the doubts behind it."""
 
     verdict: str
     because: list[str]

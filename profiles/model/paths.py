@@ -1,22 +1,22 @@
-"""The layer that a path tells: an operator as TensorFlow, Keras, JAX or ONNX Runtime calls it."""
+"""Get the layer from an operator's path in TensorFlow, Keras, JAX or ONNX Runtime."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-# ONNX Runtime's: the operation, its place in the graph, and the node, of gradients the node that they are of.
+# ONNX Runtime: operation, index in the graph, and node; for a gradient the node of the forward pass.
 _ONNX: Final = re.compile(r"\w+\.\d+\((.+?)(?:_Grad/\w+)?\)")
 _CALLS: Final = re.compile(r"(?:\w+\()*")
 _NAME: Final = re.compile(r"[\w.-]+")
-# The last parts of a path of TensorFlow are operations: CamelCase, and what Keras calls its own scopes.
+# The last parts of a TensorFlow path are operations: names in CamelCase, and Keras's own scopes.
 _OPERATION: Final = re.compile(
     r"[A-Z][A-Za-z0-9]*(?:_\d+)?|convolution|moments|batchnorm|mul|add|sub|truediv|\w+_fusion"
 )
 
 
 def layer(operator: str) -> str | None:
-    """The layer in a path of TensorFlow, Keras or JAX, forward or backward; None where the name tells none.
+    """The layer in an operator's path, for forward and backward operators alike; None if the path has no layer.
 
     `gradient_tape/net/net/conv_1/convolution/Conv2DBackpropInput` and `net/net/conv_1/convolution` are `net/conv_1`;
     `jit(s)/transpose(jvp(Net))/Dense_0/dot_general` is `Net/Dense_0`; `Conv.3(/layer1/conv1/Conv)` is `layer1/conv1`.
@@ -38,7 +38,7 @@ def layer(operator: str) -> str | None:
 
 
 def _bare(part: str) -> str:
-    """The name that a transformation of JAX's is of: `Net` of `transpose(jvp(Net))`."""
+    """The name within JAX's transformations: `Net` for `transpose(jvp(Net))`."""
     opened = _CALLS.match(part)
     depth = min(opened[0].count("("), len(part) - len(part.rstrip(")"))) if opened else 0
     return part.split("(", depth)[-1].removesuffix(")" * depth)

@@ -1,12 +1,12 @@
-"""Rows that cannot be where a recording puts them: no length of time, and no place in its session.
+"""Leave out rows with impossible times: not set, end before start, or far outside of the recording's session.
 
-A profiler writes start = end = 0 for what it could not time; damage and clocks of other epochs give ends before starts
-and times of other years. One rule for every format, asked where a Timeline is made.
+A profiler writes start = end = 0 for an event that it could not time; damage and clocks of other epochs give ends
+before starts, and times of other years. `timeline.make` applies the same rules to every format.
 
-Few formats tell when their session began and ended, so rows tell: a row more than a day from all others is outside of
-it, unless others beside it bear it out (`_sessions`). A session may well pause for a weekend, but then both the GPU and
-the host have rows on either side. Nothing nearer is left out: an hour without work is a recording like any other. An
-operation without a length stays as well, since profilers that count whole microseconds write many.
+Few formats say when their session began and ended, so the rows decide: a row more than a day from all others is outside
+of the session, unless enough other rows lie beside it (`_sessions`). A session may pause for a weekend, but then both
+the GPU and the host have rows on either side. Gaps under a day are kept, and so are operations of length 0, since
+profilers that count whole microseconds write many of these.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
-PLACED: Final = ("device", "context", "stream", "pid", "correlation")  # what tells where an operation ran
-# For these a start and end at 0 may be meant: an instant at the very beginning.
+PLACED: Final = ("device", "context", "stream", "pid", "correlation")  # place and launch call of an operation
+# Tables in which start = end = 0 is valid: an instant at the very beginning.
 _INSTANTS: Final = ("marks", "exchanges", "phases")
-# 73 years; differences of times within stay far from the ends of int64.
+# 73 years: differences of times within this limit stay far from the limits of int64.
 LIMIT_NS: Final = 1 << 61
 DAY_NS: Final = 86_400 * 10**9
-# Rows that nothing bears out are a session's own if they have a tenth as many starts as its largest part.
+# A stretch of rows belongs to the session if it has at least 1 / _PART as many starts as the main stretch.
 _PART: Final = 10
 
 UNTIMED: Final = "have no usable times"
@@ -43,24 +43,24 @@ OUTSIDE: Final = "lie outside of the session"
 
 @dataclass(slots=True)
 class LeftOut:
-    """Counts of rows by (reason, table); of operations their table, place and launch call: when they ran is not known,
-    yet where and after what they did is."""
+    """Rows that were left out: their counts by (reason, table), and for GPU operations their table, place and launch
+    call, since these are valid even though the times are not."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     operations: list[pd.DataFrame] = field(default_factory=list)
 
 
 def possible(tables: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], LeftOut]:
-    """The tables without the rows that cannot be, and what is left out.
+    """(tables without rows of impossible times, the rows left out).
 
-    Times must be as the recording counts them: 0 is its own.
+    Times must be on the recording's own clock, so that 0 means that no time was set.
     """
     left_out = LeftOut()
     found = dict(tables)
     timed = [name for name, table in tables.items() if "start_ns" in table and len(table)]
     for name in timed:
         start, end = _times(found[name])
-        bad: dict[str, Bools] = {}  # of most tables none: they cost no memory
+        bad: dict[str, Bools] = {}  # made only if needed, since most tables have no bad rows
         if min(start.min(), end.min()) <= -LIMIT_NS or max(start.max(), end.max()) >= LIMIT_NS:
             bad[UNTIMED] = ~((start > -LIMIT_NS) & (end > -LIMIT_NS) & (start < LIMIT_NS) & (end < LIMIT_NS))
         if (end < start).any():
@@ -76,7 +76,7 @@ def possible(tables: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame
 
 
 def first_start(tables: Mapping[str, pd.DataFrame], names: tuple[str, ...]) -> int:
-    """The start of the first row of these tables; 0 where they have none."""
+    """The earliest start in these tables, in ns; 0 if they have no rows."""
     return min(
         (int(tables[name]["start_ns"].min()) for name in names if name in tables and len(tables[name])), default=0
     )
@@ -87,7 +87,7 @@ def _times(table: pd.DataFrame) -> tuple[Int64s, Int64s]:
 
 
 def _leave_out(tables: dict[str, pd.DataFrame], name: str, bad: Mapping[str, Bools], left_out: LeftOut) -> None:
-    """Takes the rows out of the table, each counted under the first reason that holds."""
+    """Take the bad rows out of the table, and count each under the first reason that holds."""
     if not bad:
         return
     good = np.ones(len(tables[name]), bool)
@@ -109,9 +109,9 @@ def _reach(tables: Mapping[str, pd.DataFrame], names: list[str]) -> int:
 
 
 def _outside(tables: Mapping[str, pd.DataFrame], names: list[str]) -> dict[str, Bools]:
-    """Rows of each table that lie in no part of the session.
+    """For each table, True for rows outside of the session.
 
-    Ranges of the host may reach into it from before, or over all of it; operations begin and end in it.
+    Host ranges may begin before the session or span all of it; operations must begin and end in it.
     """
     first, last = _sessions(tables, names)
     found = {}
@@ -128,11 +128,11 @@ def _outside(tables: Mapping[str, pd.DataFrame], names: list[str]) -> dict[str, 
 
 
 def _sessions(tables: Mapping[str, pd.DataFrame], names: list[str]) -> tuple[Int64s, Int64s]:
-    """First and last start of the parts of the session: stretches of rows without a day between two starts.
+    """(first, last) start of each stretch of the session; within a stretch no two starts are more than a day apart.
 
-    The part with the most starts of operations is one (of any rows, where there is no operation). Another is one if
-    rows of a GPU and of the host lie in it, or as many as in a tenth of that; never if it has one start alone, as rows
-    have that were given the same wrong time.
+    The main stretch has the most starts of operations (of any rows, without operations). Another one belongs to the
+    session if it holds rows of both a GPU and the host, or a tenth as many starts as the main one. It never does with a
+    single distinct start, which rows with the same wrong time have.
     """
     starts = [np.unique(tables[name]["start_ns"].to_numpy()) for name in names]
     every = np.unique(np.concatenate(starts))

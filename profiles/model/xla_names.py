@@ -1,27 +1,27 @@
-"""Names that XLA gives to the instructions of its programs, and to the kernels that it compiles for them."""
+"""Names of XLA's instructions and of the kernels that XLA compiles for them."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-# An instruction that launches a CUDA graph: the start of its name.
+# Prefix of the names of instructions that launch a CUDA graph.
 COMMAND_BUFFER: Final = "command_buffer"
 
 _IN_KERNELS: Final = re.compile(r"[^A-Za-z0-9_]")
-_NUMBERS: Final = re.compile(r"(?:\d+_)*")  # at the end of a name, from its last letter on
+_NUMBERS: Final = re.compile(r"(?:\d+_)*")  # numeric suffixes, matched on the reversed name
 _COMPILED: Final = re.compile(r"(?:\w+_)?fusion(?:_\w+)?|wrapped_\w+")
 _NAME: Final = re.compile(r"[\w.-]+")
 
 
 def of_kernel(instruction: str) -> str:
-    """The name of an instruction's kernel."""
+    """The kernel name for an instruction's name."""
     return _IN_KERNELS.sub("_", instruction)
 
 
 def compiled(name: str) -> str:
-    """The name of a kernel that XLA compiled, or of its instruction, without the number in which the two may differ:
-    `loop_add_fusion` of `loop_add_fusion_12` and of `loop_add_fusion.3`. "" for a library's kernel.
+    """The name of a kernel that XLA compiled, or of its instruction, without the numeric suffix, which may differ:
+    `loop_add_fusion` for `loop_add_fusion_12` and for `loop_add_fusion.3`. "" for a library's kernel.
     """
     if not _NAME.fullmatch(name):  # `void cudnn::fusion::compute_dot_do_o<int>(int)`
         return ""
