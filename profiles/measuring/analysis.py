@@ -56,17 +56,17 @@ def analyse(
     several of either, which are measured together, on one clock.
     `window`: "steps", from the first to the last measured step, or "capture", all that was recorded. Default: steps if
     any are found, else capture.
-    `context`: what is known of the run, for the findings. Default: what the record of the run beside the first path
-    says, where there is one.
+    `context`: facts about the run, for the findings. Default: the facts from the record of the run beside the first
+    path, if there is one.
     `strict`: one recording that cannot be read is an error, not a doubt.
     `max_bytes`, `cache`: as in `read`.
     `operations`: keep every operation in the result, for pictures (page, Perfetto).
     `from_step`: leave out the steps before that number, as warm-up.
-    `processes`: how many measure files side by side (None: as cores and memory allow). A script that
+    `processes`: the number of processes that measure files in parallel (None: as cores and memory allow). A script that
     asks for more than one needs `if __name__ == "__main__":`, as with multiprocessing.
     `partial_to`: also write a partial file there, which a later call takes in place of these recordings.
-    `accept` is called with the result before the partial file takes its place; what it raises leaves none.
-    `progress` is called with ("reading" or "measuring", done, in all, the recording at hand).
+    `accept` is called with the result before the partial file gets its name; if it raises, no partial file is left.
+    `progress` is called with ("reading" or "measuring", number done, total, the current recording).
     Raises UnreadableRecording where nothing could be read, RingscopeError where no GPU did anything.
     """
     given = [recordings] if isinstance(recordings, (str, PathLike, Timeline)) else list(recordings)

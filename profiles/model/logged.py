@@ -47,7 +47,7 @@ class LoggedKind:
 
 @dataclass(slots=True)
 class LoggedProcess:
-    """A process and what it did in all of its communicators."""
+    """One process: its totals over all of its communicators."""
 
     host: str
     pid: int

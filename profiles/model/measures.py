@@ -110,7 +110,8 @@ class GpuMeasures:
     arithmetic: Arithmetic | None = None
     # None: neither counters nor power were sampled
     gpu_metrics: GpuMetrics | None = None
-    # startup_ns: launch idle while the process creates contexts, allocates first, or loads and compiles kernels.
+    # startup_ns: launch idle while the process creates contexts, first allocates memory, or loads and compiles
+    # kernels.
     # allocating_ns: launch idle in the calls of a loop that allocates and frees memory
     startup_ns: int | None = None
     allocating_ns: int | None = None

@@ -194,7 +194,7 @@ class Timeline:
     untimed: pd.DataFrame | None = None
     # True if the compiled programs that ran hold a derivative, as in training; None: not known
     differentiates: bool | None = None
-    # the least share of the recorded events that were removed from the file afterwards
+    # share of the recorded events that somebody removed from the file afterwards; a lower bound
     thinned: float = 0.0
 
 

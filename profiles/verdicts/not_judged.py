@@ -36,7 +36,8 @@ _PARTS = 3
 
 
 def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> Finding | None:
-    """A finding on the time that a GPU loses beyond its findings; None if that is less than LOST of the window."""
+    """A finding on the time that a GPU loses beyond its findings; None if that is less than the share LOST of the
+    window."""
     gpu = case.whole or case.gpu
     left = _unnamed_ns(case, [one for one in findings if one.gpu in (None, case.index)])
     if any(one.code in _OF_ALL for one in findings):
