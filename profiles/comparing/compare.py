@@ -16,9 +16,9 @@ from ..runs.cell import SETTINGS, Cell
 from .loss_ledger import LossLedger, losses
 from .named_changes import NamedChange, NamedChanges, by_kernel, by_layer, by_operator
 
-# One recording or one launch a side tells nothing of its own noise; steps of one run agree to some 2 %.
+# One recording or launch per side does not show its noise; steps of one run agree within about 2 %.
 NOISE_FLOOR = 0.02
-# Settings that change the work of a step. Two cells may differ in the others and still be compared.
+# Settings that change the work of a step. Cells that differ only in other settings can be compared.
 WORK = ("model", "ranks", "per_rank_batch")
 _OTHERS = {one.name for one in SETTINGS if not one.derived} - {*WORK, "steps", "warmup"}  # not how long was measured
 _FACTS = (*WORK, *(one.name for one in SETTINGS if one.name in _OTHERS), "options")
@@ -26,7 +26,7 @@ _FACTS = (*WORK, *(one.name for one in SETTINGS if one.name in _OTHERS), "option
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """Facts that are alike between two subjects, and others. `score`: the share of known facts that agree, 0..1."""
+    """Facts that are equal in two subjects, and facts that differ. `score`: the share that is equal, 0..1."""
 
     alike: dict[str, Any]
     unlike: dict[str, tuple[Any, Any]]
@@ -38,13 +38,13 @@ class Likeness:
 
     @property
     def comparable(self) -> bool:
-        """Other GPUs or another model, batch or count of ranks: a difference then says nothing of a change."""
+        """True if GPUs (or CPU), model, batch and number of ranks are equal, so that a difference shows a change."""
         return not {"gpus", "cpu", *WORK} & set(self.unlike)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An owner's time in a step, before and after; None where either set cannot tell."""
+    """The change of an owner's time per step; None if it is unknown on either side."""
 
     owner: str
     change_ns: Fraction | None
@@ -53,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class CellChange:
-    """Throughput of one cell in both sweeps. `noise`: the difference is no more than launches scatter, or the floor."""
+    """Throughput of one cell in both sweeps, in samples/s."""
 
     cell: str
     before: float
@@ -81,7 +81,7 @@ class Comparison:
 
 
 def compare(before: Subject, after: Subject) -> Comparison:
-    """Raises RingscopeError where the two have nothing that can be compared."""
+    """Compare two subjects. Raises RingscopeError if they have nothing in common."""
     found = Comparison(before.label, after.label, likeness(before, after))
     if before.measures is not None and after.measures is not None:
         try:
@@ -113,7 +113,7 @@ def _by_name(found: Comparison, before: Measures, after: Measures) -> None:
 
 
 def likeness(before: Subject, after: Subject) -> Likeness:
-    """The facts both subjects know, told apart by whether they agree."""
+    """Compare the facts that are known of both subjects."""
     recorded = before.measures is not None and after.measures is not None
     one, other = (_facts(subject, recorded) for subject in (before, after))
     shared = [name for name in one if name in other]
@@ -122,7 +122,7 @@ def likeness(before: Subject, after: Subject) -> Likeness:
 
 
 def _facts(subject: Subject, recorded: bool) -> dict[str, Any]:
-    """recorded: both subjects are recordings. If one is not, the machine's GPUs are compared where they are known."""
+    """recorded: both subjects are recordings. Else the machine's GPUs are compared, if they are known."""
     facts: dict[str, Any] = {}
     if names := (not recorded and machine_gpu_names(subject)) or gpu_names(subject):
         facts["gpus"] = names
@@ -139,7 +139,7 @@ def _facts(subject: Subject, recorded: bool) -> dict[str, Any]:
 
 
 def _changes(ledger: LossLedger) -> list[Change]:
-    """Every owner, the largest change first."""
+    """The change of every owner, largest first."""
     step = ledger.step_before_ns
     found = [
         Change(owner, ns, float(ns / step) if ns is not None and step else None)
@@ -153,7 +153,7 @@ def _relative(ledger: LossLedger) -> float:
 
 
 def _by_floor(ratio: float) -> str:
-    """The verdict on throughput ratios (after / before) when the noise floor is all that is known of noise."""
+    """The verdict on a throughput ratio (after / before) by the noise floor alone."""
     if abs(ratio - 1) <= NOISE_FLOOR:
         return "no difference"
     return "faster" if ratio > 1 else "slower"
@@ -182,8 +182,8 @@ def _cells(before: Subject, after: Subject) -> list[CellChange]:
 
 
 def _verdict(ratio: float, tested: Difference | None) -> str:
-    """The verdict: by the test if there are 4 and 4 launches or more, else by the noise floor, and then only `no
-    difference` or `not resolved`: a few launches never prove a change."""
+    """The verdict on throughput: `no difference` within the noise floor; else by the test if there are enough launches
+    (4 a side); else the direction with "too few launches to tell"."""
     floor = _by_floor(ratio)
     if floor == "no difference":
         return floor

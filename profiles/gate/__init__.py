@@ -1,4 +1,4 @@
-"""Budgets and baselines: does a run hold what was asked of it (docs/guides/ci.md)?"""
+"""Check a run against budgets and a baseline (docs/guides/ci.md)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .of_logs import LOGGED
 
 HOLDS, BROKEN, UNJUDGED = "holds", "broken", "cannot be judged"
 EXIT_CODES = {HOLDS: 0, BROKEN: 1, UNJUDGED: 2}
-# More of these is better; of every other metric, less.
+# For these metrics higher is better; for all others, lower.
 HIGHER_IS_BETTER = ("efficiency", "samples_per_s_global", "compute_share", of_logs.BUS)
 SWEPT = ("efficiency", "samples_per_s_global")
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric's value over the worst GPU, or cell; None with the reason where it is not known."""
+    """A metric's value on the worst GPU or cell, and which one; if unknown, None and the reason (in `where`)."""
 
     name: str
     value: float | None
@@ -38,7 +38,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One budget and what became of it."""
+    """One budget and its result."""
 
     metric: str
     bound: str  # max, min
@@ -46,12 +46,12 @@ class Check:
     value: float | None
     status: str
     message: str
-    where: str = ""  # where to look, of a broken one
+    where: str = ""  # if broken: the GPU and step, or the cell
 
 
 @dataclass(slots=True)
 class Judgement:
-    """All checks of a run; its status is the worst of theirs, a broken budget before one that cannot be judged."""
+    """All checks of a run. Its status is the worst: broken, then cannot be judged, then holds."""
 
     subject: str
     checks: list[Check] = field(default_factory=list)
@@ -68,8 +68,8 @@ class Judgement:
 
 
 def metrics(subject: Subject) -> dict[str, Metric]:
-    """Every metric of a subject, by name; of a sweep also `samples_per_s_global[<cell id>]`, `efficiency[...]`, of
-    logs of NCCL's Inspector also `bus_gb_per_s[<kind>]`."""
+    """All metrics of a subject, by name. A sweep adds `samples_per_s_global[<cell id>]` and `efficiency[<cell id>]`;
+    logs of NCCL's Inspector add `bus_gb_per_s[<kind>]`."""
     found = {name: _recorded(subject, name) for name in RECORDED}
     found |= {name: Metric(name, *told) for name, told in of_logs.values(subject.logged).items()}
     for name in SWEPT:
@@ -88,7 +88,7 @@ def metrics(subject: Subject) -> dict[str, Metric]:
 
 
 def _tells(name: str, row: CellRow) -> bool:
-    """One rank's efficiency is 1 whatever happens: it would hold every budget."""
+    """True if the metric means something for this row: the efficiency of one rank is always 1."""
     return name != "efficiency" or row.cell.ranks > 1
 
 
@@ -112,7 +112,7 @@ def _share(gpu: GpuMeasures, name: str) -> float | None:
 
 
 def _where(gpu: GpuMeasures, name: str) -> str:
-    """The GPU, and the step in which it lost most."""
+    """The GPU and its worst step in this metric, in words."""
     place = gpu.title
     owners = ("idle_feed", "h2d") if name == "input_stall_share" else (SHARES[name],)
     if not gpu.steps.rows:
@@ -130,7 +130,7 @@ def judge(
     at_least: Mapping[str, float],
     baseline: Baseline | None = None,
 ) -> Judgement:
-    """Hold a subject against budgets and, metric by metric, against a baseline."""
+    """Check a subject against budgets and, metric by metric, against a baseline. Raises RingscopeError."""
     known = metrics(subject)
     _refuse_what_says_nothing(at_most, at_least)
     for name in (*at_most, *at_least):
@@ -146,7 +146,7 @@ def judge(
 
 
 def _refuse_what_says_nothing(at_most: Mapping[str, float], at_least: Mapping[str, float]) -> None:
-    """Budgets that every run holds, such as 2 where 2 % is meant, or none."""
+    """Raises RingscopeError for budgets that every run satisfies (2 where 2 % is meant), or that no run can."""
     for option, budgets in (("--max", at_most), ("--min", at_least)):
         for name, limit in budgets.items():
             if name in (*RECORDED, of_logs.WAITING) and not 0 <= limit <= 1:
@@ -187,7 +187,7 @@ def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) 
 
 
 def unlike(subject: Subject, baseline: Baseline, it: str) -> str:
-    """The reason why a subject is not to be compared with a baseline, which is called `it`; "" where it may be."""
+    """The reason why a subject cannot be compared with a baseline, which messages call `it`; "" if it can."""
     mine = gpu_names(subject)
     if list(baseline.gpus) != mine:
         return f"unlike machines: {it} ran on {_names(baseline.gpus)}, this run on {_names(mine)}"
@@ -205,7 +205,7 @@ def unlike(subject: Subject, baseline: Baseline, it: str) -> str:
 
 
 def work(cell: str) -> str:
-    """The part of a cell's id that names the work: the model, the ranks and the batch. How it is done may change."""
+    """The part of a cell's id that names the work: model, ranks and batch. Other settings may differ."""
     return "-".join(cell.split("-")[:3])
 
 
@@ -221,7 +221,7 @@ def gpu_names(subject: Subject) -> list[str]:
 
 
 def machine_gpu_names(subject: Subject) -> list[str]:
-    """The GPUs of the machine that its launches ran on, sorted by name."""
+    """The GPUs of the machine on which a subject's launches ran, sorted by name."""
     return sorted(str(gpu.get("name", "unknown GPU")) for gpu in subject.machine.get("gpus") or ())
 
 
@@ -230,7 +230,7 @@ def _first_gpu(subject: Subject) -> GpuMeasures | None:
 
 
 def baseline_of(subject: Subject) -> Baseline:
-    """The baseline that a subject makes: every metric it knows. Raises RingscopeError where it knows none."""
+    """Make a baseline from all known metrics of a subject. Raises RingscopeError if none is known."""
     values = {name: metric.value for name, metric in metrics(subject).items() if metric.value is not None}
     if not values:
         raise RingscopeError(

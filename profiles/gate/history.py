@@ -1,4 +1,4 @@
-"""The runs before this one, in a file of a line each: has a step become slower, since when, and who takes the time?"""
+"""Keep the history of runs in a file, one line each; tell if a step became slower, since when, and by which owner."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SCHEMA: Final = "ringscope.run/1"
 MOST_RUNS: Final = 200
 STEP: Final = "step_ns"
 RATE: Final = "samples_per_s_global["
-_RATES: Final = (RATE, f"{of_logs.BUS}[")  # of a cell, of a kind of collective
-_TOLD: Final = 4  # owners
+_RATES: Final = (RATE, f"{of_logs.BUS}[")  # samples/s of a cell; bus bandwidth of a kind of collective
+_TOLD: Final = 4  # owners named in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +36,24 @@ class Run:
 
     time: str  # ISO 8601, UTC
     commit: str | None
-    ledger_ns: Mapping[str, int]  # of a step, averaged over the GPUs; without owners that the recording cannot tell
+    ledger_ns: Mapping[str, int]  # time per step by owner, mean over GPUs; unknown owners are left out
     of: Baseline
     schema: str = SCHEMA
 
     @property
     def times(self) -> dict[str, float]:
-        """ns of a step, of a sample per cell, of a GB per kind of collective, by the metrics that they are told by."""
+        """Times in ns by metric: of a step, of a sample for each cell, of a GB for each kind of collective."""
         step = {STEP: float(sum(self.ledger_ns.values()))} if self.ledger_ns else {}
         rates = {name: rate for name, rate in self.of.metrics.items() if name.startswith(_RATES) and rate > 0}
         return step | {name: 1e9 / rate for name, rate in rates.items()}
 
 
 def run_of(subject: Subject, time: str, commit: str | None) -> Run:
-    """Raises RingscopeError where the subject has neither steps, cells that were measured, nor rates of collectives."""
+    """Make a run of a subject. Raises RingscopeError without steps, measured cells and rates of collectives."""
     why = subject.unmeasured or "no recording, and no cell that ran"
     try:
         ledger = _whole(subject.measures) if subject.measures else {}
-    except RingscopeError as error:  # a sweep's cells may tell
+    except RingscopeError as error:  # a sweep's cells may have rates all the same
         ledger, why = {}, str(error)
     found = Run(time, commit, ledger, baseline_of(subject))
     if not found.times:
@@ -66,9 +66,9 @@ def _whole(measures: Measures) -> dict[str, int]:
 
 
 def judged_and_kept(path: Path, subject: Subject, time: str, commit: str | None) -> list[Check]:
-    """Judge a run by the runs in a file, and add it to them. Raises RingscopeError, and then leaves the file as it is.
+    """Judge a run by the runs in a file, and add it there. Raises RingscopeError, and then leaves the file unchanged.
 
-    A run whose commit and numbers are the last one's is the same run, judged once more, and is not added again.
+    A run with the commit and numbers of the file's last run is the same run: it replaces that one.
     """
     run = run_of(subject, time, commit)
     try:
@@ -92,7 +92,7 @@ def judged_and_kept(path: Path, subject: Subject, time: str, commit: str | None)
 
 
 def from_text(path: Path, text: str) -> list[Run]:
-    """Raises RingscopeError for the first line that is no run."""
+    """Read the runs of a history. Raises RingscopeError for the first line that is no run."""
     kind = written.told(path, text[: opening.HEAD_BYTES].encode())
     if kind and kind != written.HISTORY:
         raise RingscopeError(f"{path}: {kind[0]}, and no history of runs; name another file")
@@ -116,7 +116,7 @@ def from_text(path: Path, text: str) -> list[Run]:
 
 
 def judged(subject: Subject, run: Run, runs: Sequence[Run]) -> list[Check]:
-    """A check per time of the run, by the runs of the same GPUs and the same work."""
+    """Check each time of the run against earlier runs with the same GPUs and the same work."""
     unlikes = [unlike(subject, one.of, "the run before") for one in runs]
     alike = [one for one, why in zip(runs, unlikes, strict=True) if not why]
     if runs and not alike:
@@ -152,9 +152,9 @@ def _check(name: str, run: Run, alike: Sequence[Run], tests: int) -> Check:
 
 
 def changes_ns(before: Sequence[Run], since: Sequence[Run]) -> dict[str, Fraction]:
-    """ns that each owner takes more of a mean step since; they sum to the mean step's change, exactly.
+    """The change in ns of each owner's mean time per step; the changes sum exactly to the mean step's change.
 
-    An owner that one of the runs cannot tell is in idle_unknown for all of them."""
+    An owner that is unknown in any of the runs counts as idle_unknown in all of them."""
     every = [one.ledger_ns for one in (*before, *since)]
     known = {owner for owner in OWNERS if owner != REST and all(owner in one for one in every)}
 
@@ -170,7 +170,7 @@ def changes_ns(before: Sequence[Run], since: Sequence[Run]) -> dict[str, Fractio
 
 
 def _owners(before: Sequence[Run], since: Sequence[Run]) -> list[str]:
-    """The owners whose time changed most, and what the others changed by together."""
+    """Words for the owners whose time changed most, and for the summed change of the others."""
     changes = changes_ns(before, since)
     order = sorted((one for one in changes if changes[one]), key=lambda one: -abs(changes[one]))
     told = []
@@ -184,7 +184,7 @@ def _owners(before: Sequence[Run], since: Sequence[Run]) -> list[str]:
 
 
 def _error(before: Sequence[float], since: int) -> float | None:
-    """Two standard errors of a difference of means, by the scatter before; None of one run, which has none."""
+    """Two standard errors of the difference of means, from the scatter of `before`; None if that is one run."""
     return 2 * stdev(before) * (1 / len(before) + 1 / since) ** 0.5 if len(before) > 1 else None
 
 

@@ -1,4 +1,4 @@
-"""Copies that bring batches to the GPU, and the steps they belong to (docs/reference/measures.md)."""
+"""Find the copies that bring batches to the GPU, and the steps that use them (docs/reference/measures.md)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..steps.find import BREAK_MEDIANS
 from ..steps.found import FoundSteps
 
 SCALAR_BYTES = 4 * 1024
-# A batch has at most this many tensors of one size; constants, and gradients that return to the GPU, come oftener.
+# Most tensors of one size in a batch; constants, and gradients that return to the GPU, come more often.
 _MOST_ALIKE = 8
-# The share of batches whose tensors of one size a step's start may part.
+# Share of batches whose copies may lie on both sides of a step's start.
 _APART = 0.1
-# The share of copies of a size by which those to the GPU and those to the host may differ: the recording's ends cut.
+# Share by which copies to the GPU and to the host may differ in number, as the recording's ends cut some off.
 _UNRETURNED = 0.1
 
 
@@ -24,8 +24,8 @@ _UNRETURNED = 0.1
 class InputCopies:
     """Operations that bring a batch, as masks, bool[n].
 
-    `this_step`: the batch is for the step that is about to start, or has started with kernels that need no batch.
-    `certain` is False if the order of the copies does not tell that; `this_step` is then False everywhere.
+    `this_step`: True if the batch is for the step that starts next, or that runs already (kernels that need no batch).
+    `certain`: False if the order of the copies does not show their steps; `this_step` is then False everywhere.
     """
 
     is_input: NDArray[np.bool_]
@@ -38,15 +38,15 @@ def input_copies(
 ) -> InputCopies | None:
     """The host-to-device copies that bring the batches; None where there are no steps.
 
-    Where copies were launched in `batch N` ranges and steps have the numbers of their marks, it is those, of whatever
-    size: `batch` is the N of each operation, -1 in none. Else those whose size (from 4 KiB up) comes k times a step,
-    and does not return as often (`returned_sizes`).
+    If `batch` is given (the N of the `batch N` range in which each operation was launched, -1: none) and steps have
+    the numbers of their marks, copies in these ranges are input, of any size. Else input copies are copies of a size
+    (from 4 KiB) that comes k times a step, and that is not copied back as often (`returned_sizes`).
     With `iterator_ranges` (TensorFlow's `_IteratorGetNext#`, written with host feeds only) a copy is for the step
-    about to start or already started. So are copies of a size that come in batch gaps on the stream of the kernels,
-    which wait for them whatever they bring. Else copies of a size feed the steps first in, first out, copy i step
-    i // k. This is certain if there are more than the steps need, so that the recording saw the first of them, none
-    comes after its step, a step's copies come together, and after the first step each is as many steps ahead as the
-    others, within 1.
+    about to start or already started. So are copies of a size that come in batch gaps on the kernels' stream, since
+    the kernels wait for them whatever they bring. Else copies of a size feed steps first in, first out: copy i feeds
+    step i // k. This is certain if there are more copies than the steps need (so the first one was recorded), no copy
+    ends after its step, the copies of a step come together, and all copies after the first step are equally many
+    steps ahead, within 1.
     """
     if batch is not None and len(steps.all_number):
         return _marked(operations, steps, batch)
@@ -74,10 +74,10 @@ def input_copies(
 
 
 def returned_sizes(operations: Operations, steps: FoundSteps) -> NDArray[np.int64]:
-    """Sizes of what a training keeps on the host and copies to and fro (weights, optimizer states, activations): as
-    many launched copies of a size go to the host as come from there, within a tenth.
+    """Sizes in bytes of data that a training offloads to the host and copies back (weights, optimizer states,
+    activations): equally many launched copies of a size go to the host and to the GPU, within a tenth.
 
-    Only where a backward pass or an optimizer is named: what answers or filters may give back as much as it takes.
+    Empty unless a backward pass or an optimizer is named, since an inference may return as many tensors as it takes.
     """
     if not steps.learns:
         return np.empty(0, np.int64)
@@ -90,9 +90,11 @@ def returned_sizes(operations: Operations, steps: FoundSteps) -> NDArray[np.int6
 
 
 def _marked(operations: Operations, steps: FoundSteps, batch: NDArray[np.int64]) -> InputCopies:
-    """Input copies by their `batch N` ranges. A copy outside of all ranges, as large as those inside, gets its number
-    from their order, first in, first out, if they agree on one: its range was lost. Scalars get none, since other
-    code copies scalars too."""
+    """Find input copies by their `batch N` ranges.
+
+    A copy outside all ranges, of a size that occurs inside, lost its range: it gets its number from the order of the
+    copies of that size, if their numbers follow that order. Scalars get none, since other code copies scalars, too.
+    """
     number = batch.copy()
     candidates = np.flatnonzero(operations.kind == H2D)
     moved = operations.bytes[candidates]
@@ -111,10 +113,10 @@ def _marked(operations: Operations, steps: FoundSteps, batch: NDArray[np.int64])
 
 
 def _each_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> int:
-    """The number of these copies between one step's start and the next's; 0: not the same each time.
+    """The usual number of these copies from one step's start to the next; 0 if the number varies.
 
-    Another number is allowed in 10 % of the steps (at least one), or as many copies too many or too few in all. Breaks
-    do not count, nor does the first step, in which a prefetching feed fills up.
+    10 % of the steps (at least one) may have another number, or the total may be off by that many steps' copies.
+    Breaks do not count, nor does the first step, in which a prefetch buffer fills up.
     """
     length = np.diff(step_start)[1:]
     usual = length <= BREAK_MEDIANS * np.median(length)
@@ -136,7 +138,7 @@ def _in_the_way(operations: Operations, rows: NDArray[np.int64], steps: FoundSte
     start = operations.start_ns[rows]
     running = np.searchsorted(steps.all_start_ns, start, side="right") - 1
     elsewhere = (start < last_end[running]) | (operations.stream[rows] != np.bincount(computing).argmax())
-    seen = elsewhere[running >= 1]  # the first may be several steps, or a part of one
+    seen = elsewhere[running >= 1]  # the first recorded step may be incomplete, or several steps together
     return len(seen) > 1 and int(seen.sum()) <= max(1, int(_APART * len(seen)))
 
 
@@ -146,7 +148,7 @@ def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundStep
     if len(start) <= each * count:
         return False
     following = np.repeat(step_start[1:], each)
-    if (end[: len(following)] > following).any():  # copy i had to be there before step i // each was over
+    if (end[: len(following)] > following).any():  # copy i must end before step i // each ends
         return False
     running = np.searchsorted(step_start, start, side="right") - 1
     whole = running[: len(start) // each * each].reshape(-1, each)
@@ -160,9 +162,9 @@ def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundStep
 def _for_this_step(
     start: NDArray[np.int64], feeds: NDArray[np.int64], steps: FoundSteps, number: NDArray[np.int64] | None = None
 ) -> NDArray[np.bool_]:
-    """bool per copy: True if step `feeds` of that copy is running, or starts next and the gap before it is open.
+    """bool per copy: True if the step that it feeds is running, or starts next and the gap before it has begun.
 
-    `number`: the steps' numbers as `feeds` uses them; None: 0, 1, 2...
+    `feeds`: the number of the step that each copy feeds. `number`: the steps' numbers; None: 0, 1, 2...
     """
     step_start, last_end = steps.all_start_ns, steps.all_last_kernel_end_ns
     number = np.arange(len(step_start)) if number is None else number

@@ -1,7 +1,7 @@
-"""Many GPUs in a few rows: the spread of every owner over the ranks, and who differs from the others.
+"""Summarise many GPUs in a few rows: the spread of each owner's time over GPUs, and GPUs that differ from the others.
 
-All times are per step, of the measured steps; of a set in which a GPU has none, of the whole windows. Medians are
-observed values (nearest rank), so that every number of a summary is one that some GPU has.
+Times are means per measured step; if any GPU has no steps, they are totals of the whole windows. Medians are observed
+values (nearest rank), so that some GPU has each value.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..model.measures_json import plain
 from ..model.timeline import Doubt
 
 SCHEMA = "ringscope.summary/1"
-# A rank is an outlier where it is further than this from the median of all, in both units.
+# A GPU is an outlier if its distance from the median of all exceeds both: robust sigmas, and a share of the step.
 SIGMAS, STEP_SHARE = 5, 0.01
-# Beside the owners: the whole step, and the part of the collectives in which a GPU waits for other ranks.
+# The owners' times, the whole step, and the part of the collectives in which a GPU waits for other ranks.
 METRICS = ("step", *OWNERS, "waiting")
-MOST_LISTED = 8  # a list of the evidence with more entries, one per GPU, becomes its spread
+MOST_LISTED = 8  # longer lists in a finding's evidence, with one entry per GPU, are replaced by their spread
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One metric over all GPUs that tell it."""
+    """One metric over all GPUs for which it is known."""
 
     metric: str
     min_ns: int
@@ -36,12 +36,12 @@ class Spread:
     min_gpu: int  # index into Measures.gpus
     max_gpu: int
     sigma_ns: float  # 1.4826 x the median distance from the median
-    unknown: int  # GPUs that do not tell it
+    unknown: int  # number of GPUs for which it is not known
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A metric in which an outlier differs. `sigmas` is None where more than half of the GPUs are exactly alike."""
+    """A metric in which an outlier differs. `sigmas` is None if sigma is 0: half of the GPUs or more are equal."""
 
     metric: str
     ns: int
@@ -52,7 +52,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A GPU that differs from the others; or a host, where all of its GPUs do, in the same metric and direction."""
+    """A GPU that differs from the others, or a host whose GPUs all differ in the same metric and direction."""
 
     what: str  # gpu, host
     name: str
@@ -84,11 +84,11 @@ class CountedDoubt:
 class Summary:
     """The content of `ringscope timeline --json-summary` (docs/reference/json.md)."""
 
-    titles: list[str]  # of each GPU; indices of GPUs are places in it
+    titles: list[str]  # one per GPU; GPU numbers below are indices into this list
     ranks: list[int | None]
     recordings: int
-    per: str  # step, batch, window: what times are told per
-    count: int  # of them that the GPU with the fewest was measured over
+    per: str  # unit of the times: per step, batch or window
+    count: int  # the smallest number of steps (batches, windows) measured on a GPU
     findings: list[Finding]
     outliers: list[Outlier]
     spreads: list[Spread]
@@ -100,24 +100,24 @@ class Summary:
     schema: str = SCHEMA
 
     def told(self, metric: str) -> Spread | None:
-        """The spread of a metric; None where no GPU tells it."""
+        """The spread of a metric; None if it is unknown, or 0, on all GPUs."""
         return next((one for one in self.spreads if one.metric == metric), None)
 
 
 def dumps(summary: Summary) -> str:
-    """The text of the file, as that of the measures."""
+    """The summary as JSON text, ending in a newline."""
     found: dict[str, Any] = plain(summary)
     ordered = {"schema": found.pop("schema"), **found}
     return json.dumps(ordered, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def hosts_of(measures: Measures) -> list[str | None]:
-    """The host of each GPU; None where its recording does not tell it."""
+    """The host of each GPU; None if its recording does not name it."""
     return [measures.recordings[gpu.recordings[0]].host for gpu in measures.gpus]
 
 
 def summarise(measures: Measures, hosts: Sequence[str | None] | None = None) -> Summary:
-    """The summary of some measures; `hosts`: of each GPU. Default: what `hosts_of` finds."""
+    """Summarise measures. hosts: the host of each GPU, by default from `hosts_of`."""
     hosts = hosts_of(measures) if hosts is None else hosts
     titles = measures.titles
     per, count = _unit(measures.gpus)
@@ -149,7 +149,7 @@ def _unit(gpus: Sequence[GpuMeasures]) -> tuple[str, int]:
 
 
 def _value(gpu: GpuMeasures, metric: str, per: str) -> int | None:
-    """ns of a metric, to the nearest; None where it is not known."""
+    """ns of a metric per step or window, rounded; None if it is not known."""
     total = {"step": gpu.span_ns, "waiting": gpu.collectives.waiting_ns}.get(metric, gpu.ledger_ns.get(metric))
     if total is None:
         return None
@@ -158,7 +158,7 @@ def _value(gpu: GpuMeasures, metric: str, per: str) -> int | None:
 
 
 def _spread(metric: str, values: Sequence[int | None]) -> Spread | None:
-    """None where nobody tells it, or all tell 0."""
+    """The spread of one metric; None if it is unknown, or 0, on all GPUs."""
     known = [(value, gpu) for gpu, value in enumerate(values) if value is not None]
     if not any(value for value, _ in known):
         return None
@@ -170,7 +170,7 @@ def _spread(metric: str, values: Sequence[int | None]) -> Spread | None:
 
 
 def _away(spread: Spread, values: Sequence[int | None], step_ns: int) -> dict[int, Difference]:
-    """The GPUs that are far enough from the median, and how far."""
+    """The outliers of one metric, by GPU, with their distance from the median."""
     found = {}
     for gpu, value in enumerate(values):
         if value is None:
@@ -194,8 +194,8 @@ def _outliers(
     spreads: Sequence[Spread],
     away: Mapping[str, Mapping[int, Difference]],
 ) -> list[Outlier]:
-    """Hosts and GPUs that differ, the one that differs most first. A difference of a whole host is told for the host
-    alone."""
+    """Outlying hosts and GPUs, the largest difference first. If a whole host differs in a metric, its GPUs are not
+    listed for that metric."""
     of_hosts: dict[str, list[Difference]] = {}
     of_gpus: dict[int, list[Difference]] = {}
     for spread in spreads:
@@ -213,14 +213,14 @@ def _outliers(
 
 
 def _largest_first(differences: Sequence[Difference]) -> list[Difference]:
-    """Owners that it has more of than the others, then fewer: a slow rank waits less since the others wait."""
+    """Put metrics above the median first, as the cause is among them: a slow rank itself waits less than the others."""
     return sorted(differences, key=lambda one: (one.difference_ns < 0, -abs(one.difference_ns)))
 
 
 def _hosts(
     members: Mapping[str, Sequence[int]], values: Mapping[str, Sequence[int | None]], spreads: Sequence[Spread]
 ) -> list[Host]:
-    """The host that is furthest from the median of all in any metric first; those alike by their first GPU."""
+    """Sort hosts by their largest distance from the median in any metric, largest first, then by their first GPU."""
 
     def furthest(host: Host) -> int:
         return max(abs(host.median_ns.get(one.metric, one.median_ns) - one.median_ns) for one in spreads)
@@ -239,7 +239,7 @@ def _host(host: str, gpus: Sequence[int], values: Mapping[str, Sequence[int | No
 
 
 def _shortened(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Evidence without long lists: how many entries, and the least, median and largest of their numbers."""
+    """Replace long lists in the evidence by their count, minimum, median and maximum."""
     return {
         key: _short(value) if isinstance(value, list) and len(value) > MOST_LISTED else value
         for key, value in evidence.items()
@@ -254,7 +254,7 @@ def _short(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _counted(doubts: Sequence[Doubt]) -> list[CountedDoubt]:
-    """Each code and remedy once, with the first text: GPUs that differ in the numbers alone are counted."""
+    """Merge doubts with equal code and remedy into one with the first text and the number of places."""
     alike: dict[tuple[str, str], list[Doubt]] = {}
     for doubt in doubts:
         alike.setdefault((doubt.code, doubt.next), []).append(doubt)
@@ -265,8 +265,8 @@ def _counted(doubts: Sequence[Doubt]) -> list[CountedDoubt]:
 
 
 def shown_one_by_one(summary: Summary, asked: Sequence[int] = (), most: int = 12) -> list[int]:
-    """The GPUs that a page shows in full: the ones asked for, the first and the last, then outliers and GPUs that
-    findings name; `most` in all unless more were asked for."""
+    """Indices of the GPUs that a page shows in full: GPUs asked for, the first and the last; then, up to `most` in
+    all, outliers and GPUs that findings name."""
     last = len(summary.titles) - 1
     chosen = [*asked, 0, last]
     named = [finding.gpu for finding in summary.findings if finding.gpu is not None]

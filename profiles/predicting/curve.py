@@ -4,10 +4,10 @@ A step of N GPUs, on H hosts, n of them on a host, takes this many times a step 
 
     T(N) = 1 + c (n / 2)^g + s (H / 2)^g          c where n > 1, s where H > 1
 
-c is lost by two GPUs of one host, s by two hosts; both grow as g says. What was measured weighs 5,000 (c, s, g): each
-has the odds that published tables gave it before, and misses each measured ratio by the noise of a throughput.
-The estimate is the weighted median of what the curves say, the interval holds nine tenths of its weight and that noise.
-So a step between hosts that nobody measured is not guessed: all that tables show of it is in the interval.
+c is the loss of two GPUs of one host, s the loss of two hosts; both grow with exponent g. This is a Bayesian estimate:
+5,000 curves (c, s, g) are weighted by a prior from published tables and by the likelihood of the measured ratios, given
+the noise of a throughput. The estimate is the weighted median of the curves; the interval holds nine tenths of the
+weight, and that noise. A loss between hosts that was not measured thus widens the interval as far as tables show it.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from ..ground.errors import RingscopeError
 
 Floats = npt.NDArray[np.float64]
 
-USUAL_GPUS_PER_HOST = 8  # DGX, HGX and the clouds' copies of them; said to be assumed
-# The tables reach 20 times the largest count that a prediction knew and rarely more (benchmarks/published_scaling.py).
+USUAL_GPUS_PER_HOST = 8  # as in DGX and HGX; a doubt says that it is assumed
+# Published tables reach 20 times the largest count used to predict, rarely more (benchmarks/published_scaling.py).
 CALIBRATED_TIMES = 16
-# By its first doubling inside a host: TensorFlow 2.3's BERT loses 14.5 % (85.5 % on two V100), nothing published more.
+# Largest published loss by the first doubling inside a host: 14.5 %, TensorFlow 2.3's BERT on two V100.
 MOST_BY_DOUBLING = 0.15
-# A size is measured to about a percent: published ones reach 101 %.
+# Throughput is measured to about 1 %: published efficiencies reach 101 %.
 MOST_EFFICIENT = 1.02
-MOST_GPUS, MOST_PER_S = 1_000_000, 1e15  # larger numbers are slips of the keyboard
+MOST_GPUS, MOST_PER_S = 1_000_000, 1e15  # larger numbers are taken as typing errors
 
-# 5,000 places in the unit cube, even along each axis and without two alike (powers of the root of x^4 = x + 1).
+# 5,000 quasi-random points in the unit cube, evenly spread (powers of the root of x^4 = x + 1).
 _SPREAD = np.modf(np.outer(1.2207440846057596 ** -np.arange(1.0, 4.0), np.arange(1, 5001)))[0]
-_BLURRED = (4, 2, 1, 1)  # the noise of each closer look at the grid, in units of the last
-_SEEN = 1e-3  # of the weight may lie below and above the next look
+_BLURRED = (4, 2, 1, 1)  # noise in each round of refining the grid, in units of the last round's
+_SEEN = 1e-3  # share of the weight that may lie below, and above, the next round's grid
 _NINE_TENTHS = 1.645  # standard deviations on either side
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Odds before anything is measured. c and s are half-Cauchy: half of their odds lie below the scale."""
+    """The prior. c and s are half-Cauchy distributed, so their medians are the scales."""
 
     inside: float  # scale of c
     step: float  # scale of s
-    growth: float  # mean of g, which is normal, from 0 to MOST_GROWTH
-    spread: float  # its standard deviation
+    growth: float  # mean of g, a normal distribution cut to 0..MOST_GROWTH
+    spread: float  # standard deviation of g
     noise: float  # standard deviation of a published ratio of throughputs
 
 
@@ -57,7 +57,7 @@ CONSTANTS = Constants(inside=0.02, step=0.06, growth=0.3, spread=0.5, noise=0.03
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Throughput over all GPUs, in samples or anything else a second."""
+    """Throughput over all GPUs, per second, in samples or any other unit."""
 
     gpus: int
     per_s: float
@@ -65,19 +65,19 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Efficiency relative to the smallest size measured, and the interval that 9 in 10 such predictions keep."""
+    """Efficiency relative to the smallest size measured, with a 90 % interval."""
 
     gpus: int
     per_s: float
     efficiency: float
     low: float
     high: float
-    calibrated: bool  # False: further out than published tables tell
+    calibrated: bool  # False: beyond the range of published tables
 
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Curves and their weights, which sum to 1; those of no weight are left out."""
+    """Curves (c, s, g) and their weights, which sum to 1; curves of negligible weight are left out."""
 
     c: Floats
     s: Floats
@@ -85,7 +85,7 @@ class _Grid:
     weight: Floats
 
     def times(self, gpus: int, per_host: int) -> Floats:
-        """T of every curve."""
+        """T(gpus) of every curve, relative to one GPU."""
         inside, hosts = min(gpus, per_host), -(-gpus // per_host)
         found = np.ones(self.c.size)
         if inside > 1:
@@ -107,9 +107,9 @@ def predict(
     gpus_per_host: int = USUAL_GPUS_PER_HOST,
     constants: Constants = CONSTANTS,
 ) -> list[Expected]:
-    """Predict each of these counts of GPUs, which fill a host before they take the next.
+    """Predict each of these counts of GPUs, which fill one host before they use the next.
 
-    Raises RingscopeError for fewer than two sizes, or bad ones.
+    Raises RingscopeError for fewer than two sizes, or values out of range.
     """
     measured = _sorted(points)
     first, largest = measured[0], measured[-1]
@@ -138,9 +138,10 @@ def predict(
 def worth_adding(
     points: Sequence[Point], gpus_per_host: int = USUAL_GPUS_PER_HOST, *, share: float = 0.5, most: int = 4096
 ) -> int | None:
-    """The count of GPUs from which on one more adds less than `share` of what one GPU of the smallest size does.
+    """The count of GPUs from which another GPU adds less than `share` of a GPU's throughput at the smallest size.
 
-    Told to a doubling, as one host more may lose what the next ones gain. None: they still pay at `most`.
+    Only doublings are compared, since one more host may lose throughput that further hosts regain. None: GPUs still
+    pay at `most`.
     """
     first = _sorted(points)[0]
     counts = [first.gpus << doubling for doubling in range((most // first.gpus).bit_length())]
@@ -153,9 +154,8 @@ def worth_adding(
 
 
 def disagreeing(points: Sequence[Point], gpus_per_host: int = USUAL_GPUS_PER_HOST) -> Point | None:
-    """The size that loses more than its doublings can explain in any published table, while it is next to the
-    smallest and on its host: most likely a run that went wrong, and worth measuring again before anything is
-    concluded from it. Between hosts tables show any loss."""
+    """The second smallest size if it fits on one host and loses more than any published table shows for its doublings,
+    else None. Its run most likely went wrong, and should be measured again. Between hosts, tables show any loss."""
     first, second = _sorted(points)[:2]
     loss = 1 - second.per_s / second.gpus / (first.per_s / first.gpus)
     doublings = math.log2(second.gpus / first.gpus)
@@ -164,7 +164,7 @@ def disagreeing(points: Sequence[Point], gpus_per_host: int = USUAL_GPUS_PER_HOS
 
 
 def above_linear(points: Sequence[Point]) -> list[Point]:
-    """The sizes that do over MOST_EFFICIENT times the smallest, per GPU."""
+    """The sizes whose throughput per GPU exceeds MOST_EFFICIENT times that of the smallest size."""
     first, *others = _sorted(points)
     return [one for one in others if one.per_s / one.gpus > MOST_EFFICIENT * first.per_s / first.gpus]
 
@@ -184,7 +184,7 @@ def _sorted(points: Sequence[Point]) -> list[Point]:
 
 @lru_cache(64)
 def _weighed(measured: tuple[Point, ...], per_host: int, constants: Constants) -> _Grid:
-    """The grid as these points weigh it: first all that may be, then closer where the weight is."""
+    """Weigh the curves by these points: first on the whole range, then on ever smaller ranges around the weight."""
     scales = (constants.inside, constants.step)
     spans = [*((math.log(scale * 1e-2), math.log(scale * 1e3)) for scale in scales), (0.0, MOST_GROWTH)]
     for blurred in _BLURRED:
@@ -203,7 +203,7 @@ def _weighed(measured: tuple[Point, ...], per_host: int, constants: Constants) -
 
 
 def _before(grid: _Grid, constants: Constants) -> Floats:
-    """Logarithm of the odds before anything is measured; c and s lie on a logarithmic axis."""
+    """Logarithm of the prior density; c and s lie on a logarithmic axis."""
     c, s = grid.c / constants.inside, grid.s / constants.step
     found: Floats = (
         np.log(c / (1 + c**2)) + np.log(s / (1 + s**2)) - ((grid.g - constants.growth) / constants.spread) ** 2 / 2
@@ -212,7 +212,7 @@ def _before(grid: _Grid, constants: Constants) -> Floats:
 
 
 def _likelihood(grid: _Grid, measured: Sequence[Point], per_host: int, noise: float) -> Floats:
-    """Logarithm of how likely each curve gives the measured ratios to the smallest size."""
+    """Log-likelihood of each curve, given the measured ratios of throughput to the smallest size."""
     first, *others = measured
     base = grid.times(first.gpus, per_host)
     found = np.zeros(grid.c.size)

@@ -1,4 +1,4 @@
-"""Forecast more GPUs from throughput that was measured: a sweep's, or given (docs/reference/measures.md)."""
+"""Forecast the throughput of more GPUs from measured throughput, of a sweep or given (docs/reference/measures.md)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .curve import CALIBRATED_TIMES, USUAL_GPUS_PER_HOST, Point
 from .network import Network, added
 
 SCHEMA = "ringscope.forecast/1"
-SMALL_BUFFER = 1 << 20  # bytes, as where gradients leave layer by layer
+SMALL_BUFFER = 1 << 20  # bytes of an all-reduce if gradients are sent layer by layer
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Hosts joined by a network that none of the measured points has crossed."""
+    """Hosts joined by a network that no measured point used."""
 
     gpus_per_host: int
     network: Network
     step_bytes: int  # gradients that a step reduces
-    per_rank_batch: int  # samples: with the throughput it tells the time per step
+    per_rank_batch: int  # samples; gives the time per step together with the throughput
     overlap: float | None = None  # share of an all-reduce that a recording shows hidden under compute
     every: int = 1  # steps whose gradients are added up before they are reduced
     pieces: int = 1  # all-reduces of a step, one after the other
@@ -39,14 +39,14 @@ class Row:
     gpus: int
     per_s: float
     efficiency: float
-    low: float  # of the efficiency; a measured one has no interval here
+    low: float  # interval of the efficiency; a measured row has low = high = efficiency
     high: float
     measured: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A forecast for the largest count across hosts, if gradients were exchanged otherwise."""
+    """A forecast for the largest number of GPUs with another way to exchange gradients."""
 
     change: str
     row: Row
@@ -54,7 +54,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """One curve: what was measured and what is expected, by count of GPUs."""
+    """One curve: measured and forecast rows, by number of GPUs."""
 
     label: str
     rows: list[Row]
@@ -70,12 +70,12 @@ def of_points(
     hosts: Hosts | None = None,
     gpus_per_host: int | None = None,
 ) -> Forecast:
-    """The forecast for these counts (empty: doubled up to 8 times the largest measured one).
+    """Forecast for these numbers of GPUs (empty: 2, 4 and 8 times the largest measured one).
 
-    gpus_per_host: None where nobody told; then it is assumed, with a doubt. `hosts` tells it too.
+    gpus_per_host: None: assumed, with a doubt, unless `hosts` gives it.
 
-    Raises RingscopeError for fewer than two sizes measured, or for measured points that lie on several hosts while
-    `hosts` tells of the network.
+    Raises RingscopeError if fewer than two sizes were measured, or if `hosts` is given although a measured point spans
+    several hosts.
     """
     told = hosts.gpus_per_host if hosts is not None else gpus_per_host
     per_host = told or USUAL_GPUS_PER_HOST
@@ -95,7 +95,7 @@ def of_points(
 
 
 def _exchanged_otherwise(points: Sequence[Point], gpus: int, hosts: Hosts) -> Iterator[Change]:
-    """Gradients in small buffers, of half the bytes, and of two steps together; nothing where no network is crossed."""
+    """Forecasts with small buffers, half the bytes, and one exchange per two steps; none within one host."""
     if gpus <= hosts.gpus_per_host:
         return
     pieces = -(-hosts.step_bytes // SMALL_BUFFER)
@@ -134,12 +134,12 @@ def of_sweep(
 
 
 def _sharing(one: Forecast, shared: Sequence[Doubt]) -> Forecast:
-    """The forecast for ranks that share cores: their loss does not need a run that went wrong."""
+    """Replace point-out-of-line by the doubt about shared cores, which explains the loss."""
     return replace(one, doubts=[*shared, *(doubt for doubt in one.doubts if doubt.code != "point-out-of-line")])
 
 
 def _label(cell: Cell, beside: Collection[Cell]) -> str:
-    """Model, batch, feed and every other setting in which the curves of a sweep differ."""
+    """Name a curve: model, batch, feed, and every other setting in which the sweep's curves differ."""
     always = ("model", "per_rank_batch", "feed")
     told = [one for one in TELLING if one.name in always or len({getattr(each, one.name) for each in beside}) > 1]
     return ", ".join(filter(None, (one.said(getattr(cell, one.name)) for one in told)))
@@ -164,7 +164,7 @@ def _asked(one: curve.Expected) -> Row:
 
 
 def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:
-    """Inside a host as the measured points say; the network's time is added to that step."""
+    """Forecast across hosts: the step of one host, by the measured points, plus the network's time."""
     if max(point.gpus for point in points) > hosts.gpus_per_host:
         raise RingscopeError(
             f"measurements on more than {hosts.gpus_per_host} GPUs include the network already; leave out --network"

@@ -1,4 +1,4 @@
-"""A sweep's numbers -> what to doubt in them and what to look at first."""
+"""Judge a sweep's numbers: doubts about them, and what the user should look at first."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .batches import most_ranks
 from .look import WORTH_A_LOOK, Look, ranks
 from .rows import CellRow, window_ns
 
-# XProf's words for waiting for input, as shares of the step time.
+# XProf's thresholds for "moderately" and "highly" input-bound, as shares of the step time.
 INPUT_MODERATE, INPUT_HIGH = 0.05, 0.20
 FEW_LAUNCHES = 3
-# A clock offset above this share of the window is not a detail of the throughput any more.
+# A clock offset above this share of the window affects the throughput noticeably.
 OFFSET_SHARE = 0.001
-# Ranks that train together begin behind a barrier: their windows are one but for what the host's scheduler does.
+# Synchronous ranks start behind a barrier, so their windows should agree up to this share.
 APART_SHARE = 0.1
-# Requests that the machine or the model cannot fulfil: no launch, or one that ended at once.
+# Statuses of cells that the machine or the model cannot run.
 NEVER_BEGAN = ("unsupported", "indivisible")
-# Settings that can be exchanged and still train the same model.
+# Settings that may be changed without changing the model that is trained.
 EXCHANGEABLE = {one.name: one for one in SETTINGS if one.exchangeable}
 
 
@@ -47,7 +47,7 @@ def doubts(
 
 
 def _offsets(run: Run) -> Doubt | None:
-    """Clocks of the hosts further apart than 0.1 % of the window."""
+    """A doubt if the hosts' clocks differ by more than 0.1 % of the window."""
     if not run.ranks:
         return None
     worst = max(run.ranks, key=lambda rank: abs(rank.clock_offset_ns))
@@ -58,7 +58,7 @@ def _offsets(run: Run) -> Doubt | None:
 
 
 def _apart(run: Run) -> Doubt | None:
-    """Ranks that train together, whose windows are not one."""
+    """A doubt if the windows of synchronous ranks do not coincide."""
     spread = run.record.cell.spread
     if not run.ranks or not (spread.exchange and spread.synchronous):
         return None
@@ -72,7 +72,7 @@ def _launch(run: Run) -> str:
 
 
 def _more_ranks_than_cores(runs: Sequence[Run]) -> Doubt | None:
-    """The launch with most ranks per core, where these are more than one. Hosts are taken to be alike."""
+    """A doubt about the launch with most ranks per core, if more than one; hosts are assumed to be equal."""
     crowded: list[tuple[int, int, Run]] = []
     for run in runs:
         cores = (run.record.machine.get("cpu") or {}).get("usable")
@@ -86,7 +86,7 @@ def _more_ranks_than_cores(runs: Sequence[Run]) -> Doubt | None:
 
 
 def _machines(runs: Sequence[Run]) -> list[Doubt | None]:
-    """Launches that ran on machines or libraries that differ."""
+    """Doubts if launches ran on different machines or libraries, or if ranks without GPUs share a host's cores."""
     found: list[Doubt | None] = []
     machines = [run.record.machine for run in runs if run.record.machine]
     facts = [(m.get("host"), m.get("driver"), str(m.get("packages")), len(m.get("gpus") or ())) for m in machines]
@@ -103,9 +103,9 @@ def _machines(runs: Sequence[Run]) -> list[Doubt | None]:
 def first_looks(
     sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str, Spread], doubts: Sequence[Doubt]
 ) -> list[Look]:
-    """First looks: faults, then what is worth most.
+    """The first looks: faults, answers to the comparison, then at most four looks, the most worth first.
 
-    Where ranks share cores, only a doubt says that they do not scale: it is no news there.
+    If ranks share cores, looks about their scaling are left out, since a doubt says already that they cannot scale.
     """
     shared = any(doubt.code == "shared-cores" for doubt in doubts)
     faults = Counter(row.status for row in cells if row.status not in ("ok", "missing", "interrupted"))
@@ -137,14 +137,14 @@ def first_looks(
 
 
 def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
-    """Exchanges measured here that gain more than both intervals: the best of each axis, at a model's most ranks."""
+    """The best measured change of each axis, at a model's most ranks, whose gain exceeds both intervals of noise."""
     most = most_ranks(cells, spreads)
     best: dict[str, Look] = {}
     measured = [cell for cell in cells if most.get(cell.model) == cell.ranks and cell.id in spreads]
     for slow, fast in itertools.permutations(measured, 2):
         axis = _only_axis(slow, fast)
         if not axis or "resident" in (slow.feed, fast.feed):
-            continue  # resident feeds nothing: a bound, not a choice
+            continue  # resident feeds no new data: it is an upper bound, not a choice
         gain = ratio(spreads[fast.id], spreads[slow.id])
         if gain.low <= 1 + WORTH_A_LOOK or gain.value - 1 <= (best[axis].worth if axis in best else 0):
             continue
@@ -166,7 +166,7 @@ def _only_axis(cell: Cell, other: Cell) -> str | None:
 
 
 def _losses(rows: Sequence[CellRow]) -> list[Look]:
-    """The cell that loses most against N times one rank."""
+    """A look at the cell with the lowest efficiency."""
     losing = [row for row in rows if row.efficiency is not None and (row.efficiency_high or 1) < 1 - WORTH_A_LOOK]
     if not losing:
         return []
@@ -185,9 +185,9 @@ def _losses(rows: Sequence[CellRow]) -> list[Look]:
 
 
 def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
-    """The cell that waits most for input, among cells on a model's most ranks without a faster feed beside them.
+    """A look at the cell that waits most for input, among cells on a model's most ranks with no faster feed measured.
 
-    Where more ranks add more by other causes than the wait is long, faster batches are not the answer.
+    Cells are left out if they lose more to other causes than to this wait: faster batches would not help them most.
     """
     most: dict[str, int] = {}
     for row in rows:
@@ -231,8 +231,8 @@ def _strategy(row: CellRow, rows: Sequence[CellRow]) -> str:
 
 
 def _loses_more_elsewhere(row: CellRow, rows: Sequence[CellRow]) -> bool:
-    """True if the ranks lose more to other causes than to waiting for input, compared with one rank. (By medians, so
-    nearly.)"""
+    """True if the ranks lose more to other causes than to waiting for input, compared with one rank. Approximate, as
+    it uses medians."""
     one = next((other for other in rows if other.cell.ranks == 1 and same_but_ranks(row.cell, other.cell)), None)
     if one is None or row.cell.ranks == 1 or one.step_ms_p50 is None or row.step_ms_p50 is None:
         return False
@@ -257,6 +257,6 @@ def same_but_ranks_and_feed(cell: Cell, other: Cell) -> bool:
 
 
 def options(cell: Cell) -> str:
-    """The cell as `train` and `record` take it, whatever they would choose by themselves."""
+    """The cell as command-line options of `train` and `record`."""
     values = ((one, getattr(cell, one.name)) for one in AXES)
     return " ".join(f"--{one.single_option} {value}" for one, value in values if one.said(value))

@@ -1,8 +1,8 @@
-"""Name what would make a batch fit that does not, and how many bytes of a rank each would save.
+"""Name changes that make a batch fit into memory, and estimate the bytes that each would save on a rank.
 
-Computed from what runs of the model told: its parameters, the optimizer's state, and the slope of measured memory over
-the batch, which is what activations, their gradients and the input take for each sample. Each is an estimate of one
-change alone; what is exact is said.
+The estimates use recorded facts of the model: its parameters, the optimizer's state, and the slope of measured memory
+over the batch, which is the memory of activations, their gradients and the input per sample. Each estimate is for one
+change alone.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ..runs.cell import Cell
 from ..runs.records import Run
 from .search import Line, Try, long_line
 
-PARTS = 2  # GPUs that a split or sharded model has at least
-LEAST_SHARE = 0.001  # of what the batch takes: less is not worth naming
+PARTS = 2  # least number of GPUs of a split or sharded model
+LEAST_SHARE = 0.001  # of the memory that the batch needs; smaller savings are not named
 HALF = 0.5  # float16 or bfloat16 against float32
 BYTES_OF_HALF = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Facts of a model on one rank; None where no run told it."""
+    """Facts of a model on one rank; None if no run recorded them."""
 
     line: Line | None = None  # memory over batch
     parameters: int | None = None
@@ -33,7 +33,7 @@ class Known:
 
     @property
     def weights_bytes(self) -> int | None:
-        """Weights, their gradients and the optimizer's state."""
+        """Bytes of weights, their gradients and the optimizer's state; None if not known."""
         if self.trainable_bytes is None or self.optimizer_bytes is None:
             return None
         return 2 * self.trainable_bytes + self.optimizer_bytes
@@ -41,19 +41,19 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One change. saves_bytes: of a rank's memory, None where it is not known, with the reason in `how`."""
+    """One change. saves_bytes: memory saved on a rank; None if not known, with the reason in `how`."""
 
     code: str
-    option: str  # what to give ringscope, or to write
+    option: str  # ringscope's options, or code to write
     how: str  # what it saves, in words
     saves_bytes: int | None
-    needs_bytes: int | None  # by then
-    enough: bool | None  # the batch fits then; None: not known
+    needs_bytes: int | None  # memory of the batch after the change
+    enough: bool | None  # True if the batch then fits; None: not known
 
 
 def memory_of(run: Run) -> int | None:
-    """The most memory that a rank of a launch took: of its GPU, without one of its host; None where it did not end
-    well."""
+    """Largest memory peak of a launch's ranks, in bytes: of GPU memory, or of the host's without a GPU; None if none
+    was recorded."""
     peaks = [peak for rank in run.ranks for peak in rank.extra.get("memory_peak_bytes") or ()]
     peaks = peaks or [
         rank.extra["host_memory_peak_bytes"] for rank in run.ranks if "host_memory_peak_bytes" in rank.extra
@@ -62,14 +62,14 @@ def memory_of(run: Run) -> int | None:
 
 
 def alike(cell: Cell, other: Cell) -> bool:
-    """True if two cells differ in nothing but the batch (and how long, and within what, they are measured)."""
+    """True if two cells differ only in batch, number of steps, warm-up, memory limit or seed."""
     same = ("per_rank_batch", "global_batch", "steps", "warmup", "memory_limit_mb", "seed")
     return replace(other, **{name: getattr(cell, name) for name in same}) == cell
 
 
 def known(cell: Cell, runs: Sequence[Run]) -> Known:
-    """Facts about a cell's model from launches that are ok and differ in the batch alone; facts about the model itself
-    come from any launch."""
+    """Collect facts about a cell's model: the memory line from successful launches that differ only in batch, the
+    optimizer's state from launches with the same optimizer and strategy, other facts from any launch of the model."""
     ok = [run for run in runs if run.record.status == "ok" and run.ranks and run.record.cell.model == cell.model]
     near = [run for run in ok if alike(cell, run.record.cell)]
     tries = [Try(run.record.cell.per_rank_batch, memory_of(run)) for run in near]
@@ -86,10 +86,10 @@ def known(cell: Cell, runs: Sequence[Run]) -> Known:
 
 
 def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int = 0) -> list[Remedy]:
-    """Every change that could help a cell whose batch does not fit, what saves most first, the unknown last.
+    """Changes that could make a cell's batch fit, the largest saving first, unknown savings last.
 
-    One that saves next to nothing, or takes more, is left out unless it is known to be enough; that is not known where
-    smaller batches tell that this one fits, which it does not.
+    Changes that save next to nothing are left out, unless they are known to be enough. If smaller batches wrongly
+    predict that this batch fits, a small saving is not known to be enough.
     fits: the largest batch that is known to fit; 0: none is.
     """
     needs = needed(cell, about, capacity_bytes)
@@ -103,7 +103,7 @@ def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int 
     ]
     made = [_judged(*one, needs, capacity_bytes) for one in found]
     least_bytes = LEAST_SHARE * (needs or capacity_bytes or 0)
-    if needs == capacity_bytes:  # no less is known, and how much more is not
+    if needs == capacity_bytes:  # a lower bound: the batch needs more than this, by an unknown amount
         made = [replace(one, enough=None) if (one.saves_bytes or 0) <= least_bytes else one for one in made]
     if fits:  # it was run
         made = [replace(one, enough=True) if one.code == "smaller-batch" else one for one in made]
@@ -112,7 +112,7 @@ def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int 
 
 
 def needed(cell: Cell, about: Known, capacity_bytes: int | None) -> float | None:
-    """Bytes of the batch by the line of smaller ones, and as it does not fit no less than there is."""
+    """Memory of the batch by the line through smaller batches, at least the capacity since it did not fit."""
     return max(about.line.bytes_of(cell.per_rank_batch), capacity_bytes or 0) if about.line else None
 
 
@@ -130,7 +130,7 @@ def _judged(
 
 
 def _grown(cell: Cell, about: Known) -> float | None:
-    """Bytes that grow with the batch, at the cell's."""
+    """Bytes that grow with the batch, for the cell's batch; None if not known."""
     return about.line.per_sample_bytes * cell.per_rank_batch if about.line else None
 
 
@@ -150,7 +150,7 @@ def _smaller_batch(cell: Cell, about: Known, capacity_bytes: int | None, fits: i
 
 
 def _aggregation(cell: Cell, about: Known, capacity_bytes: int | None) -> list[_Change]:
-    """The same samples per update in parts, whose gradients are summed: a buffer as large as the weights."""
+    """Gradient accumulation: smaller batches, whose gradients are summed in a buffer as large as the weights."""
     if "aggregate" not in cell.spread.heeds or cell.per_rank_batch == 1:
         return []
     sums = (about.trainable_bytes or 0) if cell.aggregate == 1 else 0
@@ -174,7 +174,7 @@ def _aggregation(cell: Cell, about: Known, capacity_bytes: int | None) -> list[_
 
 
 def _mixed_precision(cell: Cell, about: Known) -> list[_Change]:
-    """Activations of half the bytes, and a copy of the weights in it (Micikevicius et al. 2018, arXiv:1710.03740)."""
+    """Activations of half the size, and a half-size copy of the weights (Micikevicius et al., arXiv:1710.03740)."""
     if cell.precision != "float32":
         return []
     option, grown = "--precision mixed_bfloat16", _grown(cell, about)
@@ -185,8 +185,8 @@ def _mixed_precision(cell: Cell, about: Known) -> list[_Change]:
 
 
 def _recomputation(cell: Cell, about: Known) -> list[_Change]:
-    """Recomputation. With L equal layers, keep every root(L)-th output and compute one part between two of them again
-    at a time: 2 root(L) outputs instead of L (Chen et al. 2016, arXiv:1604.06174)."""
+    """Recomputation (gradient checkpointing): with L equal layers, keep every sqrt(L)-th output and recompute one
+    segment at a time: 2 sqrt(L) outputs are held instead of L (Chen et al. 2016, arXiv:1604.06174)."""
     option, grown = "keras.RematScope around the layers (more computing)", _grown(cell, about)
     if grown is None or not about.layers:
         return [("recomputation", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]
@@ -196,7 +196,7 @@ def _recomputation(cell: Cell, about: Known) -> list[_Change]:
 
 
 def _sharded(cell: Cell, about: Known) -> list[_Change]:
-    """Each of N ranks keeps an N-th of the optimizer's state, and of the weights beside it (ZeRO-1)."""
+    """ZeRO-1: each of N ranks keeps 1/N of the optimizer's state, and an extra copy of 1/N of the weights."""
     if cell.strategy not in ("horovod", "independent"):
         return []
     ranks = max(PARTS, cell.ranks)
@@ -209,13 +209,13 @@ def _sharded(cell: Cell, about: Known) -> list[_Change]:
 
 
 def _split(cell: Cell, about: Known) -> list[_Change]:
-    """The layers on two GPUs: half of everything on each, where they can be cut in halves."""
+    """Split the layers over two GPUs, each with half of everything, if the model can be cut in halves."""
     if cell.spread.splits:
         return []
     option, grown = f"--strategy split --ranks {PARTS}", _grown(cell, about)
     if grown is None or about.weights_bytes is None:
         return [("split", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]
-    # Two GPUs take the batches of two ranks, each on half of the layers: activations become fewer by smaller batches.
+    # Two GPUs hold half of the layers each, but take the batch of two ranks: only smaller batches save memory.
     batch = math.ceil(cell.per_rank_batch / PARTS)
     fewer = grown * (1 - batch / cell.per_rank_batch)
     how = "each GPU holds half of the weights, gradients and optimizer's state; the batch is that of both GPUs"

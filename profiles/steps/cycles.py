@@ -1,4 +1,4 @@
-"""The kernels of a GPU as a sequence of names, cut into cycles: do they agree, and where does a step begin in them?"""
+"""Cut a GPU's sequence of kernel names into cycles: test if the cycles agree, and find where steps begin in them."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from ..model.names import fitting
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# Collectives that sum gradients; one kernel may stand for all kinds. Sends, broadcasts and gathers mark no step.
+# Collectives that sum gradients, or kernels that may run any collective. Sends, broadcasts and gathers mark no step.
 _REDUCTIONS = [list(KINDS).index(kind) for kind in ("all_reduce", "reduce_scatter")]
 _FOR_ALL = r"Generic|mscclKernel_Sum"
 # Two cycles agree when at least this share of the larger one's kernels is in both: order inside a step jitters.
 AGREE = 0.98
 _TRAINS = 0.7
-# A pause is a batch gap above this share of the usual one.
+# A pause longer than this share of the usual pause is a batch gap.
 _PAUSE_SHARE = 0.1
 _MUCH_LARGER = 1.5
-# A reference is the element-wise median of at most this many cycles, spread evenly: enough, and bounded in memory.
+# The usual cycle is the element-wise median of at most this many cycles, evenly spread, to bound the memory.
 _SAMPLE = 512
-_CELLS = 4_000_000  # cells of a (cycle x name) table handled at once
+_CELLS = 4_000_000  # entries of a (cycle x name) table handled at once
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSequence:
     """Kernels and CUDA graph launches of one GPU, int64[n] ns, in order of start.
 
-    `name`: int32[n], equal where the names are; negative: a launch of a whole graph. `reduces`: a collective that sums,
-    as gradients are. `call_start_ns` counts where `launched`. `own_work`: when the GPU filled or copied its own memory,
-    which is no pause though no kernel runs.
+    `name`: int32[n], a number per kernel name; negative: the launch of a whole graph. `reduces`: True for collectives
+    that sum gradients. `call_start_ns` is valid where `launched`. `own_work`: memsets and copies within the GPU, which
+    are no pause although no kernel runs.
     """
 
     start_ns: Int64s
@@ -54,7 +54,7 @@ class KernelSequence:
 
     @property
     def reach_ns(self) -> Int64s:
-        """The latest end so far."""
+        """The latest end of the kernels up to each kernel: int64[n] ns."""
         return np.maximum.accumulate(self.end_ns)
 
 
@@ -77,9 +77,9 @@ def kernel_sequence(gpu: Gpu) -> KernelSequence:
 
 
 def agreement(name: NDArray[np.int32], edges: Int64s) -> Flags:
-    """Cycles [edges[i], edges[i + 1]) that hold the multiset of names that is usual among them: bool[cycles].
+    """bool[cycles]: True if cycle [edges[i], edges[i + 1]) holds nearly the usual multiset of kernel names.
 
-    Usual is the element-wise median of the cycles whose size is within 4 % of the median size.
+    The usual counts are the element-wise median over the cycles whose size is within 4 % of the median size.
     """
     size = np.diff(edges)
     usual_size = np.median(size)
@@ -95,9 +95,9 @@ def agreement(name: NDArray[np.int32], edges: Int64s) -> Flags:
 
 
 def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
-    """Cycles that share at least `AGREE` of their kernels, or of the usual ones where those are more, with `usual`.
+    """bool[cycles]: True if the kernels shared with the usual cycle are at least `AGREE` of the larger of the two.
 
-    dense: names as indices into `usual`, how often each is in a usual cycle.
+    usual: how often each name occurs in a usual cycle. dense: names as indices into `usual`.
     """
     size = np.diff(edges)
     shared = np.empty(len(size), np.int64)
@@ -117,7 +117,7 @@ def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
 def trains(name: NDArray[np.int32], edges: Int64s) -> Flags:
     """True for each cycle with at least 70 % of a full cycle's kernel names: an evaluation has no backward pass.
 
-    A full cycle has almost as many distinct names as the richest, leaving one in ten aside.
+    A full cycle has at least 0.9 times as many distinct names as the 90th percentile of cycles.
     """
     size = np.diff(edges)
     lowest = int(name.min())
@@ -132,23 +132,23 @@ def trains(name: NDArray[np.int32], edges: Int64s) -> Flags:
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Beginnings of the steps: ascending places in the sequence. quiet: after a pause of the GPU, the batch gap."""
+    """The first kernels of the steps: ascending places in the sequence. quiet: each follows a pause, the batch gap."""
 
     place: Int64s
     quiet: bool
 
 
 def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
-    """The end of the longest kernel-free span of each cycle [edges[i], edges[i + 1]), held steady.
+    """Find where a step begins in each cycle [edges[i], edges[i + 1]): at the end of its longest pause between kernels.
 
-    Memsets and copies within the GPU do not shorten a span.
+    Memsets and copies within the GPU are subtracted from a pause.
 
-    Steady: as many kernels since the anchor as in most cycles. The anchor is the kernel name, once in a cycle, from
-    which the most cycles agree on that number, the nearest of several; or the cycles' own edges. A cycle without a
-    pause there is a changed one: then as many kernels before the next anchor as in most cycles, or its longest pause.
-    A much larger cycle holds an evaluation, that belongs to the step before it: there the next anchor comes first.
-    Where less than half of the cycles agree, or the pause is the GPU's own hand-over, there is no quiet span: the
-    edges are returned.
+    To be steady, the boundary is put at the same number of kernels after an anchor in all cycles. The anchor is a
+    kernel name that comes once in a cycle, or the cycle's edge: the one for which most cycles agree on that number,
+    and of several the nearest. If a cycle has no pause there, its boundary is at the usual number of kernels before
+    the next anchor, or at its longest pause. In a much larger cycle, which holds an evaluation that belongs to the
+    previous step, the next anchor is tried first. If no more than half of the cycles agree, or the pauses are as short
+    as the GPU's own hand-over between kernels, the edges are returned and `quiet` is False.
     """
     pause = np.maximum(sequence.start_ns - np.append(sequence.start_ns[:1], sequence.reach_ns[:-1]), 0)
     long = np.flatnonzero(pause > HAND_OVER_NS)
@@ -167,14 +167,14 @@ def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
     first_choice = np.where((size > _MUCH_LARGER * np.median(size)) & quiet[until], until, since)
     place = np.select([quiet[first_choice], quiet[until], quiet[longest]], [first_choice, until, longest], since)
     if offset == 0 and quiet[edges[-1]] and 2 * (len(sequence) - edges[-1]) >= np.median(size):
-        # The edges are the boundaries themselves, so the last one is too, where a good part of a step follows.
+        # Edges are boundaries here; so is the last edge, if at least half a step of kernels follows.
         place = np.append(place, edges[-1])
     return Boundaries(np.unique(place), quiet=True)
 
 
 def _until_next_anchor(anchors: Int64s, longest: Int64s) -> Int64s:
-    """Places of cuts, as many kernels before the next anchor as most cycles' longest pause is; `longest` if not
-    known."""
+    """Place the boundary of each cycle at the usual distance, in kernels, before the next anchor; at `longest` if the
+    next anchor is not known."""
     following = np.append(anchors[1:], -1)
     known = (following >= 0) & (anchors >= 0)
     if not known.any():
@@ -184,7 +184,7 @@ def _until_next_anchor(anchors: Int64s, longest: Int64s) -> Int64s:
 
 
 def _longest(pause: Int64s, edges: Int64s) -> Int64s:
-    """The kernel that ends the longest pause of each cycle, the first of several."""
+    """The place of the kernel that ends the longest pause of each cycle; the first if several are equal."""
     size = np.diff(edges)
     inside = pause[edges[0] : edges[-1]]
     cycle = np.repeat(np.arange(len(size)), size)
@@ -197,8 +197,8 @@ def _longest(pause: Int64s, edges: Int64s) -> Int64s:
 
 
 def _steadiest_anchor(name: NDArray[np.int32], edges: Int64s, longest: Int64s) -> tuple[Int64s, int, float]:
-    """Place of the anchor in each cycle (-1: not there once), the usual number of kernels from it to the longest
-    pause, and the share of cycles in which it is that number."""
+    """Return the anchor's place in each cycle (-1 unless it occurs exactly once), the usual number of kernels from it
+    to the longest pause, and the share of cycles with that number."""
     cycles = len(edges) - 1
     size = np.diff(edges)
     inside = name[edges[0] : edges[-1]]
@@ -209,21 +209,21 @@ def _steadiest_anchor(name: NDArray[np.int32], edges: Int64s, longest: Int64s) -
         anchors[cycle[places]] = places + edges[0]
         known = anchors >= 0
         offset, share = _usual(longest[known] - anchors[known], cycles)
-        # Since the anchor, not until it: kernels that need no batch change places with the first ones of a step.
+        # Count from an anchor before the pause: kernels that need no batch may swap with the first ones of a step.
         if offset > 0 and (share, -offset) > (best[2], -best[1]):
             best = (anchors, offset, share)
     return best
 
 
 def _usual(offset: Int64s, cycles: int) -> tuple[int, float]:
-    """The most frequent of the numbers (the smallest of several) and its share of the cycles."""
+    """The most frequent number (the smallest if several are) and its share of the cycles."""
     values, counts = np.unique(offset, return_counts=True)
     most = int(counts.argmax())
     return int(values[most]), float(counts[most] / cycles)
 
 
 def _once_a_cycle(inside: NDArray[np.int32], cycle: Int64s, cycles: int) -> list[Int64s]:
-    """Places of each name that comes once in at least 9 of 10 cycles, in those cycles."""
+    """For each name that occurs exactly once in at least 90 % of the cycles: its places in those cycles."""
     order = np.argsort(inside, kind="stable")
     _, first, counts = np.unique(inside[order], return_index=True, return_counts=True)
     found = []

@@ -1,4 +1,4 @@
-"""Marks that come once a step: frameworks' and servers' own, and ranges of TensorFlow and Horovod."""
+"""Find marks that come once a step: of frameworks and inference servers, and ranges of TensorFlow and Horovod."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .cycles import Int64s, KernelSequence
 if TYPE_CHECKING:
     import pandas as pd
 
-_BLOCK = 1 << 17  # kernels looked at together: what a cache holds
+_BLOCK = 1 << 17  # kernels per block, so that a block's arrays fit into the CPU's cache
 STEP = STEP_PREFIX + r"(\d{1,18})"
 # A forward pass of an inference server: SGLang's `step[DECODE bs=32]`, vLLM's `execute_context_1(128)_generation_4(9)`
 # (in older ones `execute_new_1_cached_4`), TensorRT-LLM's `[Executor] _forward_step 7: 1 ctx reqs, 4 gen reqs`.
@@ -27,14 +27,14 @@ SERVED = (
     r"step\[.*\]|execute_(?=\w*(?:\(.*)?\Z)\w*(?:context|generation|model)\w*(?:\(.*)?|execute_new_\d+_cached_\d+"
     r"|\[Executor\] _forward_step\b.*"
 )
-# Of these the ones that read prompts and generate nothing.
+# Passes of a server that only read prompts (prefill) and generate nothing.
 _PREFILLS = (
     r"step\[(?:EXTEND|PREFILL)\b.*\]|execute_context_\d+(?:\([\d_]+\))?_generation_0(?:\([\d_]+\))?|execute_new_\d+_cached_0"
     r"|\[Executor\] _forward_step\b.*\b0 gen reqs.*"
 )
-# Names that people give the steps of an inference, where JAX's and Keras's annotations mark them.
+# Names that users give to inference steps in JAX's and Keras's step annotations.
 _OF_INFERENCE = r"(?i)(?:infer|predict|eval|valid|generat|decod|prefill|serv)[^#]*#"
-# Marks of a step, most trusted first. A group is the step's number. Not `epoch 1`, which holds many.
+# Marks of a step, most trusted first; the group is the step's number. Not `epoch 1`, which holds many steps.
 STEPS = (
     STEP,
     r"ProfilerStep#(\d{1,18})",  # torch.profiler
@@ -43,7 +43,7 @@ STEPS = (
     SERVED,
     r"(?i:(?:train(?:ing)?[ _-]?)?(?:step|iter(?:ation)?))[ _#:-]{0,3}(\d{1,18})",
 )
-# TensorFlow's names are like `#edge_name=edge_3_OptionalHasValue#`; the second comes with host feeds only.
+# TensorFlow's names are like `#edge_name=edge_3_OptionalHasValue#`; ITERATOR_GET_NEXT occurs with host feeds only.
 OPTIONAL_HAS_VALUE = r".*_OptionalHasValue#"
 ITERATOR_GET_NEXT = r".*_IteratorGetNext#"
 # The range that torch.profiler writes around each call of an optimizer.
@@ -56,9 +56,9 @@ FOREVER = np.iinfo(np.int64).max
 class Marks:
     """Marks of one process of a GPU in order of start: int64[m] ns on the GPU's clock.
 
-    process: its number in `Gpu.processes`. number: the N of the name, else the place. end_ns: where each ends, FOREVER
-    where it is open. last_end_ns: where the last mark ends; None: it is open, or an instant. served: they are passes
-    of an inference server. decodes: unless each of them only reads prompts.
+    process: index in `Gpu.processes`. number: the N of the name, else 0, 1, 2... end_ns: the end of each mark, FOREVER
+    if it is open or an instant. last_end_ns: the end of the last mark; None if it is open or an instant. served: True
+    for steps of an inference. decodes: False if every mark is a pass that only reads prompts.
     """
 
     process: int
@@ -74,7 +74,7 @@ class Marks:
 
 
 def steps(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> Marks | None:
-    """The marks of steps, of the first pattern of `STEPS` that has any."""
+    """The marks of the first pattern of `STEPS` that occurs; None if none does."""
     for pattern in STEPS:
         found = find(gpu, timelines, shift_ns, pattern)
         if found:
@@ -83,10 +83,10 @@ def steps(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> M
 
 
 def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], pattern: str) -> Marks | None:
-    """Marks whose whole name fits the pattern, of the process with the most of them; None where there is none.
+    """Marks whose whole name fits the pattern, of the process with most marks; None if there are none.
 
-    If several domains write `step N`, the one that writes most counts; the same holds for range names, where numbers
-    in a name make no difference. Marks of a process whose host clock is not the GPU's say nothing.
+    Only the most frequent NVTX domain and range name is taken; names that differ only in numbers count as one.
+    Processes whose host clock does not match the GPU's are skipped.
     """
     best: Marks | None = None
     for process, (recording, pid) in enumerate(gpu.processes):
@@ -103,8 +103,8 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], patte
 
 
 def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pattern: str) -> Marks:
-    """The most frequent kind of these rows; the first one if several are."""
-    # A server names a pass by what is in it; it is one pass whatever the name.
+    """The marks of the most frequent domain and name among these rows; of the earliest if several are."""
+    # A server's name for a pass tells its content; all these names are of one kind.
     served = pattern == SERVED
     code, names = _used(marks["name"].cat, rows)
     kinds: dict[str, int] = {}
@@ -133,7 +133,7 @@ def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pa
 
 
 def _used(texts: Any, rows: Int64s) -> tuple[Int64s, list[str]]:
-    """Index of each row's text, and the distinct texts that it indexes."""
+    """Return each row's index into the list of distinct texts, and that list."""
     used, code = np.unique(texts.codes.to_numpy()[rows], return_inverse=True)
     return code, texts.categories[used].tolist()
 
@@ -149,12 +149,12 @@ def _kind(name: str, served: bool) -> str:
 def _number(pattern: str, name: str) -> int:
     """The number in the pattern's group of a name."""
     found = re.fullmatch(pattern, name)
-    assert found is not None  # it was chosen by the pattern
+    assert found is not None  # find() chose the name by this pattern
     return int(found[1])
 
 
 def owners(sequence: KernelSequence, marks: Marks) -> NDArray[np.int32] | None:
-    """Mark of each kernel: the last of its process that began before its launch call did; -1: none.
+    """The index of each kernel's mark: the last mark of its process that began before its launch call; -1: none.
 
     int32[n], or None where no launch call of that process is known.
     """
@@ -170,8 +170,8 @@ def owners(sequence: KernelSequence, marks: Marks) -> NDArray[np.int32] | None:
 
 
 def places(sequence: KernelSequence, marks: Marks) -> Int64s:
-    """The first kernel launched under each mark (where no launch is known: started after it); marks without are left
-    out. Ascending places in the sequence."""
+    """Ascending places of the first kernel launched under each mark (or started after it, if no launch is known); marks
+    without a kernel are left out."""
     owner = owners(sequence, marks)
     if owner is None:
         first = np.searchsorted(sequence.start_ns, marks.start_ns, side="left")
@@ -182,7 +182,7 @@ def places(sequence: KernelSequence, marks: Marks) -> Int64s:
 
 
 def last_ends(sequence: KernelSequence, owner: NDArray[np.signedinteger[Any]], owners_count: int, none: int) -> Int64s:
-    """The latest end of the kernels of each owner in 0..owners_count, `none` where it has none."""
+    """The latest kernel end in ns for each owner in 0..owners_count; `none` for an owner without kernels."""
     last = np.full(owners_count, none, np.int64)
     for begin in range(0, len(owner), _BLOCK):
         owned = begin + np.flatnonzero(owner[begin : begin + _BLOCK] >= 0)
@@ -191,9 +191,9 @@ def last_ends(sequence: KernelSequence, owner: NDArray[np.signedinteger[Any]], o
 
 
 def first_of(owner: NDArray[np.signedinteger[Any]], owners_count: int, none: int) -> Int64s:
-    """The first place of each owner in 0..owners_count, `none` where it has none."""
+    """The place of the first kernel of each owner in 0..owners_count; `none` for an owner without kernels."""
     first = np.full(owners_count, none, np.int64)
     for begin in reversed(range(0, len(owner), _BLOCK)):
         owned = begin + np.flatnonzero(owner[begin : begin + _BLOCK] >= 0)[::-1]
-        first[owner[owned]] = owned  # the last written is the first of its owner
+        first[owner[owned]] = owned  # written last to first, so the first place stays
     return first
