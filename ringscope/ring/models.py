@@ -16,6 +16,7 @@ class Kept:
     listing: Any = None  # within `fit`: (function that lists its callbacks, part of an elastic `fit` or None)
     warm_up: Callable[[int], None] | None = None  # the first `fit` calls it with the steps of an epoch
     batches: str | None = None  # how the ranks' batches compare in size (`sizes`)
+    in_step = False  # within a train step of `fit` or `train_on_batch`
     ends_unknown = False  # True if one rank's data may end before the others'
     weights: int | None = None  # number of weights when `broadcast` made them equal
     compared: Any = None  # its weights for comparisons over ranks (`Compared`)

@@ -218,6 +218,13 @@ def test_a_loss_that_a_model_takes_itself_is_named_where_it_is_not_that_of_the_j
     assert all(wanted in line for line in one)
 
 
+@pytest.mark.parametrize("step", ["fit", "compiled"])
+def test_a_loop_of_the_scripts_own_whose_loss_ring_does_not_see_is_named_once(
+    facts: list[dict[str, Any]], step: str
+) -> None:
+    assert [fact["said of a loop"][step] for fact in facts] == [[0, 1], [0, 0]]
+
+
 def test_what_a_layer_of_ones_own_keeps_is_named_before_it_is_averaged(facts: list[dict[str, Any]]) -> None:
     (line,) = facts[0]["kept by a layer"]
     assert "most" in line

@@ -27,6 +27,7 @@ __all__ = [
     "JOINED",
     "SUM",
     "TOGETHER",
+    "UNSEEN",
     "apart_of",
     "kind_of",
     "kind_of_values",
@@ -47,6 +48,11 @@ ACROSS = ("Circle",)  # Keras's losses that compare pairs in a batch, although t
 
 
 TOGETHER = "to sum or average over all ranks use ring.sum(values) or ring.mean(values, mask)"
+UNSEEN = (
+    "A mean over samples is right if all batches have one size. A sum gives gradients that are N times too small on N "
+    "ranks. A loss that compares samples, or divides by the number that a mask keeps, sees the samples of its own rank "
+    f"only; {TOGETHER}"
+)
 
 
 _kinds: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = weakref.WeakKeyDictionary()

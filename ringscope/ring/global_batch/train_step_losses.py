@@ -22,7 +22,7 @@ from ..say import once
 from . import normalization
 from .changed_gradients import Gradients
 from .flow import NotApart
-from .loss_kinds import TOGETHER, added_losses_kept, shapes_of
+from .loss_kinds import UNSEEN, added_losses_kept, shapes_of
 from .ratios import Apart, look
 
 __all__ = ["OfStep", "is_own", "of_step", "say"]
@@ -81,11 +81,7 @@ def say(model: Any, found: OfStep, *, met: bool) -> None:
     """
     step = f"{type(model).__name__}.train_step"
     if (found.by_hand or not met) and (found.apart is None or not all(kind in RIGHT for kind in found.apart.kinds)):
-        once(
-            f"{step} computes its loss by itself. A mean over samples is right if all batches have one size. A sum "
-            "gives gradients that are N times too small on N ranks. A loss that compares samples, or divides by the "
-            f"number that a mask keeps, sees the samples of its own rank only; {TOGETHER}"
-        )
+        once(f"{step} computes its loss by itself. {UNSEEN}")
     if found.changes:
         once(
             f"{step} changes gradients by more than a factor, as clipping does. Each rank changes its own, so the "

@@ -8,11 +8,14 @@ from typing import Any
 
 from ..feed import opened
 from ..global_batch import sizes
+from ..global_batch.loss_kinds import UNSEEN
 from ..gradients import float8_scales
 from ..gradients.aggregate import Update, aggregated
 from ..gradients.average import Exchange
 from ..gradients.zero.sharded import Shards
-from ..models import without_loss_scale
+from ..internals.frameworks import hvd
+from ..models import kept, without_loss_scale
+from ..say import once
 from .choose import Chooser, NotOneUpdate
 from .exchange_inside import Inside
 from .one_program import check_start, in_joined_losses, taken_whole
@@ -46,6 +49,8 @@ def reduce_in_apply(
 
     def reduced(grads: Sequence[Any], trainable_variables: Any = None) -> None:
         check_start(model)
+        if hvd.size() > 1 and not kept(model).in_step:
+            once(f"the script's own loop trains {model.name}, so ring does not see its loss. {UNSEEN}")
         wrapped(list(grads), trainable_variables)
 
     optimizer.apply = reduced

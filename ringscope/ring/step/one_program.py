@@ -15,8 +15,8 @@ from ..global_batch import losses, normalization, sizes
 from ..gradients.aggregate import Update
 from ..gradients.types import as_computed, size_bytes
 from ..internals.frameworks import hvd, tf
-from ..internals.laid_over import laid_over
-from ..models import began_alike, without_loss_scale
+from ..internals.laid_over import STAYS, laid_over
+from ..models import began_alike, kept, without_loss_scale
 from . import inlined
 from .choose import Chooser, NotOneUpdate, check_draws
 from .exchange_inside import Inside
@@ -199,5 +199,9 @@ def joined_losses(
     """Within this context, this step is traced in one graph with the losses of the joined batch. ours: how the ranks'
     batches compare in size (`sizes`)."""
     ranks = hvd.size() if reduces else 1
-    with inlined.functions(), losses.joined(model, ranks, share, train_step, data, uneven=ours == sizes.UNEVEN):
+    with (
+        laid_over(kept(model), STAYS, in_step=True),
+        inlined.functions(),
+        losses.joined(model, ranks, share, train_step, data, uneven=ours == sizes.UNEVEN),
+    ):
         yield

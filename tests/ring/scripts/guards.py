@@ -588,6 +588,21 @@ for step in MODES:
         lines = [line for line in said.getvalue().splitlines() if kind.__name__ in line]
         facts["said of models"][f"{kind.__name__}, {step}"] = lines
 
+facts["said of a loop"] = {}
+for step in MODES:
+    said = io.StringIO()
+    say._said.clear()
+    with contextlib.redirect_stderr(said):
+        model = classifier(step)
+        model.fit(x, y, batch_size=8, verbose=0)
+        model.train_on_batch(x[rank::2], y[rank::2])
+        print("the loop begins", file=sys.stderr)
+        for _ in range(2):
+            with tf.GradientTape() as tape:
+                loss = loss_of(y[rank::2], model(x[rank::2]))
+            model.optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    facts["said of a loop"][step] = [part.count("own loop") for part in said.getvalue().split("the loop begins")]
+
 facts["said"] = {}
 for step in MODES:
     said = io.StringIO()
