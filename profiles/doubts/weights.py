@@ -1,7 +1,7 @@
-"""The weight of every doubt about a recording: which numbers it touches, and whether they can be trusted nonetheless.
+"""The weight of every doubt about a recording: which numbers it concerns, and whether they can be trusted all the same.
 
-NOTE: a number is missing, or is a bound, and says so; the numbers that are given hold. CARE: given numbers are not the
-run's own, or only those of a part of it. REFUSE: what leads the report did not happen so.
+NOTE: a number is missing, or is marked as a bound; the other numbers are right. CARE: some numbers are distorted, or
+describe only a part of the run. REFUSE: the report's main result is wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from ..model.measures import GpuMeasures, Measures
 
 NOTE, CARE, REFUSE = WEIGHTS = ("note", "care", "refuse")  # in ascending order
-# A doubt about less of a window than this is a note.
+# A doubt about less than this share of a window is a NOTE.
 LITTLE: Final = 0.01
 _HALF: Final = 0.5
 
@@ -24,11 +24,11 @@ Share = Callable[[Measures, GpuMeasures], float]
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """`least`: the weight of a doubt that touches LITTLE of the window or more; of less, a NOTE.
+    """`least`: the weight if the doubt concerns at least LITTLE of the window; below that it is a NOTE.
 
-    `numbers`: the numbers that it touches, in words.
-    `share`: how much of a GPU's window it is about; None: it weighs `least`, however much that is.
-    `refuse_from`: from which share on nothing that leads the report is to be trusted.
+    `numbers`: the numbers that it concerns, in words.
+    `share`: the share of a GPU's window that it concerns; None: the weight is always `least`.
+    `refuse_from`: from this share on the weight is REFUSE.
     """
 
     least: str
@@ -38,7 +38,7 @@ class Weight:
 
 
 def _owned(*owners: str) -> Share:
-    """The share of the window that these owners have together."""
+    """A function for the share of the window that these owners have together."""
     return lambda _, gpu: sum(gpu.ledger_ns[owner] or 0 for owner in owners) / gpu.span_ns
 
 
@@ -47,29 +47,29 @@ def _idle(_: Measures, gpu: GpuMeasures) -> float:
 
 
 def _idle_of_training(measures: Measures, gpu: GpuMeasures) -> float:
-    """Servers wait for requests: idle time is theirs. A window that is no training and hardly idle is no start."""
+    """The idle share, since much idle time without training suggests start-up; LITTLE for servers, which wait."""
     return LITTLE if gpu.steps.unit == "batch" else max(LITTLE, _idle(measures, gpu))
 
 
 def _lost(measures: Measures, gpu: GpuMeasures) -> float:
-    """The share of launches, or of the time in which they may have run, whichever is more."""
+    """The share of launches lost, or of the time in which they may have run, whichever is larger; 1 if not known."""
     if gpu.launches is None:
         return LITTLE
     return max(gpu.launches.share_lost, _unknown(measures, gpu)) if gpu.told else 1.0
 
 
 def _dropped(_: Measures, gpu: GpuMeasures) -> float:
-    """Launches that have their operations tell that little is lost; nothing tells it where they are not recorded."""
+    """LITTLE if launches were recorded and have their operations, so that little is lost; else 1."""
     return LITTLE if gpu.launches is not None and gpu.launches.count and gpu.told else 1.0
 
 
 def _nameless(_: Measures, gpu: GpuMeasures) -> float:
-    """A GPU that the recording names by UUID or bus is one; else ranks that somebody put into one file may look so."""
+    """0 if the GPU is identified by UUID or bus; else LITTLE, as merged files of several ranks look the same."""
     return 0.0 if gpu.uuid or gpu.bus_id else LITTLE
 
 
 def _clocks(measures: Measures, gpu: GpuMeasures) -> float:
-    """The distance of clocks, as a share of a step or, without steps, of the window."""
+    """The residual between ranks' clocks, as a share of the median step or, without steps, of the window."""
     residual_ns = (measures.clock or {}).get("residual_ns")
     step = gpu.steps.period_ns
     if not isinstance(residual_ns, int | float):
@@ -87,7 +87,7 @@ _LINES = "the lines of your script in which the host was"
 
 OF: Final[Mapping[str, Weight]] = MappingProxyType(
     {
-        # Dropped by the profiler, or by somebody after it.
+        # Events lost by the profiler, or removed later.
         "dropped-events": Weight(CARE, "all numbers: the lost events may be of any kind", _dropped, 1.0),
         "launches-lost": Weight(CARE, f"idle time, counts of kernels and steps, {_IDLE_CAUSES}", _lost, 1.0),
         "events-left-out": Weight(REFUSE, "all numbers but the times of the recorded kernels"),
@@ -100,7 +100,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "copy-left-out": Weight(NOTE, "none: the recording is read once"),
         "unreadable": Weight(REFUSE, "all numbers of this recording, and what other ranks waited for"),
         "profiler-warnings": Weight(CARE, "the numbers that the profiler's warning is about"),
-        # Replayed or captured: work that is not seen one by one, or that never ran.
+        # CUDA graphs: work recorded only as a whole, or captured and never run.
         "graph-level-recording": Weight(CARE, "compute, collectives and copies inside CUDA graphs; counts of kernels"),
         "capture-recording": Weight(REFUSE, "all numbers: the GPU ran none of this work"),
         # Under-recorded.
@@ -124,7 +124,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "steps-refused": Weight(NOTE, "steps, feed gaps and input copies; the window is all that was recorded"),
         "warm-up-inside-window": Weight(CARE, "all shares of the window: warm-up is in them"),
         "breaks-inside-window": Weight(CARE, "all shares of the window: evaluation and checkpoints are in them"),
-        # Perturbed by the profiler, or told by it too coarsely.
+        # Slowed by the profiler, or recorded too coarsely.
         "python-traced": Weight(
             CARE,
             "idle time for launches and for the host: both are shorter if the profiler does not trace Python",
@@ -134,7 +134,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "coarse-times": Weight(NOTE, "gaps and overlaps shorter than one tick of the clock"),
         "coarse-sizes": Weight(NOTE, "bytes of copies: each is exact to 500 bytes"),
         "missing-strings": Weight(CARE, _NAMES),
-        # Ranks: their clocks, and the ones without a recording.
+        # Ranks: their clocks, and ranks without a recording.
         "clock-residual": Weight(CARE, f"times between ranks: {_ACROSS}", _clocks),
         "ranks-missing": Weight(NOTE, _ACROSS),
         "peers-or-launch": Weight(NOTE, "idle_launch and idle_peers: only their sum is certain"),
@@ -159,5 +159,5 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "places-not-aligned": Weight(NOTE, _LINES),
     }
 )
-# A doubt of another version.
+# The weight of a doubt with an unknown code, as from another version.
 UNKNOWN: Final = Weight(CARE, "the numbers that its text names")

@@ -1,8 +1,8 @@
-"""The time of each run of a series: has it changed, judged by the scatter and the drift of the runs before?
+"""Judge if the time of a run differs from earlier runs in a series, given their scatter and drift.
 
 Two tests must agree that the last 3, 4 or 5 runs differ from the ones before. Mann and Whitney's U (Annals of
-Mathematical Statistics 18, 1947) gives as many false alarms as asked for, whatever the distribution of the noise, but
-takes a drift for a change. Student's t of a step beside a line (analysis of covariance: Fisher, Statistical Methods for
+Mathematical Statistics 18, 1947) keeps the false-alarm rate for any distribution of the noise, but takes a drift for a
+change. Student's t of a step beside a line (analysis of covariance: Fisher, Statistical Methods for
 Research Workers, 4th edition, 1932) gives as many as asked for, whatever the drift, but knows of normal noise only, and
 of runs that do not depend on each other: where they do, they count for fewer (Bayley and Hammersley, Supplement to the
 Journal of the Royal Statistical Society 8, 1946). Whether one run alone differs is told by Student's interval of
@@ -20,29 +20,29 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Runs since a change, which are held against the ones before, and each one's part of the false alarms asked for.
+# Number of latest runs that are compared with earlier ones, and each number's part of the false-alarm rate.
 LATEST: Final = {3: 0.25, 4: 0.25, 5: 0.5}
 # Two-sided, of one run: half of them are slower. The two tests rarely err together, but one holds alone where the other
 # does not know the noise.
 BY_RANKS, BY_LINE = 1 / 100, 1 / 125
 BY_ONE: Final = 2e-6
-TAIL: Final = 2  # times the distance of any run before
-FEW: Final = 10  # runs before, below which nothing is known of their tails
+TAIL: Final = 2  # one run is a change only from this many times the largest distance of an earlier run
+FEW: Final = 10  # with fewer earlier runs the tails of their noise are unknown
 FIXED: Final = 0.05  # what a run may then differ from their median, as from a baseline; more where they scatter more
 # How much they scatter is known badly: as if of these many runs before them, with this scatter, two-sided.
 BY_FEW, SUPPOSED_RUNS, SUPPOSED_SCATTER = 1 / 200, 8, 0.015
-BEFORE: Final = 50  # most runs that one is held against
-KEPT: Final = 10  # runs for which a change is told; then the new level is what later runs are held against
+BEFORE: Final = 50  # most earlier runs that a run is compared with
+KEPT: Final = 10  # number of runs that report a change; later runs are compared with the new level
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Judgement of the last run of a series. Numbers are places in the series."""
+    """Judgement of the last run of a series. Runs are given by their index in the series."""
 
-    before: list[int]  # the runs it was held against; empty for a first run
+    before: list[int]  # the runs that it was compared with; empty for a first run
     since: list[int]  # the runs since the change, the last among them; empty where there is none
     limit: float  # the time above which one run alone has changed
-    p_value: float | None = None  # the larger one of the two tests; None where one run told
+    p_value: float | None = None  # the larger of the two tests' p values; None if one run alone was judged
 
     @property
     def by_scatter(self) -> bool:
@@ -51,7 +51,7 @@ class Found:
 
 @dataclass(slots=True)
 class _Level:
-    """The runs that later ones are held against, and where they changed, as long as that is told."""
+    """The runs that later ones are compared with, and the first run of a change that is still reported."""
 
     runs: list[int] = field(default_factory=list)
     changed: int | None = None
@@ -78,14 +78,14 @@ def _go_on(level: _Level, found: Found, now: int) -> None:
         level.runs, level.changed = list(found.since), None
     elif found.since:
         level.changed = found.since[0]
-    elif level.changed is not None:  # it went back: several runs in between were no noise, one is its tail
+    elif level.changed is not None:  # it went back: several changed runs are left out, a single one is kept as noise
         if now - level.changed > 1:
             level.runs = [one for one in level.runs if one < level.changed or one == now]
         level.changed = None
 
 
 def _judged(logs: NDArray[np.float64], level: _Level, now: int, tests: int) -> Found:
-    known = now if level.changed is None else level.changed  # of runs from here on nobody knows the level
+    known = now if level.changed is None else level.changed  # the level of runs from here on is not known
     before = [one for one in level.runs if one < known][-BEFORE:]
     if not before:
         return Found([], [], math.inf)
@@ -108,13 +108,13 @@ def _ends(known: int, now: int) -> list[tuple[int, float]]:
 
 
 def _by_latest(logs: NDArray[np.float64], level: _Level, end: int, part: float) -> float | None:
-    """The larger p value, if by both tests the runs from `end` on differ from the ones before; None if not."""
+    """The larger p value, if both tests say that the runs from `end` on differ from earlier runs; else None."""
     from scipy import stats
 
     before = [one for one in level.runs if one < end][-BEFORE:]
     latest = [one for one in level.runs if one >= end]
     if 2 / math.comb(len(before) + len(latest), len(latest)) > BY_RANKS * part:
-        return None  # as few cannot show it
+        return None  # so few runs cannot reach significance
     line = _by_line(logs, before, latest)
     if not line <= BY_LINE * part:
         return None
@@ -123,7 +123,7 @@ def _by_latest(logs: NDArray[np.float64], level: _Level, end: int, part: float) 
 
 
 def _by_line(logs: NDArray[np.float64], before: list[int], latest: list[int]) -> float:
-    """The p value of a step beside a line through all runs."""
+    """The p value of a step between the runs, fitted together with a linear drift."""
     from scipy import special
 
     runs = np.asarray([*before, *latest])
@@ -142,7 +142,7 @@ def _by_line(logs: NDArray[np.float64], before: list[int], latest: list[int]) ->
 
 
 def _limit(before: NDArray[np.float64], tests: int) -> float:
-    """The distance from the median that one run alone may have, as a logarithm."""
+    """The allowed distance of one run from the median, in logarithms of time."""
     count = len(before)
     squares = float(((before - before.mean()) ** 2).sum())
     if count < FEW:  # the scatter's distribution is a scaled inverse chi-squared (Gelman and others, BDA, 2.6)
@@ -155,15 +155,15 @@ def _limit(before: NDArray[np.float64], tests: int) -> float:
 
 
 def _student(both: float, free: int) -> float:
-    """Student's t that is exceeded so often, to both sides together."""
+    """The two-sided critical value of Student's t: probability `both`, `free` degrees of freedom."""
     from scipy import special
 
     return float(-special.stdtrit(free, both / 2))
 
 
 def _since(logs: NDArray[np.float64], level: _Level, now: int) -> list[int]:
-    """The runs since the change, by least squares. No run counts for more than the change is large, so no tail of the
-    noise decides."""
+    """The runs since the change, placed by least squares. Times are clipped to the two levels, so that outliers do not
+    decide."""
     runs = level.runs[-BEFORE - KEPT :]
     least = max(1, len(runs) - KEPT)
     known = sum(one <= now - max(LATEST) for one in runs) or 1

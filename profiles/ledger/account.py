@@ -1,4 +1,4 @@
-"""One GPU's books: who owned each nanosecond of a window, and what the recording cannot tell."""
+"""Account for one GPU's time: the owner of each ns of a window, and owners that the recording cannot show."""
 
 from __future__ import annotations
 
@@ -26,23 +26,26 @@ from .window import Window
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One GPU's ledger and the arrays behind it. `ledger_ns` and `busy_ns` are null where the recording lacks the data;
-    the ledger's other entries sum to the window. `inputs` has one entry per row of `operations`, all with a length.
-    Breaks are LEFT_OUT of `ownership`; in `owned` they have owners. `breaks_ns`: one ledger per break."""
+    """One GPU's ledger and the arrays behind it.
+
+    Entries of `ledger_ns` and `busy_ns` are None if the recording lacks the data; the ledger's other entries sum to the
+    window. `operations` all last longer than 0 ns; `inputs` has one entry for each. In `ownership` breaks are LEFT_OUT;
+    in `owned` they have owners. `breaks_ns`: one ledger per break.
+    """
 
     operations: Operations
     window: Window
     ownership: Ownership
     owned: Ownership
     inputs: InputCopies | None
-    batch: NDArray[np.int64] | None  # of each operation the N of its `batch N` range, see batches.numbers
+    batch: NDArray[np.int64] | None  # the N of each operation's `batch N` range, see batch_ranges.numbers
     input_marks: bool
     ledger_ns: dict[str, int | None]
     busy_ns: dict[str, int | None]
     breaks_ns: tuple[dict[str, int | None], ...]
-    waits: Waits  # idle time that other ranks' recordings may say is `peers`; here it has its other cause
-    unrecorded: tuple[str, ...]  # tables that some recording of the GPU cannot tell of
-    capture_ns: tuple[int, int]  # all that the recording holds, and who owned it
+    waits: Waits  # idle time that other ranks' recordings may show to be `peers`; the ledger has its other cause
+    unrecorded: tuple[str, ...]  # tables that a recording of the GPU lacks
+    capture_ns: tuple[int, int]  # start and end of the whole recording; its ledger follows
     capture_ledger_ns: dict[str, int | None]
 
 
@@ -54,7 +57,7 @@ def account(
     window: Window,
     handed: HandedOver | None = None,
 ) -> Account:
-    """Divide the window among the owners. `handed`: when the GPU's collectives were handed over; None: not known."""
+    """Divide the window among the owners. `handed`: launch times of the GPU's collectives; None: not known."""
     operations = gpu.operations.lasting()
     hosts = _hosts(timelines, shift_ns, gpu)
     ranges = any(causes.has_iterator_ranges(timelines[index], pid) for index, pid in gpu.processes)
@@ -69,7 +72,7 @@ def account(
     }
     capture = _reach(operations, window, steps)
     edges, owners = ledger.parted(busy, *capture)
-    del busy  # as large as all starts and ends
+    del busy  # free the memory: as large as all operations' starts and ends
     paused = _idle_in(pauses.covered(steps.pauses), edges, owners)
     feed = filled = intervals.EMPTY
     if causes_known:
@@ -113,7 +116,7 @@ def account(
 
 
 def _idle_in(times: Intervals, edges: NDArray[np.int64], owners: NDArray[np.int8]) -> Intervals:
-    """Idle time within these intervals."""
+    """The idle time within these intervals."""
     if not len(times):
         return times
     idle = np.flatnonzero(owners == ledger.IDLE)
@@ -121,7 +124,7 @@ def _idle_in(times: Intervals, edges: NDArray[np.int64], owners: NDArray[np.int8
 
 
 def _told(totals: dict[str, int], untold: set[str], span_ns: int) -> dict[str, int | None]:
-    """The totals, null where the recording cannot tell. Raises AssertionError where they do not sum to the span."""
+    """The totals, None for owners in `untold`. Raises AssertionError if the rest does not sum to the span."""
     found = {name: None if name in untold else ns for name, ns in totals.items()}
     if sum(ns for ns in found.values() if ns is not None) != span_ns:
         raise AssertionError(f"the ledger does not sum to the {span_ns} ns of its window")
@@ -129,7 +132,7 @@ def _told(totals: dict[str, int], untold: set[str], span_ns: int) -> dict[str, i
 
 
 def exposed_inputs(books: Account) -> tuple[Intervals, Intervals]:
-    """Intervals in which an input copy owned the GPU: copies of this step's batch, then copies of later steps'."""
+    """Two sets of intervals in which an input copy owned the GPU: copies for this step, and for later steps."""
     if books.inputs is None:
         return intervals.EMPTY, intervals.EMPTY
     owned = ledger.owned_by(books.ownership, CLASSES.index("h2d"))

@@ -1,4 +1,4 @@
-"""Records of a run, which all read: of a launch, and of a sweep of launches: JSON (docs/reference/files.md)."""
+"""Read and write the JSON records of a launch and of a sweep of launches (docs/reference/files.md)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .rank_records import Damaged, RankRecord, read_rank
 
 RUN_SCHEMA = "ringscope.run/1"
 SWEEP_SCHEMA = "ringscope.sweep/1"
-MOST_LAUNCHES = 1_000_000  # of a cell
-# Fields that are read of a machine, with their types; its other fields are only shown.
+MOST_LAUNCHES = 1_000_000  # largest number of launches of a cell
+# Fields of a machine that the code uses, with their types; other fields are only shown.
 _OF_A_MACHINE: dict[str, Any] = {
     "host": str,
     "os": str,
@@ -47,7 +47,7 @@ STATUSES = (
 
 @dataclass(slots=True)
 class RunRecord:
-    """`record.json`: one launch of one cell, whatever became of it."""
+    """`record.json`: one launch of one cell, successful or not."""
 
     cell: Cell
     launch: int
@@ -74,14 +74,14 @@ class RunRecord:
 
 @dataclass(slots=True)
 class SweepRecord:
-    """`sweep.json`: what a run directory is to hold. Cell i's launch k lies in `<cell id>/<k>/`."""
+    """`sweep.json`: the plan of a run directory. Launch k of a cell lies in `<cell id>/<k>/`."""
 
     cells: list[Cell]
     launches: int
     launcher: str
     hosts: list[str] = field(default_factory=list)  # name:slots; empty: this machine alone
     created_utc_ns: int = 0
-    machine: dict[str, Any] = field(default_factory=dict)  # that the first launches ran on; empty before them
+    machine: dict[str, Any] = field(default_factory=dict)  # of the first launches; empty before they ran
     options: dict[str, Any] = field(default_factory=dict)  # limits and the launcher's own arguments
     schema: str = SWEEP_SCHEMA
 
@@ -102,7 +102,7 @@ class SweepRecord:
 
 @dataclass(slots=True)
 class Run:
-    """One launch as it was read back: its record, and its ranks' where the launch is ok."""
+    """One launch as read back: its record and, if its status is ok, the records of its ranks."""
 
     record: RunRecord
     ranks: list[RankRecord]
@@ -110,7 +110,7 @@ class Run:
 
 
 def read_sweep(directory: Path) -> SweepRecord:
-    """The sweep a run directory holds. Raises RingscopeError where there is none."""
+    """Read the sweep of a run directory. Raises RingscopeError if there is none."""
     remedy = "name a directory that bench wrote"
     if directory.is_file():
         raise Damaged(f"{directory}: a file, not a run directory; {remedy}")
@@ -118,19 +118,19 @@ def read_sweep(directory: Path) -> SweepRecord:
 
 
 def read_runs(directory: Path) -> list[Run]:
-    """Every launch that a run directory holds, in the order of their starts, launches with a damaged file included."""
+    """Read all launches of a run directory in order of start, launches with a damaged file included."""
     found = (path.parent for path in directory.glob("*/*/record.json"))
     runs = []
-    for path in (path for path in found if path.name.isdigit()):  # not launches that were moved aside
-        with contextlib.suppress(Damaged):  # a folder of no cell of the sweep
+    for path in (path for path in found if path.name.isdigit()):  # skip launches that were moved aside
+        with contextlib.suppress(Damaged):  # the folder belongs to no cell of the sweep
             runs.append(read_run(path))
     return sorted(runs, key=lambda run: (run.record.started_utc_ns, run.record.cell.id, run.record.launch))
 
 
 def read_run(directory: Path) -> Run:
-    """One launch of one cell, of its directory: `damaged` where a file of it is not whole.
+    """Read one launch from its directory; its status is `damaged` if a file is incomplete.
 
-    Raises Damaged where not even the cell is known.
+    Raises Damaged if not even the cell is known.
     """
     try:
         record = _read_json(directory / "record.json", RUN_SCHEMA, "run that cell again", RunRecord.from_json)
@@ -147,7 +147,7 @@ def read_run(directory: Path) -> Run:
 
 
 def _of_one_launch(ranks: list[RankRecord], directory: Path) -> list[RankRecord]:
-    """Raises Damaged where they are of launches of several sizes."""
+    """Return the ranks. Raises Damaged if they come from launches with different numbers of ranks."""
     sizes = sorted({rank.size for rank in ranks})
     if len(sizes) > 1:
         raise Damaged(
@@ -157,7 +157,7 @@ def _of_one_launch(ranks: list[RankRecord], directory: Path) -> list[RankRecord]
 
 
 def _damaged(directory: Path, error: Damaged) -> RunRecord:
-    """The known facts of a launch without a record: the sweep's cell that its folder is named by."""
+    """Make the record of a launch without a valid one: its cell is the one that its folder is named after."""
     sweep = read_sweep(directory.parents[1])
     cell = next((one for one in sweep.cells if one.id == directory.parent.name), None)
     if cell is None:
@@ -186,7 +186,7 @@ def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, A
 
 
 def _check_machine(machine: dict[str, Any]) -> None:
-    """Raises ValueError where what is read of it is of another type, or fewer than none."""
+    """Raises ValueError if a field that the code uses has a wrong type or is negative."""
     _check_part(_OF_A_MACHINE, machine, "machine's")
     _check_part(_OF_A_CPU, machine.get("cpu") or {}, "cpu's")
     for gpu in machine.get("gpus") or ():
@@ -194,7 +194,7 @@ def _check_machine(machine: dict[str, Any]) -> None:
 
 
 def _check_part(hints: dict[str, Any], part: dict[str, Any], whose: str) -> None:
-    """None stands for what is not known."""
+    """Check the fields in `hints`; None means not known. Raises ValueError."""
     for name, hint in hints.items():
         value = part.get(name)
         if value is not None:
