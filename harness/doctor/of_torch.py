@@ -26,6 +26,7 @@ REDUCES = (
     *("all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "reduce", "reduce_scatter"),
     *("reduce_scatter_tensor", "all_to_all", "all_to_all_single"),
 )
+FEW = 64  # elements of a tensor that may hold a loss or other numbers for people
 Values = list[tuple[str, Any]]  # (name, tensor) of weights or buffers
 
 
@@ -44,6 +45,7 @@ class OfTorch:
         self._ready: dict[str, Any] | None = None  # the record of the last step, still without the weights
         self._exchanged = self._most_exchanged = 0
         self._wrapped = self._called = 0
+        self._numbers = 0  # exchanges of few elements
         self._workers = 1
 
     def watch(self) -> None:
@@ -99,7 +101,9 @@ class OfTorch:
         def counting(own: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(own)
             def counted(*arguments: Any, **options: Any) -> Any:
-                self._exchanged += max(map(_count, (*arguments, *options.values())), default=0)
+                elements = max(map(_count, (*arguments, *options.values())), default=0)
+                self._exchanged += elements
+                self._numbers += 0 < elements <= FEW
                 return own(*arguments, **options)
 
             return counted
@@ -213,6 +217,7 @@ class OfTorch:
                 "group": torch.distributed.is_available() and torch.distributed.is_initialized(),
                 "ddp": self._wrapped,
                 "ddp_called": self._called,
+                "numbers": self._numbers,
             },
         }
 

@@ -94,10 +94,11 @@ def buffers(ranks: list[Rank]) -> list[Check]:
 
 
 def metrics(ranks: list[Rank]) -> list[Check]:
-    """Report whether Keras's loss and metrics agree on all ranks, or each rank has its own."""
+    """Report whether Keras's loss and metrics agree on all ranks, or each rank has its own. Of a loop of PyTorch, report
+    if it exchanged no numbers."""
     common = set.intersection(*({k for k, line in rank.steps.items() if line.get("logs")} for rank in ranks))
     if not common:
-        return []
+        return _of_a_loop(ranks)
     step = max(common)
     first, *others = (rank.steps[step]["logs"] for rank in ranks)
     for rank, other in enumerate(others, start=1):
@@ -114,3 +115,15 @@ def metrics(ranks: list[Rank]) -> list[Check]:
                 )
                 return [Check("metrics", WARNING, text, remedy, {"name": name, "step": step})]
     return [Check("metrics", OK, f"{', '.join(first)}: the same on all ranks after step {step}", None, {"step": step})]
+
+
+def _of_a_loop(ranks: list[Rank]) -> list[Check]:
+    last = [rank.steps.get(rank.last_step, {}).get("torch") for rank in ranks]
+    if not all(seen and seen["group"] and not seen["numbers"] for seen in last):
+        return []
+    text = (
+        f"in {ranks[0].last_step} steps the loop exchanged no single numbers: a loss or accuracy that it prints is "
+        "that of one rank's samples"
+    )
+    remedy = "average it first: torch.distributed.all_reduce(value, torch.distributed.ReduceOp.AVG), or torchmetrics"
+    return [Check("metrics", UNKNOWN, text, remedy)]

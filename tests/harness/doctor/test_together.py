@@ -208,7 +208,7 @@ def test_a_folder_that_is_too_large_for_a_copy_is_refused(tmp_path: Path, monkey
 
 
 def of_torch(number: int, *values: float, **facts: Any) -> dict[str, Any]:
-    seen = {"group": True, "ddp": 1, "ddp_called": 4} | facts.pop("torch", {})
+    seen = {"group": True, "ddp": 1, "ddp_called": 4, "numbers": 1} | facts.pop("torch", {})
     return step(number, *values, torch=seen, sharded=0, **facts)
 
 
@@ -249,6 +249,12 @@ def test_statistics_that_differ_are_told_and_metrics_that_do_are_a_warning():
     assert unlike["buffers"][0] == "ok" and "norm/mean" in unlike["buffers"][1]
     assert unlike["metrics"][0] == "warning" and {0.5, 1} <= set(numbers(unlike["metrics"][1]))
     assert unlike["weights"][0] == same["weights"][0] == "ok"
+
+
+@pytest.mark.parametrize(("numbers", "metrics"), [((0, 0), "n/a"), ((0, 2), None), ((2, 2), None)])
+def test_a_loop_of_pytorch_that_exchanges_no_number_prints_one_ranks(numbers, metrics):
+    found = judged(*(rank(k, of_torch(1, 3, rows=ROWS[k], torch={"numbers": numbers[k]})) for k in range(2)))
+    assert found.get("metrics", (None,))[0] == metrics
 
 
 # ---- Keras on JAX

@@ -26,21 +26,23 @@ pytestmark = [
 ]
 WELL = {"script": "ok", "weights": "ok", "data": "ok"}
 SAME = {"data": "warning"}
+OWN = {"metrics": "n/a"}  # the loop exchanges no loss
 
 
 @pytest.mark.parametrize(
     ("words", "unlike", "remedy"),
     [
-        (["ddp.py", "right"], {"buffers": "ok"}, ""),
-        (["ddp.py", "alone"], {"buffers": "ok", "weights": "failure"}, "wrap the model"),
-        (["ddp.py", "inside"], {"buffers": "ok", "weights": "failure"}, "call the wrapper"),
-        (["ddp.py", "same_seed"], {"weights": "failure", **SAME}, "wrap the model"),
-        (["ddp.py", "no_sampler"], SAME, ""),
-        (["ddp.py", "zero"], {"buffers": "ok"}, ""),
-        (["ddp.py", "fsdp"], {"weights": "n/a"}, ""),
-        (["ddp.py", "flat_fsdp"], {"weights": "n/a"}, ""),
-        (["ddp.py", "views_fsdp"], {"weights": "n/a"}, ""),
-        (["ddp.py", "no_sync"], {"buffers": "ok", "weights": "failure"}, "leave no_sync"),
+        (["ddp.py", "right"], {**OWN, "buffers": "ok"}, ""),
+        (["ddp.py", "reduces"], {"buffers": "ok"}, ""),
+        (["ddp.py", "alone"], {**OWN, "buffers": "ok", "weights": "failure"}, "wrap the model"),
+        (["ddp.py", "inside"], {**OWN, "buffers": "ok", "weights": "failure"}, "call the wrapper"),
+        (["ddp.py", "same_seed"], {**OWN, "weights": "failure", **SAME}, "wrap the model"),
+        (["ddp.py", "no_sampler"], OWN | SAME, ""),
+        (["ddp.py", "zero"], {**OWN, "buffers": "ok"}, ""),
+        (["ddp.py", "fsdp"], {**OWN, "weights": "n/a"}, ""),
+        (["ddp.py", "flat_fsdp"], {**OWN, "weights": "n/a"}, ""),
+        (["ddp.py", "views_fsdp"], {**OWN, "weights": "n/a"}, ""),
+        (["ddp.py", "no_sync"], {**OWN, "buffers": "ok", "weights": "failure"}, "leave no_sync"),
         (["keras_torch.py", "right"], {"metrics": "warning"}, ""),
         (["keras_torch.py", "inside"], {"metrics": "warning", "weights": "failure"}, "self(x)"),
     ],

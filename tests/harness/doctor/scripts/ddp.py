@@ -35,8 +35,11 @@ loader = DataLoader(data, 16, sampler=None if how in ("no_sampler", "same_seed")
 for a, b in loader:
     optimizer.zero_grad()
     with called.no_sync() if how == "no_sync" else contextlib.nullcontext():
-        torch.nn.functional.mse_loss(called(a), b).backward()
+        loss = torch.nn.functional.mse_loss(called(a), b)
+        loss.backward()
     optimizer.step()
+    if how == "reduces":
+        dist.all_reduce(loss.detach())
     with torch.no_grad():  # all ranks validate on the same samples
         for c, _ in DataLoader(data, 64):
             model(c)
