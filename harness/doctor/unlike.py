@@ -94,8 +94,8 @@ def buffers(ranks: list[Rank]) -> list[Check]:
 
 
 def metrics(ranks: list[Rank]) -> list[Check]:
-    """Report whether Keras's loss and metrics agree on all ranks, or each rank has its own. Of a loop of PyTorch, report
-    if it exchanged no numbers."""
+    """Report whether Keras's loss and metrics agree on all ranks, or each rank has its own. Of a loop of PyTorch,
+    report if it exchanged no numbers."""
     common = set.intersection(*({k for k, line in rank.steps.items() if line.get("logs")} for rank in ranks))
     if not common:
         return _of_a_loop(ranks)
