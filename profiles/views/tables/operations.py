@@ -11,7 +11,7 @@ from .. import spoken
 from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Field, Format, Json, Table, each_gpu, titles, words
 
-# A column's addition to its GPU's title, the format of its numbers, and for a quotient the divisor.
+# The text that a column adds to its GPU's title, the format of its numbers, and the divisor's key for a quotient.
 Form: TypeAlias = tuple[str, Format, str]
 MOST_OPERATORS = 20
 MOST_KERNELS = 20
@@ -199,10 +199,10 @@ def _by_name(
     forms: Mapping[str, Form],
     most: int,
 ) -> Table:
-    """A row a name, columns a GPU: `forms` has the key of a number, and what the column adds to the GPU's title.
+    """A row per name; for each GPU a column per entry of `forms`, whose keys name a row's numbers.
 
-    Rows are sorted by the first number and, of operators, their idle time. `share` is that number by the span, `mean`
-    by the count.
+    Rows are sorted by the first number plus the idle time, summed over GPUs. `share` is the first number divided by
+    the GPU's span, `mean` the first number divided by the row's count. place_of: the rows' path below a GPU's JSON.
     """
     gpus = list(each_gpu(document))
     first = next(iter(forms))
@@ -237,7 +237,7 @@ def _rows(gpu: Json, place_of: str) -> Sequence[Json]:
 
 
 def _number(document: Document, row: str | None, gpu: str, first: str, key: str, form: Form) -> Cell:
-    """One number of a row of a GPU; nothing where the GPU has no such row."""
+    """One cell for one GPU, empty if the GPU has no row of this name. row, gpu: JSON pointers."""
     if row is None:
         return Cell("", None)
     _, shown, of = form
@@ -251,7 +251,7 @@ def groups(document: Document) -> Table:
     for gpu_at, gpu, name in each_gpu(document):
         for group in gpu["kernels"]["groups"]:
             at = f"{gpu_at}/kernels/groups"
-            # A group's name may hold the slash that parts a JSON pointer: it is escaped as the standard says.
+            # _Part escapes the group's name (RFC 6901), since a slash in it would divide the JSON pointer.
             total = _Part(document, at, group)
             rows.append((words(group), name, total("count", numbers.count), total("total_ns", numbers.duration)))
     return Table(

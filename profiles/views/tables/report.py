@@ -1,4 +1,4 @@
-"""Show a report beside the measures: recordings, doubts, cells of a sweep, evidence; and choose its tables."""
+"""Tables of recordings, doubts and a sweep's cells, and the list of all tables that a report can show."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from . import gpu_metrics, operations, places, ranks, time
 from .table import Cell, Document, Format, Json, Table, words
 
 PERCENTILES = ("p50", "p95", "min", "median", "max")
-KEYS = ("model", "ranks", "per_rank_batch")  # always columns of their own
-# Facts that a cell's ranks tell of themselves, shown if one does.
+KEYS = ("model", "ranks", "per_rank_batch")  # a column each, even if all cells agree
+# Further columns (key in summary.csv, title, format), each shown if any cell has a value.
 TOLD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("of_horovod", "of horovod", numbers.factor),
     ("limited_by", "limited by", lambda what: what or numbers.UNKNOWN),
@@ -27,12 +27,12 @@ TOLD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("staleness_p50", "staleness p50", numbers.median),
     ("bubble_share", "bubble", numbers.share),
 )
-OF_STRATEGIES = ("of_horovod", "limited_by", "limited_share", "loss")  # shown where several are beside each other
+OF_STRATEGIES = ("of_horovod", "limited_by", "limited_share", "loss")  # shown only if the cells differ in strategy
 
 
 def of_recordings(document: Document) -> list[Table]:
-    """The tables of measured recordings, in the order a reader wants them; tables without a row are left out. A
-    summary's tables come first, and the rest are of the GPUs that are shown beside it."""
+    """The tables of measured recordings, in reading order; empty tables are left out. If the document holds a summary
+    of many GPUs, its tables come first, and the other tables show the GPUs chosen from it."""
     makers = {**MAKERS, "doubts": ranks.doubts if document.told_at else doubts}
     together = ranks.of_summary(document) if document.told_at else []
     return together + [table for make in makers.values() if (table := make(document)).rows]
@@ -75,7 +75,7 @@ def doubts(document: Document) -> Table:
     )
 
 
-# By the name that `timeline --show` takes, in the order a reader wants them.
+# The keys are the names that `timeline --show` takes; a report shows the tables in this order.
 MAKERS: Mapping[str, Callable[[Document], Table]] = {
     "gpus": time.summary,
     "ledger": time.ledger,
@@ -103,7 +103,7 @@ MAKERS: Mapping[str, Callable[[Document], Table]] = {
 
 
 def touched(where: Sequence[str], document: Document) -> str:
-    """Places that JSON pointers point at, in words: `ledger, idle feed (rank 0, GPU 0)`; a GPU alone is all of it."""
+    """JSON pointers in words: `ledger, idle feed (rank 0, GPU 0)`. A pointer to a whole GPU gives the GPU's title."""
     gpus: dict[str, list[int]] = {}
     others = []
     for pointer in where:
@@ -127,7 +127,7 @@ def _plainly(key: str) -> str:
 
 
 def cells(rows: Sequence[Json]) -> Table:
-    """The cells of a sweep: rows of summary.csv. Settings in which they do not differ are told once, in the caption."""
+    """The cells of a sweep, from rows of summary.csv. Settings that all cells share stand in the caption."""
     differs = [one for one in TELLING if one.name in KEYS or len({row.get(one.name) for row in rows}) > 1]
     alike = (one for one in TELLING if rows and one not in differs)
     common = list(filter(None, (one.said(rows[0].get(one.name, one.default)) for one in alike)))
@@ -169,7 +169,7 @@ def cells(rows: Sequence[Json]) -> Table:
 
 
 def learning(rows: Sequence[Json]) -> Table:
-    """Rows of summary.csv on when each cell reached the accuracy of --until; no row where none was asked for."""
+    """The training time of each cell to the accuracy of --until; no row without --until. rows: of summary.csv."""
     told = [row for row in rows if row.get("until")]
     differs = [one for one in TELLING if one.name in KEYS or len({row.get(one.name) for row in told}) > 1]
     shown = []
@@ -242,7 +242,7 @@ def _same(gpus: Sequence[Json], like: Json) -> int:
 
 
 def _interval(row: Json, name: str, form: Format) -> str:
-    """Words for a span of numbers, low to high, with the unit once."""
+    """The text `low to high`, with the unit once if both ends share it."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     if low is None or high is None:
         return numbers.UNKNOWN
@@ -257,7 +257,7 @@ def _milliseconds(value: float | None) -> str:
 
 
 def clock(document: Document) -> str:
-    """The way in which ranks were brought on one clock, in words; "" for one recording."""
+    """The method that aligned the ranks' clocks, and the residual error, in words; "" for one recording."""
     told = document.json["clock"]
     if not told:
         return ""
@@ -289,7 +289,7 @@ def _evidence(key: str, value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_evidence(key, one) for one in value)
     if isinstance(value, Mapping):
-        # Percentiles are in the unit of what they are of.
+        # A percentile has the unit of the measure: `p50` in `step_ns` is a duration.
         return ", ".join(
             f"{name} {_evidence(key if name in PERCENTILES else name, one)}" for name, one in value.items()
         )

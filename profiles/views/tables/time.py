@@ -16,7 +16,7 @@ GAPS: tuple[Field, ...] = (
     ("total", "total_ns", numbers.duration),
 )
 MOST_GAPS = 20
-MOST_STEPS = 200  # rows a reader still scrolls; more are all in the JSON and the Parquet file
+MOST_STEPS = 200  # of more the longest are shown; the JSON and the Parquet file hold all
 
 
 def what_if(document: Document) -> Table:
@@ -77,7 +77,7 @@ def summary(document: Document) -> Table:
 
 
 def ledger(document: Document) -> Table:
-    """Rows are owners, two columns a GPU; owners that own nothing on any GPU are left out."""
+    """A row per owner, two columns (time, share) per GPU; owners without time on any GPU are left out."""
     gpus = list(each_gpu(document))
     rows = []
     for owner in OWNERS:
@@ -140,7 +140,7 @@ def steps(document: Document) -> Table:
 
 
 def feed(document: Document) -> Table:
-    """The gaps that batches leave on their way."""
+    """Each GPU's batch gaps and feed gaps: how many steps have one, percentiles and total."""
     rows = []
     for at, gpu, name in each_gpu(document):
         for kind in ("batch_gaps", "feed_gaps"):
@@ -167,7 +167,7 @@ INPUTS: tuple[Field, ...] = (
 
 
 def inputs(document: Document) -> Table:
-    """The copies that bring the batches."""
+    """The copies that bring the batches to each GPU."""
     rows = [
         (name, *document.numbers(f"{at}/input_copies", INPUTS))
         for at, gpu, name in each_gpu(document)
@@ -184,7 +184,7 @@ def inputs(document: Document) -> Table:
 
 
 def batch_gaps(document: Document) -> Table:
-    """Parts of the batch gaps. Rows are owners, a column a GPU."""
+    """The ledger of all batch gaps: a row per owner, a column per GPU."""
     gpus = [(at, gpu, name) for at, gpu, name in each_gpu(document) if gpu["batch_gap_ledger_ns"]]
     owners = [one for one in OWNERS if any(gpu["batch_gap_ledger_ns"].get(one) for _, gpu, _ in gpus)]
     rows = [
@@ -204,7 +204,7 @@ def batch_gaps(document: Document) -> Table:
 
 
 def idle_gaps(document: Document) -> Table:
-    """The longest gaps of all GPUs, and what ended each."""
+    """The longest idle gaps over all GPUs: cause, the operation that ended each, and the host meanwhile."""
     found = [
         (f"{at}/idle_gaps/{place}", index, gap, name)
         for index, (at, gpu, name) in enumerate(each_gpu(document))

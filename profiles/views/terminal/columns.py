@@ -1,4 +1,4 @@
-"""The numbers of GPUs on a terminal, a column per GPU: who had it, its steps, copies, kernels and collectives."""
+"""The numbers of GPUs on a terminal, a column per GPU: ledger, steps, copies, kernels, collectives, GPU metrics."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .fitted import Column, Fitted, Row
 
 Cell = Callable[[GpuMeasures], str]
 COLUMN_WIDTH, NAMES_WIDTH = 24, 30
-BUSY, KERNELS = "busy, hidden or not", "kernels"  # sections that hold what no other table does
+BUSY, KERNELS = "busy, hidden or not", "kernels"  # titles of the sections whose numbers are in no other table
 _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "peer to peer", "d2d": "on the device"}
 
 
 def side_by_side(gpus: Sequence[GpuMeasures], titles: Sequence[str], only: str = "") -> Fitted:
-    """A column a GPU, headed by its title, of all sections or of one, without the rows that no GPU has a number for."""
+    """A table with a column per GPU, of all sections or of the section `only`, without rows that are empty for all."""
     shown: list[Row] = []
     for section, rows in _sections():
         if only and section != only:
@@ -193,7 +193,8 @@ def _sampled_rows() -> list[tuple[str, Cell]]:
 
 
 def energy(gpu: GpuMeasures) -> str:
-    """The energy of the window and of a step, or of the part of the window that was read; empty where none was."""
+    """The energy of the window and per step; if samples cover a part of the window, its energy and share of the window.
+    Empty without samples."""
     found = gpu.gpu_metrics.energy if gpu.gpu_metrics else None
     if found is None:
         return ""

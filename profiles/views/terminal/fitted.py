@@ -1,7 +1,7 @@
 """Tables and running text on a terminal of any width.
 
-Lines end at spaces only, and never between a number and its unit. Columns that do not fit beside each other follow in a
-table below, with the first ones again; what names a row and is too wide for that stands on a line of its own above it.
+Lines are broken at spaces, never between a number and its unit. Columns that do not fit side by side move to a further
+table below, which repeats the key columns; a key that is too wide stands on a line of its own above its row.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from rich.text import Text
 
 from ...ground import terminals
 
-WHOLE: Final = 18  # cells as wide as this are not broken to make room for others
-NAMES: Final = 20  # columns for what rows are called: of fewer all names stand above their rows
-GAPS: Final = (2, 1)  # between columns; the second where all then stand beside each other
-# With the word behind it a number is one piece: `4.712 ms`, `98.1 %`, `2 ranks`.
+WHOLE: Final = 18  # lines of a cell up to this width are not broken to make room for other columns
+NAMES: Final = 20  # least width of the column that names the rows; with less the columns are split over several tables
+GAPS: Final = (2, 1)  # spaces between columns: 2, or 1 if only then all columns fit side by side
+# A line is not broken between a number and the word after it: `4.712 ms`, `98.1 %`, `2 ranks`.
 _NUMBER: Final = re.compile(r"[(\[]?[-+±~<>]*\d[\d.,]*(?<![.,])")
 _WORD: Final = re.compile(r"\S+")
-_LEAD: Final = re.compile(r" *(?:(?:[•→-]|->|\d+\.) )?")  # what goes on stands under what comes behind it
+_LEAD: Final = re.compile(r" *(?:(?:[•→-]|->|\d+\.) )?")  # indent and list mark; continued lines start where it ends
 
 Cell: TypeAlias = "str | Text"
 Row: TypeAlias = "Sequence[Cell] | Text"
@@ -33,11 +33,11 @@ Row: TypeAlias = "Sequence[Cell] | Text"
 @dataclass(frozen=True, slots=True)
 class Column:
     title: str = ""
-    right: bool = False  # as numbers stand
+    right: bool = False  # align right, for numbers
 
 
 class Prose:
-    """Running text; of more than `most` lines the first ones, and … behind them."""
+    """Running text, broken into lines. If it has more than `most`, the first `most` are shown, and … at their end."""
 
     def __init__(self, text: Cell, style: str = "", *, most: int | None = None) -> None:
         self._text = Text(text, style=style) if isinstance(text, str) else text
@@ -55,7 +55,7 @@ class Prose:
 
 
 class Fitted:
-    """A table. Its first `keys` columns say what a row is; a Text instead of a row stands across all columns."""
+    """A table. Its first `keys` columns name the row; a Text in place of a row spans all columns."""
 
     def __init__(self, columns: Sequence[Column], rows: Sequence[Row], *, keys: int = 1, style: str = "") -> None:
         self._columns = columns
@@ -80,7 +80,8 @@ class Fitted:
             yield from self._lines(some, width, GAPS[0], self._sizes)
 
     def _tables(self, width: int) -> Iterator[list[int]]:
-        """Columns that stand beside each other, table by table. Without the keys: these stand above each row."""
+        """Split the columns into tables that fit `width`: the columns of each. Keys wider than half of it are left out
+        and stand above each row."""
         places = range(len(self._columns))
         keys = places[: self._keys]
         beside = [*keys] if self._least(keys) <= width // 2 else []
@@ -96,7 +97,7 @@ class Fitted:
         return sum(self._sizes[place][0] for place in places) + gap * (len(places) - 1)
 
     def _sized(self, place: int, at_most: int | None = None) -> tuple[int, int]:
-        """The least width of a column, and the width it would have; without the cells that need more than `at_most`."""
+        """The least and the full width of a column, without the cells that need more than `at_most` (None: of all)."""
         cells = [row[place] for row in self._rows if not isinstance(row, Text)]
         fitting = [cell for cell in cells if at_most is None or _needs(cell) <= at_most]
         title = self._titles[place]
@@ -130,7 +131,7 @@ class Fitted:
 
 
 def broken(text: Text, width: int) -> Iterator[Text]:
-    """The lines of a text. A continued line stands under its beginning; a word wider than a line is cut."""
+    """Break a text into lines. Continued lines are indented to the text behind a list mark; too long words are cut."""
     if text.cell_len <= width and "\n" not in text.plain:  # most cells
         yield text
         return
@@ -153,7 +154,7 @@ def _cut(line: Text, width: int) -> Iterator[Text]:
 
 
 def _pieces(line: str) -> Iterator[tuple[int, int]]:
-    """Beginnings and ends of what is not to be broken."""
+    """Start and end of each unbreakable piece: a word, with the numbers before it."""
     first = None
     for word in _WORD.finditer(line):
         first = word.start() if first is None else first
@@ -169,13 +170,13 @@ def _widest(cell: Text) -> int:
 
 
 def _needs(cell: Text) -> int:
-    """The columns that it takes without a word or a number broken."""
+    """The width that a cell needs if no word and no line of up to WHOLE is broken."""
     lines = cell.split("\n") if "\n" in cell.plain else [cell]
     return max((_longest(line) if line.cell_len > WHOLE else line.cell_len for line in lines), default=0)
 
 
 def _longest(line: Text) -> int:
-    """The widest piece, behind the space that the line begins with."""
+    """The width of the line's indent and its widest unbreakable piece."""
     return _indent(line) + max((last - first for first, last in _pieces(line.plain)), default=0)
 
 
@@ -185,7 +186,8 @@ def _indent(line: Text) -> int:
 
 
 def _shared(sizes: Sequence[tuple[int, int]], width: int) -> list[int]:
-    """The width of each column, `width` in all. Columns that want little more get it first."""
+    """Divide `width` among columns of (least, full) sizes: each gets its least; columns that lack little are filled
+    first."""
     given = [least for least, _ in sizes]
     room = width - sum(given)
     wanting = sorted(range(len(sizes)), key=lambda place: sizes[place][1] - sizes[place][0])
@@ -193,14 +195,14 @@ def _shared(sizes: Sequence[tuple[int, int]], width: int) -> list[int]:
         more = max(0, min(sizes[place][1] - sizes[place][0], room // left))
         given[place] += more
         room -= more
-    # One that is wider than the terminal by itself is cut.
+    # A column that is wider than the terminal is cut.
     return [min(one, width) for one in given]
 
 
 def _beside(
     cells: Sequence[Text], columns: Sequence[Column], sizes: Sequence[int], gap: int, *, bottom: bool = False
 ) -> Iterator[Text]:
-    """The lines of one row."""
+    """The lines of one row. bottom: align cells of fewer lines at the bottom, as titles are."""
     parts = [list(broken(cell, size)) for cell, size in zip(cells, sizes, strict=True)]
     if bottom:
         most = max(map(len, parts))

@@ -1,4 +1,4 @@
-"""Measures on a terminal: a bar of owners per GPU, then the numbers with one column per GPU, then what to doubt."""
+"""All measures on a terminal: a bar of owners per GPU, numbers with a column per GPU, findings, breaks, doubts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BUSY, _IDLE = "█", "░"
 
 
 def console() -> Console:
-    """The user's terminal, or as wide as COLUMNS says; else a pipe or a file gets a page as wide as it needs."""
+    """The output, as wide as the terminal or COLUMNS; a pipe or a file gets at least 120 columns."""
     found = terminals.console()
     if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return found
@@ -50,7 +50,7 @@ def say(text: str) -> None:
 
 
 def show(measures: Measures, to: Console, *, per_step: bool = False, only: Sequence[int] | None = None) -> None:
-    """Print one page, with the columns of all GPUs or of some."""
+    """Print the page of all GPUs, or of the GPUs with the indices `only`."""
     to.print(page(measures, width=to.width, per_step=per_step, only=only))
 
 
@@ -66,7 +66,8 @@ def page(measures: Measures, *, width: int = 100, per_step: bool = False, only: 
 def one_by_one(
     measures: Measures, shown: Sequence[int], *, width: int, per_step: bool = False
 ) -> Iterator[RenderableType]:
-    """Some GPUs in full: their bars, all numbers in a column each, the host meanwhile, and their steps if asked for."""
+    """The GPUs with the indices `shown` in full: bars, numbers, host calls in idle time, operators, layers; with
+    per_step also their steps."""
     titles = measures.titles
     some = [(titles[place], measures.gpus[place]) for place in shown]
     for title, gpu in some:
@@ -86,7 +87,7 @@ def one_by_one(
 
 
 def each_step(measures: Measures, shown: Sequence[int]) -> Iterator[RenderableType]:
-    """The steps of some GPUs, a row each."""
+    """A table of steps for each GPU in `shown` (indices) that has steps."""
     titles = measures.titles
     yield from (_steps(titles[place], measures.gpus[place]) for place in shown if measures.gpus[place].steps.rows)
 
@@ -122,7 +123,7 @@ def lead(gpu: GpuMeasures) -> tuple[dict[str, int | None], int]:
 
 
 def bar(gpu: GpuMeasures, width: int) -> Text:
-    """One cell per share of the window; what is there but too little for a cell gets none."""
+    """A bar of `width` characters, divided among the window's owners; too small a share for a character gets none."""
     text = Text(" ")
     reach = done = 0
     ledger_ns, span_ns = lead(gpu)
@@ -135,7 +136,7 @@ def bar(gpu: GpuMeasures, width: int) -> Text:
 
 
 def swatch(owner: str) -> str:
-    """A cell of an owner's bar."""
+    """The character that draws an owner in a bar."""
     return _IDLE if owner.startswith("idle") else _BUSY
 
 
@@ -179,7 +180,7 @@ def _idle(row: NamedOperator, span_ns: int) -> tuple[str, str]:
 
 
 def _steps(whose: str, gpu: GpuMeasures) -> Group:
-    """A row a step."""
+    """The table of a GPU's steps: a row per step, a column per owner."""
     owners = [owner for owner in OWNERS if any(row.ledger_ns[owner] for row in gpu.steps.rows)]
     titles = (*_STEP_TITLES, *(LOOKS[owner].label for owner in owners))
     rows = [
@@ -195,7 +196,7 @@ def _step_cells(row: StepRow) -> tuple[str, str, str, str]:
 
 
 def findings(measures: Measures) -> Iterator[RenderableType]:
-    """All of them, with what to change."""
+    """All findings, each with what to change and its consequences."""
     if not measures.findings:
         return
     yield Text("\nwhat to change", style="bold")
@@ -205,7 +206,7 @@ def findings(measures: Measures) -> Iterator[RenderableType]:
 
 
 def finding(measures: Measures, of: Finding) -> Text:
-    """A finding in a sentence: its code, whose it is, and what it is worth."""
+    """A finding in a sentence: its code, the GPU, what was found, and the most that the change can gain."""
     whose = "" if of.gpu is None or of.code in OF_RANKS else f"{measures.titles[of.gpu]}: "
     return Text("• ").append(of.code, style="italic").append(f": {whose}{of.text}{worth(of)}")
 
@@ -216,12 +217,12 @@ def worth(of: Finding) -> str:
 
 
 def consequences(finding: Finding) -> str:
-    """Lines that say what other GPUs wait."""
+    """The finding's consequences (for example, other GPUs wait), one line each."""
     return "".join(f"\n  and {one.text}" for one in finding.consequences)
 
 
 def breaks(measures: Measures) -> Iterator[RenderableType]:
-    """Lines on what is told apart from the steps: the breaks that cost most."""
+    """The breaks between steps that cost most, one line each, and the number of further ones."""
     if not measures.breaks:
         return
     yield Text("\nbreaks between the steps", style="bold")
@@ -239,7 +240,7 @@ def trusted(measures: Measures) -> Iterator[RenderableType]:
 
 
 def doubts(found: Sequence[Doubt], *, remedies: bool = True) -> Iterator[RenderableType]:
-    """Each code once: GPUs that differ in the numbers alone are counted, the JSON has them all."""
+    """Each code with its remedy once, in the words of its first doubt; further doubts of that code are counted."""
     if not found:
         return
     yield Text("\nwhat to doubt", style="bold")

@@ -1,6 +1,7 @@
-"""Fit up to 8 GPUs on one screen: what was read, who had each, what to change first, the doubts that touch it.
+"""Fit up to 8 GPUs on one screen: the recordings, each GPU's ledger, what to change first, the doubts about it.
 
-At most LINES lines at 80 columns and more. What has no room is named, and `--full` has it; what stays is decided here.
+The page has at most LINES lines on 80 or more columns. Its last lines name the parts that have no room, and `--full`
+shows them.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from .columns import energy
 from .fitted import Column, Fitted, Prose, Row
 
 LINES: Final = 60
-BESIDE: Final = 5  # of them for what a verb says under it: where files are, how to prove a finding
+BESIDE: Final = 5  # of LINES, left free for the lines that a command prints below: its files, how to prove a finding
 MOST_FINDINGS: Final = 3
-_RECORDINGS: Final = 2  # from more on the first and the last are named
-_NAMES, _TIMES = 18, 19  # columns of an owner's name, and of a time with its share
-_LEAST_SHARE: Final = 0.01  # of a GPU's time, a part of the user's code that is told
-_BAR: Final = 10  # columns: of less no bar is made
-# Beside the ledger, the steps and the window, which are all here: the measures that a finding rests on.
+_RECORDINGS: Final = 2  # of more recordings only the first and the last are named
+_NAMES, _TIMES = 18, 19  # width of the column of owners, and of a column of times with their shares
+_LEAST_SHARE: Final = 0.01  # smaller parts of a GPU's time (places in the user's code) or of its compute are left out
+_BAR: Final = 10  # least width of a bar beside the GPU's title; with less room the titles are left out
+# By the owner whose time a finding saves: the measure that the finding rests on, so doubts about it are shown.
 _UNDER: Final = {
     "collective": "collectives", "idle_peers": "collectives", "compute": "kernels", "idle_feed": "feed_gaps",
     **dict.fromkeys(("h2d", "d2h", "p2p", "d2d"), "copies"),
@@ -40,7 +41,7 @@ _SHOWN: Final = ("ledger_ns", "gpu_metrics", "steps", "window", "window_ns", "sp
 
 @dataclass(frozen=True, slots=True)
 class _Detail:
-    """Detail of what is said: lines of a finding and of its change (None: all), of a doubt its words, its remedy."""
+    """Limits of what the page shows: the most lines of a finding and of its change (None: all), and which parts."""
 
     finding: int | None = None
     change: int | None = None
@@ -48,11 +49,11 @@ class _Detail:
     remedies: bool = True
     breaks: bool = True
     bars: bool = True
-    places: int = 3  # of the user's code, under the ledger
+    places: int = 3  # most lines about the user's code, under the ledger
     sampled: bool = True
 
 
-# The first that fits is taken.
+# From most detail to least: the first that fits the screen is taken.
 _DETAILS: Final = (
     _Detail(),
     _Detail(remedies=False),
@@ -67,9 +68,9 @@ _DETAILS: Final = (
 
 
 def show(measures: Measures, to: Console, *, only: Sequence[int] = (), per_step: bool = False, more: str = "") -> None:
-    """Print the screen, with the columns of all GPUs or of some, and if asked for each step below it.
+    """Print the screen of all GPUs, or of the GPUs with the indices `only`; with per_step, each step below it.
 
-    more: the command that shows the rest, where it is another one than was typed.
+    more: the command that shows the rest, if the user typed another command.
     """
     to.print(page(measures, to, only=only, more=more))
     if per_step:
@@ -149,7 +150,7 @@ def _between(values: Sequence[int] | Sequence[float], form: terminal.Form) -> st
 
 
 def _bars(some: dict[str, GpuMeasures], width: int) -> Group:
-    """A line a GPU."""
+    """A bar per GPU, behind the GPU's title if there is room."""
     names = max(map(len, some))
     if width - names - 1 < _BAR:
         names = 0
@@ -161,7 +162,7 @@ def _bars(some: dict[str, GpuMeasures], width: int) -> Group:
 
 
 def _ledger(some: dict[str, GpuMeasures], width: int) -> Group:
-    """A row an owner, a column a GPU: its time and its share, or of many GPUs the share alone."""
+    """A row per owner, a column per GPU: time and share, or the share alone if the times do not fit."""
     led = [terminal.lead(gpu) for gpu in some.values()]
     times = _NAMES + len(led) * _TIMES <= width
     rows: list[Row] = []
@@ -175,7 +176,7 @@ def _ledger(some: dict[str, GpuMeasures], width: int) -> Group:
 
 
 def _sampled(some: dict[str, GpuMeasures], width: int) -> Iterator[RenderableType]:
-    """Rows in the ledger's columns: compute by what bounds it, as counters tell, and the energy that was read."""
+    """Rows from sampled GPU metrics, a column per GPU: compute time by what bounds it, and the energy."""
     gpus = list(some.values())
     sampled = [gpu.gpu_metrics for gpu in gpus if gpu.gpu_metrics is not None]
     if not sampled:
@@ -199,7 +200,7 @@ def _sampled(some: dict[str, GpuMeasures], width: int) -> Iterator[RenderableTyp
 
 
 def _places(some: dict[str, GpuMeasures], most: int) -> Iterator[RenderableType]:
-    """The second level of the ledger: what of its idle time is a part of the user's code, on the GPU that has most."""
+    """Idle time by place in the user's code, each place on the GPU where its share is largest; `most` lines."""
     worst: dict[tuple[str, str, str], tuple[float, int, str]] = {}
     for title, gpu in some.items():
         for row in gpu.places.rows if gpu.places else ():
@@ -225,7 +226,7 @@ def _owned(ns: int | None, span_ns: int, times: bool) -> str:
 
 
 def _short(some: dict[str, GpuMeasures]) -> tuple[str, list[str]]:
-    """Names of the columns, each in as few letters as tell them apart."""
+    """Short column titles, below a heading: each GPU's rank, else its device, else the number of its bar."""
     gpus = some.values()
     for head, found in (("rank", [gpu.rank for gpu in gpus]), ("GPU", [gpu.device for gpu in gpus])):
         if None not in found and len(set(found)) == len(found):
@@ -247,7 +248,7 @@ def _findings(measures: Measures, detail: _Detail) -> Iterator[RenderableType]:
 
 
 def _folded(finding: Finding) -> str:
-    """The first consequence, and how many there are beside it."""
+    """The first consequence of the finding, and the number of further ones."""
     if not finding.consequences:
         return ""
     more = len(finding.consequences) - 1
@@ -255,7 +256,7 @@ def _folded(finding: Finding) -> str:
 
 
 def _touching(measures: Measures, shown: Sequence[int]) -> tuple[list[Doubt], list[Doubt]]:
-    """The doubts about what stands here, and the others."""
+    """The doubts about numbers on this screen, and the other doubts."""
     saved = {owner for finding in measures.findings[:MOST_FINDINGS] for owner in finding.saved_ns}
     here = {*_SHOWN, *CLASSES, *(_UNDER[owner] for owner in saved if owner in _UNDER)}
 
@@ -271,7 +272,7 @@ def _touching(measures: Measures, shown: Sequence[int]) -> tuple[list[Doubt], li
 
 
 def _left(measures: Measures, doubts: Sequence[Doubt], detail: _Detail, more: str) -> Iterator[RenderableType]:
-    """Say what does not stand here, and how to see it."""
+    """The last lines: the doubts and breaks that were left out, and the options that show them."""
     codes = list(dict.fromkeys(doubt.code for doubt in doubts))
     said = [f"doubts: {', '.join(codes)}"] if codes else []
     if not detail.breaks and measures.breaks:
