@@ -1,9 +1,10 @@
-"""A smaller SQLite recording out of a larger one: a span of time, less weight, nothing private. Always a new file.
+"""Write a smaller copy of an SQLite recording: a span of time, only the tables that measures need, no private data.
 
-The new file has the schema of the old, so nsys, nvprof's tools and we can open it. Kept are the operations of a GPU
-that touch the span or were launched in it, the calls that touch it or launched what is kept, and the marks that touch
-it, as they are. But a mark `step N` says that the step is there: one that began before the span is left out, and one
-that goes on after it has no end, so that a step which was cut through is never taken for a whole one.
+The copy is a new file with the schema of the source, so that nsys, nvprof's tools and ringscope can open it. It keeps
+the GPU operations that touch the span or were launched in it, the calls that touch the span or launched a kept
+operation, and the marks that touch the span, unchanged. Marks `step N` are the exception: a step that began before the
+span is left out, and a step that ends after the span loses its end time, so that a step which was cut through is never
+taken for a whole step.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ _NEEDED: Final = re.compile(
     r"NVTX_PAYLOAD_SCHEMA(S|_ENTRIES)|GPU_METRICS|TARGET_INFO_GPU_METRICS|"
     r"GENERIC_EVENTS|GENERIC_EVENT_(DATA|TYPES|TYPE_FIELDS)"
 )
-# Columns that hold numbers of strings: demangledName, nameId, textId; nvprof's name and domain.
+# Columns that hold ids of strings: demangledName, nameId, textId; nvprof's name and domain.
 _STRING_COLUMN: Final = re.compile(r".*(Name|nameId|NameId|textId|TextId)|name|domain")
 
 _CALLS: Final = (nsys_sqlite.RUNTIME, nvprof_sqlite.DRIVER)
 _MARKER_DATA: Final = "CUPTI_ACTIVITY_KIND_MARKER_DATA"
 _FEW_PAGES: Final = 1000
-# Rows of some length, or of none.
+# True for rows that overlap the span, rows of zero length included.
 _TOUCHES: Final = '(start < :high AND (COALESCE("end", start) > :low OR start >= :low))'
 
-# Marks kept wherever they lie: they say whose recording it is.
+# Marks `rank k of n` are kept at any time, since they name the rank of the recording.
 _LASTING: Final = f"GLOB '{RANK_PREFIX}[0-9]* of [0-9]*'"
 _STEP: Final = f"GLOB '{STEP_PREFIX}[0-9]*'"
 
@@ -64,7 +65,7 @@ def write(
     cache: bool = True,
     progress: Callable[[float, float, Path], None] | None = None,
 ) -> dict[str, tuple[int, int]]:
-    """Writes `target` and returns, by table, the rows there were and the rows kept.
+    """Write `target`; return, by table, (rows in the source, rows kept).
 
     Raises RingscopeError if `target` exists or the span holds no GPU work, UnreadableRecording for a bad source.
     """
@@ -84,7 +85,7 @@ def write(
             if within and not any(rows for name, (_, rows) in kept.items() if sqlite.plain(name) in cut.operations):
                 problem = "no GPU work in that span"
                 raise RingscopeError(f"{source}: {problem}; `ringscope timeline --info` shows what the recording holds")
-            with target.open("xb"):  # claims the name, or fails where it came into being meanwhile
+            with target.open("xb"):  # claims the name; fails if another process has made the file meanwhile
                 os.replace(made, target)
     return kept
 
@@ -97,7 +98,7 @@ def _scratch(target: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 class _Cut:
-    """One cut: which rows of which table stay. In SQL, `source` is the old file and `main` the new."""
+    """One cut: decides which rows of each table to keep. In SQL, `source` is the old file and `main` the new file."""
 
     def __init__(self, path: Path, within: Span | None, origin: int, shrink: bool, strip_private: bool) -> None:
         self._database = sqlite.Database(path)
@@ -127,7 +128,7 @@ class _Cut:
             run(f"PRAGMA {name} = '{value}'")
         for setting in ("journal_mode = OFF", "synchronous = OFF", "temp_store = MEMORY"):
             run(f"PRAGMA {setting}")
-        # Less is written than there was, in a file of half empty pages at most.
+        # The copy holds no more rows than the source; at worst its pages are half empty.
         ((pages,),) = self._database.query("PRAGMA page_count")
         run(f"PRAGMA max_page_count = {2 * int(pages) + _FEW_PAGES}")
         sqlite.end_circles(connection, self._database.size)
@@ -144,9 +145,9 @@ class _Cut:
             private.prepare(connection, self._database)
             tables = [(name, private.schema(self._database, name)) for name, _ in tables if name != "sqlite_sequence"]
         for name, sql in tables:
-            if not name.startswith("sqlite_"):  # SQLite makes its own
+            if not name.startswith("sqlite_"):  # SQLite makes these tables itself
                 run(sql)
-        # Operations first, for the calls that launched them; strings last, for what still names them.
+        # Operations first, since they decide which calls to keep; strings last, since other tables refer to them.
         last = [self._strings[0], "sqlite_sequence"]
         names = sorted(
             (name for name, _ in tables), key=lambda name: (name in last, sqlite.plain(name) not in self.operations)
@@ -163,14 +164,14 @@ class _Cut:
         return kept
 
     def _stays(self, table: str) -> bool:
-        """nsys makes tables only where it has rows; nvprof's files have all of them always."""
+        """True if the new file has this table: nsys leaves empty tables out; nvprof always writes all of them."""
         return not self._nsys or self._keeps_rows(table)
 
     def _keeps_rows(self, table: str) -> bool:
         return all(pattern.fullmatch(sqlite.plain(table)) for pattern in self._wanted)
 
     def _copy(self, connection: sqlite3.Connection, table: str) -> tuple[int, int]:
-        """(rows there were, rows kept)"""
+        """Copy the kept rows of a table; return (rows in the source, rows kept)."""
         quoted = '"' + table.replace('"', '""') + '"'
         ((before,),) = connection.execute(f"SELECT COUNT(*) FROM source.{quoted}")
         if table == "sqlite_sequence":
@@ -197,7 +198,7 @@ class _Cut:
         return int(before), int(after)
 
     def _condition(self, connection: sqlite3.Connection, table: str) -> str:
-        """The condition for rows that stay, as SQL."""
+        """The SQL condition for the rows of a table to keep."""
         columns = set(self._database.tables[table])
         if table == self._strings[0]:
             return self._named(connection) if self._wanted else "TRUE"
@@ -222,14 +223,14 @@ class _Cut:
         if plain == gpu_metrics.VALUES and self._database.has(gpu_metrics.EVENTS, "genericEventId", "timestamp"):
             kept = f"SELECT genericEventId FROM source.{self._database.stored(gpu_metrics.EVENTS)}"
             return f"genericEventId IN ({kept} WHERE timestamp >= :low AND timestamp < :high)"
-        if "correlationId" in columns:  # events and the like, which belong to calls
+        if "correlationId" in columns:  # rows without times, such as events, that belong to calls
             calls = [self._database.stored(name) for name in _CALLS if self._database.has(name)]
             kept = " UNION ".join(f"SELECT correlationId FROM main.{name}" for name in calls)
             return f"correlationId IN ({kept})" if calls else "TRUE"
         return "TRUE"
 
     def _pid(self, table: str) -> str:
-        """The process of a row, as SQL: nvprof's files have one, and it is in no row of an operation."""
+        """The process id of a row, as SQL; 0 for nvprof, whose files hold one process and do not name it."""
         for name in ("globalPid", "globalTid"):
             if self._database.has(table, name):
                 return f"{name} >> 24 & 0xFFFFFF"
@@ -249,14 +250,14 @@ class _Cut:
         return {name: value for name, value in (("low", self._low), ("high", self._high)) if f":{name}" in sql}
 
     def _named_as(self, pattern: str) -> str:
-        """The condition for nsys's marks with such a name, as SQL."""
+        """The SQL condition for marks of nsys whose name matches `pattern`, an SQL operator with its operand."""
         named = f"text {pattern}"
         if self._database.has(nsys_marks.NVTX, "textId"):
             named += f" OR textId IN (SELECT id FROM source.StringIds WHERE value {pattern})"
         return f"COALESCE({named}, FALSE)"
 
     def _mark_condition(self) -> str:
-        """nsys's marks that touch the span, and what names domains, threads and ranks."""
+        """The SQL condition for rows of nsys: marks that touch the span, and names of domains, threads and ranks."""
         instants, ranges = (", ".join(map(str, types)) for types in (nsys_marks.INSTANTS, nsys_marks.RANGES))
         # A range without an end lasts until the recording ends.
         goes_on = f'"end" IS NULL AND eventType IN ({ranges})'
@@ -264,7 +265,7 @@ class _Cut:
         return f"({touches}) OR eventType NOT IN ({instants}, {ranges}) OR {self._named_as(_LASTING)}"
 
     def _find_marks(self, connection: sqlite3.Connection) -> None:
-        """The same of nvprof, whose ranges are two rows of one id, or one where they have no end."""
+        """Note the ids of nvprof's marks to keep. A range is two rows with one id, or one row if it has no end."""
         lasting, step = (
             f"MAX(name IN (SELECT _id_ FROM source.StringTable WHERE value {pattern}))" for pattern in (_LASTING, _STEP)
         )
@@ -276,7 +277,7 @@ class _Cut:
         )
 
     def _named(self, connection: sqlite3.Connection) -> str:
-        """Strings that a row which stays names; the others may be paths, and are weight."""
+        """The SQL condition for strings that a kept row refers to; the rest only takes room, and may hold paths."""
         named = list(private.names(self._database, self._keeps_rows)) if self._strip_private else self._all_named()
         return (
             f"{self._strings[1]} IN ({' UNION '.join(named)})" if named else "FALSE" if self._strip_private else "TRUE"

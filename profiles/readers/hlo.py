@@ -1,9 +1,9 @@
-"""XLA's programs as profiles carry them (HloProto): what each instruction multiplies, and the bytes it must move.
+"""Read XLA programs (HloProto) in profiles: each instruction's products and convolutions, and the bytes it moves.
 
-Each instruction's work is JSON, which profiles.metrics.flop_counts counts:
+The work of an instruction is JSON, which profiles.metrics.flop_counts turns into FLOPs:
 `{"products": [{"type", "operands": [[sizes], [sizes]], "spread": [sizes], "contracted": n}], "bytes": n}`. A product
-has `contracted` multiplications, each with an addition, for each element of `spread`. Type tf32 is float32 that the
-matrix units may round.
+has `contracted` multiplications, each with an addition, for each element of a tensor with the sizes `spread`. Type tf32
+is float32 that tensor cores may round.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Final
 from ..model import xla_names
 from . import messages
 
-# xla.PrimitiveType: the name of the type and its bits.
+# xla.PrimitiveType number: (name of the type, its size in bits).
 _TYPES: Final[Mapping[int, tuple[str, int]]] = MappingProxyType(
     {
         1: ("bool", 8), 2: ("int8", 8), 3: ("int16", 16), 4: ("int32", 32), 5: ("int64", 64), 6: ("uint8", 8),
@@ -33,11 +33,11 @@ _TYPES: Final[Mapping[int, tuple[str, int]]] = MappingProxyType(
 )  # fmt: skip
 _GEMM: Final = re.compile(r"__cublas\$(?:gemm|lt\$matmul(?:\$f8)?)")
 _CONVOLUTION: Final = re.compile(r"__cudnn\$conv(?:Forward|BackwardInput|BackwardFilter|BiasActivationForward)")
-# JAX's names of what it compiled, of what its derivatives (grad: transpose of jvp) made, and what people call training.
+# Names in instructions: functions that JAX compiled; derivatives (grad is the transpose of jvp); words for training.
 _JAX: Final = re.compile(r"\b(?:p?jit|pmap|shard_map)\(")
 _DERIVATIVE: Final = re.compile(r"\bjvp\(|\btranspose\(")
 _TRAINING: Final = re.compile(r"(?i)train|optim|adam|sgd|grad|loss|learn|fit\b|update_?(?:step|params|state)")
-# No compiler goes beyond these; a file may: computations that call each other, products of one instruction, dimensions.
+# Limits for damaged files, beyond any compiler's output: nesting of computations, products per instruction, dimensions.
 _DEEPEST, _PRODUCTS, _DIMENSIONS = 8, 64, 16
 
 
@@ -48,14 +48,15 @@ def message() -> type[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One module: the texts of the instructions that multiply.
+    """One XLA module and the work of its instructions, as JSON (see the module's docstring).
 
-    graphs: of each instruction that launches a CUDA graph those inside it, by the names that their kernels have; "": of
-    what has no kernel of its name, the library's calls together. Graph "": of all, where the program was written down
-    before it was parted into graphs.
-    paths: of each kernel that XLA compiled itself, by the kernel's name, the framework's path of its work, where told.
-    differentiates: whether JAX made a derivative in it. False: it multiplies, and nothing in it is called so or after
-    training; None: nothing tells.
+    instructions: instruction name -> work, for instructions with products.
+    graphs: instruction that launches a CUDA graph -> kernel name -> work inside the graph; kernel "" stands for all
+    library calls of the graph together. Graph "" holds all instructions, for a module that was dumped before XLA parted
+    it into graphs.
+    paths: name of a kernel that XLA compiled -> the framework's operator path, where known.
+    differentiates: True if JAX computes a derivative in the module; False if it has products made by JAX and no name in
+    it speaks of a derivative or of training; None if unknown.
     """
 
     instructions: Mapping[str, str]
@@ -64,7 +65,7 @@ class Program:
     differentiates: bool | None = None
 
     def of_kernel(self, instruction: str, kernel: str) -> str:
-        """The text of what a kernel computes for an instruction; "" where it is not known."""
+        """The work of a kernel that an instruction launched, as JSON; "" if unknown."""
         if instruction in self.instructions or not instruction.startswith(xla_names.COMMAND_BUFFER):
             return self.instructions.get(instruction, "")
         inside = self.graphs.get(instruction, self.graphs[""])
@@ -73,7 +74,7 @@ class Program:
 
 
 def program(serialized: bytes) -> Program | None:
-    """None where the bytes are no module."""
+    """Parse a serialized HloProto; None if the bytes are none."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -112,14 +113,14 @@ def _differentiates(module: Any) -> bool | None:
 
 
 def _is_product(target: str) -> bool:
-    """True if this call of a library multiplies what can be told."""
+    """True if this library call is a matrix product or a convolution."""
     return bool(_GEMM.fullmatch(target) or _CONVOLUTION.fullmatch(target))
 
 
 class _Module:
     def __init__(self, module: Any) -> None:
         self._computations = {one.id: one for one in module.computations}
-        # Numbers of instructions are a module's, or a computation's; operands are of the same computation.
+        # Ids of instructions may be unique only within a computation; operands lie in the instruction's computation.
         self._by_id: dict[int, dict[int, Any]] = {}
         self._home: dict[str, int] = {}
         self._of_computation: dict[int, list[dict[str, Any] | None]] = {}
@@ -129,21 +130,21 @@ class _Module:
             self._home |= dict.fromkeys((one.name for one in computation.instructions), computation.id)
 
     def graph(self, launch: Any) -> dict[str, str]:
-        """The texts of a CUDA graph by kernel; "" for library calls, which have names of their own."""
+        """The work in a CUDA graph by kernel name; "": all library calls, since the library names their kernels."""
         called = tuple(launch.called_computation_ids)
         if called not in self._graphs:
             self._graphs[called] = self._graph([one for number in set(called) for one in self._inside(number)])
         return self._graphs[called]
 
     def _graph(self, inside: list[Any]) -> dict[str, str]:
-        if any(one.opcode in ("while", "conditional") for one in inside):  # nobody says how often
+        if any(one.opcode in ("while", "conditional") for one in inside):  # the number of iterations is unknown
             inside = []
         calls = [one for one in inside if one.opcode == "custom-call"]
         found = {xla_names.of_kernel(one.name): self.text([one]) for one in inside if one.opcode != "custom-call"}
         return found | {"": self.text(calls) if all(map(self._is_known, calls)) else ""}
 
     def path(self, one: Any) -> str:
-        """The framework's path of an instruction, or the one that most of what is fused into it has."""
+        """The framework's operator path of an instruction, else the commonest path of the instructions fused in it."""
         if "/" in one.metadata.op_name:
             return str(one.metadata.op_name)
         fused = [inner.metadata.op_name for number in one.called_computation_ids for inner in self._inside(number)]
@@ -151,7 +152,7 @@ class _Module:
         return max(told, key=told.__getitem__) if told else ""
 
     def text(self, instructions: list[Any]) -> str:
-        """The work that these compute together; "" where they multiply nothing, or it is not known what."""
+        """The work of these instructions together, as JSON; "" if they have no products, or one that is unknown."""
         products: list[dict[str, Any]] = []
         moved = 0
         for one in instructions:
@@ -171,12 +172,12 @@ class _Module:
         return list(computation.instructions) if computation else []
 
     def _is_known(self, call: Any) -> bool:
-        """True if a call of a library multiplies what can be told, or nothing."""
+        """True if this library call is a known product, or is no call of a CUDA library."""
         target = call.custom_call_target
         return _is_product(target) or not target.startswith("__cu")
 
     def _results(self, one: Any) -> list[Any]:
-        """Results of an instruction; a library's call writes into its room for work, too, which is not counted."""
+        """Shapes of an instruction's results, without the workspace that a library call returns after its result."""
         shapes = list(one.shape.tuple_shapes) or [one.shape]
         return shapes[:1] if one.opcode == "custom-call" else shapes
 
@@ -185,7 +186,7 @@ class _Module:
         return [known[number] for number in one.operand_ids if number in known]
 
     def _fused(self, number: int, depth: int) -> list[dict[str, Any] | None]:
-        """The products of a computation, found once; not to be told where it calls itself."""
+        """The products of a computation (cached); [None] if it calls itself, nests too deep or has too many."""
         if number not in self._of_computation:
             self._of_computation[number] = [None]
             mine = (product for one in self._inside(number) for product in self._products(one, depth + 1))
@@ -194,7 +195,7 @@ class _Module:
         return self._of_computation[number]
 
     def _products(self, one: Any, depth: int = 0) -> Iterator[dict[str, Any] | None]:
-        """The products of an instruction and of those fused into it; None for one that cannot be told."""
+        """The products of an instruction and of the instructions fused in it; None for a product of unknown size."""
         if one.opcode == "fusion":
             for number in one.called_computation_ids:
                 yield from self._fused(number, depth)
@@ -219,7 +220,7 @@ class _Module:
         return _product(operands[0], sizes, self._results(one)[0], contracted, rounds)
 
     def _convolution(self, one: Any, way: str) -> dict[str, Any] | None:
-        """The backward convolution too has the forward one's numbers of dimensions."""
+        """The product of a convolution; backward convolutions use the forward convolution's dimension numbers."""
         operands = self._operands(one)
         if len(operands) < 2:
             return None
@@ -256,7 +257,7 @@ def _rounds(precision: Any) -> bool:
 
 
 def _bytes(shape: Any) -> int | None:
-    """Bytes of a value; 0 for a tuple, whose parts are written elsewhere; None for an unknown type."""
+    """Size of a value in bytes; 0 for a tuple, whose parts are counted elsewhere; None for an unknown type."""
     if shape.tuple_shapes:
         return 0
     kind = _TYPES.get(shape.element_type)
@@ -264,7 +265,7 @@ def _bytes(shape: Any) -> int | None:
 
 
 def _of_gemm(config: bytes) -> tuple[list[int], bool] | None:
-    """The dimensions of the first operand that a product of the library sums over, and whether it may round."""
+    """(contracted dimensions of the first operand, whether rounding to TF32 is allowed) from a cuBLAS call's config."""
     try:
         told = json.loads(config)
         told = told.get("gemm_backend_config", told)

@@ -1,6 +1,6 @@
-"""Columns of SQLite tables, read in pieces on several threads, each piece straight to its place.
+"""Read integer columns of SQLite tables in pieces, on several threads, each piece straight into the final array.
 
-What is plain is read out of the file's pages (`pages`), the rest by SQLite.
+Plain rows (integers and NULL, each whole in one page) are decoded from the file's pages (`pages`), others by SQLite.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from . import pages
 from .pages import Odd, Pages
 from .sqlite import Database, connected, quoted
 
-# Rows a task reads: small enough to share tables out evenly, large enough that opening a connection costs nothing.
+# Rows per task: few enough that threads get even shares, enough that opening a connection costs little beside reading.
 _TASK_ROWS: Final = 1 << 18
 _MAX_TASKS: Final = 256
-# Bytes of pages read together: of fewer, threads wait for Python's lock longer than they read.
+# Bytes of pages per task: with smaller tasks, threads wait longer for Python's global lock than they read.
 _TASK_BYTES: Final = 1 << 21
 _BATCH_ROWS: Final = 1 << 14
 
@@ -34,10 +34,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column to read: which, what NULL becomes, and the dtype it is kept in.
+    """A column to read: its name, the value for NULL, and the dtype of the array.
 
-    convert: applied to each piece as it is read, to that dtype, so that a wide column need never be held whole.
-    usual: a smaller dtype, in which the column is kept where it holds all of it.
+    convert: turns each piece of int64 values into `dtype` as it is read, so that the int64 column is never held whole.
+    usual: a smaller dtype, used instead of `dtype` if all values fit in it.
     """
 
     name: str
@@ -48,13 +48,13 @@ class Column:
 
 
 def present(database: Database, table: str, columns: Mapping[str, Column]) -> dict[str, Column]:
-    """Columns that the table has, of these; older schemas lack some."""
+    """The subset of these columns that the table has; older schemas lack some."""
     return {key: column for key, column in columns.items() if database.has(table, column.name)}
 
 
 @dataclass(slots=True)
 class Rows:
-    """Rows of a table: columns by the key they were asked under; rows left out because they held no ints."""
+    """Rows of a table. columns: by the caller's key; left_out: number of rows dropped since a value was no integer."""
 
     columns: dict[str, Array]
     left_out: int = 0
@@ -64,7 +64,7 @@ class Rows:
 
 
 def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict[str, Rows]:
-    """The wanted columns of several tables, read in pieces on as many threads as there are cores.
+    """The wanted columns of several tables, read in pieces on up to eight threads.
 
     wanted: table -> key -> Column. Raises UnreadableRecording for a file SQLite finds damaged.
     """
@@ -79,7 +79,7 @@ def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict
 
 
 def _rowids(database: Database, table: str) -> tuple[int, int] | tuple[None, None]:
-    """The first and the last, or None where they tell nothing about the number of rows."""
+    """(first, last) rowid of a table; (None, None) if it is empty or they do not bound the number of rows."""
     name = quoted(database.stored(table))
     try:
         ((low, high),) = database.query(f"SELECT (SELECT min(rowid) FROM {name}), (SELECT max(rowid) FROM {name})")
@@ -95,8 +95,8 @@ def _rowids(database: Database, table: str) -> tuple[int, int] | tuple[None, Non
 def _pieces(
     database: Database, file: Pages, table: str, wanted: Mapping[str, Column]
 ) -> tuple[Array | None, list[_Plain]]:
-    """Rowids at which the pieces of a table begin, and the last of them ends; and where each lies in the pages, if it
-    is plain. None: nobody knows how many rows there are."""
+    """(rowids at which the pieces of a table begin, then the end of the last piece; the pages of each piece). No pages
+    if SQLite has to read the table; no rowids (None) if the number of rows is unknown."""
     low, high = _rowids(database, table)
     if low is None or high is None:
         return None, []
@@ -128,7 +128,7 @@ def _fill(database: Database, file: Pages, of: tuple[str, _Table, int]) -> None:
         raise database.damaged(error) from None
     except _NotIntegers:
         table.clear(piece)
-    # Row by row: rows with anything but integers and NULL are left out.
+    # Row by row, so that only rows with a value that is neither integer nor NULL are dropped.
     rows = database.query(sql)
     good = [row for row in rows if all(value is None or isinstance(value, int) for value in row)]
     table.left_out[piece] = len(rows) - len(good)
@@ -143,45 +143,45 @@ def _fill(database: Database, file: Pages, of: tuple[str, _Table, int]) -> None:
 
 
 def _integer(column: str) -> str:
-    """The column as SQL; 0.5, which is no integer either, for a text: thousands of rows may share one of megabytes."""
+    """The column as SQL, with 0.5 for a text or blob, so that a long text is not fetched only to be dropped."""
     name = quoted(column)
     return f"CASE WHEN typeof({name}) IN ('integer', 'null') THEN {name} ELSE 0.5 END"
 
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """Rows in the pages of the file: the places of their columns by name, and the pages."""
+    """A piece of a table to decode from pages. places: index of each column in its row, -1 for the rowid."""
 
     places: Mapping[str, int]
     pages: Array
 
 
 class _NotIntegers(Exception):
-    """A column that ADBC takes for something else than integers."""
+    """ADBC inferred another type than int64 for a column."""
 
 
 class _Table:
-    """A table while it is read: pieces of it go straight to their places, so that nothing is held twice."""
+    """A table while it is read: pieces are written straight into the final arrays, so that no value is held twice."""
 
     def __init__(self, wanted: Mapping[str, Column], bounds: Array | None, plain: list[_Plain]) -> None:
         self.wanted = wanted
-        # One column of the file may become several here.
+        # Several wanted columns may come from one column of the file, which is read once.
         self.names = list(dict.fromkeys(column.name for column in wanted.values()))
         self.nulls = [next(c.null for c in wanted.values() if c.name == name) for name in self.names]
         self._bounds = None if bounds is None else bounds.tolist()
         self._plain = plain
         self.pieces = 1 if self._bounds is None else len(self._bounds) - 1
-        # Zeros cost no memory until something else is written.
+        # The kernel gives an array of zeros no memory until it is written to.
         width = self._bounds[-1] - self._bounds[0] if self._bounds else 0
         self._whole = {key: np.zeros(width, column.usual or column.dtype) for key, column in wanted.items()}
-        # Values that the usual dtype does not hold, by piece and column.
+        # By piece and column: batches with values that do not fit in the usual dtype.
         self._wide: list[dict[str, list[tuple[slice, Array]]]] = [{} for _ in range(self.pieces)]
-        # A column that is the same all through, as ids of the process are, costs none at all: batches that hold only
-        # the value met first are noted, by piece and column.
+        # By piece and column: batches that hold only the first value seen. They are noted, not written, so that a
+        # constant column (a process id, for instance) takes no memory.
         self._first: dict[str, Any] = {}
         self._same: list[dict[str, list[slice]]] = [{key: [] for key in wanted} for _ in range(self.pieces)]
         self._counts = [0] * self.pieces
-        self._extra: list[list[Array]] = []  # where the number of rows is not known: (piece 0) batches as they come
+        self._extra: list[list[Array]] = []  # if the number of rows is unknown: all batches in order, as piece 0
         self.left_out = [0] * self.pieces
 
     def where(self, piece: int) -> str:
@@ -191,7 +191,7 @@ class _Table:
         return f" WHERE rowid >= {self._bounds[piece]}{last}"
 
     def plain(self, file: Pages, piece: int) -> list[NDArray[np.int64]]:
-        """The columns of a piece out of the pages. Raises Odd where SQLite has to read them."""
+        """The columns of a piece, decoded from pages. Raises Odd if SQLite has to read the piece."""
         if self._bounds is None or not self._plain:
             raise Odd
         one = self._plain[piece]
@@ -258,7 +258,7 @@ class _Table:
 
 
 def _batches(path: Path, sql: str, nulls: Sequence[int]) -> Iterator[list[NDArray[np.int64]]]:
-    """Some ten thousand rows at a time. Raises _NotIntegers, and OSError where SQLite finds the file damaged."""
+    """The answer's columns in batches of 16384 rows. Raises _NotIntegers, and OSError if the file is damaged."""
     import adbc_driver_manager.dbapi
 
     try:
@@ -276,7 +276,7 @@ def _batches(path: Path, sql: str, nulls: Sequence[int]) -> Iterator[list[NDArra
     except (UnicodeError, adbc_driver_manager.dbapi.Error) as error:
         raise OSError(str(error)) from None
     except OSError as error:
-        # ADBC infers types from what comes first: a later value of another type is an error of its own.
+        # ADBC infers a column's type from its first values, and raises this error at a later value of another type.
         if "Type mismatch" in str(error):
             raise _NotIntegers from None
         raise
@@ -289,8 +289,8 @@ def _fits(values: Any, dtype: np.dtype[Any]) -> bool:
 
 
 def _kept(values: NDArray[np.int64], column: Column) -> Array:
-    """The values in the column's dtype; -1 for values that do not fit: ids of devices, contexts and streams are small,
-    and never negative."""
+    """The values in the column's dtype; a value that does not fit becomes -1, which is no valid id of a device, context
+    or stream."""
     if column.convert:
         return column.convert(values)
     if column.dtype == "int64":

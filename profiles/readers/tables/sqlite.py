@@ -1,4 +1,4 @@
-"""Reading SQLite recordings fast, and without touching them.
+"""Read SQLite recordings fast, and without changing the file or its directory.
 
 Arrow's ADBC driver reads a table several times faster than Python's sqlite3, and on several threads. Files are opened
 with `immutable=1`: SQLite then takes no lock, rolls back no journal and leaves no -wal or -shm beside the file.
@@ -35,21 +35,22 @@ _TABLES_READ: Final = (
     "EXPORT_META_",
     "Version",
 )
-# Longer texts are no names. The longest of real recordings are arguments of PyProf's, of some 100 KB.
+# A text longer than _LONGEST_TEXT is no name. The longest in real recordings, arguments that PyProf wrote, have 100 KB.
 _LENGTH: Final = 0  # SQLITE_LIMIT_LENGTH
-_LONGEST_MESSAGE: Final = 300  # SQLite repeats what it cannot parse
+_LONGEST_MESSAGE: Final = 300  # cut, because SQLite's error repeats the whole statement that it cannot parse
 _LONGEST_TEXT: Final = 16 << 20
 
-# For so few rows a connection of Arrow's takes longer than all of them by Python's sqlite3.
+# Up to this many rows Python's sqlite3 reads faster than Arrow's driver opens a connection.
 _FEW_TEXTS: Final = 1_000
-# Numbered strings take their size twice while they are read. The most of real recordings are some 100 MB.
+# The strings of a table take twice their size in memory while they are read. Real recordings have up to 100 MB.
 _MOST_TEXT: Final = 768 << 20
 
-# A row takes five bytes or more, and a query some steps a row: one that takes more steps goes round in circles, in a
-# file whose pages or rows lead to each other; and so does one that answers more than there is in the file.
+# In a damaged file pages may point to each other in a loop, so that a query never ends. A row takes at least five bytes
+# and a query a few steps (SQLite's virtual machine instructions) per row: a query with more steps, time, rows or bytes
+# than a file of this size can need is stopped.
 _STEPS_PER_BYTE: Final = 16
 _FEW_STEPS: Final = 10_000_000
-_STEPS_AT_ONCE: Final = 1000  # each of which may copy a text
+_STEPS_AT_ONCE: Final = 1000  # steps between two checks; each step may copy a long text
 _FEW_SECONDS, _SECONDS_PER_BYTE = 10.0, 1 / 5_000_000  # of CPU
 _FEW_ROWS, _ROWS_PER_BYTE = 10_000, 1 / 4
 _FEW_BYTES: Final = 1 << 20
@@ -59,16 +60,16 @@ _CIRCLES: Final = "its pages or rows form a loop: they hold more than a file of 
 _VERSION: Final = r"_V(\d{1,3})$"
 
 _HEADER_BYTES: Final = 100
-# Errors of a damaged file; its noise can also reach the text of a message, or a column's name.
-# A damaged length may be one of terabytes.
+# Errors that reading a damaged file may raise: UnicodeError since SQLite's message may quote damaged bytes, MemoryError
+# since a damaged length may ask for terabytes.
 _ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError, MemoryError)
 
 
 class Database:
-    """An SQLite file opened for reading only. `tables`: the names of its columns by table; `size`: its bytes.
+    """An SQLite file opened for reading only. `tables`: column names by table; `size`: bytes of the file.
 
-    The thread that opens it has one connection for all its queries: to open one takes longer than to read some rows.
-    Close it; a later query opens it anew.
+    The thread that made the object keeps one connection for all its queries, since opening a connection takes longer
+    than reading a few rows; other threads open one per query. After `close` the next query opens a new connection.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +81,7 @@ class Database:
         try:
             self._look()
         except UnreadableRecording:
-            self.close()  # who holds the error holds this
+            self.close()  # the error's traceback keeps this object alive
             raise
         self._stored = {plain(table): table for table in sorted(self.tables, key=_version)}
 
@@ -104,7 +105,7 @@ class Database:
         self.close()
 
     def _refuse_code(self, name: str) -> None:
-        """Refuse views under names that are read: a view is a query that somebody wrote, and may run for ever."""
+        """Raise UnreadableRecording for a view with a profiler table's name: it is a query, and may run for ever."""
         if name.startswith(_TABLES_READ):
             raise UnreadableRecording(
                 self.path,
@@ -113,13 +114,13 @@ class Database:
             )
 
     def query(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows, for small tables. Text that is no UTF-8 has its odd bytes replaced."""
+        """All rows of the answer; for small tables. Bytes that are not UTF-8 become U+FFFD."""
         with self._connected() as query:
             return query(sql, values)
 
     @contextmanager
     def _connected(self) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
-        """A function that runs a query, all of one connection."""
+        """A function that runs queries, all on the same connection. Errors of SQLite become UnreadableRecording."""
         try:
             if self._thread != threading.get_ident():
                 with closing(self._opened()) as connection:
@@ -132,7 +133,7 @@ class Database:
             raise self.damaged(error) from None
 
     def _opened(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(uri(self.path), uri=True, check_same_thread=False)  # whoever is last closes it
+        connection = sqlite3.connect(uri(self.path), uri=True, check_same_thread=False)  # any thread may close it
         connection.text_factory = _text
         return connection
 
@@ -141,16 +142,16 @@ class Database:
         return lambda *query: self._all(connection.execute(*query))
 
     def stored(self, table: str) -> str:
-        """The name that the table has in the file: nsys writes new forms of some as NAME_V2, NAME_V3, and may write the
-        older one beside it."""
+        """The name of the table's newest version in the file: nsys writes NAME_V2 or NAME_V3 when a table's schema
+        changes, at times beside NAME."""
         return self._stored.get(table, table)
 
     def _all(self, answer: sqlite3.Cursor) -> list[tuple[Any, ...]]:
-        """The rows of an answer. Raises UnreadableRecording where they are more than the file can hold."""
+        """All rows of a cursor. Raises UnreadableRecording if they are more than the file can hold."""
         most_rows, most_bytes = _FEW_ROWS + self.size * _ROWS_PER_BYTE, _FEW_BYTES + self.size
         found: list[tuple[Any, ...]] = []
         told = 0
-        for row in answer:  # one at a time: a text of a row may be as long as the file
+        for row in answer:  # checked row by row, since one row's text may be as long as the file
             found.append(row)
             for value in row:
                 if isinstance(value, (str, bytes)):
@@ -163,7 +164,7 @@ class Database:
         return set(columns) <= set(self.tables.get(self.stored(table), ())) and self.stored(table) in self.tables
 
     def require(self, table: str, *columns: str) -> None:
-        """Raises UnreadableRecording if the table lacks a column it has in every schema known, or is none."""
+        """Raises UnreadableRecording if there is no such table, or it lacks a column that every known schema has."""
         table = self.stored(table)
         if table not in self.tables:
             problem = f"{table} is not a table: not a schema that this version knows"
@@ -177,7 +178,7 @@ class Database:
             )
 
     def first(self, table: str, names: Iterable[str]) -> str | None:
-        """The first of `names` that is a column of the table."""
+        """The first of `names` that is a column of the table; None if none is."""
         return next((name for name in names if self.has(table, name)), None)
 
     def damaged(self, error: object) -> UnreadableRecording:
@@ -202,7 +203,7 @@ def _version(table: str) -> tuple[int, str]:
 
 
 def is_device(value: object) -> bool:
-    """Can it be the number of a device? A damaged table may hold anything."""
+    """True if the value can be a device number (-1: none); a damaged table may hold any value."""
     return type(value) is int and -1 <= value < 1 << 31
 
 
@@ -211,7 +212,7 @@ def uri(path: Path) -> str:
 
 
 def table_names(path: Path) -> frozenset[str]:
-    """Names of the tables in an SQLite file; none if it cannot be read."""
+    """Names of all tables, views and indexes in an SQLite file; empty if the file cannot be read."""
     try:
         with closing(sqlite3.connect(uri(path), uri=True)) as connection:
             connection.text_factory = _text
@@ -221,9 +222,9 @@ def table_names(path: Path) -> frozenset[str]:
 
 
 def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray[np.int64], Any]:
-    """Numbered strings: (int64 numbers, an Arrow array of binary, since text in a file may be no UTF-8).
+    """The strings of a table by number: (int64 numbers, Arrow array of binary, since text may not be valid UTF-8).
 
-    key and value are SQL expressions.
+    key, value: SQL expressions for the number and the string.
     """
     import adbc_driver_manager.dbapi
     import pyarrow as pa
@@ -239,7 +240,7 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
             numbers = np.array([number for number, _ in few], dtype=np.int64)
             return numbers, pa.array([text for _, text in few], pa.large_binary())
     _refuse_long(database, table, value)
-    if not utf_8:  # no profiler's: somebody's tool wrote the file anew
+    if not utf_8:  # profilers write UTF-8: another tool has rewritten this file
         rows = database.query(f"SELECT {key}, {value} FROM {quoted(database.stored(table))}")
         told = [(number, text) for number, text in rows if type(number) is int and text is not None]
         raw = [text if isinstance(text, bytes) else str(text).encode("utf-8", "replace") for _, text in told]
@@ -256,8 +257,8 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
 
 
 def _refuse_long(database: Database, table: str, value: str) -> None:
-    """Raises UnreadableRecording where a text is longer than any name: SQLite is told to stop there. And where they are
-    together more than the file, or than anybody's names."""
+    """Raises UnreadableRecording for a text longer than _LONGEST_TEXT, and if all texts of the column together are
+    larger than the file or than _MOST_TEXT."""
     size = database.size
     most = min(size, _MOST_TEXT)
     with closing(sqlite3.connect(uri(database.path), uri=True)) as connection:
@@ -286,8 +287,8 @@ def _refuse_long(database: Database, table: str, value: str) -> None:
 
 
 def end_circles(connection: sqlite3.Connection, size: int) -> None:
-    """From here on queries that take more steps than a file of so many bytes has rows for, or longer than that, end in
-    sqlite3.OperationalError; values that are computed to be longer than the file, in sqlite3.DataError."""
+    """Limit the connection to the steps and CPU time that a file of `size` bytes can need: a query beyond them raises
+    sqlite3.OperationalError; a value longer than the file raises sqlite3.DataError (from Python 3.11)."""
     if hasattr(connection, "setlimit"):  # Python 3.10 has none
         connection.setlimit(_LENGTH, min(_FEW_BYTES + size, _LONGEST))
     left = (_FEW_STEPS + _STEPS_PER_BYTE * size) // _STEPS_AT_ONCE
@@ -308,10 +309,10 @@ def connected(path: Path) -> Any:
 
 
 def check(path: Path) -> None:
-    """Raises UnreadableRecording for a file whose recording is not finished, or not all there."""
+    """Raises UnreadableRecording if the file is cut short, or has changes left in a -wal or -journal file."""
     for suffix, hot in (("-wal", b""), ("-journal", _HOT_JOURNAL)):
         beside = path.with_name(path.name + suffix)
-        if not beside.is_file():  # a pipe would be waited for
+        if not beside.is_file():  # opening a named pipe would block
             continue
         try:
             with beside.open("rb") as file:
@@ -328,7 +329,7 @@ def check(path: Path) -> None:
     page = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big")
     expected = (65536 if page == 1 else page) * pages
-    # The page count in the header holds only if it was written by the last change (SQLite file format, 1.3.7).
+    # The header's page count is valid only if the last change wrote it (SQLite file format, 1.3.7).
     if header[24:28] == header[92:96] and path.stat().st_size < expected:
         raise UnreadableRecording(
             path, f"cut short: {path.stat().st_size:,} of {expected:,} bytes", "copy or export it again"
@@ -336,7 +337,7 @@ def check(path: Path) -> None:
 
 
 def header_of(path: Path) -> bytes:
-    """The first 100 bytes of a database. Raises UnreadableRecording where they are none of one."""
+    """The first 100 bytes of a database. Raises UnreadableRecording if they are no SQLite header."""
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
     if not header.startswith(MAGIC) or len(header) < _HEADER_BYTES:
