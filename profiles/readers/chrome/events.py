@@ -1,8 +1,8 @@
-"""Events of Chrome's trace format, JSON, read in pieces and with times exact to the nanosecond.
+"""Read events of Chrome's trace format (JSON) in pieces, with times exact to the nanosecond.
 
-Times are decimals of microseconds, in Kineto's case since 1970: a double holds those to a quarter of a microsecond.
-So their text is kept and scaled as a decimal. A file is an object with a list of events, or that list alone, which
-Chrome takes without its last bracket, too.
+Times are decimal microseconds, which Kineto counts from 1970: a double holds them only to a quarter of a microsecond.
+So their text is kept and scaled as a decimal. A file is an object with a list of events, or the list alone, which
+Chrome also accepts without its closing bracket.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from ..tables import printed
 Array = np.ndarray
 
 _PIECE: Final = 1 << 16
-_DIGITS: Final = 36  # of a time, with its sign and point: as many fit into 128 bits
-_LONGEST: Final = LONGEST_NAME  # of an event: what is longer holds no name
-# What may be a number that JSON does not have; a set of letters to begin with is what is searched for fast.
+_DIGITS: Final = 36  # characters of a time, with sign and point: a decimal of this length fits into 128 bits
+_LONGEST: Final = LONGEST_NAME  # bytes of an event; a longer one is left out as damaged
+# Candidates for numbers that JSON lacks (nan, inf, Infinity). The pattern begins with a character class, because `re`
+# searches for that fast.
 _NO_NUMBER: Final = re.compile(rb"[-nNiI][nNiI]?(?:[aA][nN]|[nN][fF](?:[iI][nN][iI][tT][yY])?)(?=[\s,\]}])")
 _INFINITE: Final = (b"inf", b"-inf", b"infinity", b"-infinity")
 _STANDS_AFTER: Final = b"[:, \t\r\n"
-_MOST_DROPPED: Final = 100  # closing braces of an event that breaks off
+_MOST_DROPPED: Final = 100  # closing braces that a truncated last event may hold
 _UNDECODED: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 class Args(msgspec.Struct, gc=False):
-    """The arguments of an event that are read."""
+    """The arguments of an event that ringscope reads."""
 
     name: Any = None
     device: Any = None
@@ -48,7 +49,7 @@ class Args(msgspec.Struct, gc=False):
     stream: Any = None
     correlation: Any = None
     bytes: Any = None
-    size: Any = None  # HIP's calls have what a copy moves
+    size: Any = None  # bytes that a copy moves, in HIP's calls
     from_device: Any = msgspec.field(name="fromDevice", default=None)
     in_device: Any = msgspec.field(name="inDevice", default=None)
     to_device: Any = msgspec.field(name="toDevice", default=None)
@@ -70,7 +71,7 @@ class Args(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event; `ts` and `dur` as they are written."""
+    """One event; `ts` and `dur` are the undecoded text of decimal microseconds."""
 
     ph: Any = None
     cat: Any = None
@@ -83,13 +84,13 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Document(msgspec.Struct):
-    """A file of trace events, which are left as they are written."""
+    """A file of trace events; the events are left undecoded."""
 
     raw: list[msgspec.Raw] = msgspec.field(name="traceEvents")
 
 
 def begins(head: bytes) -> bytes:
-    """The bracket that JSON begins with, b"" where the head begins with something else."""
+    """The opening bracket of a JSON object or array; b"" if the head begins with something else."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     return start if start in (b"{", b"[") else b""
 
@@ -117,9 +118,9 @@ def trace(path: Path, kind: type[Any]) -> tuple[Any, tuple[Doubt, ...]]:
 
 
 def document(path: Path, kind: type[Any]) -> Any:
-    """The file as `kind`, whose events are left as msgspec.Raw. Raises UnreadableRecording where it is no whole JSON.
+    """The file as `kind`, its events undecoded. Raises UnreadableRecording if it is incomplete JSON or no trace.
 
-    Values that JSON does not have (Kineto has written `inf` bandwidths) become null.
+    Numbers that JSON does not allow (Kineto has written `inf` bandwidths) become null.
     """
     data = whole(path, b'"')
     try:
@@ -135,18 +136,18 @@ def document(path: Path, kind: type[Any]) -> Any:
 
 
 def array(data: bytes) -> tuple[list[msgspec.Raw], bool]:
-    """(events of a list, whether it has its end). An event that breaks off is dropped. Raises ValueError."""
+    """(events of a JSON array, True if it is complete). Drops a truncated last event. Raises ValueError if damaged."""
     data = data.rstrip().rstrip(b"\0")
     body = data.removesuffix(b"]").rstrip(b", \t\r\n")
     damage: Exception | None = None
     for dropped in range(_MOST_DROPPED):
         try:
             events = msgspec.json.decode(body + b"]", type=list[msgspec.Raw])
-            # Where an event was dropped, a bracket at the end was one of its own, as in "shape": "[]".
+            # If an event was dropped, a bracket at the end was a part of that event, as in "shape": "[]".
             return events, data.endswith(b"]") and not dropped
         except _UNDECODED as error:
             damage = damage or error
-            # The last event may hold braces of its own: back to one that closes an event.
+            # Cut at the closing brace before, and try again: the braces may be inside the truncated event.
             body = body[: max(body.rfind(b"}", 0, len(body) - 1), 0) + 1]
             if body[-1:] != b"}":
                 break
@@ -154,7 +155,7 @@ def array(data: bytes) -> tuple[list[msgspec.Raw], bool]:
 
 
 def _plain_json(data: bytes) -> bytes:
-    """The same text without numbers and bytes that JSON does not have."""
+    """The text with numbers that JSON does not allow replaced by null, and invalid UTF-8 by U+FFFD."""
     data = _NO_NUMBER.sub(_null, data)
     return data if data.isascii() else data.decode("utf-8", errors="replace").encode()
 
@@ -165,13 +166,13 @@ def _damaged(path: Path, error: Exception) -> UnreadableRecording:
 
 
 def _null(found: re.Match[bytes]) -> bytes:
-    """`null` for a whole `nan` or `-Infinity`, and what was found where it is a part of something else."""
+    """`null` for a match that is a whole value (`nan`, `-Infinity`); the match itself if it is part of a longer word."""
     alone = found.string[found.start() - 1 : found.start()] in _STANDS_AFTER
     return b"null" if alone and found[0].lower() in (b"nan", b"-nan", *_INFINITE) else found[0]
 
 
 def events(raw: list[msgspec.Raw], kind: type[Any] = Event) -> Iterator[tuple[list[Any], int]]:
-    """The events, each a `kind`, piece by piece, and how many in each piece are none."""
+    """For each piece of the file: (its events decoded as `kind`, how many entries are damaged or too long)."""
     several, one = msgspec.json.Decoder(list[kind]), msgspec.json.Decoder(kind)  # type: ignore[valid-type]
     for at in range(0, len(raw), _PIECE):
         whole = raw[at : at + _PIECE]
@@ -191,13 +192,13 @@ def _event(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 def integers(values: Iterable[Any], *, bits: int = 64) -> Array:
-    """Integers, or their text; -1 for anything else and for what does not fit."""
+    """int64 (int32 if bits=32) of integers or of their text (also `stream 7`); -1 for other values and on overflow."""
     limit = 1 << (bits - 1)
     values = list(values)
     kinds = set(map(type, values))
     if kinds == {type(None)}:
         found = np.full(len(values), -1, np.int64)
-    elif kinds <= {int, type(None)}:  # as good as always, and NumPy takes them much faster than Python does
+    elif kinds <= {int, type(None)}:  # almost always so, and NumPy converts these much faster than a loop does
         try:
             found = np.array(values if kinds == {int} else [-1 if v is None else v for v in values], np.int64)
         except OverflowError:
@@ -218,18 +219,18 @@ def _integer(value: Any, limit: int) -> int:
 
 
 def texts(values: list[Any]) -> pd.Categorical:
-    """Texts; what is none is an empty one."""
+    """The texts as a categorical; a value that is not a string becomes ""."""
     return printed.categorical(*coded(values))
 
 
 def coded(values: list[Any]) -> tuple[Array, list[str]]:
-    """(codes, distinct texts); what is no text is an empty one."""
+    """(codes, distinct texts); a value that is not a string becomes ""."""
     found = values if set(map(type, values)) == {str} else [v if isinstance(v, str) else "" for v in values]
     return printed.coded(pa.chunked_array([pa.array(found, pa.string())]))
 
 
 def nanoseconds(texts: Sequence[msgspec.Raw]) -> tuple[Array, Array]:
-    """(int64 ns, good) of microseconds as JSON has them, quoted or not; rounded half to even below a nanosecond."""
+    """(int64 ns, True where valid) of microseconds in JSON text, quoted or not; rounded half to even to whole ns."""
     try:
         scaled = pc.cast(_plain(strings(texts)), pa.decimal128(38, 3))
         words = np.frombuffer(scaled.buffers()[1], dtype=np.int64).reshape(-1, 2)[: len(texts)]
@@ -242,10 +243,7 @@ def nanoseconds(texts: Sequence[msgspec.Raw]) -> tuple[Array, Array]:
 
 
 def strings(*columns: Sequence[msgspec.Raw | bytes]) -> pa.Array:
-    """An Arrow array of strings: in each row the pieces of all columns, one after the other.
-
-    Raises ValueError where they are not all ASCII.
-    """
+    """An Arrow array of strings: each row joins the pieces of all columns. Raises ValueError if any is not ASCII."""
     lengths = np.zeros(len(columns[0]) + 1, np.int64)
     for column in columns:
         lengths[1:] += np.fromiter(map(len, column), np.int64, len(column))
@@ -257,8 +255,11 @@ def strings(*columns: Sequence[msgspec.Raw | bytes]) -> pa.Array:
 
 
 def _plain(texts: pa.Array) -> pa.Array:
-    """The texts. Raises ValueError where one has an exponent, for 1e-999999999 would end the process in Arrow's cast,
-    or more characters than a time may have: of numbers beyond 128 bits that cast takes what is left, 0 of 1e300."""
+    """The texts unchanged. Raises ValueError for those that Arrow's cast to a decimal cannot take.
+
+    An exponent may crash the process (1e-999999999), and a number beyond 128 bits is cut without an error (1e300 to 0).
+    """
+
     data = texts.buffers()[2].to_pybytes()
     if b"e" in data or b"E" in data or np.diff(np.frombuffer(texts.buffers()[1], np.int64)).max(initial=0) > _DIGITS:
         raise ValueError("no plain number")

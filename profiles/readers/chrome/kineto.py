@@ -1,7 +1,7 @@
-"""Kineto's traces, as PyTorch's profiler writes them: Chrome trace JSON, one file a process.
+"""Read Kineto's traces, which PyTorch's profiler writes: Chrome trace JSON, one file per process.
 
 Kernels, copies, memsets, runtime calls, synchronisations, user annotations, PyTorch's operators and modules are read;
-the rest is counted and left out.
+all other events are counted and left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .thinned import Numbers
 
 Array = np.ndarray
 
-# Categories by table; traces of 2021 have capitals.
+# The table of each category, in lower case because traces of 2021 use capitals.
 _TABLES: Final = {
     "kernel": "kernels",
     "gpu_memcpy": "copies", "memcpy": "copies",
@@ -45,9 +45,9 @@ _TABLES: Final = {
 }  # fmt: skip
 _KINDS: Final = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "p2p", "HtoH": "h2h", "HtoA": "h2d"}
 _MEMORY: Final = frozenset({"pageable", "pinned", "device", "array", "managed"})
-# Ranges of other categories that tell steps and waiting for input; traces of 2021 have one category for all. Not those
-# of `gpu_user_annotation`, which repeat a range of the host's on the GPU's clock.
 _MOST_RANKS: Final = 10**9
+# Names of ranges that become marks in any category, because traces of 2021 have one category for all ranges: steps,
+# waits for input, the optimizer. Ranges of `gpu_user_annotation` are left out: each repeats a host range on the GPU.
 _MARKS: Final = re.compile(r"ProfilerStep#\d+|enumerate\(DataLoader\)#.*|Optimizer\.(?:step|zero_grad)#.*")
 _ON_GPU: Final = "gpu_user_annotation"
 _ELEMENT_BYTES: Final = {
@@ -55,7 +55,7 @@ _ELEMENT_BYTES: Final = {
     "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "complexfloat": 8,
 }  # fmt: skip
 _EACH: Final = "give the separate traces, one per process"
-# Before this there was no GPU: times below it do not count from 1970.
+# 10**18 ns after 1970 is September 2001, before CUDA: smaller times do not count from 1970.
 _EPOCH_FROM_NS: Final = 10**18
 
 
@@ -72,12 +72,12 @@ class _Document(chrome.Document):
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """A JSON object that has Kineto's keys, or any trace events."""
+    """True for a JSON object with Kineto's keys, and for any trace events."""
     return chrome.holds_events(head) or chrome.begins(head) == b"{" and b'"schemaVersion"' in head
 
 
 def read(path: Path) -> Timeline:
-    """Raises UnreadableRecording for broken JSON, and for traces without GPU events that ringscope has not made."""
+    """Raises UnreadableRecording for broken JSON, and for a trace without GPU events unless ringscope wrote it."""
     document, doubts = chrome.trace(path, _Document)
     found = _Found()
     for events, damaged in chrome.events(document.raw):
@@ -88,7 +88,7 @@ def read(path: Path) -> Timeline:
     if not any(found.parts[table] for table in ("kernels", "copies", "memsets")):
         if "marks" not in frames or not len(rows_named(frames["marks"], f"{marks.STEP}|{marks.CLOCK}", whole=True)):
             raise _no_gpu(path, found)
-        # `ringscope record` has made it where there is no GPU: it tells the lines that the host was in.
+        # `ringscope record` wrote this trace on a machine without a GPU: it holds marks of the host alone.
         utc_ns = _base(document.base_ns)
         recording = Recording(path=str(path), format="kineto", tool="Kineto", origin_utc_ns=utc_ns)
         return make(recording, {"marks": frames["marks"]}, known=frozenset({"marks"}))
@@ -107,7 +107,7 @@ def read(path: Path) -> Timeline:
     rank = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
     rank = rank if type(rank) is int and 0 <= rank < _MOST_RANKS else None
     if "api" in frames and frames["api"]["pid"].nunique() > 1:
-        rank = None  # that of one of the processes
+        rank = None  # the file names the rank of only one of its processes
     timeline = make(
         Recording(
             path=str(path),
@@ -130,7 +130,7 @@ def read(path: Path) -> Timeline:
 
 @dataclass(slots=True)
 class _Found:
-    """Frames by table, piece by piece."""
+    """Collects the frames of each table from the pieces of a trace, and counts the events left out by reason."""
 
     parts: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     left_out: Counter[str] = field(default_factory=Counter)
@@ -140,7 +140,7 @@ class _Found:
         self.numbers.add(events)
         by_table: dict[str, list[Event]] = defaultdict(list)
         others: dict[str, list[Event]] = defaultdict(list)
-        # Where to put events of a category and name: there are many events, and few of these.
+        # (category, name) -> list for such events: there are many events, but few of these pairs.
         places: dict[tuple[Any, Any], Callable[[Event], None]] = {}
         for event in events:
             if event.ph != "X":
@@ -148,7 +148,7 @@ class _Found:
             try:
                 places[event.cat, event.name](event)
                 continue
-            except (KeyError, TypeError):  # not seen before; or a list, or an object
+            except (KeyError, TypeError):  # a pair not seen before, or a list or object, which cannot be a key
                 pass
             category = event.cat if isinstance(event.cat, str) else ""
             table = _table(category, event.name)
@@ -165,7 +165,7 @@ class _Found:
 
 
 def _table(category: str, name: Any) -> str | None:
-    """The table that an event belongs to, None: none."""
+    """The table that an event belongs to; None if the event is left out."""
     table = _TABLES.get(category.lower())
     if table not in (None, "operators") or category == _ON_GPU or not isinstance(name, str):
         return table
@@ -197,7 +197,7 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
         columns["correlation"] = chrome.integers([a.correlation for a in args])
     if table in launches.OPERATIONS:
         devices = chrome.integers([a.in_device if a.device is None else a.device for a in args], bits=32)
-        if (devices < 0).any():  # Kineto's "process" of an operation on a GPU is its device, too
+        if (devices < 0).any():  # the `pid` of a GPU operation is its device number, too
             devices = np.where(devices < 0, chrome.integers([event.pid for event in events], bits=32), devices)
         contexts = [a.in_context if a.context is None else a.context for a in args]
         streams = [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
@@ -231,14 +231,15 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
 
 
 def _exchanged(args: chrome.Args) -> int:
-    """Bytes that a rank gives to a collective, as PyTorch tells them with NCCL's kernels; -1: it does not."""
+    """Bytes that a rank gives to a collective, from the arguments of NCCL's kernel; -1 if they are not there."""
+
     size = _ELEMENT_BYTES.get(args.dtype.lower()) if isinstance(args.dtype, str) else None
     known = args.collective is not None and type(args.elements) is int and 0 <= args.elements < 1 << 48
     return int(args.elements) * size if known and size else -1
 
 
 def _ends(names: list[str]) -> dict[str, pd.Categorical]:
-    """Kind and memories of copies, from names like `Memcpy HtoD (Pageable -> Device)`."""
+    """Kind, source memory and target memory of copies, from names like `Memcpy HtoD (Pageable -> Device)`."""
     found: dict[str, tuple[str, str, str]] = {}
     for name in dict.fromkeys(names):
         match = re.match(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?", name)
@@ -250,7 +251,7 @@ def _ends(names: list[str]) -> dict[str, pd.Categorical]:
 
 
 def _once(frames: dict[str, pd.DataFrame]) -> int:
-    """Leaves out copies and memsets that are there twice, as ROCm writes them; how many these are."""
+    """Drop the second entry of copies and memsets that ROCm wrote twice, and return how many were dropped."""
     twice = 0
     for table in ("copies", "memsets"):
         if table in frames:
@@ -262,7 +263,7 @@ def _once(frames: dict[str, pd.DataFrame]) -> int:
 
 
 def _listed(devices: Any) -> dict[int, tuple[str, str, str]]:
-    """The devices that the file lists: uuid, bus id and name, of which it has the last."""
+    """device -> (uuid, bus id, name) of the devices that the file lists; only the name is in it."""
     return {
         device["id"]: ("", "", str(device.get("name") or ""))
         for device in (devices if isinstance(devices, list) else [])
@@ -271,7 +272,7 @@ def _listed(devices: Any) -> dict[int, tuple[str, str, str]]:
 
 
 def _utc_of_zero(frames: dict[str, pd.DataFrame], base_ns: Any) -> int | None:
-    """Newer traces count from `baseTimeNanoseconds`, older ones from 1970."""
+    """The trace's time 0 in ns since 1970: newer traces count from `baseTimeNanoseconds`, older traces from 1970."""
     starts = np.concatenate([frames[table]["start_ns"].to_numpy() for table in OPERATIONS if table in frames])
     if np.median(starts) >= _EPOCH_FROM_NS:
         return 0

@@ -1,7 +1,7 @@
-"""SQLite exports of Nsight Systems (`nsys export -t sqlite`), of every schema from before it had a number to 3.25.
+"""Read SQLite exports of Nsight Systems (`nsys export -t sqlite`), from schemas without a version number up to 3.25.
 
-Tables are there only when they have rows, and columns come and go with the schema: both are taken by name. Times are ns
-from the start of the session; ids of threads are packed as hardware:8 vm:8 pid:24 tid:24.
+A table exists only if it has rows, and columns differ between schemas, so both are looked up by name. Times are ns
+since the start of the session; a globalTid packs hardware:8 vm:8 pid:24 tid:24 bits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STARTED: Final = "TARGET_INFO_SESSION_START_TIME"
 _RECORD: Final = "record with `nsys profile -t cuda,nvtx` (on Linux itself: WSL 2 records no GPU work)"
 
 _GRAPHICS: Final = (("VULKAN", "Vulkan"), ("OPENGL", "OpenGL"), ("DX12", "Direct3D 12"), ("DX11", "Direct3D 11"))
-# Tables of nsys's exporter for other work of GPUs than CUDA's.
+# Tables of GPU data other than CUDA's: the error for an export without CUDA work names the first that is there.
 _IN_PLACE: Final = (
     *((f"{name}_WORKLOAD", f"graphics of {called}") for name, called in _GRAPHICS),
     (gpu_metrics.TABLE, "counters that were sampled (--gpu-metrics-devices)"),
@@ -46,7 +46,7 @@ Columns = dict[str, Any]
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """An SQLite file with nsys's table of strings, which no other profiler's has."""
+    """True for an SQLite file with nsys's table of strings, which no other profiler writes."""
     return head.startswith(sqlite.MAGIC) and "StringIds" in sqlite.table_names(path)
 
 
@@ -90,7 +90,7 @@ def _timeline(database: Database) -> Timeline:
 
 
 def _known(found: Mapping[str, Columns]) -> frozenset[str]:
-    """CUDA is traced as a whole: with one of its tables there, the others are empty because nothing happened."""
+    """Tables that nsys recorded. It traces all of CUDA or nothing: if one CUDA table exists, a missing one is empty."""
     cuda = {"kernels", "graphs", "copies", "memsets"} if set(found) & {KERNEL, GRAPH, MEMCPY, MEMSET, RUNTIME} else ()
     others = {RUNTIME: "api", SYNC: "syncs", NVTX: "marks", OVERHEAD: "overheads"}
     return frozenset({"devices", *cuda, *(name for table, name in others.items() if table in found)})
@@ -241,7 +241,7 @@ def _add_operations(gathered: Gathered, found: dict[str, Columns], strings: Stri
 
 
 def _nodes(columns: Columns, count: int) -> NDArray[np.int64]:
-    """The node of a graph that each was: few recordings have any, the others pay no memory for it."""
+    """The CUDA graph node of each operation, 0 for none; without any node, a constant that takes no memory."""
     nodes = columns.get("graph_node")
     return nodes if nodes is not None and nodes.any() else constant(0, count)
 
@@ -281,7 +281,7 @@ def _recording(database: Database) -> Recording:
 
 
 def _host(database: Database) -> str | None:
-    """The name of the machine that was recorded."""
+    """The host name of the recorded machine; None if the export does not have it."""
     if not database.has("TARGET_INFO_SYSTEM_ENV", "name", "value"):
         return None
     rows = database.query("SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname' LIMIT 1")

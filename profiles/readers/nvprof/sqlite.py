@@ -1,7 +1,8 @@
-"""Read what `nvprof -o` writes (.nvvp, .prof, .sql, any name), versions 8 to 22.
+"""Read the SQLite files of `nvprof -o` (.nvvp, .prof, .sql, any name), versions 8 to 22.
 
-Every table is always there, mostly empty, and their columns grew with the version. One file is one process. Times are
-ns since the Unix epoch, beyond what a float can hold, so the first GPU operation is made the origin, in integers.
+Each file has all tables, most of them empty; newer versions have more columns. One file is one process. Times are ns
+since the Unix epoch, too large for a float64 to hold exactly, so integer arithmetic makes them relative to the first
+GPU operation.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ _OVERHEADS: Final = {
     5 << 16: "function loading",
 }
 
-# A launched operation waits in the queue for milliseconds, seconds at most; longer is the clocks, not the queue.
+# An operation waits in its queue for milliseconds, seconds at most; a longer delay means that the clocks disagree.
 _QUEUE_NS: Final = 10_000_000_000
-# How early operations may seem to begin: nvprof dates a copy's call when it is done with preparing it. Copies of real
-# recordings begin 51 to 134 us before their calls.
+# How long before its call an operation may seem to begin: nvprof stamps a copy's call after it has prepared the copy,
+# so copies in real recordings begin 51 to 134 us before their calls.
 _EARLY_NS: Final = {"kernels": 20_000, "copies": 1_000_000, "memsets": 1_000_000}
 _RECORD: Final = (
     "record the part that trains on the GPU, and let it end by itself (nvprof loses events that it has not flushed)"
@@ -90,7 +91,7 @@ def _timeline(database: Database) -> Timeline:
     found = {table: rows.columns for table, rows in scanned.items()}
     for columns in found.values():
         for time in {"start_ns", "end_ns"} & set(columns):
-            if not columns[time].all():  # 0 is CUPTI's word for a time that could not be taken
+            if not columns[time].all():  # CUPTI writes 0 for a time that it could not take
                 columns[time] = np.where(columns[time] == 0, NO_TIME, columns[time])
     pid = _process(found)
     _add_operations(gathered, found, strings, pid)
@@ -107,7 +108,7 @@ def _timeline(database: Database) -> Timeline:
 
 
 def _known(found: Mapping[str, Columns]) -> frozenset[str]:
-    """nvprof traces the GPU as a whole; API calls and marks may have been switched off."""
+    """Tables that nvprof recorded: always all GPU work, but API calls, marks and others only if switched on."""
     others = {RUNTIME: "api", DRIVER: "api", MARKER: "marks", SYNC: "syncs", OVERHEAD: "overheads"}
     written = {name for table, name in others.items() if table in found}
     return frozenset({"kernels", "copies", "memsets", "devices", *written})
@@ -227,7 +228,7 @@ def _add_operations(gathered: Gathered, found: Mapping[str, Columns], strings: S
 
 
 def demangled(name: str) -> str:
-    """The C++ name as it was written; as it is where it is none, or cannot be told."""
+    """The demangled C++ name; the name unchanged if it is not mangled or cannot be demangled."""
     if not name.startswith("_Z"):
         return name
     import cxxfilt
@@ -259,9 +260,9 @@ def _add_host(gathered: Gathered, found: Mapping[str, Columns], strings: Strings
 
 
 def _clocks_apart(tables: Mapping[str, pd.DataFrame]) -> Doubt | None:
-    """Clocks of GPU and host never brought together: operations lie seconds from their launch calls, or before.
+    """A doubt if GPU and host clocks were not synchronised: operations begin before or over 10 s after their launches.
 
-    Seen in published recordings with kernels 414 s after the calls that launched them.
+    Seen in published recordings, with kernels 414 s after the calls that launched them.
     """
     if "api" not in tables or not len(tables["api"]):
         return None
@@ -272,7 +273,7 @@ def _clocks_apart(tables: Mapping[str, pd.DataFrame]) -> Doubt | None:
         called = calls.reindex(tables[name]["correlation"]).to_numpy(dtype="float64", na_value=np.nan)
         delay = tables[name]["start_ns"].to_numpy() - called
         delay = delay[~np.isnan(delay)]
-        if len(delay):  # kernels tell, else copies: the clocks are the same
+        if len(delay):  # the first table with matched calls decides, since all tables share the clocks
             typical = float(np.median(delay))
             if -early_ns <= typical <= _QUEUE_NS:
                 return None
