@@ -1,7 +1,7 @@
 """A name and a colour for every owner of a nanosecond: the same in the terminal, the page, the charts and Perfetto.
 
-Work is cool, copies are amber and green, idle is warm and drawn hatched where a view can.
-All stay apart under colour blindness (a test measures it), and no view tells anything by colour alone.
+Compute and collectives have cool colours, idle time mostly warm colours, drawn hatched if a view can. All colours
+differ under colour blindness (a test measures it), and no view conveys anything by colour alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`label` fits a legend, `colour` is #rrggbb, `meaning` is one sentence for who reads it the first time."""
+    """label: short, for legends. colour: #rrggbb. meaning: one sentence for a first-time reader."""
 
     label: str
     colour: str
@@ -39,7 +39,7 @@ OWNERS: Final = {
     "idle_unknown": Look("idle: unknown", "#c3ccd4", "Idle, and the recording does not show the reason."),
 }
 
-# The states of the host in pictures, beside the GPUs' owners.
+# Kinds of host activity in timelines, which are drawn beside the GPUs.
 HOST: Final = {
     "host_range": Look("range", "#5d7183", "A range that the program or the framework names (NVTX, an annotation)."),
     "host_operator": Look("operator", "#3f8f8a", "An operator or a module of the framework."),

@@ -1,4 +1,4 @@
-"""XLA's names in words: the layer or loss that compiled work comes from; where nothing tells it, the kind of work."""
+"""XLA's names in words: the layer or loss that compiled work comes from, or the kind of work if that is unknown."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..model import paths, xla_names
 
 _RANGE: Final = re.compile(r"(\w+):?#(.*)#", re.DOTALL)
 _BACKWARD: Final = re.compile(r"gradient_tape/|.*\btranspose\(", re.DOTALL)
-# At the end of a name, from its last letter on. N: host ranges have their numbers taken out.
+# Numbers at the end of a name, matched on the reversed name. N stands for a number in the names of host ranges.
 _NUMBERS: Final = re.compile(r"(?:(?:\d+|N)[._])*")
-# The first that an instruction's name fits, and what is said of it.
+# Pattern of an instruction's name, kind of work; the first match is taken.
 _KINDS: Final = (
     (xla_names.COMMAND_BUFFER, "a CUDA graph"),
     (r".*all-?_?reduce.*", "an all-reduce"),
@@ -30,9 +30,9 @@ _FUSED: Final = re.compile(r"(?:loop|input)_(\w+)_fusion")
 
 
 def name(told: str, operator: str | None = None) -> str:
-    """A kernel's, an operator's or a range's name with what it is in words beside it; as it is where it is not XLA's.
+    """The name of a kernel, an operator or a range with its meaning in words; unchanged if XLA did not make the name.
 
-    operator: the framework's path that the work of a kernel belongs to, where the recording tells it.
+    operator: the path of the framework's operator that the kernel belongs to, if the recording has it.
     """
     if of_range := _RANGE.fullmatch(told):
         said = dict(part.partition("=")[::2] for part in of_range[2].split(","))
@@ -46,13 +46,13 @@ def name(told: str, operator: str | None = None) -> str:
 
 
 def place(path: str) -> str:
-    """The layer of a framework's path, and if its work goes back; the path where it names no layer."""
+    """The layer that a framework's path names, else the path; with `, backward` for work of the backward pass."""
     layer = paths.layer(path) or path.rstrip("/")
     return f"{layer}, backward" if _BACKWARD.match(path) else layer
 
 
 def kind(instruction: str) -> str:
-    """The kind of work that an instruction of XLA does, with what was fused into it."""
+    """The kind of work that an XLA instruction does, with the operations fused into it if its name lists them."""
     numbers = _NUMBERS.match(instruction[::-1])
     bare = instruction[: len(instruction) - (numbers.end() if numbers else 0)]
     found = next((words for pattern, words in _KINDS if re.fullmatch(pattern, bare)), "work of another kind")

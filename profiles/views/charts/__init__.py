@@ -1,1 +1,1 @@
-"""Charts as Vega-Lite specifications, and the one palette."""
+"""Charts as Vega-Lite specifications."""

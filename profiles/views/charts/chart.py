@@ -1,7 +1,7 @@
 """A chart: a Vega-Lite specification that becomes SVG or PNG without a browser.
 
-The page shows charts in its own colours of text and lines (`PAGE`), files stand on white (`PAPER`). All data come
-from the JSON: charts scale to ms and percent, they compute nothing.
+On the page, charts take the page's colours of text and lines (`PAGE`); files have a white background (`PAPER`). All
+data come from the JSON: charts convert to ms and percent, and compute nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...ground.files import written_whole
 
 Spec = dict[str, Any]
 Row = Mapping[str, Any]
-# Lines in charts that do not tell of owners; apart under colour blindness like the owners' own colours.
+# Colours of lines in charts without owners; they differ under colour blindness, as the owners' colours do.
 SERIES: Final = ("#2574e1", "#cf7a14", "#2e6f59", "#7a3fb0", "#c9261a", "#44b4e6", "#7a2420", "#8a8090")
 
 
@@ -32,13 +32,13 @@ class Theme:
 
 PAPER: Final = Theme("#1c2430", "#d9dee5", "#ffffff", "Liberation Sans, Arial, sans-serif")
 PAGE: Final = Theme("currentColor", "var(--line)", None, "inherit")
-# Of address space; the V8 within vl_convert 1.9 takes 64.2 GiB as it starts, nearly all without memory behind it.
+# The V8 engine in vl_convert 1.9 reserves 64.2 GiB of address space as it starts, and uses little of it as memory.
 _ROOM_BYTES: Final = 65 << 30
 
 
 @cache
 def renderer() -> Any:
-    """The drawing module, vl_convert. Raises RingscopeError where it has no room, for it would end the process."""
+    """The drawing module, vl_convert. Raises RingscopeError if it lacks address space, as it would end the process."""
     try:
         mmap.mmap(-1, _ROOM_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
     except OSError:
@@ -55,7 +55,7 @@ def renderer() -> Any:
 class Chart:
     id: str
     title: str
-    text: str  # what it shows, for who cannot see it
+    text: str  # describes the chart for readers who cannot see it
     spec: Spec
 
     def svg(self, theme: Theme = PAPER, *, legend: bool = True) -> str:
@@ -71,7 +71,7 @@ class Chart:
 
 def write(charts: Sequence[Chart], folder: Path) -> list[Path]:
     """Write each chart to the folder as `<id>.svg` and `<id>.png`."""
-    renderer()  # or nothing is written
+    renderer()  # raises before any file is written
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for chart in charts:
@@ -88,7 +88,7 @@ def write(charts: Sequence[Chart], folder: Path) -> list[Path]:
 def axis(
     name: str | None, title: str, *, aggregate: str | None = None, format: str = "", scale: Spec | None = None
 ) -> Spec:
-    """An axis of numbers: a field, or an aggregate without one, and its title."""
+    """A quantitative axis of the field `name`, or of an aggregate that needs no field, with its title."""
     encoding: Spec = {"type": "quantitative", "title": title, "scale": scale or {}}
     if name:
         encoding["field"] = name
@@ -99,7 +99,7 @@ def axis(
 
 
 def series_colour(names: Sequence[str]) -> Spec:
-    """A colour for each of these names, in their order, starting again where they run out."""
+    """A colour scale for the names, in their order; colours repeat if there are more names."""
     return {"domain": list(names), "range": [SERIES[i % len(SERIES)] for i in range(len(names))]}
 
 

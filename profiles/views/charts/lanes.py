@@ -14,7 +14,7 @@ from ...model.measures import CLASSES, HOST, OWNERS
 from ..palette import OWNERS as LOOKS
 
 KINDS = (*OWNERS, *HOST)
-_BLOCK = 1 << 17  # operations looked at together: what a cache holds
+_BLOCK = 1 << 17  # operations processed at a time, so that they fit a CPU cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class GpuLanes:
-    """`gpu` is the index into Measures.gpus; `shift_ns` brings its times on the common clock."""
+    """`gpu` is the index into Measures.gpus; its times plus `shift_ns` are times on the clock that all GPUs share."""
 
     gpu: int
     title: str
@@ -47,23 +47,23 @@ class GpuLanes:
 
 
 def of_gpus(analysis: Analysis) -> Iterator[GpuLanes]:
-    """The lanes of each GPU of an analysis that kept its operations, in its order."""
+    """The lanes of each GPU, in the analysis's order. Raises ValueError if the analysis did not keep operations."""
     measures = analysis.measures
     for picture, title in zip(analysis.gpus, measures.titles, strict=True):
         if picture.operations is None:
             raise ValueError("nothing to draw: analyse(..., operations=True) keeps the operations")
         streams = tuple(_streams(picture.operations))
         yield GpuLanes(picture.gpu, title, shift_ns(analysis, picture.gpu), streams)
-        del streams  # before the next GPU's are made
+        del streams  # frees memory before the next GPU's lanes are made
 
 
 def shift_ns(analysis: Analysis, gpu: int) -> int:
-    """The shift that brings the times of a GPU on the common clock."""
+    """The ns to add to a GPU's times to bring them to the clock that all GPUs share."""
     return analysis.shift_ns[analysis.measures.gpus[gpu].recordings[0]]
 
 
 def _streams(operations: GpuOperations) -> Iterator[Lane]:
-    """A lane per (process, context, stream), and more where operations of one stream ran at once (graph nodes)."""
+    """A lane per (process, context, stream), and further lanes if operations of one stream overlap (graph nodes)."""
     labels = [*operations.names, "CUDA graph", *(LOOKS[name].label for name in CLASSES)]
     graph = len(operations.names)
     label = operations.name.astype(np.int32)
@@ -72,7 +72,7 @@ def _streams(operations: GpuOperations) -> Iterator[Lane]:
     moved = np.zeros(len(operations), np.int64)
     moved[operations.moving] = operations.moved_bytes
     several = len({(stream.recording, stream.pid) for stream in operations.streams}) > 1
-    # Contexts of one process may number their streams alike.
+    # Contexts of one process may use the same stream numbers.
     alike = Counter((stream.recording, stream.pid, stream.number) for stream in operations.streams)
     for number, stream in sorted(enumerate(operations.streams), key=lambda one: one[1]):
         mine = np.flatnonzero(operations.stream == number)
@@ -94,7 +94,7 @@ def _streams(operations: GpuOperations) -> Iterator[Lane]:
 
 
 def of_host(host: HostRanges) -> Iterator[Lane]:
-    """Lanes of each thread, the busiest first: what lies in another range stands in the lane below it."""
+    """Lanes of each thread, the thread with most ranges first; nested ranges are in further lanes below."""
     several = len({(thread.recording, thread.pid) for thread in host.threads}) > 1
     counts = np.bincount(host.thread, minlength=len(host.threads))
     for number in np.argsort(-counts, kind="stable").tolist():
@@ -118,8 +118,8 @@ def of_host(host: HostRanges) -> Iterator[Lane]:
 def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]:
     """A lane for each operation (sorted by start) so that no two in a lane overlap; int32[n] from 0.
 
-    A pass takes operations that begin after all before them have ended and leaves the rest to the next lane, so
-    operations one after another take one pass, however many they are.
+    Each pass fills a lane with the operations that begin after all operations before them have ended, and leaves the
+    rest to the next lane, so any number of operations without overlap takes one pass.
     """
     if (start[1:] >= end[:-1]).all():
         return np.zeros(len(start), np.int32)
@@ -139,7 +139,7 @@ def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]
 
 
 def merged(ownership: Ownership) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
-    """Start, end and owner of the longest runs of one owner: the segments without the seams inside a run."""
+    """Start, end and owner of each run: neighbouring segments of the same owner are joined."""
     owner = ownership.owner
     if not len(owner):
         return ownership.start_ns, ownership.end_ns, owner
@@ -149,7 +149,7 @@ def merged(ownership: Ownership) -> tuple[NDArray[np.int64], NDArray[np.int64], 
 
 
 def ledger_lane(ownership: Ownership) -> Lane:
-    """A lane of who owned each nanosecond: it has no holes."""
+    """A lane without gaps that shows the owner of each nanosecond."""
     start, end, owner = merged(ownership)
     names = [LOOKS[name].label for name in OWNERS]
     return Lane("ledger", start, end, owner, owner.astype(np.int32), names, np.zeros(len(start), np.int64))

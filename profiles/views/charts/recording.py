@@ -24,7 +24,7 @@ def of_recordings(document: Document) -> list[Chart]:
 
 
 def ledger_by_gpu(document: Document) -> Chart:
-    """A bar a GPU: shares of the window by owner."""
+    """A bar per GPU: shares of the window by owner."""
     rows = [
         {"gpu": title, "share": (gpu["ledger_ns"][owner] or 0) / gpu["span_ns"], **_owner(owner)}
         for gpu, title in zip(document.json["gpus"], document.titles, strict=True)
@@ -46,7 +46,7 @@ def ledger_by_gpu(document: Document) -> Chart:
 
 
 def ledger_by_step(document: Document) -> Chart:
-    """A bar a step and GPU: ms by owner. Many steps are shown as the mean of neighbours."""
+    """A bar per step and GPU: ms by owner. More than MOST_BARS steps are shown as means of neighbouring steps."""
     most = max(len(gpu["steps"]["rows"]) for gpu in document.json["gpus"])
     width = -(-most // MOST_BARS)
     rows = [
@@ -98,7 +98,7 @@ def ledger_by_step(document: Document) -> Chart:
 
 
 def feed_gaps(document: Document) -> Chart:
-    """A chart of the numbers of steps by how long they waited for their batch."""
+    """A histogram of the steps' feed gaps (waiting for the batch), in ms."""
     rows = [
         {"gpu": title, "ms": row["feed_gap_ns"] / 1e6}
         for gpu, title in zip(document.json["gpus"], document.titles, strict=True)
@@ -139,7 +139,7 @@ def _owner(owner: str) -> Spec:
 
 
 def _by_owner(rows: Sequence[Row]) -> Spec:
-    """The colour and the stacking order of the owners that are there."""
+    """The colour and the stacking order of the owners in `rows`."""
     there = {row["owner"] for row in rows}
     looks = [look for look in LOOKS.values() if look.label in there]
     return {

@@ -8,14 +8,14 @@ from typing import Any, Final
 from ...runs.cell import TELLING
 from .chart import Chart, Row, Spec, axis, series_colour
 
-# Settings to draw curves over: the first in which the cells differ.
+# Settings for the x axis, with its title; the first setting in which the cells differ is taken.
 ALONG: Final = {"ranks": "ranks", "per_rank_batch": "samples per rank and step"}
 
 
 def of_sweep(cells: Sequence[Row]) -> list[Chart]:
-    """Throughput over ranks, a chart a model, and efficiency, of the cells that were measured (rows of summary.csv).
+    """Throughput over ranks, a chart per model, and efficiency, of the measured cells (rows of summary.csv).
 
-    One count of ranks makes no curve: then throughput is drawn over the batch, where there are several.
+    If a model's cells all have the same number of ranks, its throughput is drawn over the batch, if that differs.
     """
     measured = [cell for cell in cells if cell["samples_per_s_global"] is not None]
     by_model = [[cell for cell in measured if cell["model"] == model] for model in _distinct(measured, "model")]
@@ -32,8 +32,8 @@ def _distinct(cells: Sequence[Row], key: str) -> list[Any]:
 
 
 def throughput(cells: Sequence[Row], along: str) -> Chart:
-    """Samples a second of one model over ranks (or the batch) with the interval over launches; over ranks the ideal
-    line from one rank."""
+    """Samples a second of one model over ranks (or the batch) with the interval over launches; over ranks also the
+    ideal line from one rank."""
     rows = [
         {
             along: cell[along],
@@ -84,7 +84,7 @@ def efficiency(cells: Sequence[Row]) -> Chart:
 
 
 def _curve(rows: list[Spec], ideal: list[Spec], along: str, y: Spec) -> Spec:
-    """`low` and `high` of a row are its interval."""
+    """The chart of `rows` over the setting `along`; a row's `low` and `high` are its interval."""
     names = list(dict.fromkeys(row["cell"] for row in rows))
     ticks = sorted({row[along] for row in rows})
     low, high = "low", "high"

@@ -1,1 +1,1 @@
-"""Reports as files: Markdown, Perfetto, Parquet, and the files that a verb writes."""
+"""Reports as files: Markdown, Perfetto, Parquet, and the files that a command writes."""

@@ -20,7 +20,7 @@ def bencher(values: Sequence[Value]) -> str:
 
 
 def github(values: Sequence[Value]) -> str:
-    """`customSmallerIsBetter` of github-action-benchmark: so nothing of which more is better."""
+    """`customSmallerIsBetter` of github-action-benchmark; values of which more is better are left out."""
     rows = [
         {"name": f"{one.benchmark}: {one.measure}", "unit": one.unit, "value": one.value}
         for one in values
@@ -56,7 +56,7 @@ FORMATS: Final[dict[str, Callable[[Sequence[Value]], str]]] = {
 
 
 def of(path: Path) -> Callable[[Sequence[Value]], str]:
-    """The format that a file's name asks for. Raises RingscopeError for any other."""
+    """The function that writes the format of the file's ending. Raises RingscopeError for an unknown ending."""
     for ending, written in FORMATS.items():
         if path.name.endswith(ending):
             return written

@@ -1,4 +1,4 @@
-"""A report as GitHub's Markdown: the verdicts, then the page's tables with the same digits."""
+"""A report as GitHub's Markdown: findings and breaks, then the same tables and numbers as on the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_NAME = 90
 
 
 def of_recordings(document: Document, *, title: str, command: str) -> str:
-    """The report of measured recordings; `command` makes it again."""
+    """The report of measured recordings. command: the command that makes the report again."""
     return "\n".join(
         [
             f"# {in_text(title)}",
@@ -40,7 +40,8 @@ def of_sweep(
     doubts: Sequence[Json] = (),
     explained: Sequence[Json] = (),
 ) -> str:
-    """The report of a sweep: what is explained, rows of summary.csv, what to look at first (`text`, `next`), doubts."""
+    """The report of a sweep: explained losses, what to look at first (`text`, `next`), cells (rows of summary.csv),
+    doubts."""
     first = [f"- {in_text(look['text'])} **Next:** {in_text(look['next'])}" for look in looks]
     shown = [
         table
@@ -65,7 +66,7 @@ def _explained(found: Sequence[Json]) -> Iterator[str]:
 
 
 def table(of: Table) -> str:
-    """A table alone. Numbers stand to the right."""
+    """A table without its title and caption. Numbers are aligned right."""
     right = [of.numeric(place) for place in range(len(of.columns))]
     lines = [
         "| " + " | ".join(in_text(column) for column in of.columns) + " |",

@@ -15,7 +15,7 @@ from ..terminal import inference
 
 
 def write_inference(path: Path, found: dict[str, Any], *, title: str, command: Sequence[str]) -> None:
-    """found: `inference.json`. command: what makes the page again."""
+    """Write the page of `infer`. found: the content of `inference.json`. command: makes the page again."""
     document = Document(found)
     charts = inference.charts(found)
     parts = [
@@ -29,7 +29,7 @@ def write_inference(path: Path, found: dict[str, Any], *, title: str, command: S
 
 
 def write_rules(path: Path, found: dict[str, Any], *, title: str, command: Sequence[str]) -> None:
-    """found: `rules.json`. command: what makes the page again."""
+    """Write the page of `rules`. found: the content of `rules.json`. command: makes the page again."""
     document = Document(found)
     parts = [page.Part("rules", "Rules of thumb", [], [measured.rules(document)])]
     lead = "Rules of thumb, measured on this machine: does the advice hold here, and what is it worth?"

@@ -1,4 +1,4 @@
-"""The per-step table as Parquet: one row a GPU and measured step, integers in ns."""
+"""The per-step table as Parquet: one row per GPU and measured step, times as integers in ns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def steps(measures: Measures) -> pd.DataFrame:
-    """One row a GPU and measured step; what is unknown is null.
+    """One row per GPU and measured step; unknown values are null.
 
     Columns: gpu (index into the JSON's gpus), rank, device, step, start_ns, end_ns (from the recording's origin),
     period_ns, `<owner>_ns` for each of the ledger's owners (they sum to period_ns), batch_gap_ns, feed_gap_ns, kernels.

@@ -1,8 +1,8 @@
 """A trace for Perfetto (ui.perfetto.dev): steps, the ledger with causes of idle, streams and the host, on one clock.
 
 Chrome's JSON trace format, gzipped: times in µs with three decimals, which keeps every nanosecond. Times count from the
-first recording's origin, since epoch-sized ones lose precision in the browser; slices of one track never overlap,
-since Perfetto drops those that do.
+first recording's origin, because times since the epoch lose precision in the browser. Slices of one track never
+overlap, because Perfetto drops overlapping slices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..charts.lanes import KINDS, Lane, ledger_lane, of_gpus, of_host
 from ..terminal.waiting import Progress
 
 _COMPRESSION = 5
-BATCH = 50_000  # slices made into text at once
+BATCH = 50_000  # slices turned into text at a time
 
 
 def write(analysis: Analysis, path: Path, *, progress: Progress | None = None) -> int:
@@ -47,7 +47,7 @@ def _write(analysis: Analysis, out: TextIO, told: Callable[[int, int], None]) ->
         for lane in (*gpu.streams, *of_host)
         if len(lane)
     ]
-    # Not before the first recording's origin, unless something began before it: negative times are refused.
+    # The first recording's origin, or an earlier start of an operation, because negative times are refused.
     origin = min([analysis.shift_ns[0], *starts])
     out.write('{"displayTimeUnit":"ns","otherData":{"origin":')
     out.write(json.dumps("the first recording's origin" if origin == analysis.shift_ns[0] else "the first operation"))
@@ -79,7 +79,7 @@ def _write(analysis: Analysis, out: TextIO, told: Callable[[int, int], None]) ->
 
 
 def _hosts(analysis: Analysis) -> Iterator[tuple[Lane, ...]]:
-    """Lanes of the host threads, per GPU; a process with several GPUs has its lanes with the first one."""
+    """Lanes of the host threads per GPU; a process with several GPUs has its lanes with its first GPU."""
     seen: set[HostThread] = set()
     for picture in analysis.gpus:
         host = picture.host
@@ -107,7 +107,7 @@ def _steps(analysis: Analysis, picture: GpuAnalysis) -> Lane:
 
 
 def _slices(lane: Lane, pid: int, tid: int, shift_ns: int) -> Iterator[tuple[int, str]]:
-    """The slices of a lane as JSON text, each led by a comma: how many, and the text, a batch at a time."""
+    """The slices of a lane as JSON, BATCH at a time: their number, and their text with a comma before each slice."""
     category = [json.dumps(name) for name in KINDS]
     name = [json.dumps(label) for label in lane.labels]
     fixed = f'"ph":"X","pid":{pid},"tid":{tid}'

@@ -1,4 +1,4 @@
-"""Write what `ringscope timeline` gives beside its terminal page: HTML page, Perfetto, Markdown, charts, Parquet."""
+"""Write the files that `ringscope timeline` can make: HTML page, Perfetto, Markdown, charts, Parquet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..terminal.waiting import Progress
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Paths of what is to be written; None: not asked for. `charts` is a folder."""
+    """Paths of the files to write (None: do not write). `charts` is a folder."""
 
     html: Path | None = None
     perfetto: Path | None = None
@@ -36,8 +36,8 @@ KINDS = tuple(one.name for one in fields(Files))
 
 
 def refuse(analysis: Analysis, files: Files, more: Sequence[Path | None]) -> None:
-    """Raise RingscopeError where a file to be written, one of `more` too, is one of the recordings read, or a picture
-    cannot be drawn."""
+    """Raise RingscopeError if a file to write (of `files` or `more`) is one of the recordings that were read, or if a
+    picture cannot be drawn."""
     from ..charts import chart
 
     read = {Path(recording.path).resolve() for recording in analysis.measures.recordings}
@@ -59,11 +59,12 @@ def write(
     shown: Sequence[int] = (),
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Write the files asked for; `given` as the user gave it, for the command that makes each again.
+    """Write the files asked for. given: the user's arguments, for the command that makes each file again.
 
-    With a summary, page, Markdown and charts show it and the GPUs `shown`; Perfetto and Parquet always have all.
+    With a summary, the page and the Markdown show it and the GPUs `shown` (indices), and the charts show these GPUs;
+    Perfetto and Parquet always have all GPUs.
 
-    Returns what was written. Raises RingscopeError where a file may not be written.
+    Returns the paths that were written. Raises RingscopeError if a file may not be written.
     """
     asked = [kind for kind in KINDS if getattr(files, kind)]
     if not asked:
@@ -97,7 +98,7 @@ def write(
 
 
 def _title(paths: Sequence[str]) -> str:
-    """The name that the recordings share without their ranks, of a launch its cell; else the first and a count."""
+    """The recordings' common name without the rank (for a launch: its cell), else the first name and a count."""
     stems = {_stem(Path(path)) for path in paths}
     if len(stems) == 1:
         return stems.pop()

@@ -29,10 +29,10 @@ def write(
     machine: Mapping[str, Any] | None = None,
     explained: Sequence[Explained] = (),
 ) -> None:
-    """Write the files that are named; page and Markdown lead with the explanation.
+    """Write the files whose paths are given; page and Markdown begin with the explanation.
 
-    `directory` is the run directory, which the page names in the command for itself; `machine` what a launch's record
-    says of where it ran.
+    directory: the run directory, for the title and for the command that makes the file again. machine: the description
+    of the machine in a launch's record.
     """
     title = directory.resolve().name
     command = ["ringscope", "report", str(directory)]

@@ -29,12 +29,12 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A sweep as a page shows it: the rows of summary.csv, what to look at first, its doubts, what is explained."""
+    """A sweep as a page shows it: the rows of summary.csv, what to look at first, doubts, explained losses."""
 
     cells: Sequence[Json]
     looks: Sequence[Json] = ()  # text, next
     doubts: Sequence[Json] = ()
-    explained: Sequence[Json] = ()  # why N ranks are not N times one, a model each
+    explained: Sequence[Json] = ()  # one per model: why N ranks are not N times as fast as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Anything else that was measured, as a page shows it. json: what the tables' numbers point into."""
+    """Another measurement as a page shows it. json: the document that the tables' JSON pointers refer to."""
 
     lead: str
     parts: Sequence[Part]
@@ -68,10 +68,10 @@ def render(
     measured: Measured | None = None,
     machine: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The page of an analysis, of a sweep, or of both; or of anything else that was measured.
+    """The HTML page of an analysis, of a sweep, of both, or of another measurement.
 
-    `summary`: of many GPUs, of which `analysis` has some. `command` makes the page again; `machine`: pairs of words on
-    the machine that ran it.
+    summary: of many GPUs; `analysis` then holds some of them. command: the command that makes the page again.
+    machine: facts of the machine that ran it, as (title, text).
     """
     import jinja2
 

@@ -1,4 +1,4 @@
-"""Show many GPUs together on a page; the rest of the page then shows some of them one by one."""
+"""The part of a page that shows many GPUs together; the rest of the page shows some of them one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_TILES = 6
 
 
 def of_document(document: Document) -> dict[str, Any]:
-    """Values for the template: the tables, the GPUs shown one by one by name, the rows of numbers at the top."""
+    """Values for the template: the tables, their heading, and the names of the GPUs that are shown one by one."""
     summary = document["/summary"]
     return {
         "together": ranks.of_summary(document),
@@ -25,7 +25,7 @@ def of_document(document: Document) -> dict[str, Any]:
 
 
 def lead(document: Document) -> str:
-    """The number of GPUs and steps, and who differs."""
+    """A sentence with the numbers of GPUs and steps, and one with the outliers."""
     summary = document["/summary"]
     hosts = f" on {len(summary['hosts'])} hosts" if len(summary["hosts"]) > 1 else ""
     steps = f", {summary['count']} {summary['per']}s measured." if summary["per"] == "step" else "."
@@ -36,7 +36,7 @@ def lead(document: Document) -> str:
 
 
 def tiles(document: Document) -> Iterator[tuple[str, Cell, str, str]]:
-    """Name, number, GPU and look of each tile: the step, compute where it is least, and the largest losses."""
+    """Title, number, GPU and owner of each tile: the median step, the least compute, and the largest other times."""
     summary = document["/summary"]
     at = {one["metric"]: (f"/summary/spreads/{place}", one) for place, one in enumerate(summary["spreads"])}
     step_at, step = at["step"]

@@ -1,4 +1,4 @@
-"""Mark what of a page is markup already: drawings, JSON in a script, code in a sentence. All else is escaped."""
+"""Mark parts of a page that are HTML already: drawings, JSON in a script, code in a sentence; others are escaped."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from ..charts.chart import PAGE, Chart
 
 
 def drawn(chart: Chart) -> dict[str, Any]:
-    """A chart as SVG that fills its place, with a name for screen readers."""
+    """A chart as SVG that fits the page's width, with the role `img` and, beside it, its id, title and text."""
     svg = chart.svg(PAGE, legend=not chart.id.startswith("ledger"))
     size = re.compile(r'width="(\d+)" height="\d+"')
     width = int(size.search(svg).group(1))  # type: ignore[union-attr]
-    # On a phone the drawing is moved sideways rather than shrunk until its words cannot be read.
-    # The steps' table has the whole width, for a bar each.
+    # The minimum width makes a phone scroll the drawing sideways, so that its words stay readable.
+    # The chart of steps takes the whole width, since it has a bar per step.
     most = "" if chart.id == "ledger-by-step" else f"max-width:{width}px;"
     svg = size.sub(f'style="{most}min-width:{width * 3 // 4}px" role="img"', svg, count=1)
     return {"id": chart.id, "title": chart.title, "text": chart.text, "svg": raw(svg)}
 
 
 def script(value: Any) -> Any:
-    """JSON that can stand in a script element: nothing in it can end the element."""
+    """JSON for a script element, escaped so that nothing in it can end the element."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return raw(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
 def coded(text: str) -> Any:
-    """Words with what stands in `backticks` as code, and options whole."""
+    """Text as HTML: `backticks` become code, and options are not broken over lines."""
     from markupsafe import Markup, escape
 
     parts = [escape(part) for part in text.split("`")]
@@ -38,11 +38,11 @@ def coded(text: str) -> Any:
 
 
 def _unbroken(escaped: str) -> Any:
-    """Options such as `--aggregate`, which a browser would break behind their dashes."""
+    """Put options like `--aggregate` in spans, because a browser would break a line behind their dashes."""
     return raw(re.sub(r"--[a-z][a-z-]*", r'<span class="option">\g<0></span>', str(escaped)))
 
 
 def raw(text: str) -> Any:
     from markupsafe import Markup
 
-    return Markup(text)  # what this program wrote itself
+    return Markup(text)  # safe, because this program made the text

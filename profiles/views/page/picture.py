@@ -1,8 +1,8 @@
-"""The timeline as the page draws it, packed small: the whole in bins, a few steps with every operation.
+"""Pack the timeline that the page draws: the whole window in BINS bins, and a few steps with every operation.
 
 One block of bytes: a little-endian uint32 with the length of a JSON header, the header, then the arrays that it names
-as [type, place in bytes, count]; gzipped and in base64, since a page that is one file holds text. Times are ns from
-`start` of the header's common clock.
+as [type, place in bytes, count]; gzipped and in base64, since a page that is one file holds text. Times are ns on the
+clock that all GPUs share, counted from `start` in the header.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .. import spoken
 from ..charts.lanes import KINDS, GpuLanes, Lane, ledger_lane, of_gpus, of_host, shift_ns
 
 BINS = 2000
-_BLOCK = 1 << 17  # operations looked at together: what a cache holds
+_BLOCK = 1 << 17  # operations processed at a time, so that they fit a CPU cache
 MOST_OPERATIONS = 400_000  # over all lanes of the steps drawn in full: some 2 MB of page
-MOST_LANES = 8  # streams drawn a GPU, the busiest
-MOST_HOST_LANES = 8  # of the host's threads, over all GPUs, but two a GPU
+MOST_LANES = 8  # streams drawn per GPU: the busiest
+MOST_HOST_LANES = 8  # lanes of host threads, divided among the GPUs, but at least two per GPU
 LONGEST_LABEL = 160
 
 
 @dataclass(slots=True)
 class _Packer:
-    """Collects arrays and answers with where they will lie."""
+    """Collects arrays into one block; `add` returns [type, place in bytes, count] of an array."""
 
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -60,14 +60,14 @@ class _Packer:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch drawn in full: what it is called, and per GPU its start and end on the GPU's own clock."""
+    """A time span drawn with every operation: its title, and per GPU start and end in ns on the GPU's own clock."""
 
     name: str
     of_gpu: tuple[tuple[int, int], ...]
 
 
 def pack(analysis: Analysis) -> str:
-    """The picture of all GPUs as text for the page's script."""
+    """The packed timeline of all GPUs in base64, for the page's script."""
     spans = [gpu.window_ns for gpu in analysis.measures.gpus]
     shifts = [shift_ns(analysis, gpu) for gpu in range(len(spans))]
     start = min(span[0] + shift for span, shift in zip(spans, shifts, strict=True))
@@ -80,7 +80,7 @@ def pack(analysis: Analysis) -> str:
         "end": end,
         "owners": list(KINDS),
         "windows": [window.name for window in windows],
-        # One after the other: the lanes of a GPU are as large as its part of the recording.
+        # One GPU at a time, because a GPU's lanes take as much memory as its part of the recording.
         "gpus": [_gpu(packer, analysis, gpu, windows, (start, end), most) for gpu in of_gpus(analysis)],
     }
     header["labels"] = list(packer.labels)[:65_536]
@@ -91,9 +91,9 @@ def pack(analysis: Analysis) -> str:
 
 
 def chosen_windows(analysis: Analysis) -> list[Window]:
-    """Two typical steps (the neighbours nearest the median length) and the worst one, over all GPUs; else the middle.
+    """Two typical steps (the neighbours nearest the median length) and the longest one, over all GPUs.
 
-    Steps are matched by place, of which every GPU must have as many, as it has within one run.
+    Steps of GPUs are matched by index, as far as every GPU has them. If a GPU has none: the middle of the window.
     """
     pictures = analysis.gpus
     count = min((len(picture.step_start_ns) for picture in pictures), default=0)
@@ -144,7 +144,7 @@ def _gpu(
     edges = np.linspace(0, span[1] - span[0], BINS + 1)
     return {
         "title": gpu.title,
-        "shift": shift,  # brings its times to where they are drawn
+        "shift": shift,  # add to the GPU's times to get ns from the header's `start`
         "left_out": len(gpu.streams) - len(kept),
         "steps": [
             packer.add((picture.step_start_ns + shift).astype(np.float64)),
@@ -157,7 +157,7 @@ def _gpu(
 
 
 def _bins(packer: _Packer, lane: Lane, edges: NDArray[np.float64], shift: int) -> list[list[Any]]:
-    """Share of each bin that an owner takes, in 255ths, for each owner of the lane."""
+    """For each kind in the lane, the kind and the share of each bin that it takes, in 255ths (uint8, rounded up)."""
     found = []
     for kind in np.unique(lane.kind).tolist():
         share = np.diff(_taken_upto(lane, kind, edges, shift)) / np.diff(edges)
@@ -166,8 +166,8 @@ def _bins(packer: _Packer, lane: Lane, edges: NDArray[np.float64], shift: int) -
 
 
 def _taken_upto(lane: Lane, kind: int, edges: NDArray[np.float64], shift: int) -> NDArray[np.float64]:
-    """The time that this owner takes up to each edge: piecewise linear, rising by one inside operations and flat
-    between them. A lane may have millions: some at a time."""
+    """The time in ns that operations of this kind take up to each edge: piecewise linear, of slope 1 inside operations
+    and 0 between them. Goes block by block, because a lane may have millions of operations."""
     upto = np.zeros(len(edges))
     for first in range(0, len(lane), _BLOCK):
         block = slice(first, first + _BLOCK)
@@ -182,7 +182,7 @@ def _taken_upto(lane: Lane, kind: int, edges: NDArray[np.float64], shift: int) -
 
 
 def _raw(packer: _Packer, lanes: Sequence[Lane], window: tuple[int, int], shift: int, most: int) -> dict[str, Any]:
-    """Every slice of the window, a lane at a time; `end` is sooner than the window's where that would be too many."""
+    """Every operation of the window, by lane; if it has more than `most`, the window is cut at an earlier `end`."""
     start, end = window
     inside = [np.flatnonzero((lane.end_ns > start) & (lane.start_ns < end)) for lane in lanes]
     everything = np.sort(np.concatenate([lane.start_ns[rows] for lane, rows in zip(lanes, inside, strict=True)]))
@@ -198,7 +198,7 @@ def _raw(packer: _Packer, lanes: Sequence[Lane], window: tuple[int, int], shift:
 
 def _slices(packer: _Packer, lane: Lane, rows: NDArray[np.intp], start: int) -> dict[str, Any]:
     begin, end = lane.start_ns[rows] - start, lane.end_ns[rows] - start
-    # From each slice's start to the next: small and much alike, so that it compresses; the first is told apart.
+    # Differences of starts are small and similar, so they compress well; `first` holds the first start.
     step = np.diff(begin, prepend=begin[:1])
     return {
         "first": int(begin[0]) if len(begin) else 0,

@@ -1,4 +1,4 @@
-"""Show recordings on a page: tiles, findings, a bar a GPU, the charts of its steps."""
+"""Show recordings on a page: tiles, findings, a bar per GPU, charts of the steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tile:
 
 
 def of_analysis(analysis: Analysis, summary: Summary | None) -> dict[str, Any]:
-    """Values for the template. summary: of many GPUs, of which the analysis has some."""
+    """Values for the template. summary: of many GPUs, if the analysis holds some of them."""
     document = ranks.document_of(summary, analysis.measures) if summary else tables.document_of(analysis.measures)
     return {
         **(many.of_document(document) if summary else {"together": []}),
@@ -55,7 +55,7 @@ def of_analysis(analysis: Analysis, summary: Summary | None) -> dict[str, Any]:
 
 
 def nothing() -> dict[str, Any]:
-    """The same of no recordings."""
+    """Values for the template without recordings: the keys of of_analysis, all empty."""
     nothing: dict[str, Any] = {
         key: [] for key in ("together", "tiles", "findings", "breaks", "bars", "legend", "step_charts")
     }
@@ -71,7 +71,7 @@ def nothing() -> dict[str, Any]:
 
 
 def lead(document: Document) -> str:
-    """The number of GPUs, which they are, and the number of steps."""
+    """A sentence with the number and names of the GPUs, and the number of steps."""
     gpus = document.json["gpus"]
     steps = max((gpu["steps"]["count"] for gpu in gpus), default=0)
     name = ", ".join(sorted({gpu["name"] for gpu in gpus if gpu["name"]}))
@@ -81,7 +81,7 @@ def lead(document: Document) -> str:
 
 
 def _tiles(document: Document) -> Any:
-    """The few numbers to know, each of the GPU where it is worst."""
+    """The most important numbers, each from the GPU where it is worst."""
     gpus = [(at, gpu) for at, gpu, _ in tables.each_gpu(document)]
 
     def worst(
@@ -135,7 +135,7 @@ def _findings(document: Document) -> list[dict[str, Any]]:
 
 
 def _longest(finding: Json) -> tuple[int, int, int, str] | None:
-    """GPU, start and end of the longest idle span of the place that a finding is about, and its length in words."""
+    """The longest idle span at a finding's place in the code: GPU, start and end in ns, length in words."""
     told = finding["evidence"]
     start, gpu = told.get("longest_start_ns"), finding["gpu"] if finding["gpu"] is not None else told.get("gpu")
     if start is None or gpu is None:
@@ -161,7 +161,7 @@ def _bars(document: Document) -> Any:
 
 
 def _leads(gpu: Json) -> bool:
-    """True if the capture comes before the steps, as in GpuMeasures.leads_with_capture."""
+    """True if the whole capture is shown before the steps, as in GpuMeasures.leads_with_capture."""
     return gpu.get("capture") is not None and 2 * int(gpu["span_ns"]) < int(gpu["capture"]["span_ns"])
 
 
@@ -182,7 +182,7 @@ def _lead_note(gpu: Json) -> str:
 
 
 def machine(document: Document | None) -> list[tuple[str, str]]:
-    """Facts of the machine that the recordings themselves tell."""
+    """GPU names and ids from the recordings, as (title, text)."""
     if document is None:
         return []
     return [

@@ -1,1 +1,1 @@
-"""Tables as data: what the page, Markdown and the notebook print."""
+"""Tables as data, which the page, Markdown, the terminal and the notebook print."""

@@ -1,6 +1,6 @@
-"""Tell where the time goes that N ranks lose, in words and as a table: for terminal, page and Markdown.
+"""Words and a table that explain why N ranks are not N times as fast as one: for terminal, page and Markdown.
 
-Made from its JSON (`ringscope report --json`, `explained`).
+They are made from `explained` in the JSON of `ringscope report --json`, one element per model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def title(one: Json) -> str:
 
 
 def label(one: Json, cause: str) -> str:
-    """The name of a cause; a recording's causes are named as in every other view."""
+    """The title of a cause; causes from recordings are ledger owners and have their titles."""
     return LOOKS[cause].label if one["method"] == "recordings" and cause in LOOKS else CAUSES[cause]
 
 
@@ -51,7 +51,7 @@ def interval(loss: Json) -> str:
 
 
 def told_by(one: Json, directory: str = "DIR") -> str:
-    """Say how it was told, and where to see more."""
+    """The measurement behind an explanation, and for recordings the command that shows them."""
     if one["method"] == "recordings":
         see = f"ringscope timeline {directory}/{one['recording']} --html page.html"
         return f"Recorded by {one['profiler']}; to see it: {see}"
@@ -68,7 +68,7 @@ def told_by(one: Json, directory: str = "DIR") -> str:
 
 
 def silent(one: Json) -> str:
-    """The reason that there is no finding; "" where there is one."""
+    """The reason why there is no finding; "" if there is one."""
     if one["finding"] or one["method"] is None:
         return ""
     if one["largest"] is None:
@@ -79,7 +79,7 @@ def silent(one: Json) -> str:
 
 
 def losses(found: Sequence[Json]) -> Table:
-    """A row for each cause of each model, below its step."""
+    """For each model a row for the step, then a row for each cause."""
     rows = []
     for one in found:
         more = one["step_after_ns"] - one["step_before_ns"]

@@ -1,4 +1,4 @@
-"""Tables of the counters that were sampled on GPUs, and of what bounds their compute."""
+"""Tables of sampled GPU metrics (hardware counters), and of compute time by what bounds it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def means(document: Document) -> Table:
 
 
 def bound(document: Document) -> Table:
-    """A row a GPU: its compute by what bounds it, and the energy that the window took."""
+    """A row per GPU: its compute time by what bounds it, and the energy of the window."""
     rows = []
     for at, gpu, name in each_gpu(document):
         found = gpu["gpu_metrics"]

@@ -1,4 +1,4 @@
-"""The tables of `infer` and of `rules`, from their JSON, for the page: each number with the place that it shows."""
+"""The page's tables of `infer` and `rules`, from their JSON: each number with its JSON pointer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the user's own code that the host was in while a GPU was idle."""
+"""The table of idle time by place in the user's code: where the host was while a GPU was idle."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Json, Table, each_gpu, words
 
 MOST = 20
-_SOURCE = 80  # characters of a line
+_SOURCE = 80  # characters shown of a line of code
 
 
 def places(document: Document) -> Table:
-    """The places of all GPUs with any idle time, and what is in none."""
+    """Up to MOST places per GPU with idle time, and a row for the idle time at no known place."""
     rows = []
     for index, (at, gpu, name) in enumerate(each_gpu(document)):
         found = gpu["places"]

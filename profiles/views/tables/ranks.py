@@ -1,4 +1,4 @@
-"""Tables of many GPUs together: who differs, each owner over all, the hosts. Pointers are into the summary's JSON."""
+"""Tables of many GPUs together: outliers, the spread of each owner's time, hosts. Numbers point into the summary."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Field, Json, Table, titles, words
 
 NAMES = {"step": "the whole step", "waiting": "waiting for ranks"}
-# Metrics told of one outlier, and of one of many; the summary's JSON has all.
+# The most metrics per outlier, up to MANY_OUTLIERS outliers and beyond; the summary's JSON has all.
 MOST_OF_ONE, MOST_OF_EACH, MANY_OUTLIERS = 3, 1, 5
 MOST_OF_HOSTS = 6  # columns
 
 
 def document_of(summary: Summary, some: Measures | None = None) -> Document:
-    """The summary, beside the measures of some of its GPUs."""
+    """A document with the summary at `/summary`, and beside it the measures of some of its GPUs, if given."""
     return Document({**(to_json(some) if some else {}), "summary": plain(summary)})
 
 
 def name_of(metric: str) -> str:
-    """A metric's name."""
+    """A metric's title in a table."""
     return NAMES.get(metric) or LOOKS[metric].label
 
 
@@ -73,7 +73,7 @@ def outliers(document: Document) -> Table:
 
 
 def spreads(document: Document) -> Table:
-    """Rows are the owners of the ledger, and what lies beside them."""
+    """A row per metric (ledger owners, the whole step, waiting): least, median and most over all GPUs."""
     summary = document["/summary"]
     rows = []
     for place, spread in enumerate(summary["spreads"]):
@@ -102,7 +102,7 @@ def spreads(document: Document) -> Table:
 
 
 def hosts(document: Document) -> Table:
-    """A row a host, the one that differs most first: the medians over its GPUs of the most unlike times."""
+    """A row per host, the most deviating first: medians over its GPUs of the times that differ most between GPUs."""
     summary = document["/summary"]
     shown = _most_spread(summary["spreads"])
     rows = []
@@ -152,14 +152,14 @@ def of_summary(document: Document) -> list[Table]:
 
 
 def _members(summary: Json, gpus: Sequence[int]) -> str:
-    """The ranks of these GPUs; their number where some have none."""
+    """The ranks of these GPUs; the number of GPUs if a rank is unknown."""
     ranks = [summary["ranks"][gpu] for gpu in gpus]
     known = [rank for rank in ranks if rank is not None]
     return f"ranks {numbers.ranges(known)}" if len(known) == len(ranks) else f"{len(gpus)} GPUs"
 
 
 def _most_spread(spreads: Sequence[Json]) -> list[str]:
-    """The step and the metrics that lie furthest apart between GPUs, in their own order."""
+    """The step and the metrics with the largest spread between GPUs, in the summary's order."""
     differing = [one for one in spreads if one["metric"] == "step" or one["max_ns"] > one["min_ns"]]
     ordered = sorted(differing, key=lambda one: (one["metric"] != "step", one["min_ns"] - one["max_ns"]))
     return [one["metric"] for one in spreads if one in ordered[:MOST_OF_HOSTS]]

@@ -1,6 +1,6 @@
-"""The tables of a report, once for the page and the Markdown: each number with the place in the JSON that it shows.
+"""The tables of a report, for the page, the Markdown and the terminal: each number carries its JSON pointer.
 
-Built from the JSON document (`ringscope timeline --json`), so that what is shown is what is written there.
+The tables are built from the JSON document (`ringscope timeline --json`), so they show the numbers that it holds.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Field = tuple[str, str, Format]  # a column's title, the key of its numbers, the
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`text` as shown; `at` the JSON pointer of the number shown, divided by the one at `of` where there is one."""
+    """text: as shown. at: the JSON pointer of the number shown; of: if not empty, the pointer of its divisor."""
 
     text: str
     value: float | int | str | None = None
     at: str = ""
     of: str = ""
-    look: str = ""  # an owner: views put its colour beside the text
+    look: str = ""  # an owner, whose colour views put beside the text
     code: bool = False
-    when: tuple[int, int, int] | None = None  # GPU, start and end on its clock: where the timeline shows it
+    when: tuple[int, int, int] | None = None  # GPU, start and end (ns) of the span to show in the timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class Table:
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    keys: int = 1  # the first columns, which say what a row is
+    keys: int = 1  # so many first columns name the row
 
     def numeric(self, column: int) -> bool:
-        """True if a column holds numbers, which stand to the right in every view."""
+        """True if a column holds a number; every view aligns the column right."""
         return any(isinstance(row[column].value, int | float) for row in self.rows)
 
 
@@ -52,7 +52,8 @@ class Document:
     json: Json
 
     def __getitem__(self, pointer: str) -> Any:
-        """The value at a JSON pointer without escapes; None where a part of the way is null. KeyError: no such key."""
+        """The value at a JSON pointer without escapes; None if a value on its path is null. Raises KeyError for an
+        unknown key."""
         value: Any = self.json
         for key in pointer.split("/")[1:]:
             if value is None:
@@ -67,7 +68,7 @@ class Document:
 
     @property
     def told_at(self) -> str:
-        """The place of the findings and doubts: in the summary, where there is one."""
+        """The JSON pointer below which findings and doubts are: `/summary` if the document has one, else ""."""
         return "/summary" if "summary" in self.json else ""
 
     def whose(self, gpu: int) -> str:
@@ -76,7 +77,7 @@ class Document:
         return named
 
     def number(self, at: str, form: Format, *, of: str = "") -> Cell:
-        """The number at `at` (by the one at `of`), formatted."""
+        """The number at the pointer `at`, divided by the number at `of` if given, formatted."""
         value = self[at]
         if of:
             whole = self[of]
@@ -84,7 +85,7 @@ class Document:
         return Cell(form(value), value, at, of)
 
     def numbers(self, at: str, of_row: Iterable[Field]) -> tuple[Cell, ...]:
-        """The numbers of a row, which are below the pointer `at`, formatted."""
+        """The numbers of a row, below the JSON pointer `at`, formatted."""
         return tuple(self.number(f"{at}/{key}", form) for _, key, form in of_row)
 
 

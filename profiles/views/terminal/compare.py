@@ -81,7 +81,7 @@ def _ledger(comparison: Comparison) -> Group:
 
 
 def _named(title: str, changes: NamedChanges) -> list[RenderableType]:
-    """The names that changed most, then all the others together."""
+    """The names that changed most, then the sum of all others."""
     moved = [row for row in changes.rows if row.change_ns]
     rest = [*moved[MOST_NAMES:], changes.others]
     count = len(moved) - MOST_NAMES
@@ -96,7 +96,8 @@ def _named(title: str, changes: NamedChanges) -> list[RenderableType]:
 
 
 def shortened(names: Iterable[str]) -> dict[str, str]:
-    """Each name in NAME_WIDTH characters: its beginning and its end; where several share both, what they differ in.
+    """Each name in NAME_WIDTH characters: its beginning and end, or, if several names share both, its beginning and the
+    part from where the names differ.
 
     Kernels of cuDNN share a hundred characters, and differ in the size of their tiles.
     """

@@ -1,4 +1,4 @@
-"""Explain in the terminal why N ranks are not N times one: a sweep's report leads with it."""
+"""Explain in the terminal why N ranks are not N times as fast as one: a sweep's report begins with it."""
 
 from __future__ import annotations
 

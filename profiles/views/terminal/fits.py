@@ -1,4 +1,4 @@
-"""Show on a terminal what fits: the answer, the tries, what was predicted, what would make more fit."""
+"""Show on a terminal which batch fits in memory: the answer, the tries, predictions, and changes that save memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .fitted import Column, Fitted, Prose, Row
 
 
 def show(fits: Fits, directory: str, console: Console) -> None:
-    """Print what a search found."""
+    """Print the result of a search for the largest batch."""
     console.print(Prose(f"\n{answer(fits)}", "bold"))
     console.print(Prose(f"{options(fits.cell)} ({directory})", "dim"))
     rows: list[Row] = []
@@ -36,7 +36,7 @@ def show(fits: Fits, directory: str, console: Console) -> None:
 
 
 def answer(fits: Fits) -> str:
-    """The sentence that is asked for."""
+    """The answer in one sentence: the largest batch per rank that fits, or that none does."""
     who = f"{fits.cell.model} on {ranks(fits.cell.ranks)}"
     room = f"{numbers.size(fits.plan.capacity_bytes)} of " if fits.plan.capacity_bytes else ""
     where = f"in {room}{'GPU' if fits.device == 'GPU' else 'host'} memory"
@@ -93,7 +93,7 @@ def remedy_table(remedies: Sequence[Remedy]) -> Fitted:
 
 
 def show_expected(found: Sequence[Expected], console: Console) -> None:
-    """Print what runs lead to expect."""
+    """Print, per cell, the memory of finished runs and the largest batch predicted from them."""
     for one in found:
         console.print(Prose(f"{options(one.cell)} in {numbers.size(one.capacity_bytes)}", "bold"))
         for each in one.measured:

@@ -1,4 +1,4 @@
-"""A forecast on a terminal: a line for each count of GPUs, with its bar."""
+"""A forecast on a terminal: a line for each number of GPUs, with an efficiency bar."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..charts.sweep import efficiency
 from .fitted import Column, Fitted, Prose
 from .sweep import bar
 
-_BAR = 24  # with it a line fits 80 columns
+_BAR = 24  # width of a bar, so that a line fits 80 columns
 
 
 def show(forecasts: Sequence[Forecast], console: Console) -> None:
-    """Print each curve, where another GPU stops paying, and the doubts."""
+    """Print each forecast: its rows, from how many GPUs one more adds little, what-ifs and doubts."""
     for one in forecasts:
         console.print(Prose(one.label, "bold"))
         rows = [(str(row.gpus), f"{row.per_s:,.0f}", bar(row.efficiency, _BAR), _share(row)) for row in one.rows]
@@ -34,7 +34,7 @@ def show(forecasts: Sequence[Forecast], console: Console) -> None:
 
 
 def chart(forecasts: Sequence[Forecast]) -> Chart:
-    """Efficiency over GPUs, with the interval of what was not measured."""
+    """Efficiency over the number of GPUs; predicted points have an interval, measured points have none."""
     rows = [
         {
             "model": one.label,

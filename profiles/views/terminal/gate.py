@@ -1,4 +1,4 @@
-"""A judgement for people, for a pull request and for CI's own reader."""
+"""A judgement of `ringscope gate` as text, as Markdown for a pull request, and as JUnit XML for CI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MARKS = {HOLDS: "✓", BROKEN: "✗"}
 
 
 def text(judgement: Judgement) -> str:
-    """A line a check, broken ones first."""
+    """A line per check, broken checks first, then the overall status."""
     lines = [f"{_MARKS.get(check.status, '?')} {check.status}: {check.message}" for check in _in_order(judgement)]
     return "\n".join([*lines, f"{judgement.subject}: {judgement.status}", *_trusted(judgement)])
 
@@ -31,7 +31,7 @@ def markdown(judgement: Judgement) -> str:
 
 
 def junit(judgement: Judgement) -> str:
-    """JUnit XML: a case a check; broken is a failure, what cannot be judged an error."""
+    """JUnit XML: a test case per check; a broken check is a failure, a check that cannot be judged an error."""
     broken = sum(c.status == BROKEN for c in judgement.checks)
     unjudged = sum(c.status not in (BROKEN, HOLDS) for c in judgement.checks)
     suite = ElementTree.Element(
@@ -56,8 +56,8 @@ def junit(judgement: Judgement) -> str:
 
 
 def _legal(text: str) -> str:
-    """Text without the characters that XML must not have (https://www.w3.org/TR/xml/#charsets): names of GPUs and
-    cells come from files."""
+    """Text without the characters that XML forbids (https://www.w3.org/TR/xml/#charsets), since names of GPUs and
+    cells come from files and may hold them."""
     return plain(text).translate({0xFFFE: None, 0xFFFF: None})
 
 
@@ -67,12 +67,12 @@ def _trusted(judgement: Judgement) -> list[str]:
 
 
 def _in_order(judgement: Judgement) -> list[Check]:
-    """Broken ones first, then what cannot be judged."""
+    """Broken checks first, then checks that cannot be judged."""
     return sorted(judgement.checks, key=lambda check: (check.status == HOLDS, check.status != BROKEN))
 
 
 def _budget(check: Check) -> str:
-    """`at most 0.02`; nothing where there was none to hold it against."""
+    """The check's limit, as `at most 0.02`; "" if the check says that a baseline is missing."""
     relation = "at most" if check.bound == "max" else "at least"
     return "" if check.metric == "baseline" else f"{relation} {check.limit:.6g}"
 

@@ -1,4 +1,4 @@
-"""Show what answers cost, on a terminal and as charts: CPU against GPU, replicas, requests in batches."""
+"""Show inference measurements on a terminal and as charts: CPU against GPU, replicas, requests in batches."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..charts.chart import Chart, axis, series_colour
 from .fitted import Column, Fitted, Prose, Row
 from .sweep import bar
 
-_BAR: Final = 10  # with it the tables fit 80 columns
+_BAR: Final = 10  # width of a bar, so that the tables fit 80 columns
 
 
 def show(found: Inference, where: str, console: Console) -> None:
-    """Print the report. `where`: the folder that it lies in."""
+    """Print the report. where: the folder that holds it."""
     console.print(terminal(found, where))
 
 
@@ -125,14 +125,14 @@ def _load(row: Served, alone: bool, batched: bool) -> tuple[str | Text, ...]:
 
 
 def limits(most: int | None, wait_ms: float | None) -> str:
-    """`8, 2 ms`."""
+    """The server's limits: largest batch and longest wait, as `8, 2 ms`; `its own` if they are unknown."""
     if most is None or wait_ms is None:
         return "its own"
     return "1" if most == 1 else f"{most}, {wait_ms:g} ms"
 
 
 def _share(row: Served, rows: Sequence[Served]) -> float:
-    """Its p99 in that of the slowest load: the shortest bar answers soonest."""
+    """The row's p99 latency as a share of the largest among `rows`: the shortest bar has the lowest latency."""
     most = max((other.p99_ns or 0 for other in rows), default=0)
     return (row.p99_ns or 0) / most if most else 0.0
 
@@ -151,7 +151,8 @@ def _point(text: str, style: str = "") -> RenderableType:
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:
-    """Calls over the batch, a chart a model; latency over the waiting limit, a chart a rate. From the JSON."""
+    """Charts from the JSON: the time of a call over its batch, one per model; latency over the waiting limit, one per
+    request rate."""
     made = [
         _chart(
             f"calls-{model}",

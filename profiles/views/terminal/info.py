@@ -1,4 +1,4 @@
-"""`ringscope timeline --info`: what recordings hold and what they lack; and what a new, smaller file kept."""
+"""The text of `ringscope timeline --info`: contents and gaps of recordings; and the rows that a cut-down file kept."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _rank(timeline: Timeline) -> str:
 
 
 def _span(timeline: Timeline) -> str:
-    """Time from the first to the last event of the GPU, else of any kind."""
+    """The time from the first to the last GPU operation or, if there is none, of the phases, calls and marks."""
     tables = [t for t in (getattr(timeline, name) for name in _OPERATIONS) if len(t)]
     tables = tables or [t for t in (timeline.phases, timeline.api, timeline.marks) if len(t)]
     if not tables:
@@ -81,7 +81,7 @@ def _span(timeline: Timeline) -> str:
 
 
 def _gpus(timeline: Timeline) -> list[str]:
-    """A line for each GPU with any work, and how many more are listed."""
+    """A line for each GPU with any work, and a line with the number of GPUs without."""
     lines, idle = [], 0
     for device in timeline.devices.itertuples():
         tables = {name: getattr(timeline, name) for name in _OPERATIONS}

@@ -1,4 +1,4 @@
-"""Collectives that NCCL's Inspector logged, on a terminal: by communicator and kind, then who waited."""
+"""Collectives that NCCL's Inspector logged, on a terminal: by communicator and kind, then by process."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _of_kind(one: LoggedKind) -> tuple[str, ...]:
 
 
 def _shown(processes: Sequence[LoggedProcess]) -> Sequence[LoggedProcess]:
-    """All, or of many those for which the others wait, in the order of the ranks."""
+    """All processes, or the MOST_PROCESSES that arrived last most often, in their given order."""
     if len(processes) <= MOST_PROCESSES:
         return processes
     order = sorted(range(len(processes)), key=lambda place: -(processes[place].arrived_last_share or 0))

@@ -1,4 +1,4 @@
-"""A prediction in words: a line for each count of ranks."""
+"""A prediction in words: a line for each number of ranks, then what it is based on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Many GPUs on a terminal: the verdicts, who differs, one row per owner and per host, then what to doubt.
+"""Many GPUs on a terminal: findings, outliers, one row per owner and per host, then what to doubt.
 
-At most 60 lines, however many GPUs there are and from 80 columns on; entries that do not fit are counted.
+At most 60 lines on 80 or more columns, for any number of GPUs; entries that do not fit are counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_LINES = 60
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Limits of how many of each are shown; and if the table of all GPUs names those with the least and the most."""
+    """The most entries of each kind to show. named: the table of all GPUs has the columns `least on` and `most on`."""
 
     findings: int
     doubts: int
@@ -39,7 +39,7 @@ class _Room:
         return {"hosts": self.hosts, "outliers": self.outliers}.get(table.id, len(table.rows))
 
 
-# A narrow terminal breaks texts and tables into more lines, so that less of them is shown.
+# The first that fits in MOST_LINES is taken: a narrow terminal breaks text into more lines, so it shows less.
 _ROOMS = (
     _Room(4, 3, 8, 4, named=True),
     _Room(4, 2, 6, 3, named=False),
@@ -112,7 +112,7 @@ def _findings(summary: Summary, most: int) -> Iterator[RenderableType]:
 
 
 def _whose(finding: Finding, summary: Summary) -> str:
-    """The GPU that a finding is of, and how many more; "" where it is of all, or its own words say it."""
+    """The GPU of a finding and the number of further GPUs; "" if it is about all ranks, or names no GPU."""
     if finding.gpu is None or finding.code in OF_RANKS:
         return ""
     gpus = finding.evidence.get("gpus", [])
@@ -121,11 +121,11 @@ def _whose(finding: Finding, summary: Summary) -> str:
 
 
 def _table(table: Table, room: _Room) -> Iterator[RenderableType]:
-    """The first rows; a name that the row before has is not said again."""
+    """The first rows of a table; an outlier's name is not repeated in its further rows."""
     yield Text(f"\n{table.title.lower()}", style="bold")
     most = room.rows(table)
     rows = table.rows[:most]
-    # A column without a word is left out.
+    # Empty columns are left out.
     columns = [
         place
         for place, name in enumerate(table.columns)

@@ -1,4 +1,4 @@
-"""Rules of thumb on a terminal: what each was worth here, and what that says of it."""
+"""Rules of thumb on a terminal: the gain of each on this machine, and whether the advice holds here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep's strategies beside each other in the terminal: one table for each work that several of them did."""
+"""A sweep's strategies compared in the terminal: a table for each set of cells that differ in how they train only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ HOW_SETTINGS = [one for one in TELLING if one.name in HOW and one.name != "strat
 
 
 def compared(cells: Sequence[CellRow]) -> list[list[CellRow]]:
-    """Rows of the same work by several strategies, horovod first and then the fastest; in the sweep's order."""
+    """Groups of cells that do the same work with several strategies, in the sweep's order; in a group horovod is first,
+    then the fastest."""
     groups: dict[str, list[CellRow]] = {}
     for row in cells:
         groups.setdefault(_work(row), []).append(row)
@@ -37,7 +38,7 @@ def _work(row: CellRow) -> str:
 
 
 def table(rows: Sequence[CellRow]) -> list[RenderableType]:
-    """A table of what was trained, with a line for each way."""
+    """A group of `compared`: its work as heading, a table with a line per strategy, then notes and failures."""
     faults = [Prose(f"{row.cell.strategy}: {row.status}: {row.reason}", "red") for row in rows if row.reason]
     notes: dict[str, list[str]] = {}
     for row in rows:
@@ -48,7 +49,7 @@ def table(rows: Sequence[CellRow]) -> list[RenderableType]:
 
 
 def _beside(rows: Sequence[CellRow]) -> Fitted:
-    """Speeds come first, where the terminal is not as wide as all of it."""
+    """The table of a group. Speeds come first, because a narrow terminal splits the columns over several tables."""
     limited = any(row.limited_by for row in rows)
     told = [one for one in TOLD if one[0] not in LIMIT and any(getattr(row, one[0]) is not None for row in rows)]
     columns: list[Shown] = [

@@ -1,4 +1,4 @@
-"""A sweep in the terminal: a table, an efficiency bar a cell, what to look at first, what to doubt."""
+"""A sweep in the terminal: tables with an efficiency bar per cell, what to look at first, what to doubt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .fitted import Column, Fitted, Prose, Row
 
 COLUMNS = ("ranks", "samples/s", "", "step", "waits", "memory")
 BAR_WIDTH = range(10, 41)
-BESIDE_BAR = 70  # columns, of which the efficiency behind it takes some 20
+BESIDE_BAR = 70  # width of a line without its bar; the efficiency behind the bar takes about 20
 
 
 def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Sequence[Explained] = ()) -> RenderableType:
@@ -59,19 +59,19 @@ def show(scaling: Scaling, directory: str, console: Console, explained: Sequence
 
 
 def show_curve(scaling: Scaling, cells: Sequence[Cell], console: Console) -> None:
-    """Print how some of the cells scale."""
+    """Print one scaling table of `cells`, which differ in ranks alone."""
     rows = [row for row in scaling.cells if row.cell in cells]
     label = ", ".join(_settings(rows[0], [one for one in TELLING if one.name != "ranks"]))
     console.print(_cells([(label, rows)], _bar_width(console.width)))
 
 
 def show_explained(explained: Sequence[Explained], directory: str, console: Console) -> None:
-    """Print where the time goes that more ranks lose."""
+    """Print the explanation why N ranks are not N times as fast as one."""
     console.print(Group(*blocks(explained, directory)))
 
 
 def _heading(scaling: Scaling, directory: str) -> RenderableType:
-    """A heading with what holds for every cell."""
+    """A heading with the settings that all cells share."""
     first = scaling.cells[0]
     said = _settings(first, [one for one in TELLING if not _varies(scaling.cells, one)])
     steps = f"{first.cell.steps} steps after {first.cell.warmup}"
@@ -82,7 +82,7 @@ def _heading(scaling: Scaling, directory: str) -> RenderableType:
 
 
 def learning(cells: Sequence[CellRow]) -> list[RenderableType]:
-    """The time at which each cell reached the accuracy that was asked for; nothing where none was."""
+    """A table of how long each cell trained to reach the accuracy of --until; empty without --until."""
     found = report.learning([columns(row) for row in cells])
     if not found.rows:
         return []
@@ -94,7 +94,7 @@ def learning(cells: Sequence[CellRow]) -> list[RenderableType]:
 
 
 def _tuned(cells: Sequence[CellRow]) -> list[RenderableType]:
-    """The choices of Horovod's autotune."""
+    """The values that Horovod's autotune chose, a line per cell."""
     return [
         Prose(
             f"\nautotune, {row.cell.model} on {row.cell.ranks} ranks, {row.cell.per_rank_batch} per rank: fusion "
@@ -107,7 +107,7 @@ def _tuned(cells: Sequence[CellRow]) -> list[RenderableType]:
 
 
 def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
-    """Say what the two kinds of ± are."""
+    """Explain the two kinds of ±; empty if no cell has an interval."""
     told = next((row for row in cells if row.coverage), None)
     if told is None:
         return []
@@ -121,9 +121,9 @@ def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
 
 
 def _groups(cells: Sequence[CellRow]) -> list[tuple[str, list[CellRow]]]:
-    """Cells that differ in ranks alone, under what tells the group from the others."""
+    """Groups of cells that differ in ranks alone; each label names the settings that differ between groups."""
     telling = [one for one in TELLING if one.name != "ranks" and _varies(cells, one)]
-    if any(row.cell.global_batch is not None for row in cells):  # then it is each rank's share
+    if any(row.cell.global_batch is not None for row in cells):  # then the batch per rank follows from the ranks
         telling = [one for one in telling if one.name != "per_rank_batch"]
     groups: dict[str, list[CellRow]] = {}
     for row in cells:
@@ -136,7 +136,7 @@ def _settings(row: CellRow, settings: Sequence[Setting]) -> list[str]:
 
 
 def _cells(groups: Sequence[tuple[str, list[CellRow]]], bar: int) -> Fitted:
-    """A line a cell, under what its group is."""
+    """A line per cell, under the label of its group."""
     lines: list[Row] = []
     for label, rows in groups:
         lines += [Text(f"\n{label}", style="bold"), *(_line(row, bar) for row in rows)]
@@ -174,7 +174,7 @@ def _efficiency(row: CellRow, width: int) -> Text:
 
 
 def _bar_width(width: int) -> int:
-    """Columns, in a terminal of so many."""
+    """The width of an efficiency bar in a terminal of `width` columns."""
     return max(BAR_WIDTH.start, min(width - BESIDE_BAR, BAR_WIDTH.stop - 1))
 
 

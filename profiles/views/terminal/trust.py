@@ -1,4 +1,4 @@
-"""The verdict on recordings, and each reason with the numbers that it touches and a remedy."""
+"""The text of `ringscope check`: the verdict on recordings, and per reason the affected numbers and a remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MARKS = {"refuse": "✗", "care": "!", "note": "·"}
 
 
 def text(found: dict[str, Any]) -> str:
-    """`found`: what `ringscope check --json` writes."""
+    """The verdict and its reasons. found: the JSON of `ringscope check --json`."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for one in found["reasons"]:
         alike.setdefault((one["weight"], one["code"], one["numbers"], one["next"]), []).append(one["text"])

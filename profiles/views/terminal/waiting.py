@@ -1,4 +1,4 @@
-"""Progress with the time left, for what takes longer than a person waits for without asking."""
+"""A progress bar with the time left, for work that takes longer than PATIENCE_S seconds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ Progress = Callable[[float, float, Path], None]
 
 @contextmanager
 def progress(doing: str) -> Iterator[Progress]:
-    """A function to call with (done, in all, which); see `stages`."""
+    """A function to call with (done, total, path of the file at work); see `stages`."""
     with stages() as report:
         yield partial(report, doing)
 
 
 @contextmanager
 def stages() -> Iterator[Callable[[str, float, float, Path], None]]:
-    """A function to call with (what is being done, done, in all, which). Shows a bar on stderr from PATIENCE_S on."""
+    """A function to call with (activity, done, total, path of the file at work). Shows a bar on stderr after PATIENCE_S
+    if stderr is a terminal."""
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
