@@ -1,1 +1,1 @@
-"""Chrome traces: PyTorch's Kineto and Horovod's timeline."""
+"""Chrome traces: PyTorch's Kineto, AMD's rocprof and Horovod's timeline."""

@@ -166,7 +166,7 @@ def _damaged(path: Path, error: Exception) -> UnreadableRecording:
 
 
 def _null(found: re.Match[bytes]) -> bytes:
-    """`null` for a match that is a whole value (`nan`, `-Infinity`); the match itself if it is part of a longer word."""
+    """`null` for a match that is a whole value (`nan`, `-Infinity`); the match itself if it is part of another word."""
     alone = found.string[found.start() - 1 : found.start()] in _STANDS_AFTER
     return b"null" if alone and found[0].lower() in (b"nan", b"-nan", *_INFINITE) else found[0]
 

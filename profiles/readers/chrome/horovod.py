@@ -1,8 +1,9 @@
-"""Horovod's own timeline (HOROVOD_TIMELINE): the phases of every tensor's collectives, on the clock of rank 0.
+"""Read Horovod's own timeline (HOROVOD_TIMELINE): the phases of each tensor's collectives, on the clock of rank 0.
 
-A JSON array of Chrome trace events, without its end where training was killed. Each tensor is a "process" of its own,
-whose begin and end events nest: NEGOTIATE_ALLREDUCE, then ALLREDUCE with NCCL_ALLREDUCE, MEMCPY_IN_FUSION_BUFFER and
-the like inside. While it is negotiated, each rank that has become ready is an event of no length named by its number.
+It is a JSON array of Chrome trace events, without its end if training was killed. Each tensor is a "process" of the
+trace, whose begin and end events nest: NEGOTIATE_ALLREDUCE, then ALLREDUCE, which holds NCCL_ALLREDUCE,
+MEMCPY_IN_FUSION_BUFFER and so on. During negotiation each rank that becomes ready is an event without a length, named
+by the rank's number.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from . import events as chrome
 
 Array = np.ndarray
 
-READY: Final = "READY"  # a rank's tensor has come: start_ns == end_ns
+READY: Final = "READY"  # name of the instant (start_ns == end_ns) at which a rank's tensor is ready
 _SIGNS: Final = (b"NEGOTIATE_", b"CYCLE_START", b'"start_time_since_epoch_in_micros"')
 _RECORD: Final = "record again with `horovodrun --timeline-filename FILE`"
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """An array of trace events with a name of Horovod's among them."""
+    """True for an array of trace events with one of Horovod's names in the head."""
     return chrome.begins(head) == b"[" and chrome.holds_events(head) and any(sign in head for sign in _SIGNS)
 
 
 def read(path: Path) -> Timeline:
-    """A timeline with `phases` alone. Raises UnreadableRecording where no collective has begun and ended."""
+    """A timeline with the table `phases` only. Raises UnreadableRecording if no collective has begun and ended."""
     try:
         raw, ended = chrome.array(whole(path, b'"'))
     except ValueError:
@@ -78,15 +79,15 @@ def read(path: Path) -> Timeline:
 
 
 def _phases(events: list[chrome.Event], at: Array, names: dict[Any, str]) -> tuple[pd.DataFrame, int]:
-    """(phases by start, how many begun ones have no end).
+    """(phases by start, how many phases began and did not end).
 
-    A begin at some depth of a tensor's nesting belongs to the next end at that depth.
+    A begin event belongs to the tensor's next end event at the same nesting depth.
     """
     tensors = [names.get(event.pid, "") if _hashable(event.pid) else "" for event in events]
     labels = [event.name if isinstance(event.name, str) else "" for event in events]
     kind = np.array([event.ph for event in events], dtype="U1")
     table = pd.DataFrame({"at": at, "kind": kind, "owner": [str(event.pid) for event in events]})
-    # Objects: a tensor's name is there once, however many events are of it.
+    # dtype object, so that all events of a tensor share one string of its name.
     table = table.assign(tensor=pd.Series(tensors, dtype=object), label=pd.Series(labels, dtype=object))
     nested = table[(table["kind"] == "B") | (table["kind"] == "E")].copy()
     begins = (nested["kind"] == "B").to_numpy()

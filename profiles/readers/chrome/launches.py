@@ -1,4 +1,4 @@
-"""Take from the calls of a PyTorch trace what they tell of the operations that they launched; frames are by table."""
+"""Complete the operations of a PyTorch trace from the calls that launched them; `frames` is table name -> frame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _GRAPH_LAUNCH: Final = r"^(?:cu(?:da)?|hip)GraphLaunch"
 
 
 def number_graph_nodes(frames: dict[str, pd.DataFrame]) -> None:
-    """Numbers what a CUDA graph's launch ran from 1, in order of start: it has the correlation of the launch."""
+    """Number the operations of each launch of a CUDA graph from 1, in order of start, in the column `graph_node`.
+
+    They have the correlation of the launch call.
+    """
     api = frames.get("api")
     if api is None:
         return
@@ -35,7 +38,7 @@ def number_graph_nodes(frames: dict[str, pd.DataFrame]) -> None:
 
 
 def exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
-    """The collectives whose bytes are told, each around the call that launched it alone; None where none are."""
+    """The collectives with known bytes, each at the time of the call that launched this kernel alone; None if none."""
     kernels, api = frames.get("kernels"), frames.get("api")
     if kernels is None or api is None:
         return None
@@ -62,12 +65,11 @@ def exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
 
 
 def give_process(frames: dict[str, pd.DataFrame]) -> bool:
-    """Give each operation the process of its launch call, or the only process that calls. False: several processes are
-    in one file, and their operations cannot be told apart.
+    """Give each operation the process of its launch call, or the only process that has calls.
 
-    Processes number their calls alike. If several calls have one number, the first in the file belongs to the first
-    operation, or to a graph's nodes: files that were put together have one process after the other, or are in
-    order of time.
+    False if the file holds several processes and their operations cannot be told apart. Several processes use the same
+    correlation numbers: then the first call in the file gets the first operation (or nodes of a graph) of this number,
+    and so on, because merged files hold one process after the other, or are in order of time.
     """
     if "api" not in frames:
         return True
@@ -92,7 +94,7 @@ def give_process(frames: dict[str, pd.DataFrame]) -> bool:
 
 
 def _by_device(frame: pd.DataFrame, uncertain: np.ndarray) -> None:
-    """Fill in a process: if an operation's is missing, it is the one that has all others of its device."""
+    """Give each uncertain operation the process of all certain operations of its device, if they have only one."""
     of_device = frame[~uncertain].groupby("device")["pid"]
     owner = of_device.first()[of_device.nunique() == 1]
     told = frame["device"].map(owner)
@@ -101,7 +103,7 @@ def _by_device(frame: pd.DataFrame, uncertain: np.ndarray) -> None:
 
 
 def _in_turn(kernels: pd.DataFrame) -> bool:
-    """True if the kernels of a stream run one after the other; a few may start before the last one ends."""
+    """True if at most 5 % of the kernels start before the previous kernel of their stream has ended."""
     streams = ["pid", "device", "context", "stream"]
     ordered = kernels[[*streams, "start_ns", "end_ns"]].sort_values([*streams, "start_ns"], kind="stable")
     same = (ordered[streams].to_numpy()[1:] == ordered[streams].to_numpy()[:-1]).all(axis=1)
@@ -110,14 +112,14 @@ def _in_turn(kernels: pd.DataFrame) -> bool:
 
 
 def _called_first(kernels: pd.DataFrame, api: pd.DataFrame) -> bool:
-    """True if kernels start after their calls, but for a few."""
+    """True if at most 5 % of the kernels start more than 1 ms before their launch calls."""
     calls = api.drop_duplicates(_CALL)[[*_CALL, "start_ns"]]
     both = kernels[[*_CALL, "start_ns"]].merge(calls, on=_CALL, suffixes=("", "_of_call"))
     return bool((both["start_ns"] < both["start_ns_of_call"] - _EARLY_NS).sum() <= _FEW * len(kernels))
 
 
 def give_bytes(frames: dict[str, pd.DataFrame]) -> None:
-    """ROCm's copies and memsets say no bytes, but their launch calls do."""
+    """Take the bytes of ROCm's copies and memsets from their launch calls, because only these have them."""
     if "api" not in frames:
         return
     told = frames["api"][frames["api"]["size"] > 0].drop_duplicates("correlation").set_index("correlation")["size"]

@@ -1,4 +1,4 @@
-"""Read what the operators of a PyTorch trace say of themselves."""
+"""Read the operators of a PyTorch trace: name, module, thread, inputs, and if they belong to the backward pass."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..tables import printed
 from . import events as chrome
 from .events import Event
 
-# Of Python's functions the modules: layers, each with a number of its own.
+# Python function events with this prefix are the calls of modules (layers), each with its own number.
 MODULE: Final = "nn.Module: "
 
 
 def columns(events: list[Event], args: list[chrome.Args]) -> dict[str, Any]:
-    """Columns from the operators' arguments. Operators of the autograd thread name the thread that went forward."""
+    """Columns of the table `operators`. An operator is of the backward pass if it names a forward thread."""
     codes, names = chrome.coded([event.name for event in events])
     return {
         "tid": chrome.integers([event.tid for event in events]),
@@ -30,7 +30,7 @@ def columns(events: list[Event], args: list[chrome.Args]) -> dict[str, Any]:
 
 
 def _inputs(args: list[chrome.Args]) -> pd.Categorical:
-    """Shapes, types and values of operators' inputs, as they were written; "" where they say none."""
+    """Shapes, types and values of each operator's inputs as one JSON text; "" if the trace has no shapes."""
     told = [a for a in args if a.dims or a.older_dims]
     parts = (
         [b'{"dims":'] * len(told),

@@ -1,9 +1,10 @@
-"""Traces of AMD's rocprof (`rocprof --hip-trace`, `--sys-trace`): its results.json, Chrome trace events.
+"""Read traces of AMD's rocprof (`rocprof --hip-trace`, `--sys-trace`): its results.json, in Chrome's trace format.
 
-As bin/tblextr.py and bin/sqlitedb.py of ROCm/rocprofiler write them: a section ("process") for the calls of HIP, of
-HSA, for copies, for ranges of rocTX, and one a GPU. All values are quoted, and an event's arguments have its times in
-ns. Operations do not say which call launched them, but have its process, thread, stream and kernel, and a stream is
-worked off in order: where calls and operations of these are as many, the nth belongs to the nth.
+bin/tblextr.py and bin/sqlitedb.py of ROCm/rocprofiler write it: one section (a "process" of the trace) each for HIP
+calls, HSA calls, copies and rocTX ranges, and one per GPU. All values are quoted, and an event's arguments hold its
+times in ns. An operation does not say which call launched it, but has the call's process, thread, stream and kernel,
+and a stream runs its work in order: if equally many calls and operations share all four, the nth call launched the nth
+operation.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SECTIONS: Final = {"CPU HIP API": "api", "COPY": "copies", "Markers and Ranges"
 _HEAD: Final = re.compile(rb'"(?:CPU H(?:IP|SA) API|COPY|Markers and Ranges|GPU\d+)"')
 _BARRIER: Final = "<barrier packet>"
 _KINDS: Final = {"HostToDevice": "h2d", "DeviceToHost": "d2h", "DeviceToDevice": "d2d", "PeerToPeer": "p2p"}
-# What a call launches, as tblextr.py takes it out of its arguments, and the bytes that it copies or sets.
+# Found in a call's arguments, as tblextr.py does: the kernel that it launches, its stream, the bytes it copies or sets.
 _KERNEL: Final = re.compile(r" kernel\((.*?)\)(?: |\)?$)")
 _STREAM: Final = re.compile(r" (?:stream|hStream)\((\d{1,9})\)")
 _BYTES: Final = re.compile(r" (?:sizeBytes|count)\((\d{1,15})\)")
@@ -48,7 +49,7 @@ class _Args(msgspec.Struct, gc=False):
     pid: Any = None
     tid: Any = None
     process: Any = msgspec.field(name="proc-id", default=None)
-    name: Any = None  # of a section
+    name: Any = None  # the section's name, in a "process_name" event
     args: Any = None
 
 
@@ -60,7 +61,7 @@ class _Event(msgspec.Struct, gc=False):
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """Trace events with the names of rocprof's sections, or with its times."""
+    """True for trace events with names of rocprof's sections, or with times in `BeginNs`."""
     return chrome.holds_events(head) and (_HEAD.search(head) is not None or b'"BeginNs"' in head)
 
 
@@ -91,7 +92,7 @@ def read(path: Path) -> Timeline:
 
 
 def _events(raw: list[msgspec.Raw]) -> tuple[dict[str, list[_Event]], Counter[str]]:
-    """The events by table, and what was left out."""
+    """(table -> its events, how many events were left out by reason)."""
     found: dict[str, list[_Event]] = defaultdict(list)
     left_out: Counter[str] = Counter()
     sections: dict[str, str] = {}
@@ -116,9 +117,11 @@ def _events(raw: list[msgspec.Raw]) -> tuple[dict[str, list[_Event]], Counter[st
 
 
 def _of_processes(found: dict[str, list[_Event]]) -> bool:
-    """True for older files, whose events bear the numbers of their section and its lane in the place of process and
-    thread. The process is written in: the one that an operation names beside (`proc-id`), and for calls and ranges the
-    one that all operations name."""
+    """True for older files, whose events have the numbers of section and lane in place of process and thread ids.
+
+    Writes the process id into their events: an operation gets its own `proc-id`, calls and ranges get the `proc-id` of
+    the operations if all name the same one.
+    """
     each = [(event.pid, event.args) for rows in found.values() for event in rows if event.args is not None]
     told = {args.process for _, args in each if args.process is not None}
     if not told:
@@ -130,7 +133,7 @@ def _of_processes(found: dict[str, list[_Event]]) -> bool:
 
 
 def _frame(table: str, events: list[_Event], left_out: Counter[str], older: bool) -> pd.DataFrame:
-    """`key`: what a call and what it launched have in common; "" for calls that launch nothing."""
+    """The rows of a table. Its column `key` is equal for a call and the operation it launched, "" for other calls."""
     args = [event.args or _Args() for event in events]
     start, end = (chrome.integers([getattr(a, one) for a in args]) for one in ("begin", "end"))
     timed = (start >= 0) & (end >= 0)
@@ -163,7 +166,7 @@ def _frame(table: str, events: list[_Event], left_out: Counter[str], older: bool
     if table == "kernels":
         columns["name"] = chrome.texts(names)
     if table in ("copies", "memsets"):
-        columns["bytes"] = np.zeros(len(args), np.int64)  # until its call tells them
+        columns["bytes"] = np.zeros(len(args), np.int64)  # `_launched` takes them from the call
     if table == "copies":
         kinds = [next((kind for way, kind in _KINDS.items() if way in name), "other") for name in names]
         columns |= {"kind": chrome.texts(kinds), "src_device": -1, "dst_device": -1}
@@ -184,14 +187,14 @@ def _called(args: _Args, name: str, told: str, older: bool) -> str:
 
 
 def _launched(frames: dict[str, pd.DataFrame]) -> None:
-    """Writes the call of each operation into `correlation`, and its bytes where it is no kernel."""
+    """Write the call of each operation into `correlation`, and the bytes of copies and memsets, in place."""
     api = frames["api"].sort_values("start_ns", kind="stable")
     calls = {key: rows for key, rows in api.groupby("key", sort=False) if key}
     did = [frames[table].assign(table=table) for table in ("kernels", "copies", "memsets") if table in frames]
     every = pd.concat([one[["key", "device", "start_ns", "table"]] for one in did])
     for key, rows in every.sort_values("start_ns", kind="stable").groupby("key", sort=False):
         by = calls.get(key)
-        # A stream of no number is another one on each GPU.
+        # Each GPU has its own default stream, so calls cannot be matched in order if a key is on several GPUs.
         if by is None or len(by) != len(rows) or rows["device"].nunique() > 1:
             continue
         if (by["start_ns"].to_numpy() > rows["start_ns"].to_numpy()).any():

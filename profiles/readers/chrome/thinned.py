@@ -1,8 +1,8 @@
-"""Traces that somebody took events out of: the numbers which PyTorch gave to events one after another have holes.
+"""Detect traces from which events were removed: the consecutive numbers that PyTorch gave to events have gaps.
 
-The profiler numbers all events (`Ev Idx`), and all operators (`External id`). Of 50 whole traces at most one in 25
-numbers is not followed by the next one; where events were left out evenly, a number's next is missing as often as
-an event is.
+The profiler numbers all events (`Ev Idx`) and all operators (`External id`). In 50 complete traces at most one number
+in 25 was not followed by the next number. If events were removed evenly, the share of numbers without a successor is
+the share of removed events.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ...model.operations import LOST_SHARE
 from . import events as chrome
 from .events import Event
 
-_LEAST: Final = 100  # numbers, of which a share can be told
-_MOST: Final = 0.99  # some are there
+_LEAST: Final = 100  # fewer numbers give no reliable share
+_MOST: Final = 0.99  # not 1, since some events are there
 _OPERATORS: Final = ("cpu_op", "operator", "user_annotation")
 
 
 class Numbers:
-    """The numbers of a trace's events, piece by piece."""
+    """Collects the numbers of a trace's events from its pieces."""
 
     def __init__(self) -> None:
         self._events: list[NDArray[np.int64]] = []
@@ -37,14 +37,15 @@ class Numbers:
         self._operators.append(chrome.integers(external))
 
     def left_out(self) -> float:
-        """The share of the events that was left out, at least; 0.0 where it is under a tenth, or cannot be told."""
+        """At least this share of the events was removed; 0.0 if it is below a tenth, or cannot be told."""
+
         shares = [share for parts in (self._events, self._operators) if (share := _holes(parts)) is not None]
         least = min(shares, default=0.0)
         return min(least, _MOST) if least >= LOST_SHARE else 0.0
 
 
 def _holes(parts: list[NDArray[np.int64]]) -> float | None:
-    """The share of the numbers whose next is missing; None: too few."""
+    """The share of the numbers that are not followed by the next number; None if there are too few numbers."""
     numbers = np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
     numbers = numbers[numbers > 0]
     return float((np.diff(numbers) > 1).mean()) if len(numbers) >= _LEAST else None

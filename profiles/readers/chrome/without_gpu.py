@@ -1,4 +1,4 @@
-"""Say why a trace of PyTorch's holds no work of a GPU that can be measured, and what to record in its place."""
+"""Say why a PyTorch trace holds no GPU work that can be measured, and what to record instead."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ...model import launching
 from ...model.timeline import WITHOUT_TIMES
 
 _CATEGORY: Final = "category "
-# Categories of accelerators that are no GPUs, by PyTorch's libkineto/include/ActivityType.h.
+# Categories of accelerators other than GPUs, from PyTorch's libkineto/include/ActivityType.h.
 _OTHERS: Final = (
     (r"mtia_\w+", "MTIA"),
     (r"hpu_\w+", "Gaudi (HPU)"),
     (r"glow_\w+", "Glow"),
     (r"privateuse1_\w+", "PyTorch's PrivateUse1"),
 )
-# Of CUPTI's range profiler, which reads counters; in a session with them Kineto records no kernels.
+# The category of CUPTI's range profiler, which reads counters; Kineto records no kernels while counters are on.
 _COUNTERS: Final = "cuda_profiler_range"
 _GPUS: Final = (
     "ringscope measures what NVIDIA's and AMD's GPUs did: give a trace of one of these, or see this one in PyTorch's "
@@ -33,7 +33,7 @@ _RECORD: Final = "record with CUDA activities on; for TensorFlow's profiler give
 
 
 def reason(left_out: Mapping[str, int], api: pd.DataFrame | None, host: int) -> tuple[str, str]:
-    """(problem, remedy). left_out: how many events are not read, by reason. host: how many of the host's are."""
+    """(problem, remedy). left_out: reason -> number of events not read; host: number of host events that were read."""
     if damaged := left_out.get(WITHOUT_TIMES, 0):
         return f"a trace without a GPU event that has a possible time ({damaged} events have none)", "record it again"
     unread = {name.removeprefix(_CATEGORY): of for name, of in left_out.items() if name.startswith(_CATEGORY)}

@@ -1,4 +1,4 @@
-"""The GPUs of an export of Nsight Systems: which of them each process used under which number."""
+"""The GPUs of an Nsight Systems export, and the number under which each process used them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _NUMBERS = "TARGET_INFO_CUDA_DEVICE"
 
 
 class Devices:
-    """The GPUs of a recording. `deviceId` is the CUDA device of its process; TARGET_INFO_CUDA_DEVICE says which GPU.
+    """The GPUs of a recording.
 
-    Only where two processes give one number to two GPUs (CUDA_VISIBLE_DEVICES) are devices renumbered, to the host's.
+    `deviceId` is the CUDA device number in its process; TARGET_INFO_CUDA_DEVICE says which GPU of the host that is.
+    If processes use the same number for different GPUs (CUDA_VISIBLE_DEVICES), devices get the host's numbers instead.
     """
 
     def __init__(self, database: Database) -> None:
@@ -40,25 +41,25 @@ class Devices:
         return result
 
     def number_of(self, gpu: int) -> int:
-        """The number that operations of this GPU of the host's have; -1 if no process uses it."""
+        """The device number that operations on this GPU have (`gpu`: the host's number); -1 if no process uses it."""
         if self._clash or not self._by_number:
             return gpu
         return next((cuda for cuda, own in self._by_number.items() if own == gpu), -1)
 
     @property
     def of_host(self) -> list[int]:
-        """The host's numbers of its GPUs."""
+        """The host's numbers of its GPUs, sorted."""
         return sorted(self._gpus)
 
     def listed(self) -> dict[int, tuple[str, str, str]]:
-        """The GPUs that the file lists, under the numbers that operations have: uuid, bus id and name."""
+        """Device number, as operations have it -> (uuid, bus id, name) of each GPU that the file lists."""
         if self._clash or not self._by_number:
             return self._gpus
         return {cuda: self._gpus.get(gpu, ("", "", "")) for cuda, gpu in self._by_number.items()}
 
 
 def _gpus(database: Database) -> dict[int, tuple[str, str, str]]:
-    """id -> (uuid, bus id, name)."""
+    """The host's number -> (uuid, bus id, name) of each GPU; "" for what the file does not say."""
     table = "TARGET_INFO_GPU"
     if not database.has(table, "id"):
         return {}

@@ -1,9 +1,9 @@
-"""Find whether nsys lost events, as it says it may have.
+"""Check nsys's warnings that it may have lost events.
 
-A session that is stopped while the program runs on, as every capture range is, ends with the words that not all events
-*might* have been collected: what a thread had last, lay in buffers. That is looked into: a launch call whose operation
-is missing tells that some were not, and so does a number that is missing among the ranges `step N`; of other ranges
-nothing tells. Other words stand as they are.
+A session that is stopped while the program runs on, as at the end of each capture range, warns that not all events
+*might* have been collected, since a thread's last events may still be in its buffers. This is checked: CUDA events were
+lost if a launch call has no operation, NVTX events if a number is missing among the ranges `step N` (nothing tells of
+other ranges). All other warnings are passed on unchecked.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
 _SHOWN: Final = 5
 _SAYS: Final = ("dropped", "lost", "not all", "incomplete", "missing")
 _MIGHT: Final = {"Not all CUDA events might": "cuda", "CUPTI events might": "cuda", "Not all NVTX events might": "nvtx"}
-# Calls that make the GPU do something; a memset may be of nothing, and then is no operation.
+# Calls that always make an operation. Calls of memset are not among them, since a memset of 0 bytes makes none.
 _LAUNCHES: Final = r"^cu(?:da)?(?:Launch(?:Cooperative)?Kernel|GraphLaunch|Memcpy.*Async)"
 _STEP: Final = rf"^{STEP_PREFIX}\d{{1,18}}$"
 _OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 
 
 def doubts(database: Database, tables: Mapping[str, pd.DataFrame]) -> list[Doubt]:
-    """nsys's own warnings, without the ones that the recording disproves."""
+    """Doubts for nsys's own warnings of lost events, without warnings that the recording disproves."""
     if not database.has(_DIAGNOSTICS, "text"):
         return []
     texts = dict.fromkeys(str(text) for (text,) in database.query(f"SELECT text FROM {database.stored(_DIAGNOSTICS)}"))
@@ -43,7 +43,7 @@ def doubts(database: Database, tables: Mapping[str, pd.DataFrame]) -> list[Doubt
 
 
 def _operations_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
-    """True if a launch call has no operation, unless it was captured into a graph."""
+    """True if a launch call, not captured into a graph, has no operation, or if there are no calls to check."""
     api = tables.get("api")
     if api is None or not len(api):
         return True
@@ -53,7 +53,7 @@ def _operations_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
 
 
 def _ranges_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
-    """True if there are no `step N` ranges, or a number is missing among them."""
+    """True if a process skips a number among its `step N` ranges, or if there are no such ranges to check."""
     marks = tables.get("marks")
     if marks is None:
         return True

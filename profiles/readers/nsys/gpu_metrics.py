@@ -1,12 +1,13 @@
-"""Read the counters of GPUs that nsys samples (`--gpu-metrics-devices`), and the power that its plugin of NVML reads.
+"""Read the GPU counters that nsys samples (`--gpu-metrics-devices`), and the power readings of its NVML plugin.
 
-Each row of GPU_METRICS is one counter of one sample. The lowest byte of its type is the number of the GPU, and
+Each row of GPU_METRICS is one counter of one sample. The lowest byte of its typeId is the number of the GPU, and
 TARGET_INFO_GPU_METRICS names the counters of each type: names and numbers differ by chip and version, so counters are
-taken by name. A sample is stamped with its beginning: in a recording of two H200s the counters agree best with the
-kernels of the period that follows the stamp (tests/data/README.md). nsys computes some counters as differences, and
-then writes small negative values.
+found by name. A sample's timestamp is its beginning: in a recording of two H200s the counters agree best with the
+kernels of the period that follows the timestamp (tests/data/README.md). nsys computes some counters as differences, so
+small negative values occur.
 
-Power lies among the generic events, one type a GPU, in the order in which NVML numbers GPUs. No name tells which.
+Power readings are generic events with one event type per GPU, in the order of NVML's GPU numbers. No name says which
+GPU a type belongs to.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ TABLE: Final = "GPU_METRICS"
 NAMES: Final = "TARGET_INFO_GPU_METRICS"
 EVENTS, VALUES, FIELDS = "GENERIC_EVENTS", "GENERIC_EVENT_DATA", "GENERIC_EVENT_TYPE_FIELDS"
 GENERIC: Final = (EVENTS, VALUES, FIELDS)
-_POWER, _BESIDE = "Power", "Temperature"  # fields of a type of the NVML plugin's
+_POWER, _BESIDE = "Power", "Temperature"  # an event type of the NVML plugin has both fields
 _NUMBERED: Final = ("uintVal", "intVal", "doubleVal", "floatVal")
 
-_LINK: Final = "NVLink {} [A-Za-z ]{{1,40}}"  # requests and responses, protocol and user data: they add up
+_LINK: Final = "NVLink {} [A-Za-z ]{{1,40}}"  # requests and responses, protocol and user data: summed
 _NAMED: Final = {
     "gr_active": "GR Active",
     "sm_active": "SMs? Active",
@@ -49,7 +50,7 @@ _OF_NAME: Final = {key: re.compile(rf"{name}(?: \[(?:Throughput )?%\])?") for ke
 
 NAMED: Final = "|".join(pattern.pattern for pattern in _OF_NAME.values())
 
-_ABOVE: Final = 200  # percent: a counter may exceed its peak a little, and then counts as 100; more is damage
+_ABOVE: Final = 200  # percent: values from 100 to this one count as 100, larger values as damaged
 _MOST_TYPES: Final = 1 << 10
 _MOST_WATTS: Final = 10_000
 _UNKNOWN: Final = -1
@@ -59,7 +60,7 @@ Names = dict[tuple[int, int], str]  # type and metric -> name
 
 
 def columns(database: Database) -> dict[str, Column]:
-    """The columns of the samples; none where the recording has not all of them, or no names for them."""
+    """The columns of the samples; {} if the recording lacks one of them, or the names of the counters."""
     if not database.has(TABLE, "timestamp", "typeId", "metricId", "value"):
         return {}
     types = np.array(_types(_names(database)), np.int64)
@@ -88,7 +89,7 @@ def _percent(values: Int64s) -> NDArray[np.int16]:
 
 
 def _names(database: Database) -> Names:
-    """The first name of each counter."""
+    """(typeId, metricId) -> name of each counter, the first of several; {} if there are too many types."""
     if not database.has(NAMES, "typeId", "metricId", "metricName"):
         return {}
     found: Names = {}
@@ -108,7 +109,7 @@ def _types(names: Names) -> list[int]:
 
 
 def add(gathered: Gathered, found: Mapping[str, Any], database: Database, devices: Devices) -> None:
-    """The table `gpu_metrics`: a row a sample of a GPU."""
+    """Add the table `gpu_metrics`: one row per sample and GPU."""
     names = _names(database)
     types = _types(names)
     there = (found["at_ns"] > -LIMIT_NS) & (found["at_ns"] < LIMIT_NS)
@@ -132,8 +133,10 @@ def add(gathered: Gathered, found: Mapping[str, Any], database: Database, device
 def _values(
     told: Mapping[str, Any], at: Int64s, types: list[int], places: list[int], names: Names
 ) -> tuple[dict[str, NDArray[np.int16]], int]:
-    """Each metric at each instant, -1 where it is not known; and how many values are none. Several types may tell of
-    one GPU: the first that knows a name's value counts."""
+    """(each metric in % at each instant, -1 where unknown; how many values are no percentage).
+
+    Several types may describe one GPU: for each counter and instant the first type with a value counts.
+    """
     of_name: dict[str, NDArray[np.int16]] = {}
     bad = 0
     for place in places:
@@ -142,7 +145,7 @@ def _values(
             name = names.get((types[place], metric), "")
             if not any(pattern.fullmatch(name) for pattern in _OF_NAME.values()):
                 continue
-            rows = mine[told["metric"][mine] == metric][::-1]  # of several at one instant the first stays
+            rows = mine[told["metric"][mine] == metric][::-1]  # reversed: the first value of an instant wins
             bad += int((told["value"][rows] < 0).sum())
             own = np.full(len(at), _UNKNOWN, np.int16)
             own[np.searchsorted(at, told["at_ns"][rows])] = told["value"][rows]
@@ -159,7 +162,7 @@ def _values(
 
 
 def _lasts(at: Int64s) -> Int64s:
-    """The length of each sample: to the next one, or a period where some are missing. Of one alone nobody knows it."""
+    """Length of each sample in ns: to the next one, or the median period where samples are missing; 0 for one alone."""
     if len(at) < 2:
         return np.zeros(len(at), np.int64)
     to_next = np.diff(at)
@@ -168,7 +171,7 @@ def _lasts(at: Int64s) -> Int64s:
 
 
 def add_power(gathered: Gathered, database: Database, devices: Devices) -> None:
-    """The table `power`: a row a reading. device: -1 where the recording does not say whose it is."""
+    """Add the table `power`: one row per reading, in watts. device: -1 if the recording does not name the GPU."""
     kinds = _powered(database)
     if not kinds or not database.has(EVENTS, "genericEventId", "timestamp", "typeId"):
         return
@@ -200,7 +203,7 @@ def add_power(gathered: Gathered, database: Database, devices: Devices) -> None:
 
 
 def _powered(database: Database) -> dict[int, int]:
-    """The types of events that hold power, and which of their fields does."""
+    """typeId of each event type that holds power readings -> fieldIdx of the power."""
     if not database.has(FIELDS, "typeId", "fieldIdx", "fieldNameId"):
         return {}
     strings = database.query(f"SELECT id, value FROM StringIds WHERE value IN ('{_POWER}', '{_BESIDE}')")
@@ -214,8 +217,10 @@ def _powered(database: Database) -> dict[int, int]:
 
 
 def rows_of_power(database: Database, table: str) -> str:
-    """The rows of a table of GENERIC that tell of power, as SQL on the attached `source`: others are of other programs,
-    or counters of the user's own."""
+    """SQL condition, on the attached `source`, for the rows of a table of GENERIC that belong to power readings.
+
+    The other rows come from other programs, or are the user's own counters.
+    """
     kinds = ", ".join(map(str, _powered(database)))
     if table == FIELDS and kinds:
         named = f"SELECT id FROM source.StringIds WHERE value IN ('{_POWER}', '{_BESIDE}')"

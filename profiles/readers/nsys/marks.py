@@ -1,4 +1,4 @@
-"""Ranges and instants of NVTX in exports of Nsight Systems."""
+"""Read the NVTX ranges and instants of Nsight Systems' exports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOMAIN: Final = 75
 
 
 def columns(database: Database, host: dict[str, Column]) -> dict[str, Column]:
-    """Columns to read of the table of ranges, beside those of every table of the host; `host` is empty without one."""
+    """Columns to read of NVTX_EVENTS: the columns of all host tables (`host`), and its own; {} if `host` is empty."""
     found = dict(host)
     if found:
         database.require(NVTX, "eventType", "text")
@@ -39,7 +39,7 @@ def columns(database: Database, host: dict[str, Column]) -> dict[str, Column]:
 
 
 def add(gathered: Gathered, marks: dict[str, Any], strings: Strings, database: Database) -> None:
-    """The table `marks` of a Timeline, and `exchanges`, where ranges tell the bytes that collectives move."""
+    """Add the table `marks`, and `exchanges` if ranges say how many bytes collectives move."""
     own = Strings(*sqlite.texts(database, NVTX, "rowid", "text"))
     row_codes = own.codes(marks["row"])
     shared = strings.codes(marks["text"]) if "text" in marks else np.full(len(row_codes), -1, dtype=np.int32)
@@ -63,14 +63,14 @@ def add(gathered: Gathered, marks: dict[str, Any], strings: Strings, database: D
 
 
 def _domains(pid: NDArray[np.int64], marks: dict[str, Any], names: pd.Categorical) -> pd.Categorical:
-    """The name of each mark's domain; marks of type 75 name the domains of their process."""
+    """The name of each mark's domain, "" if it has none; events of type 75 name the domains of their process."""
     if "domain_id" not in marks:
         return categorical(np.zeros(len(pid), dtype=np.int8), [""])
     process, pids = pd.factorize(pid)
     number, ids = pd.factorize(marks["domain_id"])
     codes, pairs = pd.factorize(process * len(ids) + number)
     named = np.flatnonzero(marks["type"] == DOMAIN)
-    distinct = names.categories.tolist()  # a name that many rows share is there once
+    distinct = names.categories.tolist()  # so that rows with the same name share one string
     known = {(int(pid[row]), int(marks["domain_id"][row])): distinct[names.codes[row]] for row in named}
     texts = [known.get((int(pids[pair // len(ids)]), int(ids[pair % len(ids)])), "") for pair in pairs]
     return categorical(codes, texts)

@@ -1,8 +1,8 @@
-"""Read the bytes that collectives were asked to move, as far as the NVTX ranges of an nsys export say.
+"""Read how many bytes collectives were asked to move, from the NVTX ranges of an nsys export.
 
-Horovod gives each range of its domain the bytes of the tensor, or of the group of them, as its integer payload
-(horovod/common/operations.cc). NCCL attaches a binary payload with the size of the message, which is
-exported with `nsys export --include-blobs=true` only; which field it is, is said by the schema that NCCL registers
+Horovod's ranges have the bytes of the tensor, or of the group of tensors, as their integer payload
+(horovod/common/operations.cc). NCCL's ranges have a binary payload, which is in the export only with
+`nsys export --include-blobs=true`; the payload schema that NCCL registers says which field is the message size
 (nccl: src/include/nvtx_payload_schemas.h).
 """
 
@@ -24,7 +24,7 @@ SIZE: Final = "Message size [bytes]"
 COMMUNICATOR: Final = "NCCL communicator ID"
 # Types of 8 bytes: NVTX_PAYLOAD_ENTRY_TYPE_INT64, _UINT64 and _SIZE (nvtx3/nvToolsExtPayload.h).
 _WIDE: Final = (17, 18, 22)
-# A blob: how many payloads, then of each its schema, its length and where it begins; then the payloads.
+# A blob: the number of payloads; then each payload's schema, length and offset; then the payloads.
 _COUNT, _HEADER, _VALUE = struct.Struct("<Q"), struct.Struct("<QQQ"), struct.Struct("<q")
 _AT_ONCE: Final = 500
 
@@ -33,8 +33,10 @@ Places = Mapping[tuple[Any, Any], Any]
 
 
 def rows(database: Database, marks: Columns, wanted: NDArray[np.bool_]) -> Columns:
-    """The table `exchanges` of a Timeline, from the columns of its marks: the ranges among the `wanted` ones that tell
-    bytes. `payload`, if a column, is -1 where a range has none."""
+    """The table `exchanges` of a Timeline: each `wanted` row of `marks` that says how many bytes it moves.
+
+    The column `payload`, if there, is -1 for a range without an integer payload.
+    """
     domains, names = marks["domain"], marks["name"]
     moved, communicator = np.full(len(wanted), -1, np.int64), np.full(len(wanted), -1, np.int64)
     horovod = wanted & _among(names, "Horovod") & (domains == "HorovodOps")
@@ -57,7 +59,7 @@ def rows(database: Database, marks: Columns, wanted: NDArray[np.bool_]) -> Colum
 
 
 def _communicators(ids: NDArray[np.int64]) -> pd.Categorical:
-    """NCCL's numbers as it prints them, "" for what is not told."""
+    """Communicator ids in hexadecimal, as NCCL prints them; "" for -1 (unknown)."""
     codes, distinct = pd.factorize(ids)
     return categorical(codes, ["" if one == -1 else f"0x{one & 0xFFFFFFFFFFFFFFFF:x}" for one in distinct.tolist()])
 
@@ -69,7 +71,7 @@ def _among(names: pd.Categorical, prefix: str) -> NDArray[np.bool_]:
 
 
 def _values(database: Database, row: NDArray[np.int64], domain: NDArray[np.int64], where: Places) -> NDArray[np.int64]:
-    """Values at these places in the payloads of each of these events; -1: it does not say."""
+    """The value at one of these places in the payloads of each event; -1 if the event has none."""
     moved = np.full(len(row), -1, np.int64)
     if not where:
         return moved
@@ -86,7 +88,7 @@ def _values(database: Database, row: NDArray[np.int64], domain: NDArray[np.int64
 
 
 def places(database: Database, name: str = SIZE) -> Places:
-    """Places of an entry in the payloads of a domain and schema, the size of the message unless another is named."""
+    """(domain, schema) -> byte offset of the entry `name` (by default the message size) in payloads of that schema."""
     if not database.has(_ENTRIES, "domainId", "schemaId", "name", "type", "offset"):
         return {}
     entries = database.stored(_ENTRIES)
@@ -95,7 +97,7 @@ def places(database: Database, name: str = SIZE) -> Places:
 
 
 def alone(blob: object, domain: object, where: Places, communicators: Places) -> bytes | None:
-    """A blob with the size of the message and its communicator alone; None where it does not tell the size."""
+    """A blob cut down to the message size and the communicator; None if it does not hold the message size."""
     found = _found(blob, domain, where)
     if found is None:
         return None
@@ -111,13 +113,13 @@ def alone(blob: object, domain: object, where: Places, communicators: Places) ->
 
 
 def _size(blob: object, domain: int, where: Places) -> int:
-    """The size of the message in one event's payloads; -1: none of them has it."""
+    """The message size in bytes in one event's payloads; -1 if none has it."""
     found = _found(blob, domain, where)
     return -1 if found is None else found[2]
 
 
 def _found(blob: object, domain: object, where: Places) -> tuple[int, int, int] | None:
-    """(schema, offset in its payload, size of the message)."""
+    """(schema, byte offset in its payload, value there) of the first payload with one of the places; None if none."""
     if not isinstance(blob, bytes):
         return None
     try:
@@ -128,6 +130,6 @@ def _found(blob: object, domain: object, where: Places) -> tuple[int, int, int] 
             if offset is not None and 0 <= offset <= length - _VALUE.size:
                 (size,) = _VALUE.unpack_from(blob, begin + offset)
                 return int(schema), int(offset), int(size)
-    except (struct.error, OverflowError):  # cut short, or of a layout that is not known
+    except (struct.error, OverflowError):  # the blob is cut short, or has an unknown layout
         pass
     return None

@@ -1,6 +1,6 @@
-"""nsys's own reports (.nsys-rep, .qdrep) through the `nsys` on the PATH: only it can read them.
+"""Export nsys's own reports (.nsys-rep, .qdrep) with the `nsys` on the PATH, because nothing else can read them.
 
-The export is kept in $XDG_CACHE_HOME/ringscope, by the content of the report, so that a second look costs nothing.
+The export is kept in $XDG_CACHE_HOME/ringscope under the report's SHA-256, so a second look needs no export.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from typing import Final
 from ...ground.errors import UnreadableRecording
 from ...ground.files import user_cache
 
-# So begin the reports of nsys 2022.4; the name of its ancestor stayed. What nsys calls a report it may read itself.
+# Reports of nsys 2022.4 begin with this name of an older tool. A file with nsys's suffix but another start is still
+# given to nsys, which may be able to read it.
 _MAGIC: Final = b"NVIDIA Tegra Profiler Report"
 _SUFFIXES: Final = (".nsys-rep", ".qdrep")
 _OTHERS: Final = (b"SQLite format 3", b"version https://git-lfs", b"<")
 
-# Exports are some ten times the report: this keeps the last few tens of them.
+# An export is about ten times as large as its report: this holds a few tens of exports.
 CACHE_BYTES: Final = 20 << 30
 _TIMEOUT_S: Final = 3600
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
@@ -40,9 +41,9 @@ def is_report(path: Path) -> bool:
 
 @contextmanager
 def exported(path: Path, *, cache: bool) -> Iterator[Path]:
-    """The SQLite export of a report; `path` itself where it is none. Raises UnreadableRecording.
+    """The SQLite export of a report; `path` itself if it is no report. Raises UnreadableRecording.
 
-    cache: keep the export for the next time, and use one that is there.
+    cache: use an export that an earlier call kept, and keep a new one.
     """
     if not is_report(path):
         yield path
@@ -76,7 +77,7 @@ def _export(path: Path, folder: Path) -> Path:
     how = f"where nsys is, run `nsys export -t sqlite -o {path.stem}.sqlite {path.name}` and give that"
     if nsys is None:
         raise UnreadableRecording(path, "an nsys report, which only nsys can read, and no nsys is on the PATH", how)
-    # A link, so that whatever nsys writes beside its input is written in our folder.
+    # A link, so that files which nsys writes beside its input land in `folder`.
     report = folder / "report.nsys-rep"
     report.symlink_to(path.resolve())
     target = folder / "report.sqlite"
@@ -98,11 +99,11 @@ def _export(path: Path, folder: Path) -> Path:
 def run_export(
     nsys: Sequence[str], report: Path, target: Path, *, timeout_s: float | None = None, kept: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """`nsys export` of a report to SQLite, over what is there, with the binary payloads in which NCCL says how many
-    bytes it moves (a few % more to write), where this nsys can. Its words are in the result.
+    """Run `nsys export` of a report to SQLite, overwriting `target`; the result holds its exit status and output.
 
-    nsys: how it is called. It ends with the thread that calls this, and where that is interrupted; kept: what is
-    called sees to that by itself.
+    If this nsys can, the export has binary payloads (a few % more to write), in which NCCL says how many bytes it
+    moves. nsys: the command that calls nsys. The export is killed if this call is interrupted or its thread ends;
+    with `kept` the command itself must end when the thread does.
     """
     command = [*nsys, "export", "--type", "sqlite", "--force-overwrite=true", "--output", str(target)]
     for option in ("--include-blobs=true", None):
@@ -120,7 +121,7 @@ def _run(command: Sequence[str], timeout_s: float | None, kept: bool) -> subproc
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,  # what it starts is ended with it
+        start_new_session=True,  # so that killpg also ends the processes that nsys starts
         preexec_fn=None if kept else _end_with_the_caller,
     ) as process:
         try:
@@ -145,7 +146,8 @@ def _digest(path: Path) -> str:
 
 
 def _cap(folder: Path, keep: Path) -> None:
-    """Drops the exports not used for longest until the cache is within its cap."""
+    """Delete the least recently used exports until the cache holds at most CACHE_BYTES, but never `keep`."""
+
     kept = sorted(folder.glob("*.sqlite"), key=lambda path: path.stat().st_mtime, reverse=True)
     total = 0
     for path in kept:

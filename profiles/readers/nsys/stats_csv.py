@@ -1,7 +1,7 @@
-"""Reads what `nsys stats --report cuda_gpu_trace --format csv` prints: one row an operation, in nanoseconds.
+"""Read the output of `nsys stats --report cuda_gpu_trace --format csv`: one row per operation, times in nanoseconds.
 
-Old and new headers; lines of nsys (NOTICE, Processing) and of scripts around it may stand before the header.
-Sizes are printed in megabytes of 10**6 bytes with three decimals: exact to 500 bytes, which a doubt tells.
+Old and new headers are read, and lines of nsys (NOTICE, Processing) and of scripts may stand before the header. nsys
+prints sizes in megabytes of 10**6 bytes with three decimals: they are exact to 500 bytes, and a doubt says so.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _TEXTS: Final = frozenset({"SrcMemKd", "DstMemKd", "Device", "Name"})
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """The header of a table of `nsys stats`."""
+    """True if the head holds the header of any table of `nsys stats`."""
     return _ANY.search(printed.decoded(head)) is not None
 
 
 def read(path: Path) -> Timeline:
-    """Kernels, copies and memsets. Raises UnreadableRecording for the other reports of `nsys stats`."""
+    """Read kernels, copies and memsets. Raises UnreadableRecording for other reports of `nsys stats`."""
     lines = printed.Lines.of(printed.decoded(whole(path, b"\n")))
     headers = [(start, end) for start, end in lines.other_lines(b'"TSRO') if _ANY.match(lines.data, start, end)]
     traces = [(end, _cells(lines.data[start:end])) for start, end in headers if _HEADER.match(lines.data, start, end)]
@@ -144,7 +144,7 @@ def _tables(rows: printed.Rows, header: tuple[str, ...]) -> tuple[dict[str, pd.D
 
 
 def _scaled(rows: printed.Rows, header: tuple[str, ...], name: str, units: dict[str, int]) -> tuple[Array, Array]:
-    """A column by the first word of its name, scaled by the unit in its parentheses."""
+    """(values in ns or bytes, True where valid) of the column `NAME (UNIT)`; zeros and False without this column."""
     for column in header:
         if match := re.fullmatch(rf"{name} \((\w+)\)", column):
             values, glued = rows.numbers(column)

@@ -1,8 +1,8 @@
-"""Read what `nvprof --print-gpu-trace` and `--print-api-trace` print, with --csv or as text, from a log or the screen.
+"""Read the printed traces of `nvprof --print-gpu-trace` and `--print-api-trace`, with --csv or as text.
 
-A log can hold several tables (one a process, or one a mode), each under a header of its own, with the program's output
-and nvprof's warnings before, after and between the rows. Times are relative to the start of the profiler's session;
-they are as exact as they were printed, which a doubt tells.
+A log can hold several tables (one per process, or one per option), each under a header of its own, with the program's
+output and nvprof's warnings before, after and between the rows. Times are relative to the start of the profiler's
+session, and rounded as nvprof printed them; a doubt says how coarse they are.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Array = np.ndarray
 _LOG: Final = re.compile(rb"(?m)^==\d+== NVPROF is profiling|^==(\d+|=+)== ?(Profiling result|Profiling application)")
 _CSV_HEADER: Final = re.compile(rb'(?m)^"?Start"?,"?Duration"?,.*$')
 _TEXT_HEADER: Final = re.compile(rb"(?m)^ *Start  +Duration  .*$")
-_FIRSTS: Final = b'=" S'  # of the lines that these match
+_FIRSTS: Final = b'=" S'  # the first characters of the lines that these patterns match
 _PROCESS: Final = re.compile(rb"==(\d{1,10})== ")
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """nvprof's own lines, or the header of one of its tables."""
+    """True if the head holds a line of nvprof's own, or the header of one of its tables."""
     head = printed.decoded(head)
     return bool(_LOG.search(head) or _CSV_HEADER.search(head) or _TEXT_HEADER.search(head) or _other_table(head))
 
@@ -71,7 +71,7 @@ def read(path: Path) -> Timeline:
 
 
 def _blocks(data: bytes, path: Path) -> list[Block]:
-    """Every header with the rows up to the next one, in order. Headers are found among the lines that are no rows."""
+    """Each header with the rows up to the next header, in order. Only lines that are no rows can be headers."""
     lines = printed.Lines.of(data)
     pid, headers = -1, []
     for start, end in lines.other_lines(_FIRSTS):
@@ -94,7 +94,7 @@ def _block(lines: printed.Lines, found: tuple[int, int, int], stop: int, path: P
 
 
 def _units(header: tuple[str, ...], data: bytes, at: int, path: Path) -> tuple[tuple[str, ...], int]:
-    """The row of units, and where it ends: the first line with as many cells that begins with a unit of time."""
+    """(units, offset after them): the first line with as many cells as the header whose first two are units of time."""
     for _ in range(100):
         end = data.find(b"\n", at)
         line = data[at : end if end >= 0 else len(data)]

@@ -1,4 +1,4 @@
-"""The GPUs of nvprof's files, and which contexts are on which."""
+"""The GPUs of nvprof's files, and the GPU of each CUDA context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
 
 
 def of_contexts(database: Database) -> dict[int, int]:
-    """The device of each context."""
+    """CUDA context -> device number."""
     contexts = _CUPTI + "CONTEXT"
     if not database.has(contexts, "contextId", "deviceId"):
         return {}
@@ -19,7 +19,7 @@ def of_contexts(database: Database) -> dict[int, int]:
 
 
 def listed(database: Database) -> dict[int, tuple[str, str, str]]:
-    """The GPUs that the file lists: uuid, bus id (which it has not) and name."""
+    """device number -> (uuid, bus id, name) of the GPUs that the file lists; it has no bus ids."""
     gpus = _CUPTI + "DEVICE"
     if not database.has(gpus, "id", "name"):
         return {}

@@ -1,4 +1,4 @@
-"""Ranges and instants of nvprof's files, whose markers are rows of their own for the start and the end of a range."""
+"""Read the ranges and instants of nvprof's files, in which the start and the end of a range are separate rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def columns(database: Database, strings: Strings, table: str) -> dict[str, Colum
 
 
 def rows(markers: dict[str, Any], strings: Strings, database: Database) -> dict[str, Any]:
-    """The table `marks` of a Timeline. A range is two rows of one id: its start (with its name) and its end."""
+    """The table `marks` of a Timeline. A range is two rows with the same id: its start, with the name, and its end."""
     order = np.lexsort((markers["row"], markers["start_ns"], markers["id"]))
     flags, numbers, times = markers["flags"][order], markers["id"][order], markers["start_ns"][order]
     ended = np.zeros(len(order), dtype=bool)
@@ -46,7 +46,7 @@ def rows(markers: dict[str, Any], strings: Strings, database: Database) -> dict[
     row = order[begun]
     pid, tid = _objects(database, markers["row"][row])
     domain = markers["domain"][row] if "domain" in markers else np.full(len(row), -1, dtype=np.int32)
-    # String 0 is nvprof's null: the domain of marks without one.
+    # nvprof writes the string "-- null --" as the domain of marks without a domain.
     domains = strings.categorical(domain, lambda text: "" if text == "-- null --" else text)
     return {
         "start_ns": times[begun],

@@ -1,4 +1,4 @@
-"""One table that nvprof printed, as tables of a timeline."""
+"""Convert one table that nvprof printed into tables of a timeline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COPY_KINDS: Final = {
 }  # fmt: skip
 RECORD: Final = "record again with `nvprof -o FILE` (or `nvprof --print-gpu-trace --csv --log-file FILE`)"
 
-# What a row is; those after API are left out, each for its reason.
+# The kinds of rows. Rows of the kinds after "api" are left out, and counted under the kind's name.
 SORTS: Final = (
     "kernel", "copy", "memset", "api", "unified memory faults", NAMELESS, WITHOUT_TIMES,
 )  # fmt: skip
@@ -36,7 +36,7 @@ KERNEL, COPY, MEMSET, API = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A header and where its rows lie; `units` is None for text, where every value has its own."""
+    """A header and the byte span of its rows; `units` is None in text output, where each value has its own unit."""
 
     header: tuple[str, ...]
     units: tuple[str, ...] | None
@@ -70,7 +70,11 @@ class Printed:
         return units.get(column, "")
 
     def resolution_ns(self) -> int:
-        """The step in which start times were printed, at the latest one: six decimals, or five digits as text."""
+        """The step of the printed start times in ns; 0 if the text output holds the latest time exactly.
+
+        CSV has six decimals of the column's unit, text output five digits, so there the latest time has the largest
+        step.
+        """
         if self.block.units is not None:
             return printed.TIME_NS[self.unit("Start")] // 10**6
         start, _ = self.time_ns("Start")
@@ -82,7 +86,7 @@ class Printed:
         return printed.scaled(values, scale * printed.TIME_NS.get(self.unit(column), 1))
 
     def bytes(self) -> Array:
-        """Sizes, from the column of unified memory where the row has none of its own."""
+        """Sizes in bytes, from the column `Unified Memory` if `Size` is empty; 0 if both are."""
         values, scale = self.rows.numbers("Size", printed.SIZE_BYTES)
         size, good = printed.scaled(values, scale * printed.SIZE_BYTES.get(self.unit("Size"), 1))
         values, scale = self.rows.numbers("Unified Memory", printed.SIZE_BYTES)
@@ -90,13 +94,13 @@ class Printed:
         return np.where(good, size, np.where(paged_good, paged, 0))
 
     def tables(self, left_out: Counter[str]) -> dict[str, pd.DataFrame]:
-        """The tables of a timeline in this one; rows that are none of them are counted by reason."""
+        """The tables of a timeline from these rows; rows that fit none are counted in `left_out` by reason."""
         codes, names, written_ids = _named(self.rows, suffixed="Correlation_ID" not in self.block.header)
         device, devices = self.rows.devices("Device")
         start, start_good = self.time_ns("Start")
         duration, duration_good = self.time_ns("Duration")
         sorts = np.array([SORTS.index(_sort(name)) for name in [*names, None]], dtype=np.int8)[codes]
-        # Rows without a device are API calls, where both traces are printed as one.
+        # If nvprof printed both traces as one table, the rows without a device are API calls.
         sorts[(sorts == KERNEL) & (device < 0)] = API
         timed = start_good & duration_good
         sorts[(sorts <= API) & ~timed] = SORTS.index(WITHOUT_TIMES)
@@ -155,10 +159,10 @@ def _sort(name: str | None) -> str:
 
 
 def _named(rows: printed.Rows, *, suffixed: bool) -> tuple[Array, list[str], Array]:
-    """(codes, distinct names, correlation ids): CUDA 8 writes the id into the name.
+    """(codes, distinct names, correlation ids): CUDA 8 writes the correlation id into the name.
 
-    `kernel(int) [7]` where there is no column for it, `cudaLaunch (kernel(int) [7])` for a call that launches. Block by
-    block, because with the ids in them no two names are the same.
+    It writes `kernel(int) [7]` if there is no column for the id, and `cudaLaunch (kernel(int) [7])` for a launch call.
+    The ids are removed chunk by chunk, because names are all different, and many, as long as they hold ids.
     """
     chunks, ids = [], [np.empty(0, dtype=np.int64)]
     for chunk in rows.table["Name"].chunks:

@@ -1,1 +1,1 @@
-"""rocprofv3: its results.json."""
+"""rocprofv3: its results.json and its rocpd databases."""

@@ -1,4 +1,4 @@
-"""Assemble what rocprofv3 wrote, in whichever format, into a timeline."""
+"""Assemble a timeline from the records of rocprofv3, whether read from JSON or from a database."""
 
 from __future__ import annotations
 
@@ -27,24 +27,30 @@ _KINDS: Final = {"HOST_TO_DEVICE": "h2d", "DEVICE_TO_HOST": "d2h", "DEVICE_TO_DE
 
 
 class Told(Protocol):
-    """Records of one process. `damaged`: records that are none."""
+    """The records of one process. `agents`: its CPUs and GPUs by id; `damaged`: how many records cannot be decoded."""
 
     host: str | None
     agents: dict[Any, Agent]
     damaged: int
 
     def rows(self, table: str) -> Iterator[dict[str, Any]]:
-        """The records of a table, each with what it means; `dropped`: why it is none. Operations before calls."""
+        """The records of a table, each as column -> value; `dropped`: why it is left out, or "".
+
+        Operations are asked for before calls, because some calls are kept only if they launched an operation.
+        """
 
 
 def number_of(agent: Agent | None) -> int:
-    """The number of a GPU among the host's, -1 for what is none."""
+    """The host's number of a GPU; -1 if the agent is unknown or no GPU."""
     number = agent.number if agent and agent.type == GPU else None
     return number if number is not None and 0 <= number < 1 << 31 else -1
 
 
 def copy_of(way: str, size: int, source: int, target: int) -> dict[str, Any]:
-    """The kind of a copy, of its name and the numbers of its ends; that of the GPU it is told of under `device`."""
+    """Columns of a copy, from its direction, size in bytes, and source and target GPU (-1: no GPU).
+
+    `device` is the GPU that the copy is counted on: the source if it goes to the host, else the target.
+    """
     kind = next((kind for name, kind in _KINDS.items() if way.endswith(name)), "other")
     if kind == "d2d" and -1 != source != target != -1:
         kind = "p2p"
@@ -53,7 +59,7 @@ def copy_of(way: str, size: int, source: int, target: int) -> dict[str, Any]:
 
 
 def timeline(path: Path, form: str, processes: Sequence[Told]) -> Timeline:
-    """Raises UnreadableRecording for recordings without GPU work."""
+    """The timeline of all processes of a file. Raises UnreadableRecording for a recording without GPU work."""
     left_out: Counter[str] = Counter()
     made = {table: _frame(table, processes, left_out) for table in ("kernels", "copies", "api", "marks")}
     frames = {table: frame for table, frame in made.items() if len(frame)}
@@ -113,14 +119,14 @@ def _frame(table: str, processes: Sequence[Told], left_out: Counter[str]) -> pd.
 
 
 def _texts(values: list[Any]) -> pd.Categorical:
-    """Names that many rows share, each looked at and held once; what is none is an empty one."""
+    """The texts as a categorical that holds each distinct text once; a value that is not a string becomes ""."""
     place: dict[str, int] = {}
     codes = [place.setdefault(one if isinstance(one, str) else "", len(place)) for one in values]
     return printed.categorical(np.array(codes, np.int32), list(place))
 
 
 def _devices(processes: Sequence[Told], operations: list[pd.DataFrame]) -> pd.DataFrame:
-    """The GPUs that did something."""
+    """The GPUs that ran at least one operation."""
     used = {number for frame in operations for number in frame["device"].unique().tolist()}
     agents = {agent.number: agent for told in processes for agent in told.agents.values() if agent.type == GPU}
     rows = [(number, _uuid(agents[number]), _bus_id(agents[number]), _name(agents[number])) for number in sorted(used)]
@@ -132,7 +138,7 @@ def _name(agent: Agent) -> str:
 
 
 def _uuid(agent: Agent) -> str:
-    """The bytes of the GPU's number in hexadecimal; "" where they are none, or none that a GPU has."""
+    """The GPU's uuid as `GPU-` and its bytes in hexadecimal; "" if it is missing, damaged or all zeros."""
     told = agent.uuid.bytes
     values = list(told.values()) if isinstance(told, dict) else told
     if not isinstance(values, list) or not all(isinstance(one, int) and 0 <= one < 256 for one in values):
@@ -141,7 +147,7 @@ def _uuid(agent: Agent) -> str:
 
 
 def _bus_id(agent: Agent) -> str:
-    """The bus id as Linux writes it: domain, bus, device and function of `location_id`."""
+    """The PCI bus id as Linux writes it: `domain:bus:device.function`; "" if unknown."""
     where, domain = agent.location_id, agent.domain
     if where is None or domain is None or not (0 < where < 1 << 16 and 0 <= domain < 1 << 32):
         return ""

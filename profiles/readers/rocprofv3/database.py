@@ -1,8 +1,8 @@
-"""Databases of AMD's rocprofv3 (rocpd), which it writes where no format is named: <pid>_results.db.
+"""Read the SQLite databases of AMD's rocprofv3 (rocpd), its default output format: <pid>_results.db.
 
-As source/share/rocprofiler-sdk-rocpd/rocpd_tables.sql of ROCm/rocprofiler-sdk makes them and
-source/lib/output/generateRocpd.cpp fills them. The names of all tables of a process end alike. An operation's event has
-the correlation of the call that launched it as `stack_id`; an agent's `extdata` is its record in results.json.
+In ROCm/rocprofiler-sdk, source/share/rocprofiler-sdk-rocpd/rocpd_tables.sql creates the tables, and
+source/lib/output/generateRocpd.cpp fills them. All tables of a process have one suffix. The `stack_id` of an
+operation's event is the correlation of the call that launched it; an agent's `extdata` is its record in results.json.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .document import Agent
 
 _KERNELS: Final = "rocpd_kernel_dispatch"
 _OPERATION: Final = ("pid", "start", "end", "stream_id", "event_id")
-# Tables and their columns that are read.
+# The tables and columns that are read; a database without one of them is refused.
 _READ: Final = {
     _KERNELS: (*_OPERATION, "agent_id", "kernel_id"),
     "rocpd_memory_copy": (*_OPERATION, "name_id", "src_agent_id", "dst_agent_id", "size"),
@@ -41,7 +41,7 @@ _SQL: Final = {
     " FROM {rocpd_kernel_dispatch} o LEFT JOIN {rocpd_event} e ON e.id = o.event_id",
     "copies": "SELECT o.pid, o.start, o.end, o.stream_id, e.stack_id, o.name_id, o.size, o.src_agent_id, o.dst_agent_id"
     " FROM {rocpd_memory_copy} o LEFT JOIN {rocpd_event} e ON e.id = o.event_id",
-    # HIP's calls, and HSA's calls that launched something; HSA has many others.
+    # All calls of HIP, but only the calls of HSA that launched an operation, because HSA has many others.
     "api": "SELECT r.pid, r.start, r.end, r.tid, e.stack_id, r.name_id FROM {rocpd_region} r"
     " JOIN {rocpd_event} e ON e.id = r.event_id JOIN {rocpd_string} c ON c.id = e.category_id WHERE"
     " c.string LIKE 'HIP%'"
@@ -67,7 +67,7 @@ def detects(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    """Raises UnreadableRecording for other schemas, and for recordings without GPU work."""
+    """Raises UnreadableRecording for an unknown schema, and for a recording without GPU work."""
     with closing(Database(path)) as database:
         return _timeline(database)
 
@@ -83,7 +83,7 @@ def _timeline(database: Database) -> Timeline:
 
 
 class _Told:
-    """Tables of one process."""
+    """The records of one process, from the tables with its suffix `end`; it fits the protocol `assembly.Told`."""
 
     damaged = 0
 
@@ -99,7 +99,7 @@ class _Told:
         return self._database.query(_SQL[what].format_map({table: quoted(table + self._end) for table in _READ}))
 
     def _texts(self, table: str, column: str) -> dict[Any, str]:
-        """Number -> text: the file has each name once, however many kernels bear it."""
+        """id -> text; the file holds each name once, however many rows refer to it."""
         numbers, found = sqlite.texts(self._database, table + self._end, "id", column)
         return dict(zip(numbers.tolist(), (one.decode("utf-8", "replace") for one in found.to_pylist()), strict=True))
 
@@ -122,7 +122,7 @@ class _Told:
         return told | {"name": self._strings.get(row[5]), "dropped": ""}
 
     def _mark(self, row: tuple[Any, ...]) -> dict[str, Any]:
-        """A range or mark. Samples have no call, and are marks without a length."""
+        """A range, or an instant: rows of `rocpd_sample` have no call, and start and end at once."""
         *told, call, extra = row
         said = _decoded(extra, _Said)
         text = said.message if said else None
@@ -137,7 +137,7 @@ def _operation(row: tuple[Any, ...], device: int) -> dict[str, Any]:
 
 
 def _agent(kind: Any, number: Any, product: Any, name: Any, extra: Any) -> Agent:
-    """An agent, with the facts that have no column (place on the bus, number) from `extdata`."""
+    """An agent from its row; `extdata` adds what has no column (uuid, PCI domain and location)."""
     told = _decoded(extra, Agent) or Agent()
     told.type = GPU if kind == "GPU" else None
     told.number = number if isinstance(number, int) else None
@@ -146,7 +146,7 @@ def _agent(kind: Any, number: Any, product: Any, name: Any, extra: Any) -> Agent
 
 
 def _decoded(text: Any, kind: type[Any]) -> Any:
-    """None for what is no such object."""
+    """The JSON text as a `kind`; None if it is not JSON of this type."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""The parts of rocprofv3's results.json that are read. A value of another type makes the record of it none."""
+"""The parts of rocprofv3's results.json that are read. A record with a value of another type counts as damaged."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Recordings of AMD's rocprofv3 (`rocprofv3 --runtime-trace --output-format json`): its results.json.
+"""Read the results.json of AMD's rocprofv3 (`rocprofv3 --runtime-trace --output-format json`).
 
-As source/docs/rocprofv3-schema.json of ROCm/rocprofiler-sdk describes it: per process the agents (CPUs and GPUs), the
-names of kernels, kinds and operations, and records of kernels, copies, calls and ranges in ns. A record of an operation
-has the correlation of the call that launched it: of HIP's, or of HSA's if these were recorded too. Memory is set by
-kernels.
+source/docs/rocprofv3-schema.json of ROCm/rocprofiler-sdk describes it: per process the agents (CPUs and GPUs), the
+names of kernels, kinds and operations, and records of kernels, copies, calls and ranges in ns. An operation's record
+has the correlation of the HIP call that launched it, or of the HSA call. There are no records of memsets, because
+kernels do them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEAD: Final = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"rocprofiler-sdk-tool"')
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """An object that begins with the name of rocprofv3's library."""
+    """True for a JSON object whose first key is the name of rocprofv3's library."""
     return _HEAD.match(head) is not None
 
 
@@ -32,7 +32,7 @@ def read(path: Path) -> Timeline:
 
 
 class _Told:
-    """One process's part of the file, and what its numbers mean."""
+    """The records of one process, and the names that their numbers stand for; fits the protocol `assembly.Told`."""
 
     def __init__(self, process: Process) -> None:
         host = process.metadata.node.hostname
@@ -43,22 +43,22 @@ class _Told:
         self.kinds = {at: one.operations for at, one in enumerate(process.strings.buffer_records)}
         self.messages = {one.key: one.value for one in _each(process.strings.marker_api, Message)}
         self.records = process.buffer_records
-        self.correlations: set[int | None] = set()  # of the operations that were read
-        self.damaged = 0  # records that are none
+        self.correlations: set[int | None] = set()  # of the operations read so far
+        self.damaged = 0  # records that cannot be decoded
 
     def operation(self, record: Record) -> str:
-        """The name of what was done: a call, a direction."""
+        """The name of a record's operation: a call, or the direction of a copy; "" if the file does not name it."""
         if record.kind not in self.kinds:
             return ""
         names, place = self.kinds[record.kind], record.operation
         return str(names[place]) if isinstance(names, list) and place is not None and 0 <= place < len(names) else ""
 
     def gpu(self, handle: int | None) -> int:
-        """The number of a GPU among the host's, -1 for what is none."""
+        """The host's number of a GPU; -1 if the handle is unknown or no GPU's."""
         return number_of(self.agents.get(handle))
 
     def rows(self, table: str) -> Iterator[dict[str, Any]]:
-        """The records of a table, each with what it means; `dropped`: why it is none."""
+        """The records of a table, each as column -> value; `dropped`: why it is left out, or ""."""
         if table == "kernels":
             yield from map(self._kernel, self._each(self.records.kernel_dispatch))
         elif table == "copies":
@@ -68,7 +68,7 @@ class _Told:
         else:
             called = list(self._each(self.records.hip_api))
             yield from map(self._call, called)
-            # HSA's calls that launched something; it has many others.
+            # Only the calls of HSA that launched an operation, because there are many others.
             wanted = self.correlations - {one.correlation_id.internal for one in called}
             for record in self._each(self.records.hsa_api) if wanted else ():
                 if record.correlation_id.internal in wanted:
