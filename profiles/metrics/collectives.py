@@ -1,7 +1,7 @@
-"""Collectives across ranks: who waited for whom, and how long the transfer itself took.
+"""Collectives across ranks: how long each rank waited for the others, and how long the transfer itself took.
 
-A collective ends when all its ranks have arrived and the data is moved, so what a rank spends in it parts in two:
-waiting, until the last rank arrived, and transfer, from then on.
+A collective ends when all its ranks have arrived and the data is moved, so a rank's time in it has two parts:
+waiting, until the last rank arrives, and transfer, from then on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 
-# A straggler arrives last at this share of the calls from some call on, and at this number of them.
+# A straggler arrives last at this share of the calls from some call on, and at no fewer calls than this.
 _STRAGGLES = 0.9
 _LEAST_CALLS = 10
 
@@ -45,10 +45,10 @@ _LEAST_CALLS = 10
 class Calls:
     """Collectives of one GPU that were matched with another GPU's, in order of end; int64[n] ns on the GPU's own clock.
 
-    skew_ns: latest start over its ranks minus own start. waiting_ns + transfer_ns is the call's duration. is_last: it
-    arrived later than all others, by more than the clocks' residual; one that waited for them before the launch was
-    there sooner by that wait. ranks: how many took part, those included whose recordings are missing. bytes: UNKNOWN
-    (-1) where not told.
+    skew_ns: latest start over its ranks minus own start. waiting_ns + transfer_ns is the call's duration. is_last: this
+    GPU arrived later than all others, by more than the clocks' residual; if it waited for other ranks before it
+    launched the call, that wait is subtracted from its arrival. ranks: how many took part, including ranks without a
+    recording. bytes: UNKNOWN (-1) where the recording does not tell.
     """
 
     start_ns: Int64s
@@ -74,8 +74,11 @@ def of(gpu: Gpu) -> Operations:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The collectives of one GPU in order of end, int64[n] ns on its own clock; bytes: UNKNOWN (-1) where not told.
-    handed_ns: when this rank had handed its part over, FOREVER where nobody says."""
+    """The collectives of one GPU in order of end, int64[n] ns on its own clock.
+
+    bytes: UNKNOWN (-1) where the recording does not tell. handed_ns: when this rank had enqueued it, FOREVER
+    where not known.
+    """
 
     start_ns: Int64s
     end_ns: Int64s
@@ -85,7 +88,7 @@ class Own:
 
 
 def own(gpu: Gpu, moved: Moved, handed: HandedOver | None = None) -> Own:
-    """`moved`, `handed`: of the GPU's collectives in their order; nobody says when these were handed over: None."""
+    """The GPU's collectives. `moved`, `handed`: per collective in order of start; without `handed` it is not known."""
     operations = of(gpu)
     order = np.argsort(operations.end_ns, kind="stable")
     size = moved.at(order)
@@ -95,10 +98,10 @@ def own(gpu: Gpu, moved: Moved, handed: HandedOver | None = None) -> Own:
 
 
 class Matched:
-    """The collectives of GPUs, matched over several, on one clock that is good to `residual_ns`.
+    """The collectives of several GPUs, matched with each other on a common clock that is accurate to `residual_ns`.
 
-    `shift_ns`: per GPU, what brings its times on that clock. `missing_ranks`: took part, but there is no recording of
-    them.
+    `shift_ns`: per GPU, ns to add to its times for the common clock. `missing_ranks`: the number of ranks that took
+    part but have no recording.
     """
 
     def __init__(
@@ -111,9 +114,11 @@ class Matched:
         self._found = matching.matched(self._starts, ends, self._residual_ns)
 
     def others_handed_ns(self) -> list[Int64s]:
-        """Per GPU, of each of its collectives when the last of the others had handed over, on its clock; FOREVER where
-        one does not say, or no other is recorded."""
-        # Times of a clock far from the others' need room: FOREVER must stay the largest.
+        """Per GPU and collective, the ns on the GPU's clock at which the last other rank had enqueued it.
+
+        FOREVER where that is not known of one of them, or no other rank has a recording.
+        """
+        # FOREVER is not shifted, because it must stay the largest value and not overflow.
         each = [
             np.where(one.handed_ns == FOREVER, FOREVER, one.handed_ns + np.where(one.handed_ns == FOREVER, 0, shift))
             for one, shift in zip(self._each, self._shift_ns, strict=True)
@@ -124,8 +129,11 @@ class Matched:
         ]
 
     def calls(self, before_ns: Sequence[Int64s] | None = None) -> list[Calls]:
-        """Per GPU its collectives that another GPU took part in. `before_ns`: for how long it waited for other ranks
-        before each of its collectives was launched; it was there sooner by that."""
+        """Per GPU the collectives that were matched with another GPU's.
+
+        `before_ns`: per GPU and collective, the ns that it waited for other ranks before the launch; they are
+        subtracted from its time of arrival.
+        """
         there = self._starts
         latest_start = latest_there = self._found.latest(self._starts)
         if before_ns is not None and any(one.any() for one in before_ns):
@@ -154,21 +162,20 @@ class Matched:
 
 
 def bus_gb_per_s(calls: Calls) -> float | None:
-    """Bus bandwidth of all-reduces: bytes / transfer x 2(n - 1)/n, as nccl-tests has it (doc/PERFORMANCE.md).
+    """Bus bandwidth of all all-reduces together: bytes / transfer x 2(n - 1)/n, as in nccl-tests (doc/PERFORMANCE.md).
 
-    Over all of them: None where one does not tell its bytes. Other collectives are left aside.
+    None if the bytes of any of the calls are not known. Other kinds of collectives do not count.
     """
     size, ranks, transfer = (values[calls.all_reduce] for values in (calls.bytes, calls.ranks, calls.transfer_ns))
     if (calls.bytes == UNKNOWN).any() or not transfer.sum():
         return None
-    return float((size * 2 * (ranks - 1) / ranks).sum() / transfer.sum())  # bytes a ns are GB a s
+    return float((size * 2 * (ranks - 1) / ranks).sum() / transfer.sum())  # bytes/ns is GB/s
 
 
 def straggler(ranks: Sequence[int | None], calls: Sequence[Calls]) -> Straggler | None:
     """The GPU that from some call on to the end arrives last at 9 of 10 calls or more, at 10 of them or more.
 
-    That call is the one from which on it outweighs most the calls at which another was last; of several GPUs the one
-    with the most calls.
+    `ground.stats.lasting` picks the first call. Of several GPUs, the one with the most calls from its first call on.
     """
     best: Straggler | None = None
     for number, (rank, own) in enumerate(zip(ranks, calls, strict=True)):
@@ -182,7 +189,7 @@ def straggler(ranks: Sequence[int | None], calls: Sequence[Calls]) -> Straggler 
 
 
 def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collectives:
-    """Collectives of one GPU in its window; what needs other ranks is None until `among_ranks` sets it.
+    """Collectives of one GPU in its window; measures that need other ranks are None until `among_ranks` sets them.
 
     Bytes are None unless the recording tells them for each collective that starts in a measured step.
     """
@@ -210,7 +217,7 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collec
 
 
 def among_ranks(measured: Collectives, calls: Calls, window: Window, exposed: Intervals) -> Collectives:
-    """Add the measures that take other ranks, over the calls that start in the window; unchanged if none were matched.
+    """Add the measures that need other ranks, over the calls that start in the window; unchanged if none were matched.
 
     `exposed`: when collectives owned the GPU.
     """
@@ -242,8 +249,7 @@ def _kinds(
     books: Account,
     moved: Moved,
 ) -> dict[str, dict[str, Any]]:
-    """Measures by kind, of collectives that start in the window. A kernel that serves all kinds takes its range's
-    kind."""
+    """Measures by kind of collective (`kind`: index into KINDS), over the rows that `inside` marks as in the window."""
     alone = exposed(books)
     found: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(KINDS):
@@ -263,7 +269,7 @@ def _kinds(
 
 
 def _type_of_most(moved: Moved) -> str | None:
-    """The type of most bytes; None where none is told."""
+    """The data type that most of the bytes have; None if no type is known."""
     types, code = np.unique(moved.dtype.astype(str), return_inverse=True)
     total = np.zeros(len(types), np.int64)
     np.add.at(total, code, np.maximum(moved.bytes, 0))
@@ -271,7 +277,7 @@ def _type_of_most(moved: Moved) -> str | None:
 
 
 def _bytes_per_step(operations: Operations, steps: FoundSteps, moved: Moved) -> int | None:
-    """Median over the measured steps; None where one holds a collective whose bytes are not told, or none has any."""
+    """Median over the measured steps; None if they hold no collective, or one whose bytes are not known."""
     first, after = (np.searchsorted(operations.start_ns, edge) for edge in (steps.start_ns, steps.end_ns))
     which, place = one_after_another(after - first)
     inside = first[which] + place

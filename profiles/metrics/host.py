@@ -39,12 +39,12 @@ _ALLOCATES = (
 _COMPILES = r"(?i)compil(?:e(?!d)|ing|ation)|autotun|nvrtc|Build(?:Engine|Program)"
 _LONG_NS = 1_000_000
 _POOLED_NS = 20_000  # cudaMallocAsync takes 1 to 5 µs from a pool, cudaMalloc and cudaFree 50 to 300 from the driver
-_AGAIN = 3  # runs of a kernel that is no part of the start alone
-_FILLS = 4  # a span is of what fills this part of it
+_AGAIN = 3  # a kernel that runs this often belongs not only to the start of the program
+_FILLS = 4  # starting up that fills 1 / this of an idle span takes the whole span
 _PARTS = 10
 _CHANGES_GRAPHS = r"^(?:cu(?:da)?|hip)GraphExec(?:\w*SetParams|Update)"
-_BLOCK = 1 << 17  # calls looked at together: what a cache holds
-# Ranges that name the step or the tensor each time anew are one kind of range.
+_BLOCK = 1 << 17  # calls processed at a time, so that they fit into the CPU's cache
+# Ranges whose names differ only in numbers, such as that of the step or tensor, count as one.
 _NUMBERED = re.compile(r"\d+")
 _STEPS = re.compile(r"step N$|ProfilerStep#N|step\[")
 _THROUGHOUT = tuple(f"{marks.PLACE_PREFIX}{kind} " for kind in marks.PIPELINE)
@@ -52,7 +52,7 @@ _THROUGHOUT = tuple(f"{marks.PLACE_PREFIX}{kind} " for kind in marks.PIPELINE)
 
 @dataclass(frozen=True, slots=True)
 class OutsideCalls:
-    """Idle time of a cause in which the host is in no call of CUDA's: before a launch, and after a wait for the GPU."""
+    """Launch idle and sync idle during which no thread of the host is in a CUDA call."""
 
     launch: Intervals
     sync: Intervals
@@ -61,11 +61,11 @@ class OutsideCalls:
 def host_while_idle(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
 ) -> tuple[list[dict[str, Any]], OutsideCalls | None]:
-    """Per API call and range of the GPU's processes, the idle ns during which at least one was under way; and the
-    idle time during which no call was, None where no calls are recorded.
+    """For each API call and range by name, the idle ns during which at least one was under way; and the launch and
+    sync idle during which no call was, None if no calls are recorded.
 
-    The GPU's own hand-over (`turnaround`) and pauses of the training are left aside. Entries overlap each other, so
-    they do not add up. The longest first: {"kind": "api" or "range", "name", "ns", "share" of that idle time}.
+    The GPU's own hand-over (`turnaround`) and pauses of the training do not count. Entries overlap each other, so
+    they do not add up. The longest first: {"kind": "api" or "range", "name", "ns", "share" of the idle time}.
     """
     idle = intervals.merge(
         *(
@@ -98,13 +98,13 @@ def host_while_idle(
 def launch_idle_by_host(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership, *, steps: bool
 ) -> tuple[Intervals, Intervals]:
-    """Launch idle in which the host starts up, and in which it allocates memory all along.
+    """Launch idle while the host starts up, and while it allocates memory throughout the recording.
 
-    Starting is loading modules, compiling and tuning kernels (from 1 ms on), capturing graphs, and allocating and
-    freeing (from 1 ms on) where that is done in one stretch: the first call makes the context. Where it goes on all
-    along, it is no start, and all calls that ask the driver count (from 20 µs on). The first run of a kernel in the
-    recording is of the start, too, without measured `steps` (`_first_runs`).
-    An idle span that these but for allocating fill for a quarter is all of the start: libraries read files in between.
+    Starting up means loading modules, compiling and tuning kernels (from 1 ms on), capturing graphs, and, without
+    measured `steps`, the first run of a kernel (`_first_runs`). If these fill a quarter of an idle span, the whole span
+    counts, since libraries read files in between. Allocating and freeing in one part of the recording (calls from 1 ms
+    on) is starting up, too, as the first call makes the context. If it is spread over the whole recording, it is the
+    second result instead, with all calls from 20 µs on, which are those that ask the driver.
     """
     launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
 
@@ -138,8 +138,8 @@ def capturing(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) 
 
 
 def _first_runs(operations: Operations, launch: Intervals) -> Intervals:
-    """Launch idle under long calls that launch a kernel for the first time, and long spans of it that end with the
-    first run of a kernel that runs again and again: its library is loaded, or what comes before a loop is done."""
+    """Launch idle during long calls that launch a kernel for the first time, and long spans of launch idle that the
+    first run of a repeated kernel ends: meanwhile its library is loaded, or the program prepares its loop."""
     kernels = np.flatnonzero((operations.table == TABLES.index("kernels")) & operations.launched)
     _, first, runs = np.unique(operations.name[kernels], return_index=True, return_counts=True)
     _, start, end = operations.calls(kernels[first])  # in the order in which they started
@@ -153,7 +153,7 @@ def _first_runs(operations: Operations, launch: Intervals) -> Intervals:
 
 
 def _whole(spans: Intervals, inside: Intervals) -> Intervals:
-    """The part that lies inside, and all of the spans that it fills for a quarter."""
+    """`inside`, and the whole of each span that it fills to a quarter or more."""
     filled = intervals.total_in(inside, spans.start, spans.end)
     which = (filled > 0) & (filled >= (spans.end - spans.start) // _FILLS)
     return intervals.merge(inside, Intervals(spans.start[which], spans.end[which]))
@@ -162,7 +162,7 @@ def _whole(spans: Intervals, inside: Intervals) -> Intervals:
 def launch_idle_waiting(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
 ) -> Intervals:
-    """Launch idle in which any thread of the processes waits for its next batch: another one launches for it."""
+    """Launch idle while any thread of the processes waits for its next batch: another thread launches work for it."""
     launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
     waits = (intervals.union(*one) for one in _named(timelines, shift_ns, gpu, "marks", WAITING_FOR_INPUT))
     return intervals.intersect(launch, intervals.merge(*waits))
@@ -190,7 +190,7 @@ def graph_updates(
 def _named(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, table: str, pattern: str
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Start and end, on the GPU's clock, of each process's rows whose names match."""
+    """Start and end in ns on the GPU's clock of the rows whose names match, process by process."""
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:
         found = getattr(timelines[index], table)
@@ -216,11 +216,11 @@ def calling_threads(timelines: Sequence[Timeline], gpu: Gpu) -> int | None:
 def under_way(
     timeline: Timeline, pid: int, shift: int, idle: Intervals, *, operators: bool = False
 ) -> Iterator[tuple[str, str, Intervals]]:
-    """(kind, name, when it was under way) of the calls and ranges, if asked for also of the framework's operators, that
-    share an instant with the idle time."""
+    """(kind, name, times) of calls and ranges that overlap the idle time; with `operators` also of the framework's
+    operators. Numbers in the names of ranges are replaced by N."""
     tables = [("api", timeline.api), ("range", timeline.marks)]
     for kind, table in (*tables, ("operator", timeline.operators)) if operators else tables:
-        # Of millions of calls only those count during which the GPU was idle at all.
+        # There may be millions of calls, so take only the rows that overlap idle time.
         rows = _meeting(idle, table, pid, shift)
         start, end = table["start_ns"].to_numpy()[rows] + shift, table["end_ns"].to_numpy()[rows] + shift
         names = [_NUMBERED.sub("N", str(name)) for name in table["name"].cat.categories]
@@ -236,7 +236,7 @@ def under_way(
 
 
 def _meeting(idle: Intervals, table: pd.DataFrame, pid: int, shift: int) -> NDArray[np.int64]:
-    """The process's rows that share an instant with the idle time: with the first span that ends after they start."""
+    """The process's rows that overlap the idle time: testing the first span that ends after a row starts suffices."""
     start, end, pids = (table[column].to_numpy() for column in ("start_ns", "end_ns", "pid"))
     idle_start = np.append(idle.start, np.iinfo(np.int64).max)
     meeting = [np.empty(0, np.int64)]
@@ -248,7 +248,7 @@ def _meeting(idle: Intervals, table: pd.DataFrame, pid: int, shift: int) -> NDAr
 
 
 def _split(number: NDArray[np.int64], names: list[str]) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Places per name, in their order."""
+    """For each name that occurs, the indices at which its number stands in `number`."""
     order = np.argsort(number, kind="stable")
     edges = np.searchsorted(number[order], np.arange(len(names) + 1))
     for at, name in enumerate(names):

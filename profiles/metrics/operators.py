@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Int64s = NDArray[np.int64]
-# Per operation of a GPU the place of its name in the texts, -1: none. None: nothing has a name.
+# For each operation of a GPU the index of its operator's name in the list, -1 for none; None if none has a name.
 Found: TypeAlias = "tuple[Int64s | None, list[str]]"
 SHOWN = 100
 KERNELS = TABLES.index("kernels")
 _ALL = slice(None)
 _NONE = np.empty(0, np.int64)
-_BLOCK = 1 << 17  # operations looked at together: what a cache holds
-# PyTorch's ranges that stand beside the modules.
+_BLOCK = 1 << 17  # operations processed at a time, so that they fit into the CPU's cache
+# PyTorch's ranges that are listed among the layers although they are no modules.
 _BESIDE_MODULES = r"Optimizer\.(?:step|zero_grad)#.*"
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Ranges of one process's threads, on its recording's clock; name: place in some texts, never -1."""
+    """Ranges of one process's threads, int64[n] ns on its recording's clock; name: index in a list of names."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -54,8 +54,9 @@ class Ranges:
 def measure(
     timelines: Sequence[Timeline], gpu: Gpu, books: Account
 ) -> tuple[Operators | None, Operators | None, dict[str, str]]:
-    """Operators and layers, None where the recordings name none under which anything was launched; and of the kernels
-    that XLA compiled the paths that they belong to, by their names.
+    """Operators, layers, and for each kernel name that XLA made the path of its operator.
+
+    Operators or layers are None if no operation was launched under a named one.
     """
     if any(source.operators for source in gpu.operations.sources):
         source, operators = "kernels", _of_kernels(gpu.operations)
@@ -92,7 +93,7 @@ def _named(timelines: Sequence[Timeline], gpu: Gpu, ranges: Callable[[Timeline, 
 
 
 def _opened(timelines: Sequence[Timeline], gpu: Gpu, named: Found) -> tuple[Found, Int64s]:
-    """The rows with the operators within XLA's CUDA graphs; and the rows whose operator no command tells."""
+    """`named` with the operators within XLA's CUDA graphs, and the operations in them whose operator is not known."""
     found, names = named
     if found is None or COMMAND_BUFFER not in names:
         return named, _NONE
@@ -103,16 +104,16 @@ def _opened(timelines: Sequence[Timeline], gpu: Gpu, named: Found) -> tuple[Foun
 
 
 def _in_graphs(operations: Operations, named: Found) -> Int64s:
-    """Kernels of CUDA graphs for which the recording has no path: of XLA's at most what it compiled is called."""
+    """Kernels of CUDA graphs for which the recording has no path of an operator, int64[n] rows."""
     found, names = named
     has_path = np.array(["/" in name for name in names] + [False])
     return _NONE if found is None else np.flatnonzero(operations.are_nodes(_ALL) & ~has_path[found])
 
 
 def under(timelines: Sequence[Timeline], gpu: Gpu, ranges: Sequence[Ranges | None]) -> Int64s | None:
-    """Per operation of the GPU the `name` of the innermost range that it was launched under, -1: none.
+    """For each operation of the GPU the `name` of the innermost range in which it was launched, -1 for none.
 
-    `ranges`: of each process of the GPU. None where there are no ranges at all.
+    `ranges`: one entry per process of the GPU. Returns None if there are no ranges at all.
     """
     if not any(one is not None and len(one.start_ns) for one in ranges):
         return None
@@ -139,7 +140,7 @@ def under(timelines: Sequence[Timeline], gpu: Gpu, ranges: Sequence[Ranges | Non
 
 
 def _of_kernels(operations: Operations) -> Found:
-    """Read what the recording says of each kernel."""
+    """Operators of kernels for which the recording itself holds the operator."""
     texts = Texts()
     found = np.full(len(operations), -1, np.int64)
     for place, source in enumerate(operations.sources):
@@ -151,7 +152,7 @@ def _of_kernels(operations: Operations) -> Found:
 
 
 def _ranges(timeline: Timeline, pid: int, texts: Texts) -> Ranges | None:
-    """The operators of a process, and its other ranges that name any."""
+    """The operators of a process, modules left out, and its marked ranges whose names are those of operators."""
     marks = timeline.marks
     rows = np.flatnonzero(marks["pid"].to_numpy() == pid)
     names, domains = (marks[column].cat.categories.tolist() for column in ("name", "domain"))
@@ -176,7 +177,7 @@ def _text(texts: list[str], place: int) -> str:
 
 
 def _together(*parts: tuple[pd.DataFrame, Int64s | slice, Int64s]) -> Ranges | None:
-    """The ranges in these rows of tables, with their names; None where there are none."""
+    """One set of ranges from these rows of several tables, with their names; None if there are no rows."""
     if not any(len(names) for _, _, names in parts):
         return None
     start, end, tid = (
@@ -187,8 +188,10 @@ def _together(*parts: tuple[pd.DataFrame, Int64s | slice, Int64s]) -> Ranges | N
 
 
 def _module_ranges(timeline: Timeline, pid: int, texts: Texts) -> Ranges | None:
-    """Modules, optimisers, and operators that go back through one: autograd gives them the forward operators'
-    numbers."""
+    """Ranges of modules and optimisers, and backward operators under the name of the module of their forward operator.
+
+    Autograd gives a backward operator the sequence number of its forward operator.
+    """
     operators = timeline.operators[(timeline.operators["pid"] == pid).to_numpy()]
     modules = operators[operators["module"].to_numpy()]
     if not len(modules):
@@ -202,7 +205,7 @@ def _module_ranges(timeline: Timeline, pid: int, texts: Texts) -> Ranges | None:
 
 
 def _backward(operators: pd.DataFrame, modules: pd.DataFrame, names: Int64s) -> tuple[pd.DataFrame, Int64s]:
-    """The operators that go back, and the module that the last operator of their number went forward in."""
+    """Backward operators, and for each the module in which the last forward operator with its sequence number ran."""
     numbered = operators[operators["sequence"].to_numpy() >= 0]
     back = numbered[numbered["backward"].to_numpy()]
     forth = numbered[~numbered["backward"].to_numpy()].sort_values("start_ns").drop_duplicates("sequence", keep="last")
@@ -230,9 +233,9 @@ def _renamed(named: Found, rename: Callable[[str], str | None]) -> Found:
 
 
 def _summed(source: str, gpu: Gpu, books: Account, named: Found, hidden: Int64s) -> Operators | None:
-    """The sums by name; the last of the bins, -1, is of none. None where nothing has a name.
+    """Sum time and kernels by name; operations without a name go to the last bin. None if none has a name.
 
-    hidden: the rows of operations whose operator a CUDA graph hides.
+    hidden: rows of operations whose operator is not known because they ran in a CUDA graph.
     """
     found, names = named
     if found is None or not (found >= 0).any():
@@ -269,7 +272,7 @@ def _summed(source: str, gpu: Gpu, books: Account, named: Found, hidden: Int64s)
 
 
 def _idle(operations: Operations, ownership: Ownership, found: Int64s, bins: int) -> Int64s:
-    """ns of idle time by the name of the operation that ended it."""
+    """ns of idle time by the name of the operation that ended it, int64[bins]."""
     lasting = np.flatnonzero(operations.end_ns > operations.start_ns)
     start = operations.start_ns[lasting]
     ns = np.zeros(bins, np.int64)
@@ -288,5 +291,5 @@ def _idle_total(ownership: Ownership) -> int:
 
 
 def _sums(name: Int64s, values: Int64s, bins: int) -> Int64s:
-    """Sums of ns per name; exact, as whole floats are below 2**53 ns (104 days)."""
+    """Sums of ns per name; exact, because floats hold integers up to 2**53 ns (104 days)."""
     return np.bincount(name % bins, weights=values, minlength=bins).astype(np.int64)

@@ -1,5 +1,7 @@
-"""Places of the host of a process: their ranges in its recording and samples beside it, as layers in the order of
-their trust. What each is worth for which cause stands in docs/reference/measures.md, "Which of my lines"."""
+"""Evidence of the user's code a process was in: marked ranges and stack samples, as layers, the most certain first.
+
+docs/reference/measures.md, "Which of my lines", says which layer counts for which cause of idle time.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from ..model.names import rows_named, wholly
 from ..model.timeline import Timeline
 
 Int64s = NDArray[np.int64]
-# Causes that the host makes; the GPU's own hand-over, its waits and marked pauses are none.
+# Causes of idle time that lie with the host: all but the GPU's own hand-over, its waits and marked pauses.
 DIVIDED: Final = tuple(cause for cause in range(len(CAUSES)) if cause not in (PAUSE, TURNAROUND, WAIT))
 _OF_SAMPLES: Final = {
     **dict.fromkeys(("line", "start_ns", "at_ns", "end_ns"), np.int64),
@@ -28,7 +30,7 @@ _OF_SAMPLES: Final = {
 }
 _PLACE: Final = re.compile(marks.PLACE)
 _WAITED_IN: Final = re.compile(r"(?:threading|queue|selectors|socketserver|multiprocessing|concurrent)\.")
-_DISPATCHED_NS: Final = 4_000_000  # Keras takes some 2.5 ms
+_DISPATCHED_NS: Final = 4_000_000  # longer than Keras needs to dispatch a step, some 2.5 ms
 WAITS: Final = "-wait"  # ends the kind of a range in which a thread only waits for the place that it names
 MAKES_BATCHES: Final = ("dataset", "loader", "generator", "py_function", "gc")
 
@@ -38,12 +40,15 @@ class Key(NamedTuple):
 
     name: str
     file: str
-    line: int  # of a definition; -1: of a function that samples saw
+    line: int  # of the definition; -1 for a function that is known from samples
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Spans of one kind of evidence, apart and in order, each with the number of its place and what kind it is."""
+    """Disjoint spans of one kind of evidence in order of time, int64[n] ns, each with its place's number and its kind.
+
+    causes: the causes of idle time for which this evidence counts.
+    """
 
     start_ns: Int64s
     end_ns: Int64s
@@ -53,7 +58,7 @@ class Layer:
 
 
 class Numbers:
-    """Places by number."""
+    """Gives each place a number, from 0 on."""
 
     def __init__(self) -> None:
         self.keys: list[Key] = []
@@ -71,11 +76,11 @@ def tells(timeline: Timeline) -> bool:
     return len(timeline.samples) > 0 or bool(wholly(timeline.marks["name"].cat.categories, marks.PLACE).any())
 
 
-RANGES: Final = 1  # of the layers of a process: on the thread that runs the steps
+RANGES: Final = 1  # index among a process's layers of the ranges on the thread that runs the steps
 
 
 def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> list[Layer]:
-    """The layers of a process, those that come first first."""
+    """The layers of a process, the one that takes precedence first."""
     every = DIVIDED
     ranges = _ranges(timeline, pid, shift, numbers)
     steps = _stepping(timeline, pid)
@@ -95,13 +100,13 @@ def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> li
         _flat(ranges, waits, (FEED,)),
         _flat(ranges, stage, (FEED,)),
     ]
-    # Launched by one thread while another one waits for what it launches.
+    # Launch idle while one thread waits for its input belongs to the code that makes the batch on another thread.
     waiting = _waiting(timeline, pid, shift)
     return [
         _flat(ranges, ranges["kind"] == "gc", every),
         _flat(ranges, mine & ~waits, every),
         _sampled(seen, place, own, "python", every),
-        # Functions in a step run on threads of the framework's, which fetch for them and launch after them.
+        # Python functions in a step run on the framework's threads, which fetch their inputs and launch what follows.
         _flat(ranges, ~mine & (ranges["kind"] == "py_function"), (FEED, SYNC, LAUNCH)),
         *made,
         *(_clipped(layer, waiting, (LAUNCH,)) for layer in made),
@@ -112,7 +117,7 @@ def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> li
 def _waiting(timeline: Timeline, pid: int, shift: int) -> Intervals:
     """Time in which any thread of the process waits for its input.
 
-    Where no range says so, as in Keras's own `fit`: time without a call of CUDA, longer than a step's dispatch.
+    If no range marks that, as in Keras's own `fit`: times without any CUDA call that are longer than a step's dispatch.
     """
     rows = rows_named(timeline.marks, WAITING_FOR_INPUT, pid)
     start, end = (timeline.marks[name].to_numpy()[rows] + shift for name in ("start_ns", "end_ns"))
@@ -125,7 +130,7 @@ def _waiting(timeline: Timeline, pid: int, shift: int) -> Intervals:
 
 
 def pieces(layer: Layer, within: Intervals) -> tuple[Int64s, Int64s, Int64s]:
-    """The parts of a layer's spans that lie in these times: which span, start, end."""
+    """The parts of a layer's spans that lie in `within`: index of the span, start and end in ns."""
     first, last = intervals.touching(within, Intervals(layer.start_ns, layer.end_ns))
     piece, place = intervals.one_after_another(last - first)
     span = first[piece] + place
@@ -134,39 +139,39 @@ def pieces(layer: Layer, within: Intervals) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def _clipped(layer: Layer, to: Intervals, causes: tuple[int, ...]) -> Layer:
-    """The part of a layer that lies in these times, as evidence for other causes."""
+    """The part of a layer that lies in `to`, as evidence for these causes."""
     span, start, end = pieces(layer, to)
     return Layer(start, end, layer.place[span], layer.kind[span], causes)
 
 
 def _looked_at_within(seen: dict[str, Any], ranges: dict[str, Any], which: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Samples taken within a range: what they saw is that range's, which begins and ends when it says."""
+    """True for samples taken within one of these ranges, which is better evidence as it has an exact start and end."""
     covered = intervals.union(ranges["start_ns"][which], ranges["end_ns"][which])
     return intervals.contains(covered, seen["at_ns"])
 
 
 def _waiting_there(seen: dict[str, Any]) -> NDArray[np.bool_]:
-    """Samples in lines that only wait: a thread that does is no maker of batches, whatever it waits for."""
+    """True for samples in lines that only wait, such as `sleep` or `queue.get`: that thread is not making a batch."""
     lines = zip(seen["via"].tolist(), seen["source"].tolist(), strict=True)
     return np.fromiter((bool(_WAITED_IN.match(via) or "sleep(" in source) for via, source in lines), bool)
 
 
 def _defined(seen: dict[str, Any], ranges: dict[str, Any]) -> NDArray[np.bool_]:
-    """Samples in functions that have ranges of their own."""
+    """True for samples in functions that have marked ranges, too."""
     own = set(zip(ranges["name"], ranges["file"], strict=True))
     there = zip(seen["function"].tolist(), seen["file"].tolist(), strict=True)
     return np.fromiter((one in own for one in there), bool, len(seen["line"]))
 
 
 def _ranges(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> dict[str, Any]:
-    """Start, end, tid, place and kind of the process's ranges of places."""
+    """Start, end, tid, place number, name, file and kind of the process's ranges that mark places."""
     names = timeline.marks["name"].cat
     rows = rows_named(timeline.marks, marks.PLACE, pid, whole=True)
     codes = names.codes.to_numpy()[rows]
     told = {}
     for code in np.unique(codes).tolist():
         match = _PLACE.fullmatch(str(names.categories[code]))
-        assert match is not None  # it did above
+        assert match is not None  # `rows_named` matched the same pattern
         told[code] = match[1], numbers.of(Key(match[2], match[3], int(match[4])))
     found = {name: timeline.marks[name].to_numpy()[rows] for name in ("start_ns", "end_ns", "tid")}
     return {
@@ -181,7 +186,7 @@ def _ranges(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> dict[
 
 
 def _stepping(timeline: Timeline, pid: int) -> set[int] | None:
-    """The threads that steps are marked on, else the process's first; None where no thread is known by that."""
+    """The threads that mark steps, else the main thread if it has any marks; None if neither is known."""
     rows = rows_named(timeline.marks, marks.STEP, pid, whole=True)
     marked = set(timeline.marks["tid"].to_numpy()[rows].tolist())
     of_process = timeline.marks["tid"].to_numpy()[timeline.marks["pid"].to_numpy() == pid]
@@ -190,7 +195,7 @@ def _stepping(timeline: Timeline, pid: int) -> set[int] | None:
 
 def samples_of(timeline: Timeline, pid: int, shift: int) -> dict[str, Any]:
     table = timeline.samples
-    if not len(table):  # to look for none in each of its columns takes a tenth of a small recording's time
+    if not len(table):  # without this line, selecting no rows takes a tenth of a small recording's analysis
         return {name: np.empty(0, dtype) for name, dtype in _OF_SAMPLES.items()}
     rows = np.flatnonzero(table["pid"].to_numpy() == pid)
     found: dict[str, Any] = {}
@@ -203,13 +208,13 @@ def samples_of(timeline: Timeline, pid: int, shift: int) -> dict[str, Any]:
 
 
 def _functions(seen: dict[str, Any], numbers: Numbers) -> Int64s:
-    """The number of the function of each sample's span."""
+    """The place number of each sample's function."""
     keys = zip(seen["function"].tolist(), seen["file"].tolist(), strict=True)
     return np.array([numbers.of(Key(function, file, -1)) for function, file in keys], np.int64)
 
 
 def _flat(ranges: dict[str, Any], which: NDArray[np.bool_], causes: tuple[int, ...]) -> Layer:
-    """Ranges that may lie in each other, as spans apart: each instant is that of the one that began last."""
+    """Nested ranges as disjoint spans: each instant belongs to the range that began last."""
     rows = np.flatnonzero(which & (ranges["end_ns"] > ranges["start_ns"]))
     start, end = ranges["start_ns"][rows], ranges["end_ns"][rows]
     edges = np.unique(np.append(start, end))
@@ -222,6 +227,6 @@ def _flat(ranges: dict[str, Any], which: NDArray[np.bool_], causes: tuple[int, .
 def _sampled(
     seen: dict[str, Any], place: Int64s, which: NDArray[np.bool_], kind: str, causes: tuple[int, ...]
 ) -> Layer:
-    """Samples of one thread lie apart; of several, the one that began last holds."""
+    """Samples as a layer; where samples of several threads overlap, an instant belongs to the one that began last."""
     spans = {"start_ns": seen["start_ns"], "end_ns": seen["end_ns"], "place": place}
     return _flat({**spans, "kind": np.full(len(place), kind)}, which, causes)

@@ -1,9 +1,10 @@
-"""Idle time by the user's own code (docs/reference/measures.md, "Which of my lines").
+"""Divide idle time by places in the user's own code (docs/reference/measures.md, "Which of my lines").
 
-Each nanosecond of the ledger's idle time goes to the first of these that the host was in: a garbage collection; on the
-thread that runs the steps a range of a place, else a line of the user's; where the GPU waits for its input, what makes
-batches on other threads; a line that has called a framework. The rest is `elsewhere`. Idle time by a synchronisation
-belongs as a whole to where it began: there the host waited, and launched nothing ahead.
+Each nanosecond of the ledger's idle time goes to the first of these that was under way on the host: a garbage
+collection; a marked range on the thread that runs the steps; a sampled line of the user's on that thread; while the GPU
+waits for input, code that makes batches on other threads; a sampled line that was inside a call of a framework. The
+rest is `elsewhere`. A span of idle time that a synchronisation causes goes as a whole to the place in which it began,
+because the host waited there and launched nothing ahead.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ from .place_layers import (
 
 Int64s = NDArray[np.int64]
 _LINES: Final = 3
-_OTHERS: Final = 100  # places that are told one by one
+_OTHERS: Final = 100  # places that get a row of their own; the rest share one
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Spans of idle time of one cause that are a place's."""
+    """Spans of idle time of one cause, int64[n] ns, each with the number of the place that it goes to."""
 
     cause: int
     place: Int64s
@@ -61,9 +62,9 @@ class Claimed:
 def measure(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, books: Account, breaks: Sequence[Break]
 ) -> tuple[Places | None, dict[str, Intervals]]:
-    """The places of a GPU, and by `moved_name` those of their spans that may turn out to be waiting for other ranks.
+    """The places of a GPU, and by the names of `_movable` their spans that may turn out to be waiting for other ranks.
 
-    Writes into the breaks what of their time is a place's. None where the recordings tell of no place.
+    Sets the places of each break, too. None if the recordings hold no evidence of any place.
     """
     if not any(tells(timelines[index]) for index, _ in gpu.processes):
         return None, {}
@@ -93,7 +94,7 @@ def measure(
 
 
 def divide(idle: Mapping[int, Intervals], layers: Sequence[Layer]) -> tuple[list[Claimed], dict[int, Intervals]]:
-    """Give each idle instant of each cause to the first layer that holds it; and what is left of each cause."""
+    """Give each idle instant of each cause to the first layer that covers it; returns also the rest of each cause."""
     claimed, rest = [], {}
     for cause, left in idle.items():
         mine = [layer for layer in layers if cause in layer.causes and len(layer.place)]
@@ -117,7 +118,10 @@ def _claim(cause: int, layer: Layer, span: Int64s, start: Int64s, end: Int64s) -
 def rows_of_claims(
     numbers: Numbers, claimed: Sequence[Claimed], window: Window, samples: Sequence[dict[str, Any]]
 ) -> tuple[list[Place], dict[int, int]]:
-    """The places with any idle time, the longest first, and by the number of each its row; many small ones are one."""
+    """Rows of the places with idle time, the longest first, and the row of each place number.
+
+    Places after the first `_OTHERS` share the last row.
+    """
     spans: dict[int, list[tuple[int, Intervals, str]]] = {}
     for one in claimed:
         for place, kind in sorted(set(zip(one.place.tolist(), one.kind.tolist(), strict=True))):
@@ -165,8 +169,11 @@ def _place(
 
 
 def _lines(key: Key, whole: Intervals, samples: Sequence[dict[str, Any]], *, on_others: bool) -> list[Line]:
-    """The lines that samples saw in these spans, the longest first: of a function its own, of a range those of its
-    thread (on_others: not the one that runs the steps)."""
+    """The lines that were sampled in these spans, the longest first.
+
+    For a function, its own lines; for a range, the lines of the thread that runs the steps, or with `on_others` of the
+    other threads.
+    """
     found: dict[tuple[str, int, str, str, str], int] = {}
     for seen in samples:
         ns = intervals.total_in(whole, seen["start_ns"], seen["end_ns"])
@@ -183,7 +190,7 @@ def _lines(key: Key, whole: Intervals, samples: Sequence[dict[str, Any]], *, on_
 
 
 def _check(found: Places, books: Account) -> None:
-    """Raises AssertionError where a cause's places and what is elsewhere are not all of it."""
+    """Raises AssertionError if the places of an owner and its `elsewhere` do not add up to its ns in the ledger."""
     for owner, left in found.elsewhere_ns.items():
         told = books.ledger_ns[owner]
         if told is not None and sum(row.ns.get(owner, 0) for row in found.rows) + left != told:
@@ -193,9 +200,9 @@ def _check(found: Places, books: Account) -> None:
 def _in_break(
     one: Break, claimed: Sequence[Claimed], ranges: Sequence[Layer], order: dict[int, int]
 ) -> list[dict[str, int]]:
-    """The idle time of each place, or if that is more the time of its ranges: an evaluation keeps the GPU busy.
+    """The three places with most time in a break: idle time, or the time of the place's ranges if that is more.
 
-    The range of an eager step tells nothing of a break: it is around each step.
+    Ranges count because an evaluation keeps the GPU busy. Ranges of eager steps do not, as one is around each step.
     """
     idle, spent = dict[int, int](), dict[int, int]()
     for parts, ns in ((claimed, idle), (ranges, spent)):
@@ -212,7 +219,7 @@ def _in_break(
     return [{"place": row, "ns": value} for row, value in ranked]
 
 
-# Time that may turn out to be waiting for other ranks, by the row of its place (-1: elsewhere) and its owner.
+# Names spans that may turn out to be waiting for other ranks: the row of their place (-1: elsewhere) and their owner.
 _MOVED: Final = re.compile(r"place (-1|\d{1,9}) (idle_\w+)")
 
 
@@ -241,7 +248,7 @@ def is_movable(name: str) -> bool:
 
 
 def with_peers(own: Places, meanwhile: Mapping[str, Intervals], peers: Intervals) -> Places:
-    """The places with the time that `peers` holds under that owner, in the rows that it was in."""
+    """The places with the part of `meanwhile` that lies in `peers` moved to the owner `idle_peers`, row by row."""
     rows = [dict(row.ns) for row in own.rows]
     left = dict(own.elsewhere_ns)
     for name, spans in meanwhile.items():
