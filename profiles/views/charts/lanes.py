@@ -1,4 +1,4 @@
-"""The operations of each GPU in lanes that never overlap: what the page's picture and Perfetto draw."""
+"""The operations of each GPU in lanes, for the page's timeline and Perfetto; in a lane no two operations overlap."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _BLOCK = 1 << 17  # operations processed at a time, so that they fit a CPU cache
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Slices that do not overlap, sorted by start, ns on the clock of the GPU's first recording.
+    """Slices without overlap, sorted by start, in ns on the clock of the GPU's first recording.
 
-    `kind` is an index into KINDS, `label` one into `labels`; `bytes` is 0 where an operation moves none.
+    `kind` holds indices into KINDS, `label` indices into `labels`; `bytes` is 0 for an operation that moves no data.
     """
 
     name: str

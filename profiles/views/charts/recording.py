@@ -10,7 +10,7 @@ from ..palette import OWNERS as LOOKS
 from ..tables.table import Document
 from .chart import Chart, Row, Spec, axis, series_colour
 
-MOST_BARS: Final = 240  # steps drawn one by one; more become the mean of neighbours
+MOST_BARS: Final = 240  # of more steps each bar is the mean of neighbouring steps
 
 
 def of_recordings(document: Document) -> list[Chart]:

@@ -89,7 +89,7 @@ def _curve(rows: list[Spec], ideal: list[Spec], along: str, y: Spec) -> Spec:
     ticks = sorted({row[along] for row in rows})
     low, high = "low", "high"
     scale: Spec = {"domain": [min(ticks) - 0.2, max(ticks) + 0.2], "nice": False}
-    if along != "ranks":  # batches double
+    if along != "ranks":  # a logarithmic axis, because sweeps double the batch
         scale = {"type": "log", "base": 2, "domain": [min(ticks) * 0.9, max(ticks) * 1.1], "nice": False}
     x = {
         "field": along,

@@ -1,4 +1,4 @@
-"""A gated run in the formats of tools that keep histories: Bencher, github-action-benchmark, OpenMetrics."""
+"""Values of a `ringscope gate` run in formats of benchmark trackers: Bencher, github-action-benchmark, OpenMetrics."""
 
 from __future__ import annotations
 

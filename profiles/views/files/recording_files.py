@@ -28,7 +28,7 @@ class Files:
 
     @property
     def pictures(self) -> bool:
-        """True if any of these files draws every operation. (`analyse(..., operations=True)` keeps them.)"""
+        """True if any of these files draws every operation, which `analyse(..., operations=True)` keeps."""
         return self.html is not None or self.perfetto is not None
 
 

@@ -1,6 +1,6 @@
 """One HTML file that shows a report: no network, no other file, readable by keyboard, screen reader and on a phone.
 
-Every number carries the place in the JSON that it shows (`data-at`, divided by `data-of`), and the JSON is in the page.
+Every number carries its JSON pointer (`data-at`) and its divisor's (`data-of`), and the page contains the JSON.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from ..charts.lanes import KINDS, GpuLanes, Lane, ledger_lane, of_gpus, of_host,
 
 BINS = 2000
 _BLOCK = 1 << 17  # operations processed at a time, so that they fit a CPU cache
-MOST_OPERATIONS = 400_000  # over all lanes of the steps drawn in full: some 2 MB of page
+MOST_OPERATIONS = 400_000  # in all windows of all GPUs together; they take about 2 MB of the page
 MOST_LANES = 8  # streams drawn per GPU: the busiest
 MOST_HOST_LANES = 8  # lanes of host threads, divided among the GPUs, but at least two per GPU
 LONGEST_LABEL = 160
@@ -39,7 +39,7 @@ class _Packer:
     labels: dict[str, int] = field(default_factory=dict)
 
     def add(self, values: NDArray[Any]) -> list[str | int]:
-        # Arrays start at multiples of 8, as typed arrays in the browser must.
+        # Arrays are padded to multiples of 8 bytes, because typed arrays in the browser need this alignment.
         values = np.ascontiguousarray(values)
         content = values.tobytes()
         content += b"\0" * (-len(content) % 8)
@@ -48,7 +48,7 @@ class _Packer:
         return [values.dtype.name, place, len(values)]
 
     def label(self, lane: Lane) -> NDArray[np.uint16]:
-        """The lane's labels as places in the common list; those beyond 65,535 names share the last place."""
+        """The lane's labels as indices into the list of all labels; names after the first 65,535 share one index."""
         used, back = np.unique(lane.label, return_inverse=True)
         places = []
         for one in used.tolist():

@@ -22,7 +22,7 @@ CAUSES: Final = {
 
 
 def title(one: Json) -> str:
-    """`mlp: a step on 2 ranks takes 5.353 ms, 3.599 ms more than on one`."""
+    """The heading, as `mlp: a step on 2 ranks takes 5.353 ms, 3.599 ms more than on one`."""
     more = one["step_after_ns"] - one["step_before_ns"]
     than = f"{numbers.duration(abs(more))} {'more' if more >= 0 else 'less'} than on one"
     return f"{one['model']}: a step on {one['ranks']} ranks takes {numbers.duration(one['step_after_ns'])}, {than}"
@@ -34,7 +34,7 @@ def label(one: Json, cause: str) -> str:
 
 
 def change(ns: int | None, why: str = "") -> str:
-    """`+3.120 ms`."""
+    """A signed duration, as `+3.120 ms`."""
     return numbers.duration(ns, why) if ns is None else f"{'+' if ns >= 0 else '-'}{numbers.duration(abs(ns))}"
 
 

@@ -14,7 +14,7 @@ from .table import Cell, Document, Field, Json, Table, titles, words
 NAMES = {"step": "the whole step", "waiting": "waiting for ranks"}
 # The most metrics per outlier, up to MANY_OUTLIERS outliers and beyond; the summary's JSON has all.
 MOST_OF_ONE, MOST_OF_EACH, MANY_OUTLIERS = 3, 1, 5
-MOST_OF_HOSTS = 6  # columns
+MOST_OF_HOSTS = 6  # most columns of times in the table of hosts
 
 
 def document_of(summary: Summary, some: Measures | None = None) -> Document:
@@ -124,7 +124,7 @@ def hosts(document: Document) -> Table:
 
 
 def doubts(document: Document) -> Table:
-    """Each doubt once, with the number of places that it touches."""
+    """Each doubt once, with the number of values in the JSON that it affects."""
     rows = [
         (
             words(one["code"], code=True),
@@ -147,7 +147,7 @@ def doubts(document: Document) -> Table:
 
 
 def of_summary(document: Document) -> list[Table]:
-    """The tables of a summary; those without a row are left out."""
+    """The tables of a summary; empty tables are left out."""
     return [table for table in (outliers(document), spreads(document), hosts(document)) if table.rows]
 
 

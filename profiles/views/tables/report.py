@@ -56,7 +56,7 @@ def recordings(document: Document) -> Table:
 
 
 def trusted(trust: Trust) -> str:
-    """`trusted: with care (launches-lost); ringscope check says why`."""
+    """The verdict in a line, as `trusted: with care (launches-lost); ringscope check says why`."""
     why = f" ({', '.join(trust.because)}); ringscope check says why" if trust.because else ""
     return f"trusted: {trust.verdict}{why}"
 
@@ -215,7 +215,7 @@ def _setting(value: Any) -> Cell:
 
 
 def machine(described: Json) -> list[tuple[str, str]]:
-    """Facts of the machine in a run's record, as pairs of words; what is not known is left out."""
+    """The known facts of the machine in a run's record, as (title, text)."""
     cpu, gpus = described.get("cpu") or {}, described.get("gpus") or []
     versions = described.get("packages") or {}
     build = described.get("horovod") or {}
@@ -267,7 +267,7 @@ def clock(document: Document) -> str:
 
 
 def straggler(document: Document) -> str:
-    """The GPU that the others wait for, in words; "" where there is none."""
+    """A sentence on the GPU that the others wait for; "" if there is none."""
     found = document.json.get("straggler")
     if not found:
         return ""
@@ -277,7 +277,7 @@ def straggler(document: Document) -> str:
 
 
 def evidence(finding: Json) -> Sequence[tuple[str, str]]:
-    """A finding's evidence as words and numbers, formatted by the unit that its key names."""
+    """A finding's evidence as (title, text); each key names the unit by which its value is formatted."""
     return [
         (key.replace("_ns", "").replace("_", " "), _evidence(key, value)) for key, value in finding["evidence"].items()
     ]

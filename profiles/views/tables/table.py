@@ -38,7 +38,7 @@ class Table:
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    keys: int = 1  # so many first columns name the row
+    keys: int = 1  # number of first columns that name the row
 
     def numeric(self, column: int) -> bool:
         """True if a column holds a number; every view aligns the column right."""
@@ -47,7 +47,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The JSON of a report, read by pointer."""
+    """The JSON of a report, whose values are read by JSON pointer."""
 
     json: Json
 

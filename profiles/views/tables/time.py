@@ -1,4 +1,4 @@
-"""Tables of where the time went: GPUs, ledger, steps, feed, and the host meanwhile."""
+"""Tables of where the time went: GPUs, ledger, steps, feed, gaps, and host activity in idle time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison on a terminal."""
+"""A comparison of two recordings or two sweeps on a terminal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _likeness(likeness: Likeness, *, of_recordings: bool) -> Text:
 
 
 def _fact(value: object) -> str:
-    """`2 x NVIDIA H200` for a list of two."""
+    """A fact as text; a list of two H200 as `2 x NVIDIA H200`."""
     if not isinstance(value, list):
         return str(value)
     return ", ".join(f"{value.count(one)} x {one}" for one in dict.fromkeys(value)) or "none"

@@ -27,7 +27,7 @@ def show(fits: Fits, directory: str, console: Console) -> None:
         rows.append((f"{batch:,}", str(len(found)), Text(outcome(found), style)))
     console.print(Fitted([Column("batch", right=True), Column("launches", right=True), Column("memory")], rows))
     for one in fits.predictions:
-        whole = fits.failing and fits.done  # before its end a search has found nothing yet
+        whole = fits.failing and fits.done  # an unfinished search has no result to compare with
         console.print(Prose(predicted(one, fits.largest if whole else None)))
     if fits.remedies and fits.failing:
         _remedies(fits, console)
@@ -62,7 +62,7 @@ def outcome(tries: Sequence[Try]) -> str:
 
 
 def predicted(one: Prediction, found: int | None) -> str:
-    """`predicted from two runs (16, 32): 405, 2 % less than found`."""
+    """A prediction in words; found: the largest batch found by trying, to compare with (None: do not compare)."""
     batches = ", ".join(map(str, one.batches))
     least = "at least " if len(one.batches) == 1 else ""
     text = (

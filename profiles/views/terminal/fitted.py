@@ -71,7 +71,7 @@ class Fitted:
                 yield from self._lines(places, width, gap, self._sizes)
                 return
         room = width - self._least(places[1:]) - GAPS[0]
-        if self._keys == 1 and room >= NAMES:  # names that are wider stand above their rows
+        if self._keys == 1 and room >= NAMES:  # wider names stand above their rows
             yield from self._lines(places, width, GAPS[0], [self._sized(0, room), *self._sizes[1:]])
             return
         for nth, some in enumerate(self._tables(width)):
@@ -132,7 +132,7 @@ class Fitted:
 
 def broken(text: Text, width: int) -> Iterator[Text]:
     """Break a text into lines. Continued lines are indented to the text behind a list mark; too long words are cut."""
-    if text.cell_len <= width and "\n" not in text.plain:  # most cells
+    if text.cell_len <= width and "\n" not in text.plain:  # the usual case, kept fast
         yield text
         return
     for line in text.split("\n", allow_blank=True):

@@ -19,7 +19,7 @@ def text(judgement: Judgement) -> str:
 
 
 def markdown(judgement: Judgement) -> str:
-    """A table for a pull request's comment or a job's summary."""
+    """A Markdown table for a pull request's comment or a CI job's summary."""
     rows = [
         f"| {_MARKS.get(c.status, '?')} | {in_text(f'`{c.metric}`')} | {_number(c.value)} | {_budget(c)} | "
         f"{in_text(_looks(c))} |"

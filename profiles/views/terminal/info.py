@@ -106,7 +106,7 @@ def _doubt(doubt: Doubt) -> str:
 
 
 def written(path: Path, rows: Mapping[str, tuple[int, int]]) -> str:
-    """The rows that a cut kept, by table; tables that lost rows come first."""
+    """The size and rows of a cut-down file; then each table that lost rows, most lost first. rows: (before, after)."""
     before, after = sum(was for was, _ in rows.values()), sum(kept for _, kept in rows.values())
     lines = [f"{path}: {path.stat().st_size:,} bytes, {after:,} of {before:,} rows"]
     cut = sorted(((was - kept, name, was, kept) for name, (was, kept) in rows.items() if was > kept), reverse=True)

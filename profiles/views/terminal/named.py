@@ -24,7 +24,7 @@ NAMES: Final = tuple(dict.fromkeys((*report.MAKERS, *_SECTIONS, *_TEXTS)))
 
 
 def listed() -> str:
-    """The names, in running text."""
+    """A sentence with all names that --show takes."""
     return f"--show takes one of: {', '.join(NAMES)}"
 
 

@@ -58,7 +58,7 @@ def show(
     in_full: Sequence[int] = (),
     per_step: bool = False,
 ) -> None:
-    """Print the summary, then the GPUs asked for in full."""
+    """Print the summary, then the GPUs with the indices `in_full` in full."""
     for room in _ROOMS:
         page = Group(*_page(measures, summary, room))
         if len(to.render_lines(page, pad=False)) <= MOST_LINES:

@@ -93,7 +93,7 @@ def each_step(measures: Measures, shown: Sequence[int]) -> Iterator[RenderableTy
 
 
 def recordings(measures: Measures) -> Prose:
-    """Lines that name what was read."""
+    """A line per recording: path, tool and rank."""
     lines = [
         f"{recording.path}  ({recording.tool}{' ' + recording.tool_version if recording.tool_version else ''}"
         f"{f', rank {recording.rank} by {recording.rank_source}' if recording.rank is not None else ''})"
@@ -212,7 +212,7 @@ def finding(measures: Measures, of: Finding) -> Text:
 
 
 def worth(of: Finding) -> str:
-    """` (at most +6.3 %)`."""
+    """The most throughput that a finding's change can gain, as ` (at most +6.3 %)`; "" if unknown."""
     return f" (at most {numbers.gain(of.at_most_gain)})" if of.at_most_gain is not None else ""
 
 

@@ -78,7 +78,7 @@ def show(measures: Measures, to: Console, *, only: Sequence[int] = (), per_step:
 
 
 def page(measures: Measures, to: Console, *, only: Sequence[int] = (), more: str = "") -> Group:
-    """The most detailed page that LINES has room for on this console."""
+    """The most detailed page that fits in LINES on this console, else the least detailed."""
     shown = only or range(len(measures.gpus))
     for detail in _DETAILS:
         found = Group(*_parts(measures, shown, to.width, detail, more))
@@ -120,7 +120,7 @@ def _read(measures: Measures) -> RenderableType:
 
 
 def _of_what(gpus: Sequence[GpuMeasures]) -> str:
-    """`2 GPUs (NVIDIA H200): 5 to 6 steps by marks, 191.9 ms to 192.3 ms each; 964.3 ms to 1.144 s of steps`."""
+    """A summary, as `2 GPUs (NVIDIA H200): 5 steps by marks, 191.9 ms to 192.3 ms each; 964.3 ms of steps`."""
     names = ", ".join(dict.fromkeys(gpu.name for gpu in gpus if gpu.name))
     count = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}{f' ({names})' if names else ''}"
     with_steps = [gpu for gpu in gpus if gpu.steps.source is not None]

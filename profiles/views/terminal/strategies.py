@@ -81,7 +81,7 @@ def _column(key: str, title: str, form: Callable[[Any], str]) -> Shown:
 
 
 def _limit(row: CellRow) -> str:
-    """`exchange 25 %`."""
+    """The limit of a cell and its share of the step, as `exchange 25 %`."""
     if row.limited_by == COMPUTE:
         return COMPUTE
     return f"{row.limited_by} {100 * (row.limited_share or 0):.0f} %" if row.limited_by else numbers.UNKNOWN

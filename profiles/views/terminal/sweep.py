@@ -25,7 +25,7 @@ BESIDE_BAR = 70  # width of a line without its bar; the efficiency behind the ba
 
 
 def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Sequence[Explained] = ()) -> RenderableType:
-    """The whole report, for a terminal of `width` columns (80 or more). It leads with the explanation."""
+    """The whole report, for a terminal of `width` columns (80 or more). It begins with the explanation."""
     bar = _bar_width(width)
     parts: list[RenderableType] = [*blocks(explained, directory), _heading(scaling, directory)]
     beside = strategies.compared(scaling.cells)
@@ -35,7 +35,7 @@ def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Seque
     every = _groups(scaling.cells)
     groups = [(label, rows) for label, rows in every if len(rows) > 1 or id(rows[0]) not in in_tables]
     ahead = [label for label, rows in groups if all(row.status == "missing" for row in rows)]
-    if len(ahead) < len(groups):  # cells that have not begun are a line, and no table
+    if len(ahead) < len(groups):  # groups that have not begun get one line in place of table rows
         groups = [(label, rows) for label, rows in groups if label not in ahead]
     if groups:
         parts += [Text(), _cells(groups, bar)]
@@ -145,7 +145,7 @@ def _cells(groups: Sequence[tuple[str, list[CellRow]]], bar: int) -> Fitted:
 
 def _line(row: CellRow, bar: int) -> Row:
     ranks = f"{row.cell.ranks:>5}"
-    if row.samples_per_s_global is None:  # its status and the reason, across all columns
+    if row.samples_per_s_global is None:  # not measured: status and reason, across all columns
         style = "dim" if row.status in ("missing", "interrupted") else "red"
         return Text(f"{ranks}  ").append(f"{row.status}: {row.reason}", style=style)
     return [

@@ -41,7 +41,7 @@ def stages() -> Iterator[Callable[[str, float, float, Path], None]]:
 
     def report(doing: str, done: float, total: float, path: Path) -> None:
         nonlocal doing_now
-        if doing != doing_now:  # another stage: the time left counts from its own start
+        if doing != doing_now:  # a new activity: its time left is estimated from its own start
             doing_now = doing
             bar.reset(task)
         bar.update(task, completed=done, total=total, description=f"{doing} {path.name}")
