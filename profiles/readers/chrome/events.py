@@ -101,7 +101,7 @@ def holds_events(head: bytes) -> bool:
 
 
 def trace(path: Path, kind: type[Any]) -> tuple[Any, tuple[Doubt, ...]]:
-    """(the file as `kind`, a Document; doubts about it). Raises UnreadableRecording where its events cannot be read."""
+    """(the file decoded as `kind`, a subclass of Document; doubts). Raises UnreadableRecording if it is damaged."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
     if begins(head) == b"{":

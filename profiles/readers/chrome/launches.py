@@ -13,8 +13,8 @@ from . import events as chrome
 OPERATIONS: Final = ("kernels", "copies", "memsets", "syncs")
 _CALL: Final = ["pid", "correlation"]
 _ROUNDED_NS: Final = 1_000  # times may be whole microseconds
-_EARLY_NS: Final = 1_000_000  # no kernel of one process starts this long before its call
-_FEW: Final = 0.05
+_EARLY_NS: Final = 1_000_000  # a kernel that starts so long before a call was launched by another process's call
+_FEW: Final = 0.05  # share of kernels that may be out of order
 _GRAPH_LAUNCH: Final = r"^(?:cu(?:da)?|hip)GraphLaunch"
 
 

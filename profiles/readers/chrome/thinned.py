@@ -37,7 +37,7 @@ class Numbers:
         self._operators.append(chrome.integers(external))
 
     def left_out(self) -> float:
-        """At least this share of the events was removed; 0.0 if it is below a tenth, or cannot be told."""
+        """A lower bound of the share of events that was removed; 0.0 if it is below a tenth or cannot be told."""
 
         shares = [share for parts in (self._events, self._operators) if (share := _holes(parts)) is not None]
         least = min(shares, default=0.0)

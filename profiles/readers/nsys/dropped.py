@@ -53,7 +53,7 @@ def _operations_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
 
 
 def _ranges_missing(tables: Mapping[str, pd.DataFrame]) -> bool:
-    """True if a process skips a number among its `step N` ranges, or if there are no such ranges to check."""
+    """True if a number is missing among a process's `step N` ranges, or if there are no such ranges to check."""
     marks = tables.get("marks")
     if marks is None:
         return True

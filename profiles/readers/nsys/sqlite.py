@@ -36,7 +36,7 @@ _STARTED: Final = "TARGET_INFO_SESSION_START_TIME"
 _RECORD: Final = "record with `nsys profile -t cuda,nvtx` (on Linux itself: WSL 2 records no GPU work)"
 
 _GRAPHICS: Final = (("VULKAN", "Vulkan"), ("OPENGL", "OpenGL"), ("DX12", "Direct3D 12"), ("DX11", "Direct3D 11"))
-# Tables of GPU data other than CUDA's: the error for an export without CUDA work names the first that is there.
+# (table, its content) for GPU data other than CUDA's: if an export has no CUDA work, the error names what it has.
 _IN_PLACE: Final = (
     *((f"{name}_WORKLOAD", f"graphics of {called}") for name, called in _GRAPHICS),
     (gpu_metrics.TABLE, "counters that were sampled (--gpu-metrics-devices)"),
@@ -90,7 +90,8 @@ def _timeline(database: Database) -> Timeline:
 
 
 def _known(found: Mapping[str, Columns]) -> frozenset[str]:
-    """Tables that nsys recorded. It traces all of CUDA or nothing: if one CUDA table exists, a missing one is empty."""
+    """Names of the timeline tables that nsys recorded, including empty ones: it traces all CUDA work or none."""
+
     cuda = {"kernels", "graphs", "copies", "memsets"} if set(found) & {KERNEL, GRAPH, MEMCPY, MEMSET, RUNTIME} else ()
     others = {RUNTIME: "api", SYNC: "syncs", NVTX: "marks", OVERHEAD: "overheads"}
     return frozenset({"devices", *cuda, *(name for table, name in others.items() if table in found)})

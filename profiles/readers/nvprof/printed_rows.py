@@ -86,7 +86,7 @@ class Printed:
         return printed.scaled(values, scale * printed.TIME_NS.get(self.unit(column), 1))
 
     def bytes(self) -> Array:
-        """Sizes in bytes, from the column `Unified Memory` if `Size` is empty; 0 if both are."""
+        """Sizes in bytes, from the column `Unified Memory` where `Size` is empty; 0 where both are empty."""
         values, scale = self.rows.numbers("Size", printed.SIZE_BYTES)
         size, good = printed.scaled(values, scale * printed.SIZE_BYTES.get(self.unit("Size"), 1))
         values, scale = self.rows.numbers("Unified Memory", printed.SIZE_BYTES)
