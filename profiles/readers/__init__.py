@@ -1,13 +1,13 @@
-"""A reader per format; picked by content, never by file name.
+"""Read recordings: one reader per format, chosen by the file's content, never by its name.
 
 A reader is a module with two functions:
 
-    detects(head, path) -> bool     head: the first HEAD_BYTES of what is in the file; path: that file, for formats that
+    detects(head, path) -> bool     head: the first HEAD_BYTES of the file's content; path: the file, for formats that
                                     need a further look. Cheap, and never raises.
-    read(path) -> Timeline          raises UnreadableRecording where the file is of its format and cannot be read
+    read(path) -> Timeline          raises UnreadableRecording if the file has this format but cannot be read
 
-Readers see a plain regular file: opening, decompression, a rank from marks or file name, and the path as the user wrote
-it are looked after here.
+Readers get a plain regular file. This module opens and decompresses it, finds the rank from marks or the file name, and
+names files in errors as the user wrote them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .progress import heard_by
 
 Detects = Callable[[bytes, Path], bool]
 Read = Callable[[Path], Timeline]
-# Called with (files done, parts of one included; files in all; the file at hand).
+# Called with (files done, including the fraction read of the current file; number of files; the current file).
 Progress = Callable[[float, float, Path], None]
 Made = TypeVar("Made")
 
@@ -57,7 +57,7 @@ _FORMATS = (
 
 
 def formats() -> Iterator[tuple[Detects, Read]]:
-    """The readers in the order they are asked; each is imported only when it is its turn."""
+    """The readers in the order in which they are tried; each is imported only when its turn comes."""
     for name in _FORMATS:
         module = importlib.import_module(f".{name}", __name__)
         yield module.detects, module.read
@@ -66,8 +66,8 @@ def formats() -> Iterator[tuple[Detects, Read]]:
 def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) -> Timeline:
     """The one recording at `path`, compressed or not.
 
-    max_bytes: how far a compressed file may unfold (default 64 GiB and 1000:1). cache: keep what `nsys export` makes of
-    a .nsys-rep for the next time. Raises UnreadableRecording, which says what is wrong and what to do.
+    max_bytes: the most decompressed bytes (default 64 GiB, and 1000 times the compressed size). cache: keep the export
+    of a .nsys-rep for the next time. Raises UnreadableRecording, which says what is wrong and what to do.
     """
     timeline = _read(Path(path), max_bytes=max_bytes, cache=cache)
     if timeline is None:
@@ -77,8 +77,8 @@ def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file to read. `folder`: the directory or archive that it was found in, None where it was named; `called`:
-    what it is called in reports; `original`: what an earlier one with the same bytes is called."""
+    """One file to read. folder: the directory or archive in which it was found, None if the user named the file;
+    called: its name in reports; original: the name in reports of an earlier file with the same content."""
 
     path: Path
     folder: Path | None
@@ -95,12 +95,12 @@ def read_all(
     progress: Progress | None = None,
 ) -> tuple[list[Timeline], list[Doubt]]:
     """Every recording at `paths` (files, directories, globs, .tar archives compressed or not) in order, and a doubt for
-    each that cannot be read.
+    each file that cannot be read.
 
-    In a directory files that are no recordings are skipped, and counted in a doubt `skipped-files` unless a run wrote
-    them. progress is called
-    with (files done, parts of one included, files in all, path). Raises UnreadableRecording if none can be read, or
-    with `strict` at the first that cannot.
+    Files in a directory that are no recordings are skipped, and counted in a doubt `skipped-files`, except the
+    harness's own files in a run directory. progress: called with (files done, including the fraction read of the
+    current file; number of files; path). Raises UnreadableRecording if no file can be read, or, if `strict`, at the
+    first that cannot.
     """
     with listed(paths, max_bytes) as files:
 
@@ -118,7 +118,7 @@ def read_all(
 
 @contextmanager
 def listed(paths: Iterable[str | Path], max_bytes: int | None = None) -> Iterator[list[File]]:
-    """The files at `paths`; an archive's files lie in a temporary directory meanwhile."""
+    """The files at `paths`; within the context, the files of archives lie unpacked in a temporary directory."""
     with ExitStack() as unpacked:
         files: list[File] = []
         for path in (Path(path) for given in paths for path in _globbed(str(given))):
@@ -135,7 +135,7 @@ def listed(paths: Iterable[str | Path], max_bytes: int | None = None) -> Iterato
 
 
 def _each_once(files: Sequence[File]) -> list[File]:
-    """A file that is named twice is there once; a copy knows what it is a copy of."""
+    """The files, each path once, with `original` set for a file that has the content of an earlier one."""
     once: dict[str, File] = {}
     for file in files:
         once.setdefault(os.path.abspath(file.path), file)
@@ -159,7 +159,7 @@ def read_file(file: File, *, max_bytes: int | None = None, cache: bool = True) -
         raise UnreadableRecording(file.called, error.problem, error.remedy) from None
     if timeline is None:
         return None
-    if file.original:  # of what is no recording, copies are nobody's concern
+    if file.original:  # reported only for recordings; other files may be copies of each other
         raise SameRecording(file.called, f"the same recording as {file.original}", "name one of them")
     return dataclasses.replace(timeline, recording=dataclasses.replace(timeline.recording, path=str(file.called)))
 
@@ -167,9 +167,10 @@ def read_file(file: File, *, max_bytes: int | None = None, cache: bool = True) -
 def sorted_out(
     files: Sequence[File], made: Iterable[Made | None | UnreadableRecording], *, strict: bool
 ) -> tuple[list[tuple[File, Made]], list[Doubt]]:
-    """Each file with what was made of it, where that went well, and doubts about the others.
+    """(files with their results, doubts about files that failed or were skipped). made: the result, error or None (not
+    a recording) of each file.
 
-    Raises UnreadableRecording if nothing could be made, or with `strict` at the first that could not.
+    Raises UnreadableRecording if there is no result, or, if `strict`, at the first error.
     """
     good: list[tuple[File, Made]] = []
     found: list[Doubt] = []
@@ -190,7 +191,7 @@ def sorted_out(
     found += [doubts.skipped_files(folder, count) for folder, count in skipped.items()]
     if good:
         return good, found
-    if failures:  # all that is there may be logs of NCCL's Inspector, which are read another way
+    if failures:  # an InspectorLog goes first: callers read logs of NCCL's Inspector by another reader
         raise next((one for one in failures if isinstance(one, InspectorLog)), failures[0])
     where = ", ".join(map(str, dict.fromkeys(file.folder or file.path for file in files)))
     raise UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
@@ -198,7 +199,7 @@ def sorted_out(
 
 @contextmanager
 def heard(progress: Progress | None, done: int, total: int, path: Path) -> Iterator[None]:
-    """Tells `progress` how far the file is that is read within."""
+    """Report to `progress` how much of the file has been read, while the body of the context reads it."""
     tell = partial(_tell, progress, done, total, path)
     tell(0)
     with heard_by(tell):
@@ -211,13 +212,13 @@ def _tell(progress: Progress | None, done: int, total: int, path: Path, share: f
 
 
 def _read(path: Path, *, max_bytes: int | None, cache: bool) -> Timeline | None:
-    """None: no reader knows this content."""
+    """The timeline of the recording at `path`; None if no reader knows its content."""
     with opened(path, max_bytes=max_bytes, cache=cache) as file:
         return _by_its_reader(path, file)
 
 
 def _by_its_reader(path: Path, file: Path) -> Timeline | None:
-    """The timeline in `file`, which was found at `path`; None: no reader knows this content."""
+    """The timeline in `file`, the decompressed or exported form of `path`; None if no reader knows its content."""
     with file.open("rb") as stream:
         head = stream.read(opening.HEAD_BYTES)
     if refused.is_inspector_log(head):
@@ -241,9 +242,9 @@ def _by_its_reader(path: Path, file: Path) -> Timeline | None:
 
 @contextmanager
 def opened(path: Path, *, max_bytes: int | None = None, cache: bool = True) -> Iterator[Path]:
-    """A plain file with what is at `path`: unfolded where it is compressed, exported where it is a .nsys-rep.
+    """A plain file with the content of `path`: decompressed if need be, and exported to SQLite if it is a .nsys-rep.
 
-    An UnreadableRecording from within about that file is raised about `path`.
+    An UnreadableRecording about the plain file, raised in the body of the context, is raised again about `path`.
     """
     with opening.plain(path, max_bytes) as unfolded, report.exported(unfolded, cache=cache) as file:
         try:
@@ -258,9 +259,10 @@ _RANK_NAME = re.compile(r"(?:^|[^a-z])rank[-_.]?(\d{1,9})(?![0-9])", re.IGNORECA
 
 
 def _with_rank(timeline: Timeline, path: Path) -> Timeline:
-    """The rank from the harness's mark `rank k of n`, else as the format told, else from `rank<k>` in the file name.
+    """Set the recording's rank: from the harness's mark `rank k of n`, else from the format, else from `rank<k>` in the
+    file name.
 
-    A recording of several ranks has no rank of its own: each GPU has the rank that its process's mark tells.
+    A recording of several ranks gets none: there the marks of each process give the rank of its GPU.
     """
     told = {rank.number for rank in marks.ranks(timeline).values()}
     rank, source = timeline.recording.rank, timeline.recording.rank_source
@@ -283,9 +285,9 @@ def _globbed(given: str) -> list[str]:
 
 
 def _within(folder: Path) -> Iterator[Path]:
-    """The regular files under a directory, but a .nsys-rep whose export lies beside it: one stem is one recording.
+    """The regular files under a directory, in order, except a .nsys-rep or .qdrep whose .sqlite export lies beside it.
 
-    And folders and links that cannot be looked into, which are not passed over in silence.
+    Folders and links that cannot be opened are included, so that the error about them is reported.
     """
     closed: list[OSError] = []
     files = [Path(parent, name) for parent, _, names in os.walk(folder, onerror=closed.append) for name in names]
@@ -296,7 +298,7 @@ def _within(folder: Path) -> Iterator[Path]:
 
 
 def _is_there(path: Path) -> bool:
-    """A file, a folder, or what cannot even be asked, as a link into a folder that is closed: who opens it says why."""
+    """True for a file or folder, and for a path that may not be examined, so that opening it reports the error."""
     try:
         return path.is_file() or path.is_dir()
     except OSError:

@@ -1,7 +1,7 @@
-"""Logs of NCCL's Inspector: in each line a collective that a rank took part in, as a JSON object, without its start.
+"""Read logs of NCCL's Inspector: each line is a JSON object with one collective of one rank, without its start time.
 
-Written by plugins/profiler/inspector/inspector_json.cc of github.com/NVIDIA/nccl (format v4.0, NCCL 2.28 to 2.30), a
-file for each process. Times are whole microseconds of the GPU's clock, rounded down (inspector.cc,
+plugins/profiler/inspector/inspector_json.cc of github.com/NVIDIA/nccl writes one file per process (format v4.0, NCCL
+2.28 to 2.30). Durations are whole microseconds of the GPU's clock, rounded down (inspector.cc,
 calculateKernelGpuExecTimeUsecs). A process that is killed leaves its last line cut short.
 """
 
@@ -19,7 +19,7 @@ from . import opening
 
 TEXTS: Final = ("communicator", "name", "host", "kind", "timed_by")
 NUMBERS: Final = ("rank", "ranks", "nodes", "pid", "sequence", "bytes", "lasted_us")
-ON_GPU: Final = "kernel_gpu"  # timed_by, of collectives that the GPU's clock timed
+ON_GPU: Final = "kernel_gpu"  # timed_by of a collective that was timed by the GPU's clock
 _US: Final = 1_000  # ns
 
 Small: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -66,18 +66,18 @@ class Line(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """`calls`: a row for each whole line, its columns TEXTS and NUMBERS (int64), with lasted_ns for lasted_us.
-    `damaged`: how many lines are left out because they are not whole."""
+    """calls: a row per valid line, with the columns TEXTS and NUMBERS (int64; lasted_ns in place of lasted_us).
+    damaged: number of lines left out because they are not valid."""
 
     calls: pd.DataFrame
     damaged: int
 
 
 def read(path: Path) -> Log:
-    """Raises UnreadableRecording where no line is whole."""
+    """The log in the file. Raises UnreadableRecording if it has no valid line."""
     decode = msgspec.json.Decoder(Line).decode
     rows: list[tuple[str | int, ...]] = []
-    words: dict[str, str] = {}  # each once: a million lines have a hundred
+    words: dict[str, str] = {}  # each distinct text once: a million lines have about a hundred
     damaged = 0
     for line in opening.whole(path, b"\n").split(b"\n"):
         if not line.strip():
@@ -99,7 +99,7 @@ def read(path: Path) -> Log:
 
 
 def _row(line: Line, known: dict[str, str]) -> tuple[str | int, ...] | None:
-    """None: it tells of no collective, or of a rank that the communicator does not have."""
+    """The values of a line; None if it holds no collective, or a rank that is not in the communicator."""
     header, process = line.header, line.metadata
     if header.rank >= header.n_ranks:
         return None

@@ -1,4 +1,4 @@
-"""Classes of protobuf messages, from the compiled descriptions that lie beside the readers."""
+"""Make classes of protobuf messages from the compiled descriptor files (*.desc) in this folder."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 @functools.cache
 def message(description: str, name: str) -> type[Any]:
-    """The class of a message. description: a file of this folder, such as xplane.desc.
+    """The class of a message. description: a descriptor file in this folder, such as xplane.desc.
 
-    In a pool of its own: TensorFlow has the same names in the common one.
+    It gets its own descriptor pool, since TensorFlow registers the same names in the default pool.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

@@ -1,6 +1,6 @@
-"""Opening: a path that a user gives becomes a plain file for a reader, unpacked if need be, or an error.
+"""Turn a path that a user gives into a plain file for a reader, decompressed if need be, or raise an error.
 
-Nothing is ever written beside an input; what is unfolded lies in a temporary directory until the reader is done.
+Nothing is written beside an input: decompressed files lie in a temporary directory until the reader is done.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..ground.errors import UnreadableRecording
 
 HEAD_BYTES: Final = 1 << 16
 
-# A few hundred bytes of .xz can unfold to terabytes. Recordings shrink 5 to 30 times, so these stop no honest one.
+# A few hundred bytes of .xz can decompress to terabytes. Real recordings compress 5 to 30 times, far below this ratio.
 MAX_BYTES: Final = 64 << 30
 MAX_RATIO: Final = 1000
-# Below this the ratio says nothing: a few megabytes of zeros are no attack.
+# Up to this decompressed size the ratio is not checked: a few megabytes of zeros do no harm.
 RATIO_FROM_BYTES: Final = 64 << 20
 
-# No format but SQLite's has a stretch of this length without a character.
+# Only SQLite files have this many bytes of zeros or blanks in a row.
 MAX_BLANK: Final = 16 << 20
 _BLANK: Final = b"\0 \t\r\n"
 _MARKS: Final = {b'"': "a quotation mark", b"\n": "the end of a line"}
@@ -67,14 +67,14 @@ def check(path: Path) -> None:
 
 
 def head(path: Path) -> bytes:
-    """The first HEAD_BYTES of what is in the file, unfolded where it is compressed. Raises UnreadableRecording."""
+    """The first HEAD_BYTES of the file's content, decompressed if need be. Raises UnreadableRecording."""
     check(path)
     with _streams(path) as (_, content):
         return content.read(HEAD_BYTES)
 
 
 def is_packed(path: Path) -> bool:
-    """True if the file is compressed. Never raises, and waits for no pipe."""
+    """True if the file is compressed. Never raises OSError, and never opens a named pipe, which would block."""
     try:
         if not path.is_file():
             return False
@@ -86,7 +86,7 @@ def is_packed(path: Path) -> bool:
 
 @contextmanager
 def content(path: Path) -> Iterator[BinaryIO]:
-    """The file's content, unfolded where it is compressed, bit by bit. Raises UnreadableRecording."""
+    """A stream of the file's content, decompressed if need be. Raises UnreadableRecording."""
     check(path)
     with _streams(path) as (_, stream):
         yield stream
@@ -94,10 +94,10 @@ def content(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
-    """`path` itself, or where it is compressed (.xz, .gz, .zst by content) a temporary file with what is in it.
+    """`path` itself, or a temporary file with its decompressed content (.xz, .gz or .zst, recognised by content).
 
-    max_bytes: stop there (default MAX_BYTES, and MAX_RATIO times the compressed size). Raises UnreadableRecording, also
-    where the file goes while it is read within.
+    max_bytes: the most decompressed bytes (default MAX_BYTES, and MAX_RATIO times the compressed size). Raises
+    UnreadableRecording, also if the file disappears while the caller reads it.
     """
     check(path)
     try:
@@ -109,21 +109,21 @@ def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
                 target = Path(folder, path.stem or "recording")
                 _unfold(path, raw, content, target, max_bytes)
                 yield target
-    except OSError as error:  # gone since it was looked at first; of another file it is another's to say
+    except OSError as error:  # the file disappeared after the check; errors about other files pass through
         if error.filename is not None and os.fsdecode(error.filename) != str(path):
             raise
         raise unopened(path, error) from None
 
 
 def whole(path: Path, mark: bytes) -> bytes:
-    """The content of a file of text whose format has many of `mark`, without a byte order mark.
+    """The content of a text file, without its byte order mark. mark: a byte that is frequent in the file's format.
 
-    Raises UnreadableRecording where MAX_BLANK bytes hold none: they are holes, blanks, or one endless name or line.
+    Raises UnreadableRecording if MAX_BLANK bytes hold no `mark`: they are zeros, blanks, or one endless name or line.
     """
     size, at = path.stat().st_size, 0
     with path.open("rb") as file:
         while at + MAX_BLANK < size:
-            # The last one of a stretch stands near its end if a profiler wrote the bytes.
+            # The end of each stretch is searched first: in a profiler's output `mark` is found there.
             for length in (HEAD_BYTES, MAX_BLANK):
                 begin = at + MAX_BLANK - length
                 if (last := os.pread(file.fileno(), length, begin).rfind(mark)) >= 0:
@@ -137,12 +137,12 @@ def whole(path: Path, mark: bytes) -> bytes:
 
 @contextmanager
 def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Path]]:
-    """The files of a tar archive, compressed or not, in a temporary directory, and what to call each; none where
+    """Unpack a tar archive, compressed or not, into a temporary directory: unpacked file -> name for reports. Empty if
     `path` is no archive. Raises UnreadableRecording."""
     try:
         start = head(path)
     except UnreadableRecording:
-        start = b""  # who reads it says why
+        start = b""  # the caller will read the file as a recording, and report the error
     if start[_TAR_AT : _TAR_AT + len(_TAR)] != _TAR:
         yield {}
         return
@@ -154,7 +154,7 @@ def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Pat
             bounded = cast(BinaryIO, _Bounded(path, raw, content, max_bytes))
             with tarfile.open(fileobj=bounded, mode="r|", tarinfo=_members()) as archive:
                 for member in archive:
-                    if member.issparse():  # of a kilobyte it may make any number of them
+                    if member.issparse():  # a kilobyte of archive may unpack to terabytes of zeros
                         remedy = "unpack it, and name the recordings in it"
                         raise UnreadableRecording(path, "an archive with sparse files", remedy)
                     file = archive.extractfile(member) if member.isreg() else None
@@ -164,13 +164,13 @@ def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Pat
                     if written > limit or len(found) >= _MOST_MEMBERS:
                         problem = f"an archive of more than {limit:,} bytes or {_MOST_MEMBERS:,} files"
                         raise UnreadableRecording(path, problem, "unpack it, and name the recordings in it")
-                    # A name of its own: what the archive says of places is not followed.
+                    # The archive's directories are not used, since a member may be called ../../FILE.
                     name = member.name.replace("\0", "?")
                     target = Path(folder, f"{len(found)}-{_short(Path(name).name)}")
                     with target.open("wb") as copy:
                         shutil.copyfileobj(file, copy)
                     found[target] = path / name
-        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # of odd headers also those
+        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # from odd headers
             raise UnreadableRecording(path, f"an archive that is damaged ({error})", "copy it again") from None
         yield found
 
@@ -204,7 +204,7 @@ def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_byte
 
 @contextmanager
 def _streams(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """The file's own bytes, and what is in it: the same object where nothing is compressed."""
+    """(stream of the file's bytes, stream of its decompressed content): the same object if it is not compressed."""
     try:
         raw = path.open("rb")
     except OSError as error:
@@ -231,15 +231,15 @@ def _decompress(kind: bytes, stream: BinaryIO) -> BinaryIO:
 
 
 def _short(name: str) -> str:
-    """A name that every file system takes; it begins and ends as it did."""
+    """The name, shortened in the middle if it is too long for a file system."""
     return name if len(os.fsencode(name)) <= _LONGEST_NAME else name[:40] + "..." + name[-20:]
 
 
 def _members() -> type[tarfile.TarInfo]:
-    """Members that tarfile finds in the headers of one archive.
+    """A TarInfo class for one archive, which limits the extended headers that tarfile reads.
 
-    Python before 3.11.10 looks through a header of its own for words with a pattern that takes the square of its
-    length; names of files take some hundred bytes.
+    Python before 3.11.10 searches each extended header in time quadratic in its length, so the sum of their squared
+    lengths is limited. Headers that hold names of files have a few hundred bytes.
     """
     left = _MOST_SEARCHED
 
@@ -258,7 +258,7 @@ def _members() -> type[tarfile.TarInfo]:
 
 
 class _Bounded:
-    """A stream that unfolds no further than a recording does."""
+    """A decompressed stream that raises UnreadableRecording beyond MAX_RATIO times the compressed bytes read."""
 
     def __init__(self, path: Path, raw: BinaryIO, content: BinaryIO, max_bytes: int | None) -> None:
         self._path, self._raw, self._content = path, raw, content
@@ -279,7 +279,7 @@ def _folded(path: Path) -> UnreadableRecording:
 
 
 class _Damaged(io.RawIOBase):
-    """A decompressing stream whose errors are the user's to read: damaged or cut short."""
+    """A decompressing stream that turns errors of the compressed data into UnreadableRecording."""
 
     def __init__(self, path: Path, stream: BinaryIO) -> None:
         self._path = path
@@ -299,7 +299,7 @@ class _Damaged(io.RawIOBase):
 
 
 def unopened(path: Path, error: OSError) -> UnreadableRecording:
-    """The error about a file that is not there, or not any more, or that the system does not let us read."""
+    """The error for a file that cannot be opened: it does not exist (any more), or may not be read."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return UnreadableRecording(path, "no such file", "check the path")
     remedy = "check its permissions" if error.errno in (errno.EACCES, errno.EPERM) else "check the path and the disk"

@@ -1,4 +1,4 @@
-"""The events of a plane of XSpace as rows: times in ns, and what their statistics say."""
+"""Turn the events of an XSpace's planes into rows: times in ns, name and statistics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .chrome import events as chrome
 
 _CALL: Final = re.compile(r"cu(da)?[A-Z]")
 _WAYS: Final = {"MemcpyH2D": "HtoD", "MemcpyD2H": "DtoH", "MemcpyD2D": "DtoD", "MemcpyP2P": "Peer"}
-# Letters of a name that are kept: each event may refer to it again.
+# Names are cut to this many characters, since a damaged file may hold one huge name that every event refers to.
 LONGEST: Final = 1 << 16
 _LONGEST_DETAILS: Final = 1 << 12
 KINDS: Final = {"MemcpyH2D": "h2d", "MemcpyD2H": "d2h", "MemcpyD2D": "d2d", "MemcpyP2P": "p2p"}
@@ -25,7 +25,7 @@ CALLS: Final = "/host:CUPTI"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One event. stats: its statistics by name."""
+    """One event of a plane. stats: its statistics, name -> value."""
 
     start_ns: int
     end_ns: int
@@ -34,19 +34,19 @@ class Row:
 
 
 def metadata(plane: Any) -> tuple[dict[int, str], dict[int, str]]:
-    """Names of events and of statistics by their numbers."""
+    """(names of events by id, names of statistics by id) of a plane."""
     events = {number: entry.name[:LONGEST] for number, entry in plane.event_metadata.items()}
     return events, {number: entry.name[:LONGEST] for number, entry in plane.stat_metadata.items()}
 
 
 def statistics(plane: Any, stats: Iterable[Any]) -> Iterable[tuple[str, Any]]:
-    """Names and values of statistics of a plane."""
+    """(name, value) of each of these statistics of a plane."""
     names = metadata(plane)[1]
     return [(names.get(stat.metadata_id, ""), value(stat, names)) for stat in stats]
 
 
 def value(stat: Any, names: dict[int, str]) -> Any:
-    """The value of one statistic. names: the plane's statistics, which a value may refer to."""
+    """The value of one statistic; None if unset. names: the plane's names by id, to which a value may refer."""
     kind = stat.WhichOneof("value")
     if kind == "ref_value":
         return names.get(stat.ref_value, "")
@@ -54,7 +54,7 @@ def value(stat: Any, names: dict[int, str]) -> Any:
 
 
 def by_table(rows: list[Row]) -> dict[str, list[Row]]:
-    """Rows of a stream by table, or by why they have none."""
+    """The rows of a stream by Timeline table; under "memory events" the rows that belong in no table."""
     found: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if "memcpy_details" in row.stats or row.name in KINDS or row.name == "MemcpyOther":
@@ -73,7 +73,7 @@ def by_table(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def times(rows: list[Row]) -> pd.DataFrame:
-    """Start and end; the process is not told."""
+    """A frame with start, end and pid; pid is -1, since the format does not record it."""
     return pd.DataFrame(
         {
             "start_ns": np.array([row.start_ns for row in rows], dtype=np.int64),
@@ -84,23 +84,23 @@ def times(rows: list[Row]) -> pd.DataFrame:
 
 
 def details(text: Any) -> dict[str, str]:
-    """`kind_src:pageable kind_dst:device size:4 dest:0 async:1` by key."""
+    """Parse `kind_src:pageable kind_dst:device size:4 dest:0 async:1` into a dict."""
     pairs = (part.partition(":") for part in text[:_LONGEST_DETAILS].split(" ")) if isinstance(text, str) else ()
     return {key: value for key, colon, value in pairs if colon}
 
 
 def integers(rows: list[Row], key: str) -> np.ndarray:
-    """A statistic of each row; -1 where it has none."""
+    """An integer statistic of each row; -1 for a row without it."""
     return chrome.integers(row.stats.get(key) for row in rows)
 
 
 def is_call(row: Row, plane: str) -> bool:
-    """CUDA calls have a plane of their own, or lie among the host's ranges when planes were merged."""
+    """True if the row is a CUDA call, in the plane CALLS or, if planes were merged, among the host's ranges."""
     return plane == CALLS or "correlation_id" in row.stats or _CALL.match(row.name) is not None
 
 
 def call_name(row: Row) -> str:
-    """The driver's name of a call: the profiler calls it by what it launches, a copy's way or a kernel's name."""
+    """The driver function's name of a CUDA call, for which the profiler may record the copy or kernel it launched."""
     if _CALL.match(row.name):
         return row.name.partition(" (CudaGraph:")[0]
     told = details(row.stats.get("memcpy_details") or row.stats.get("Memset_details"))
@@ -113,9 +113,9 @@ def call_name(row: Row) -> str:
 def mark_name(row: Row) -> str:
     """The name that an NVTX recording has for the same range.
 
-    A plane keeps arguments apart from names. For a range without a name they are put back, `#edge_name=ret_0#`, and a
-    step that `tf.profiler.experimental.Trace("train", step_num=3)` marks is `step 3`; one called `eval` keeps its name,
-    `eval#step_num=3#`.
+    A plane keeps a range's arguments as statistics. A range without a name gets its arguments as name,
+    `#edge_name=ret_0#`. A training step, `tf.profiler.experimental.Trace("train", step_num=3)`, becomes `step 3`; with
+    another name such as `eval` it becomes `eval#step_num=3#`.
     """
     step = row.stats.get("step_num")
     if type(step) is int:

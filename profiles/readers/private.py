@@ -1,9 +1,9 @@
-"""An allow-list: the parts of an SQLite recording that strangers may see.
+"""Allow-list of the parts of an SQLite recording that hold no private data, for copies that are given to others.
 
-Tables of operations, calls and marks stay, and of them the numbers. Of texts only these do: names of kernels, of calls
-and of ranges with their domains, of which the measures are made; and where they look like what they are, GPUs, their
-places and ids, versions, and the kinds of copies and memory that nsys's reports look up. Whatever else a column holds,
-today's or one of tomorrow's, becomes NULL, or an empty text where there has to be something.
+Tables of operations, calls and marks are kept, with their numbers. Two kinds of texts are kept: names of kernels,
+calls, ranges and domains, which the measures need; and, if they match a strict pattern, names, bus locations and ids of
+GPUs, versions, and the kinds of copies and memory that nsys's reports look up. Any other value, also in columns that
+later versions add, becomes NULL, or an empty text if the column is NOT NULL.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ TABLES: Final = re.compile(
     r"PROFILER_OVERHEAD|StringTable|Version|GPU_METRICS|TARGET_INFO_GPU_METRICS|GENERIC_EVENTS|"
     r"GENERIC_EVENT_(?:DATA|TYPE_FIELDS)"
 )
-# Columns of numbers of strings whose texts stay; the type's are looked at (`_IF_MARK`).
+# Columns with ids of strings to keep; NVTX_EVENTS.textId counts only in rows of marks (`_IF_MARK`).
 _NAMES: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_(?:CONCURRENT_)?KERNEL(?:_V\d)?\.(?:demangledName|shortName|mangledName|name)|"
     r"CUPTI_ACTIVITY_KIND_RUNTIME(?:_V\d)?\.nameId|PROFILER_OVERHEAD\.nameId|NVTX_EVENTS\.textId|"
     r"CUPTI_ACTIVITY_KIND_MARKER\.(?:name|domain)|GENERIC_EVENT_TYPE_FIELDS\.fieldNameId"
 )
 _GPU: Final = r"(?:NVIDIA|Tesla|Quadro|GeForce|GRID|TITAN|Graphics Device)(?: [\w./+-]{1,20}){0,6}"
-# What nsys calls kinds of copies and of memory.
+# nsys's names of the kinds of copies and memory.
 _WAYS: Final = "(?:Host|Device|Array|Peer)-to-(?:Host|Device|Array|Peer)"
 _MEMORY: Final = "UNKNOWN|PAGEABLE|PINNED|ARRAY|(?:DEVICE|MANAGED)(?:_STATIC)?"
 _KINDS: Final = (
     rf"(?:Unified )?{_WAYS}|Unknown|Pageable|Pinned|Array|(?:Device|Managed)(?: Static)?|"
     rf"CUDA_MEMCPY_KIND_(?:UNKNOWN|(?:UVM_)?[HDAP]TO[HDAP])|CUDA_MEMOPR_MEMORY_KIND_(?:{_MEMORY})"
 )
-_ABOUT: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the export
+_ABOUT: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # tables of facts about the export itself
 _VERSION: Final = r"[0-9]{1,4}(?:\.[0-9]{1,6}){0,4}"
 _VERSIONS: Final = r"EXPORT_(?:PRODUCT|SCHEMA)_VERSION(?:_MAJOR|_MINOR|_MICRO)?"
-# Texts that stay if they look like what they are, by table and column: what they must match.
+# table.column -> pattern that a text there must match in full to be kept.
 _TEXTS: Final[dict[str, str]] = {
     "TARGET_INFO_GPU.name": _GPU,
     "TARGET_INFO_GPU.busLocation": r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]",
@@ -61,7 +61,7 @@ _TYPES: Final = re.compile(r"(?:UNSIGNED )?(?:BIG|TINY|SMALL)?INT(?:EGER)?|REAL|
 
 
 def prepare(connection: sqlite3.Connection, database: Database) -> None:
-    """Adds the functions that `columns` and `rows` use."""
+    """Add the SQL functions that `columns` and `rows` use."""
     told = message_sizes.places(database), message_sizes.places(database, message_sizes.COMMUNICATOR)
     connection.create_function("looks_like", 2, _looks_like, deterministic=True)
     connection.create_function("size_alone", 2, lambda blob, domain: message_sizes.alone(blob, domain, *told))
@@ -76,7 +76,7 @@ def _matches(column: str, pattern: str) -> str:
     return f"typeof({column}) = 'text' AND looks_like(CAST({column} AS BLOB), '{pattern}')"
 
 
-# Rows that stay, of tables of which not all do.
+# The SQL condition for rows to keep, for tables that lose some rows.
 _ROWS: Final = {
     **dict.fromkeys(_ABOUT, f"{_matches('name', _VERSIONS)} AND {_matches('value', _VERSION)}"),
     "NVTX_PAYLOAD_SCHEMA_ENTRIES": f"name IN ('{message_sizes.SIZE}', '{message_sizes.COMMUNICATOR}')",
@@ -84,7 +84,7 @@ _ROWS: Final = {
 
 
 def schema(database: Database, table: str) -> str:
-    """Its definition anew: that of the file may have comments in it, and values that columns have by default."""
+    """A new CREATE TABLE for the table, since the file's own may hold private texts in comments and default values."""
     said = []
     for _, name, kind, required, _, key in database.query(f"PRAGMA table_info({quoted(table)})"):
         words = [quoted(str(name)), str(kind) if _TYPES.fullmatch(str(kind)) else ""]
@@ -93,7 +93,7 @@ def schema(database: Database, table: str) -> str:
 
 
 def columns(database: Database, table: str) -> str:
-    """The part of each column that stays, as a list in SQL."""
+    """SQL for a SELECT: one expression per column, which gives the value to keep, or NULL."""
     found = database.query(f"PRAGMA table_info({quoted(table)})")
     return ", ".join(
         _column(plain(table), str(name), str(kind), bool(required)) for _, name, kind, required, *_ in found
@@ -123,7 +123,7 @@ def _column(table: str, name: str, kind: str, required: bool) -> str:
 
 
 def rows(database: Database, table: str) -> str:
-    """The rows of a table that stay, as SQL: rows with numbers wherever numbers are needed."""
+    """The SQL condition for the rows to keep: rows that have a number in each NOT NULL column of numbers."""
     found = database.query(f"PRAGMA table_info({quoted(table)})")
     numbers = [quoted(str(name)) for _, name, kind, required, *_ in found if required and _is_number(str(kind))]
     there = [f"typeof({one}) IN ('integer', 'real')" for one in numbers]
@@ -132,7 +132,7 @@ def rows(database: Database, table: str) -> str:
 
 
 def _without_places(database: Database, table: str) -> str:
-    """Marks that name the user's own code and its files are left out."""
+    """The SQL condition that leaves out marks which name the user's functions and files."""
     named = f"GLOB '{PLACE_PREFIX}*'"
     if plain(table) == "NVTX_EVENTS":
         found = [f"COALESCE(text {named}, FALSE)"] if database.has(table, "text") else []
@@ -150,7 +150,7 @@ def _is_number(kind: str) -> bool:
 
 
 def names(database: Database, stays: Callable[[str], bool]) -> Iterator[str]:
-    """Queries for the numbers of the strings that stay, of tables that were written already."""
+    """SQL queries for the ids of the strings to keep, from tables in the new file. stays: True for tables to keep."""
     for table, found in database.tables.items():
         if not stays(table):
             continue

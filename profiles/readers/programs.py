@@ -1,4 +1,4 @@
-"""The programs that XLA compiled, as a profile carries them: what a kernel was launched to compute."""
+"""Find the work and the operator path of a kernel in the compiled XLA programs that a profile holds."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ _PLANE: Final = "/host:metadata"
 
 
 class Programs:
-    """The compiled programs of a profile, each read when a kernel is of it."""
+    """The compiled programs of a profile; each is parsed when the first of its kernels is looked up."""
 
     def __init__(self, serialized: dict[str, bytes]) -> None:
         self._serialized = serialized
         self._read: dict[str, hlo.Program | None] = {}
 
     def work(self, row: Row) -> str:
-        """The work that a kernel was launched to compute, as readers.hlo writes it; "" where it is not known."""
+        """The work of a kernel, as JSON (see readers.hlo); "" if unknown."""
         program, instruction = self._of(row), row.stats.get("hlo_op")
         return program.of_kernel(instruction, row.name) if program and isinstance(instruction, str) else ""
 
     def path(self, row: Row) -> str:
-        """The framework's path that the work of a kernel belongs to, by its program; "" where that does not tell."""
+        """The framework's operator path of a kernel, from its program; "" if the program has none."""
         program = self._of(row)
         return program.paths.get(row.name.removesuffix(".kd"), "") if program else ""  # .kd: AMD's
 
     def _of(self, row: Row) -> hlo.Program | None:
-        """The program that a kernel is of."""
+        """The program that a kernel belongs to; None if unknown."""
         module = row.stats.get("hlo_module")
         if not isinstance(row.stats.get("hlo_op"), str) or not isinstance(module, str):
             return None
@@ -39,7 +39,7 @@ class Programs:
         return self._read[name]
 
     def differentiate(self) -> bool | None:
-        """True if any program that ran holds a derivative; None where nothing tells."""
+        """True if any program that was looked up computes a derivative, False if none does, None if unknown."""
         told = {program.differentiates for program in self._read.values() if program}
         if True in told:
             return True

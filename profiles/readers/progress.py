@@ -1,4 +1,4 @@
-"""Progress within one file, reported from deep within a reader to the caller that waits for it."""
+"""Report how much of a file has been read, from deep within a reader to the caller of the reader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _listener: ContextVar[Callable[[float], None] | None] = ContextVar("listener", d
 
 @contextmanager
 def heard_by(listener: Callable[[float], None]) -> Iterator[None]:
-    """Calls `listener` with the share (0 to 1) read so far, while readers run within."""
+    """Call `listener` with the share of the file read so far (0 to 1), while a reader runs in the body."""
     token = _listener.set(listener)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Files people take for recordings: what each is, and what to do instead."""
+"""Recognise files that are mistaken for recordings, and say what each is and which file to give instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tables import sqlite
 _READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/reference/files.md)"
 
 
-# The trace for Perfetto that `ringscope timeline --perfetto` writes begins so (views/perfetto.py).
+# The start of a Perfetto trace that `ringscope timeline --perfetto` wrote (views/perfetto.py).
 _DRAWN: Final = re.compile(rb'\A\{"displayTimeUnit":"ns","otherData":\{"origin":"the first (?:recording|operation)')
 _ROCPROF = (
     "record with `rocprofv3 --runtime-trace --output-format json` (older: `rocprof --hip-trace`) and give its "
@@ -20,13 +20,13 @@ _ROCPROF = (
 )
 _PYTORCH = "give the trace that prof.export_chrome_trace or tensorboard_trace_handler wrote"
 _BESIDE_NCCL = "record the same run with `nsys profile -t cuda,nvtx` or PyTorch's profiler, and give that"
-# What inspector_json.cc of github.com/NVIDIA/nccl writes; read by inspector_log.py, and not as a recording.
+# The start of a log of NCCL's Inspector (inspector_json.cc of github.com/NVIDIA/nccl), read by inspector_log.py.
 _INSPECTOR: Final = re.compile(rb"\A\s*\{.{0,400}\"(?:inspector_output_format_version|coll_perf|p2p_perf)\"", re.DOTALL)
 INSPECTOR_LOG: Final = (
     "a log of NCCL's Inspector, which holds the speed of each collective and no timeline of a GPU",
     "give the logs of all ranks, without other files, to `ringscope timeline` or `ringscope gate`",
 )
-# Well-known strangers, by what their first bytes hold.
+# Well-known files that are no recordings: (pattern in their first bytes, (problem, remedy)).
 _SIGNS: Final = tuple(
     (re.compile(sign, re.DOTALL), said)
     for sign, said in (
@@ -69,7 +69,7 @@ _SIGNS: Final = tuple(
             ("a memory snapshot of PyTorch's, which holds allocations and no timeline", _PYTORCH),
         ),
         (
-            # Events first, a line each; or, of a recording without any, its strings.
+            # The file begins with events, one per line, or with the strings if the recording has no events.
             rb"\A\s*\{(?:\"[Tt]ype\":\"?\w+\"?,)?\"\w+Event\":\{|\A\s*\{\"data\":\[\"\[Unknown\]\""
             rb"|\A\s*\{\"type\":\"(?:String|ThreadName)\",\"",
             (
@@ -109,24 +109,24 @@ _SIGNS: Final = tuple(
 
 
 def stranger(head: bytes) -> tuple[str, str] | None:
-    """(problem, remedy) of a well-known file that is no recording, by its first bytes."""
+    """(problem, remedy) if these are the first bytes of a well-known file that is no recording; else None."""
     if head.startswith(sqlite.MAGIC):
-        return None  # its readers tell more; most recordings are such
+        return None  # most SQLite files are recordings, and `_database` tells more about the others
     return next((said for sign, said in _SIGNS if sign.search(head)), None)
 
 
 def is_inspector_log(head: bytes) -> bool:
-    """True if NCCL's Inspector wrote this."""
+    """True if the file begins like a log of NCCL's Inspector."""
     return _INSPECTOR.match(head) is not None
 
 
 def is_drawn(head: bytes) -> bool:
-    """True if ringscope itself drew this trace of recordings: its ledger would be measured as a GPU."""
+    """True for a Perfetto trace that ringscope wrote: read as a recording, its ledger rows would count as a GPU."""
     return _DRAWN.match(head) is not None
 
 
 def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
-    """(problem, remedy) of a file that should have been a recording and is not; None for one that never was."""
+    """(problem, remedy) for a profiler's file that no reader takes, or a stand-in for one; None for any other file."""
     if head.startswith(b"version https://git-lfs"):
         return "a Git LFS pointer, not the file itself", "fetch it with `git lfs pull`"
     if head.startswith(sqlite.MAGIC):
@@ -150,7 +150,7 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
 
 
 def unknown(head: bytes, path: Path) -> tuple[str, str]:
-    """(problem, remedy) of a file of which nothing is known."""
+    """(problem, remedy) for a file that neither a reader nor `recognised` knows."""
     if is_drawn(head):
         return "a trace that ringscope wrote for Perfetto", "name the recordings"
     if ours := written.told(path, head):
@@ -161,7 +161,7 @@ def unknown(head: bytes, path: Path) -> tuple[str, str]:
 
 
 def _database(path: Path) -> tuple[str, str] | None:
-    sqlite.check(path)  # says what is wrong with a damaged one
+    sqlite.check(path)  # raises UnreadableRecording if the file is damaged
     tables = sqlite.table_names(path)
     if not tables:
         return "an SQLite file whose list of tables cannot be read or is empty", "copy or export it again"

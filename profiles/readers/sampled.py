@@ -1,7 +1,8 @@
-"""Samples of a process's Python beside its recording (`rank<k>.places.json`), brought onto the recording's clock.
+"""Read samples of a process's Python stacks (`rank<k>.places.json` beside its recording) onto the recording's clock.
 
-The process writes marks `clock N` into the recording at the time N of its own clock. A mark begins a little after N is
-read, so the clocks differ by the least that any mark tells; by how much the marks differ among each other is the error.
+The process writes marks `clock N` into the recording, where N is the time in ns on the clock of the samples. A mark
+begins a little after N is read, so the smallest difference (start of the mark minus N) is the offset of the clocks; the
+median difference minus the smallest is the error.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from .tables import printed
 if TYPE_CHECKING:
     import pandas as pd
 
-_ALIGNED_NS = 1_000_000  # from so much on an idle span of a kernel's length may be given to a line beside
+_ALIGNED_NS = 1_000_000  # with a larger error, an idle span may be blamed on a neighbouring line of code
 _LIMIT_NS = 1 << 61
-_FEW = 50  # looks: with less a share is off by 14 % of the time in one recording of twenty
-_TEXTS = ("file", "function", "via", "source")  # of a place
+_FEW = 50  # with fewer samples, one recording in twenty has a share of time wrong by 14 percentage points
+_TEXTS = ("file", "function", "via", "source")  # text fields of _Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,11 @@ class _Samples:
     began_utc_ns: int
     places: list[_Place]
     threads: list[_Thread]
-    samples: int | None = None  # looks, at whatever threads; files of before it was kept do not tell it
+    samples: int | None = None  # times that the sampler looked at the threads; None in files of older versions
 
 
 def beside(path: Path, timeline: Timeline) -> Timeline:
-    """The timeline with the samples of the file beside it, where there is one. What is wrong with it is a doubt."""
+    """The timeline, with the samples of the file beside `path` if there is one. Faults of that file become doubts."""
     file = _file(path)
     if file is None:
         return timeline
@@ -80,12 +81,12 @@ def beside(path: Path, timeline: Timeline) -> Timeline:
     if found.samples is not None and found.samples < _FEW:
         doubts = (*doubts, samples_few(file, found.samples))
     pids = set(timeline.marks["pid"].unique().tolist()) | set(timeline.api["pid"].unique().tolist())
-    pid = found.pid if found.pid in pids or len(pids) != 1 else pids.pop()  # some formats do not tell it
+    pid = found.pid if found.pid in pids or len(pids) != 1 else pids.pop()  # some formats do not record process ids
     return with_samples(timeline, _frame(found, pid, offset_ns, columns), doubts)
 
 
 def _file(path: Path) -> Path | None:
-    """`rank0.places.json` beside rank0.sqlite, rank0.nsys-rep, rank0.xplane.pb, rank0.sqlite.xz."""
+    """The file of samples, such as rank0.places.json beside rank0.sqlite or rank0.sqlite.xz; None if there is none."""
     name = path.name
     while "." in name:
         name = name.rpartition(".")[0]
@@ -102,8 +103,8 @@ def _nothing() -> Columns:
 
 
 def _columns(found: _Samples) -> Columns:
-    """All threads' spans. Raises ValueError where they are no spans of places that there are, or a place's name is
-    longer than any."""
+    """The spans of all threads, joined. Raises ValueError if spans overlap, run backwards, name a place that is not in
+    the file, or have columns of different lengths; also if a text of a place is longer than LONGEST_NAME."""
     if any(len(getattr(one, name)) > LONGEST_NAME for one in found.places for name in _TEXTS):
         raise ValueError(f"a name in the recording is longer than {LONGEST_NAME >> 20} MiB")
     parts = [_nothing()]
@@ -155,7 +156,7 @@ def _frame(found: _Samples, pid: int, offset_ns: int, columns: Columns) -> pd.Da
 
 
 def _offset(timeline: Timeline, found: _Samples) -> tuple[int | None, str]:
-    """The time that is added to the samples', None where nothing tells; and what is to be doubted, "" for nothing."""
+    """(ns to add to the samples' times, None if unknown; reason to doubt the alignment, "" for none)."""
     rows = rows_named(timeline.marks, marks.CLOCK, whole=True)
     clocks = timeline.marks["name"].iloc[rows].astype(str).tolist()
     told = np.array([int(name.rpartition(" ")[2]) for name in clocks], np.int64)

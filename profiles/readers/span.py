@@ -1,4 +1,4 @@
-"""A span of a recording's time, as the command line takes it."""
+"""Parse a span of a recording's time, as given on the command line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TIME: Final = re.compile(r"\s*(-?[0-9.]+)\s*(ns|us|µs|ms|s|)\s*")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """[start_ns, end_ns) in the times of the Timeline; None: open."""
+    """[start_ns, end_ns) in times of the Timeline; None: no limit at that side."""
 
     start_ns: int | None
     end_ns: int | None
 
 
 def parsed(text: str) -> Span:
-    """`12.5s:14s`, `100ms:`, `:2s`; units ns, us, ms, s (seconds where there is none). Raises RingscopeError."""
+    """Parse `12.5s:14s`, `100ms:` or `:2s`; units ns, us, ms, s (seconds if none is given). Raises RingscopeError."""
     parts = text.split(":")
     if len(parts) != 2:
         raise RingscopeError(f"{text}: not a span of time; write it as 12.5s:14s, 300ms: or :2s")

@@ -1,4 +1,4 @@
-"""Files that are there twice: a copy of a recording is no further rank."""
+"""Find copies among the files to read, so that a copy of a recording is not counted as another rank."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 from ..ground.errors import UnreadableRecording
 from . import opening
 
-_END_BYTES: Final = 1 << 16  # of unlike recordings of one size almost always unlike
+_END_BYTES: Final = 1 << 16  # compared first: different recordings of equal size almost always differ in these bytes
 _CHUNK: Final = 1 << 20
 
 
 def originals(paths: Iterable[Path]) -> dict[Path, Path]:
-    """Maps each file to an earlier one with the same content, packed or not. Whole files are read only if cheaper
-    checks cannot tell them apart. A file that cannot be read, or is empty, is nobody's copy."""
+    """Map each copy to the first file with the same content, compressed or not. Whole files are read only if cheaper
+    checks cannot tell them apart. A file that is empty or cannot be read is no copy."""
     paths = list(paths)
     found = _of_the_same_bytes(paths)
     return found | _packed([path for path in paths if path not in found])
@@ -32,7 +32,7 @@ def _of_the_same_bytes(paths: Sequence[Path]) -> dict[Path, Path]:
 
 
 def _packed(paths: Sequence[Path]) -> dict[Path, Path]:
-    """Maps each file to an earlier one with the same content, where at least one of the two is packed."""
+    """Map each copy to the first file with the same content, for pairs of which at least one file is compressed."""
     if len(paths) < 2 or not any(map(opening.is_packed, paths)):
         return {}
     return _first_alike(paths, opening.head, _same_content)
@@ -41,8 +41,8 @@ def _packed(paths: Sequence[Path]) -> dict[Path, Path]:
 def _first_alike(
     paths: Iterable[Path], mark: Callable[[Path], Hashable], same: Callable[[Path, Path], bool]
 ) -> dict[Path, Path]:
-    """Maps each file to an earlier one that is the same. mark: a value that equal files share; `same` compares only
-    files with equal marks."""
+    """Map each copy to the first equal file. mark: a value that equal files share; same: the full comparison, used only
+    for files with equal marks."""
     alike: dict[Hashable, list[Path]] = {}
     found: dict[Path, Path] = {}
     for path in paths:
@@ -60,7 +60,7 @@ def _first_alike(
 
 def _same_content(one: Path, other: Path) -> bool:
     if not opening.is_packed(one) and not opening.is_packed(other):
-        return False  # their bytes were compared
+        return False  # `_of_the_same_bytes` has compared them
     with opening.content(one) as ours, opening.content(other) as theirs:
         while True:
             parts = ours.read(_CHUNK), theirs.read(_CHUNK)

@@ -1,7 +1,7 @@
-"""The trace.json(.gz) that XLA's profiler (JAX, TensorFlow) writes beside its XPlane, for trace viewers.
+"""Read the trace.json(.gz) that XLA's profiler (JAX, TensorFlow) writes beside its .xplane.pb, for trace viewers.
 
-The events of the XPlane's GPUs and of its host, as XLA's `trace_events_to_json` writes them: microseconds that hold
-picoseconds, statistics as texts. Compiled programs, names of GPUs and what a kernel's launch asked for are left out,
+XLA's `trace_events_to_json` writes the events of the GPUs and of the host, with times as decimal microseconds down to
+the picosecond, and statistics as texts. The file lacks compiled programs, names of GPUs, launch parameters of kernels,
 and all but the first million events.
 """
 
@@ -25,11 +25,11 @@ from .programs import Programs
 
 _NAMED: Final = re.compile(rb'"name"\s*:\s*"/(?:device:[GT]PU:\d+|host:CPU)"')
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
-_LONGEST: Final = 40  # of a time as it is written
-_MOST: Final = 1_000_000  # events that XLA writes
+_LONGEST: Final = 40  # characters of a time
+_MOST: Final = 1_000_000  # XLA writes no more events than this
 _BESIDE: Final = "give the .xplane.pb beside this file (plugins/profile/DATE/HOST.xplane.pb)"
 
-Thread = tuple[Any, Any]  # pid, tid: a plane and a line of it
+Thread = tuple[Any, Any]  # (pid, tid): the number of a plane, and of a line in it
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -43,14 +43,14 @@ class _Event(msgspec.Struct, gc=False):
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """Trace events of a process that is called as a plane of the profiler's."""
+    """True for trace events in which a process has the name of an XPlane's plane, and that Kineto did not write."""
     return chrome.holds_events(head) and b'"schemaVersion"' not in head and _NAMED.search(head) is not None
 
 
 def read(path: Path) -> Timeline:
-    """The same as of the XPlane beside it, less what the trace leaves out.
+    """The same Timeline as from the .xplane.pb beside it, without the parts that the trace lacks.
 
-    Raises UnreadableRecording for broken JSON, and where it has neither GPU work nor ranges of the host.
+    Raises UnreadableRecording for broken JSON, and if there is neither GPU work nor a range of the host.
     """
     document, unfinished = chrome.trace(path, chrome.Document)
     found = xplane.Found(Programs({}))
@@ -106,16 +106,17 @@ def _add(found: xplane.Found, plane: str, line: str, tid: Any, rows: list[planes
 
 
 def _row(event: _Event) -> planes.Row | None:
-    """None where it has no usable time."""
+    """The event as a row; None if it has no usable times."""
     start, lasted = _picoseconds(event.ts), _picoseconds(event.dur)
     if start is None or lasted is None:
         return None
     stats = dict(_values(event.args or {}))
     name = stats.pop("long_name", event.name)
     if "cuda_graph_node_id" in stats:
-        stats.setdefault("kernel_details", "")  # which XLA leaves out: a node of a graph, not the graph
+        # XLA leaves this key out; without it `by_table` takes a kernel in a graph for the graph itself.
+        stats.setdefault("kernel_details", "")
     if lasted == 1:
-        lasted = 0  # as XLA writes what took no time
+        lasted = 0  # XLA writes 1 ps for an event without duration
     return planes.Row(start // 1000, (start + lasted) // 1000, name if isinstance(name, str) else "", stats)
 
 
@@ -129,7 +130,7 @@ def _picoseconds(text: msgspec.Raw) -> int | None:
 
 
 def _values(args: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Integers that are written as texts, as integers."""
+    """The statistics of an event, with texts of digits turned into integers."""
     for key, value in args.items():
         is_integer = isinstance(value, str) and _INTEGER.fullmatch(value)
         yield key, int(value) if is_integer else value

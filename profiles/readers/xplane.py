@@ -1,7 +1,8 @@
-"""TensorFlow's profiler: an XSpace of planes (`*.xplane.pb`), one a GPU, one for the host, one for CUDA calls.
+"""Read profiles of TensorFlow and JAX (`*.xplane.pb`): an XSpace with a plane per GPU, for the host and for CUDA calls.
 
-A line of a GPU's plane is a stream; what its events are, their statistics say. Times are nanoseconds of the line plus
-picoseconds of the event, counted from the session's start, whose time of day the plane "Task Environment" has.
+Each line of a GPU's plane is a stream, and the statistics of an event tell its kind. The start of an event is the
+line's timestamp (ns) plus the event's offset (ps), since the session's start; the plane "Task Environment" has the time
+of day of that start.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .tables.gathering import gpus
 
 Array = np.ndarray
 
-# The first plane's tag and length, its number or not, and the first letters of its name.
+# The first bytes of an XSpace: tag and length of the first plane, its id (optional), and the start of its name.
 _HEAD: Final = re.compile(
     rb"\n[\x80-\xff]{0,5}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12[\x01-\x7f]"
     rb"(?:/|Task Env|Host CPUs|Syscalls)",
@@ -40,19 +41,19 @@ _MEMORY: Final = {
     "pageable": "pageable", "host": "pageable", "pinned": "pinned", "host_pinned": "pinned", "device": "device",
     "array": "array", "managed": "managed", "device_static": "device", "managed_static": "managed",
 }  # fmt: skip
-_PYTHON: Final = "$"  # what names of Python's calls begin with
+_PYTHON: Final = "$"  # the names of Python calls begin with this
 HOST_PLANES: Final = {"/host:CPU": "TSL", "/host:NVTX-CUPTI": "", "/host:python-tracer": "python"}
 _WANTED: Final = re.compile(
     r"^(?:(?:correlation|context|cuda_graph_exec|cuda_graph_node)_id|tf_op|name|hlo_op|hlo_module|program_id)$|_details$"
 )
 OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 LIMIT: Final = 1 << 60
-_MOST_BYTES: Final = 1 << 31  # of protobuf
+_MOST_BYTES: Final = 1 << 31  # protobuf's limit for a message
 _RECORD: Final = "record again, and let the profiler stop before training ends"
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """A protobuf message that begins with a plane of a name that profilers give."""
+    """True if the file begins with a plane that has a profiler's plane name."""
     return _HEAD.match(head) is not None
 
 
@@ -62,9 +63,9 @@ def message() -> type[Any]:
 
 
 def read(path: Path) -> Timeline:
-    """GPU operations where a GPU was profiled, and the host's ranges as marks.
+    """A Timeline of the GPU operations, and the host's ranges as marks.
 
-    Raises UnreadableRecording where the message is broken, or has neither.
+    Raises UnreadableRecording if the file is damaged, or has neither operations nor ranges.
     """
     from google.protobuf.message import DecodeError
 
@@ -96,13 +97,13 @@ def read(path: Path) -> Timeline:
 
 
 def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt, ...]) -> Timeline:
-    """`started`: UTC of time 0, where it is known. Raises UnreadableRecording where nothing was found."""
+    """The Timeline. started: UTC ns of time 0, None if unknown. Raises UnreadableRecording if `found` has no rows."""
     frames = {table: pd.concat(parts, ignore_index=True) for table, parts in found.parts.items() if parts}
     if not frames:
         raise UnreadableRecording(path, "a TensorFlow profile without GPU work and without ranges", _RECORD)
     tables = {table: _with_texts(frame) for table, frame in frames.items()}
     tables["devices"] = gpus({number: ("", "", name) for number, name in found.gpus.items()}, tables)
-    # Times later than 2001 count from the epoch themselves.
+    # Times of 10^18 ns or more are UTC already: as a time of day they lie in 2001 or later.
     from_epoch = np.median(np.concatenate([frame["start_ns"].to_numpy() for frame in frames.values()])) >= 10**18
     return make(
         Recording(
@@ -122,7 +123,7 @@ def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt,
 
 @dataclass(slots=True)
 class Found:
-    """Frames by table, plane by plane; texts are still plain lists of objects."""
+    """The rows found so far: frames by table, one or more per plane; text columns are not yet categorical."""
 
     programs: Programs
     parts: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
@@ -177,9 +178,9 @@ class Found:
             self.parts[table].append(frame)
 
     def _timed(self, line: Any, names: dict[int, str], stats: dict[int, str], keep: Container[int]) -> list[planes.Row]:
-        """The events of a line with whole times; others are counted.
+        """The events of a line that have a start and a duration in range; the others are counted in `left_out`.
 
-        names, stats: what the plane calls them. keep: the numbers of the statistics wanted, a few of a dozen.
+        names, stats: the plane's names of events and statistics by id. keep: ids of the statistics to read.
         """
         rows = []
         for event in line.events:
@@ -224,15 +225,15 @@ def _operations(table: str, rows: list[planes.Row], programs: Programs) -> pd.Da
 
 
 def _objects(texts: Iterable[str]) -> pd.Series:
-    """A column of texts that rows share: each is there once, where a column of texts would copy it for each row."""
+    """A column of Python strings: equal rows share one object, while pandas's str dtype would copy it for each row."""
     return pd.Series(list(texts), dtype=object)
 
 
 def _operator(row: planes.Row, programs: Programs) -> str:
-    """The operator of a kernel: the framework's path, which the program may tell where the kernel does not, else the
-    instruction of the compiler; "" where nothing is said.
+    """The operator of a kernel: the framework's path from the event, else its operation name, else the path from the
+    XLA program, else the XLA instruction; "" if none is known.
 
-    A CUDA graph that the compiler made has many instructions in it: kernels that it compiled are called as these are.
+    For a kernel in a CUDA graph the event names only the launch; a kernel that XLA compiled has its instruction's name.
     """
     told = [str(row.stats.get(key) or "") for key in ("name", "tf_op", "hlo_op")]
     path, operation, instruction = (text.rstrip(":") for text in told)
@@ -254,7 +255,7 @@ def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def doubted(found: Found, said: Sequence[str] = ()) -> tuple[Doubt, ...]:
-    """`said`: the profiler's own errors and warnings."""
+    """Doubts about the profile. said: errors and warnings that the profiler wrote in it."""
     doubts = []
     if not found.gpus:
         doubts.append(no_gpu())

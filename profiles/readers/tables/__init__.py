@@ -1,1 +1,1 @@
-"""Tables: a file's tables and printed values become the columns of a Timeline."""
+"""Turn a file's tables and printed values into the columns of a Timeline."""

@@ -1,4 +1,4 @@
-"""Read what nsys and nvprof have in common: both write down CUPTI's activity records.
+"""Decode the values that recordings of nsys and nvprof share, since both store CUPTI's activity records.
 
 Numbers are those of cupti_activity.h (CUPTI 12.9): CUpti_ActivityMemcpyKind, CUpti_ActivityMemoryKind,
 CUpti_ActivitySynchronizationType. nsys adds copy kinds 11 to 13 (unified memory) and numbers memory kinds from 0.
@@ -31,15 +31,15 @@ Ints = NDArray[np.int64]
 
 
 def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any]:
-    """The columns of the table `copies` of a Timeline. memory: NVPROF_MEMORY or NSYS_MEMORY, who number it differently.
+    """The columns of a Timeline's table `copies`. memory: NVPROF_MEMORY or NSYS_MEMORY, memory kinds by number.
 
-    Device to device between two GPUs is a peer copy, whatever its number says.
+    A device-to-device copy between two GPUs becomes a peer copy (p2p).
     """
     count = len(columns["start_ns"])
     source, target = (columns.get(name, constant(-1, count, "int32")) for name in ("src_device", "dst_device"))
     kind = _coded(columns["kind"], _COPIES, COPY_KINDS, "other")
     memory_of = {name: _memory(columns.get(name, constant(-1, count)), memory) for name in ("src_kind", "dst_kind")}
-    unified = (columns["kind"] >= _UNIFIED) & (columns["kind"] < len(_COPIES))  # nsys knows no kind of their memory
+    unified = (columns["kind"] >= _UNIFIED) & (columns["kind"] < len(_COPIES))  # nsys records no memory kind for these
     if unified.any():
         memory_of = {name: _managed(kinds, unified) for name, kinds in memory_of.items()}
     kind[(columns["kind"] == 8) & (source >= 0) & (target >= 0) & (source != target)] = COPY_KINDS.index("p2p")
@@ -73,9 +73,10 @@ _RUNTIME_VERSION = re.compile(r"(?<=\w)_v\d{4,}$")
 
 
 def api_name(name: str) -> str:
-    """The name that a programmer calls: cudaLaunchKernel_v7000 is cudaLaunchKernel.
+    """The function name in the programmer's code: cudaLaunchKernel for cudaLaunchKernel_v7000.
 
-    The suffix of a runtime function is the CUDA version that brought it; the _v2 of a driver function is in its name.
+    The suffix of a runtime function is the CUDA version that introduced it; the _v2 of a driver function is kept, as it
+    is part of the name.
     """
     return _RUNTIME_VERSION.sub("", name)
 

@@ -1,4 +1,4 @@
-"""Gathering: a reader's columns become a Timeline, and anomalies are counted and said."""
+"""Collect a reader's columns into a Timeline, and turn counts of odd rows into doubts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ...model import launching
 from ...model.possible import OPERATIONS
 from ...model.timeline import COLUMNS, UNSAID, Doubt, Recording, Timeline, make, unsaid
 
-# The value of NULL where a time is read.
+# Stands for NULL in columns of times.
 NO_TIME: Final = -(1 << 63)
-# The doubts about rows met here; the reader that saw other rows tells of them.
+# Codes of `Gathered.met` that become doubts here; readers make the doubts for other codes themselves.
 _DOUBTS: Final = {
     "mixed-types": doubts.mixed_types,
     "missing-strings": doubts.missing_strings,
@@ -29,7 +29,7 @@ _DOUBTS: Final = {
 
 @dataclass(slots=True)
 class Gathered:
-    """Tables so far, and what was met on the way: code -> table -> rows."""
+    """The tables read so far. met: counts of odd rows, code -> table -> rows."""
 
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     met: dict[str, Counter[str]] = field(default_factory=dict)
@@ -40,8 +40,8 @@ class Gathered:
             self.met.setdefault(code, Counter())[table] += count
 
     def add(self, table: str, columns: Mapping[str, Any]) -> None:
-        """Rows of a table; columns that no table has are left out. Adding twice appends."""
-        # In the order of the table: to choose columns of a frame copies them.
+        """Append rows to a table; columns that the table does not have are ignored."""
+        # Columns go in the table's order now, since reordering those of a frame later would copy them.
         kept: dict[str, Any] = {name: columns[name] for name in COLUMNS[table] if name in columns}
         kept |= {name: unsaid(len(kept["start_ns"])) for name in UNSAID if name in COLUMNS[table] and name not in kept}
         frame = pd.DataFrame(kept, copy=False)
@@ -61,7 +61,7 @@ class Gathered:
 
 
 def require_gpu_work(timeline: Timeline, path: Path, remedy: str, holds: str = "") -> Timeline:
-    """The timeline, if any operation of a GPU is in it. Raises UnreadableRecording. holds: what is there instead."""
+    """The timeline, if it has a GPU operation; else raises UnreadableRecording. holds: words for its other content."""
     if any(len(getattr(timeline, table)) for table in OPERATIONS):
         return timeline
     left_out = sum(timeline.left_out.values())
@@ -75,21 +75,21 @@ def require_gpu_work(timeline: Timeline, path: Path, remedy: str, holds: str = "
 
 
 def gpus(listed: Mapping[int, tuple[str, str, str]], tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The table `devices` of a Timeline: those listed (uuid, bus id, name), and those used but not listed."""
+    """The table `devices`: GPUs `listed` in the file, number -> (uuid, bus id, name), and others in operations."""
     used = {number for name in OPERATIONS if name in tables for number in pd.unique(tables[name]["device"]).tolist()}
     rows = [(number, *listed.get(number, ("", "", ""))) for number in sorted(used | set(listed))]
     return pd.DataFrame(rows, columns=["device", "uuid", "bus_id", "name"])
 
 
 def joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """One frame; categories of the parts are united, in order."""
+    """The frames joined into one; a categorical column gets the categories of all frames, in order."""
     texts = [column for column in frames[0] if isinstance(frames[0][column].dtype, pd.CategoricalDtype)]
     whole = {column: pd.api.types.union_categoricals([frame[column] for frame in frames]) for column in texts}
     return pd.concat([frame.drop(columns=texts) for frame in frames], ignore_index=True).assign(**whole)
 
 
 def constant(value: int, count: int, dtype: str = "int64") -> NDArray[Any]:
-    """The same value in every row, for no memory."""
+    """An array of `count` equal values that takes the memory of one; read-only."""
     return np.broadcast_to(np.array(value, dtype=dtype), count)
 
 

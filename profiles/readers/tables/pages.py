@@ -1,8 +1,8 @@
-"""Integers of SQLite tables out of the file's own pages, thousands of rows at a time.
+"""Decode integer columns of SQLite tables straight from the file's pages, thousands of rows at a time.
 
-SQLite hands out one value after the other, which takes more than twice as long. Only what is plain is read here: rows
-of integers and NULL that lie whole in their pages. Whatever else is met raises `Odd`, and SQLite is asked for these
-rows; so a mistake in a file is told by SQLite in its own words. https://sqlite.org/fileformat2.html names the parts.
+SQLite returns one value after the other, which takes more than twice as long. Only plain rows are decoded: integers and
+NULL, with no overflow pages. Anything else raises `Odd`, and the caller reads these rows by SQLite, which also reports
+any damage. Terms are those of https://sqlite.org/fileformat2.html.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from .sqlite import Database, header_of, quoted
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]
 
-_INTERIOR, _LEAF = 5, 13  # pages of a table, by their first byte
+_INTERIOR, _LEAF = 5, 13  # first byte of a table's interior and leaf pages
 _DEEPEST: Final = 20
-_ONE_BYTE: Final = 128  # from here on a varint has more than one
-_LONGEST: Final = 8  # bytes of a varint that are read: 56 bits
-# Bytes of a value, and what a value of none is, by its serial type. 10 and 11 are never written.
+_ONE_BYTE: Final = 128  # varints below this take one byte
+_LONGEST: Final = 8  # the longest varint decoded, in bytes (56 bits)
+# Bytes of a value by its serial type. Types 10 and 11 are never written.
 _SIZE: Final = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((kind - 12) // 2 for kind in range(12, _ONE_BYTE))])
 _NULL, _FLOAT, _ONE, _LAST_INTEGER = 0, 7, 9, 9
-_MOST: Final = 8  # bytes of an integer: as much is left free before and after what is read
+_MOST: Final = 8  # bytes of the longest integer, and of the padding before and after the pages in memory
 
 
 class Odd(Exception):
-    """Rows, or a whole table, that SQLite has to read."""
+    """These rows, or the whole table, cannot be decoded here: SQLite has to read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """The pages that hold the rows of a table, in order. `last` is the greatest rowid that each may hold."""
+    """The leaf pages of a table, in rowid order. page: page numbers; last: the greatest rowid each page may hold."""
 
     page: Int64s
     last: Int64s
 
 
 class Pages:
-    """The pages of a file."""
+    """The pages of a database file. size: bytes of a page."""
 
     def __init__(self, database: Database) -> None:
         self._path = database.path
@@ -54,11 +54,11 @@ class Pages:
         self._count = self._path.stat().st_size // self.size
 
     def leaves(self, root: int) -> Leaves:
-        """The leaves of the table whose first page is `root`. Raises Odd if it is no tree of a table."""
+        """The leaf pages of the table's B-tree with the root page `root`. Raises Odd if that is no such tree."""
         found = Leaves(np.array([root]), np.array([np.iinfo(np.int64).max]))
         try:
             for _ in range(_DEEPEST):
-                # All leaves lie at one depth: who reads them sees whether they do.
+                # All leaves have the same depth, so the first page tells; decoding raises Odd for any other page.
                 if self._read(found.page[:1])[_MOST] == _LEAF:
                     return found
                 text = self._read(found.page)
@@ -72,7 +72,7 @@ class Pages:
         raise Odd
 
     def _children(self, text: Bytes, page: int, last: int) -> tuple[Int64s, Int64s]:
-        """The pages below one, and the greatest rowid of each."""
+        """(child pages of an interior page, greatest rowid of each). page: its index in `text`; last: its own."""
         begin = _MOST + page * self.size
         if text[begin] != _INTERIOR:
             raise Odd
@@ -82,7 +82,7 @@ class Pages:
         return np.append(_number(text, cells, 4), right), np.append(keys, last)
 
     def _read(self, pages: Int64s) -> Bytes:
-        """Their bytes, one page after the other, _MOST bytes left free at either end."""
+        """The bytes of these pages, one page after the other, with _MOST zero bytes before and after."""
         if pages.min() < 1 or pages.max() > self._count:
             raise Odd
         text = np.empty(len(pages) * self.size + 2 * _MOST, np.uint8)
@@ -97,9 +97,9 @@ class Pages:
         return text
 
     def integers(self, pages: Int64s, places: Mapping[int, int]) -> tuple[Int64s, dict[int, Int64s]]:
-        """The rowids of all rows of some leaves, and columns of them by their place in the table.
+        """(rowids, columns by index) of all rows on these leaf pages.
 
-        places: the columns that are wanted, with what NULL becomes in each. Raises Odd.
+        places: index of each wanted column -> its value for NULL. Raises Odd if a row is not plain.
         """
         try:
             return self._integers(self._read(pages), len(pages), places)
@@ -117,7 +117,7 @@ class Pages:
         size, at = _varint(text, cell)
         rowid, at = _varint(text, at)
         end = at + size
-        # A row longer than this goes on in other pages.
+        # A row longer than this continues on overflow pages.
         if (size > self._usable - 35).any() or (end > begin + self._usable).any():
             raise Odd
         header = text.take(at).astype(np.int64)
@@ -128,11 +128,11 @@ class Pages:
         lowest, highest = kinds.min(axis=1, initial=0xFF).tolist(), kinds.max(axis=1, initial=0).tolist()
         if max(highest, default=0) >= _ONE_BYTE:
             raise Odd
-        value, ahead = at + header, 0  # where the values end: by row, and by as much more in all rows
+        value, ahead = at + header, 0  # end of the current value: an offset per row, plus one common to all rows
         found = {}
         for index, (low, high) in enumerate(zip(lowest, highest, strict=True)):
             kind, width = (high, int(_SIZE[high])) if low >= high else (kinds[index], _SIZE.take(kinds[index]))
-            if isinstance(width, int):  # as in most columns
+            if isinstance(width, int):  # all rows have the same serial type, as in most columns
                 ahead += width
             else:
                 value += width
@@ -144,7 +144,7 @@ class Pages:
 
 
 def _values(text: Bytes, end: Int64s, kind: Bytes | int, size: Int64s | int, null: int) -> Int64s:
-    """Values that end at these places, `null` for NULL. kind: serial types, one for all where it is the same."""
+    """Values that end at these offsets, `null` for NULL. kind: serial types; size: bytes; one number if all agree."""
     if np.max(kind, initial=0) > _LAST_INTEGER or np.any(kind == _FLOAT):
         raise Odd
     of_none = np.zeros(_LAST_INTEGER + 1, np.int64)
@@ -153,7 +153,7 @@ def _values(text: Bytes, end: Int64s, kind: Bytes | int, size: Int64s | int, nul
         return np.broadcast_to(of_none[kind], len(end))
     if isinstance(kind, int) and size == 1:
         return text.take(end - 1).view(np.int8).astype(np.int64)
-    # Eight bytes that end where the value does; what is before it is shifted out.
+    # Read the eight bytes that end with the value, and shift out the bytes before it.
     eights = np.lib.stride_tricks.as_strided(text[:_MOST].view(">i8"), (len(text) - _MOST + 1,), (1,))
     value = eights[end - _MOST].astype(np.int64)
     shift = 64 - 8 * np.maximum(size, 1)
@@ -167,7 +167,7 @@ def _values(text: Bytes, end: Int64s, kind: Bytes | int, size: Int64s | int, nul
 
 
 def _number(text: Bytes, at: Int64s, size: int) -> Int64s:
-    """Numbers of `size` bytes at these places."""
+    """Big-endian unsigned integers of `size` bytes at these offsets."""
     found = np.zeros(len(at), np.int64)
     for byte in range(size):
         found = (found << 8) | text[at + byte]
@@ -175,7 +175,7 @@ def _number(text: Bytes, at: Int64s, size: int) -> Int64s:
 
 
 def _varint(text: Bytes, at: Int64s) -> tuple[Int64s, Int64s]:
-    """Varints at these places, and where they end."""
+    """(varints at these offsets, offsets after them). Raises Odd if one is longer than _LONGEST bytes."""
     byte = text.take(at)
     value, after = (byte & 127).astype(np.int64), at + 1
     for _ in range(_LONGEST - 1):
@@ -195,9 +195,9 @@ def _varint(text: Bytes, at: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def places(database: Database, table: str, names: Sequence[str]) -> tuple[int, dict[str, int]]:
-    """The first page of a table, and the place of each of these columns in its rows; "rowid" is at -1.
+    """(root page of a table, index of each of these columns in its rows, -1 for "rowid").
 
-    Raises Odd where a column is stored in another way than it is read.
+    Raises Odd if a column is no plain integer column.
     """
     table = database.stored(table)
     roots = database.query("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
@@ -206,7 +206,7 @@ def places(database: Database, table: str, names: Sequence[str]) -> tuple[int, d
         raise Odd
     found = {"rowid": -1}
     for place, name, kind, _, _, key, _ in rows:
-        # Of another affinity a value may be read as something else than an integer; a key may be the rowid.
+        # Without integer affinity SQLite may convert the stored value; a primary key may be stored as the rowid.
         found[str(name)] = -2 if key or "INT" not in str(kind).upper() else int(place)
     if any(found.get(name, -2) < -1 for name in names):
         raise Odd

@@ -1,7 +1,7 @@
-"""Tables that profilers print, as CSV or as aligned text: which lines are rows, and what the cells are worth.
+"""Parse tables that profilers print, as CSV or aligned text: find the rows, and turn cells into integers and texts.
 
-Numbers are read as the nearest double and scaled to integers. A decimal of ns resolution comes back exactly as long as
-it lies below 2^51 ns (26 days): the errors of reading and of scaling are then under half a nanosecond together.
+Numbers are read as the nearest double and scaled to integers. A time with ns resolution below 2^51 ns (26 days) is
+exact, since the rounding errors of reading and scaling are then together under half a nanosecond.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ROW_STARTS[np.frombuffer(b"0123456789.+-", dtype=np.uint8)] = True
 
 
 def decoded(data: bytes) -> bytes:
-    """UTF-8 bytes with `\n` ends, also from what PowerShell's `>` writes (UTF-16). What is no UTF-8 is replaced."""
+    """The text as UTF-8 with `\n` line ends; UTF-16, as PowerShell's `>` writes, is converted, bad bytes replaced."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         data = data.decode("utf-16", errors="replace").encode()
     data = data.removeprefix(BOM_UTF8)
@@ -47,7 +47,7 @@ def decoded(data: bytes) -> bytes:
 
 
 def _is_utf8(data: bytes) -> bool:
-    """Without a copy of the text, as `data.decode()` would make."""
+    """True if the bytes are valid UTF-8; checked by Arrow, since `data.decode()` would copy the text."""
     offsets = pa.py_buffer(np.array([0, len(data)], dtype=np.int64))
     try:
         pa.LargeStringArray.from_buffers(1, offsets, pa.py_buffer(data)).validate(full=True)
@@ -58,7 +58,7 @@ def _is_utf8(data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Text whose lines are told apart: lines that begin with a number, in quotes or not, are rows."""
+    """Text split into rows (lines that begin with a number, quoted or not) and other lines."""
 
     data: bytes
     count: int  # of all lines
@@ -66,7 +66,7 @@ class Lines:
 
     @staticmethod
     def of(data: bytes) -> Lines:
-        """Window by window: the temporary arrays are as large as what they look at."""
+        """Find the lines of a text, in windows of 1 MiB, since the temporary arrays are as large as the window."""
         count, found = 0, [np.empty((0, 2), dtype=np.int64)]
         at = 0
         while at < len(data):
@@ -103,7 +103,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Cells of the wanted columns; `skipped` lines were no rows."""
+    """Cells of the wanted columns. skipped: number of lines left out because they were no rows."""
 
     table: pa.Table
     skipped: int
@@ -112,10 +112,8 @@ class Rows:
         return int(self.table.num_rows)
 
     def numbers(self, column: str, units: Mapping[str, int] | None = None) -> tuple[Array, Array]:
-        """(values, scales): float64, NaN where the cell is empty or no number; the scale that its own unit asks for.
-
-        The scale is 1 where no unit is glued to the value, and NaN where the unit is not one of `units`.
-        """
+        """(values, scales), both float64: a value is NaN if its cell is empty or no number; its scale is that of the
+        unit in the cell: 1 if the cell has no unit, NaN if the unit is not in `units`."""
         if column not in self.table.column_names:
             return np.full(len(self), np.nan), np.ones(len(self))
         cells = self.table[column]
@@ -135,14 +133,14 @@ class Rows:
         return coded(self.table[column])
 
     def integers(self, column: str, kind: type[np.int32] | type[np.int64]) -> Array:
-        """Numbers of a column; -1 where there is none."""
+        """Integers of a column; -1 if a cell holds no number, or one too large."""
         values = self.numbers(column)[0]
         return np.where(np.abs(values) < min(2.0**53, np.iinfo(kind).max), values, -1).astype(kind)
 
     def devices(self, column: str) -> tuple[Array, dict[int, str]]:
-        """Device numbers, and the device's name by number.
+        """(int32 device number of each row, -1 if empty; device name by number).
 
-        Devices are printed as `NVIDIA H200 (0)`; nvprof leaves the number out of its text where it saw only one.
+        Devices are printed as `NVIDIA H200 (0)`; nvprof's text leaves out the number if there is only one device.
         """
         codes, texts = self.texts(column)
         found = [re.fullmatch(r"(.*) \((\d{1,9})\)", text) for text in texts]
@@ -158,9 +156,9 @@ class Rows:
 def read_rows(
     lines: Lines, start: int, stop: int, header: Sequence[str], *, numbers: Collection[str], texts: Collection[str]
 ) -> Rows:
-    """The wanted columns of the comma-separated rows of data[start:stop].
+    """The wanted columns of the comma-separated rows in data[start:stop].
 
-    Lines with too few or too many cells are skipped and counted. Raises pa.ArrowInvalid where nothing fits.
+    Lines with too few or too many cells are skipped and counted. Raises pa.ArrowInvalid if the rows cannot be parsed.
     """
     body, skipped = lines.rows(start, stop)
     types = {c: pa.dictionary(pa.int32(), pa.string()) for c in header if c in texts}
@@ -169,7 +167,7 @@ def read_rows(
 
 
 def read_aligned(body: bytes, header: Sequence[str], *, texts: Collection[str]) -> Rows:
-    """The same for text tables: cells are parted by two spaces or more, units are glued to the numbers."""
+    """The wanted columns of an aligned text table, whose cells are separated by at least two spaces."""
     body = re.sub(rb"[ \t]{2,}", b"\t", re.sub(rb"(?m)^[ \t]+|[ \t]+$", b"", body))
     rows, skipped = Lines.of(body).rows(0, len(body))
     types = {c: pa.dictionary(pa.int32(), pa.string()) for c in header if c in texts}
@@ -184,14 +182,14 @@ def _parsed(
         return Rows(empty, skipped)
     table, odd = _typed(body, header, types, delimiter)
     if table is None or odd:
-        # Lines of the program's own are in between; one with a lone quote would swallow those after it.
+        # The profiled program printed lines in between; a line with one quote would swallow the lines after it.
         lines = bytes(body).split(b"\n")
         whole = [line for line in lines if line and line.count(b'"') % 2 == 0]
         skipped += sum(1 for line in lines if line) - len(whole)
         body = b"\n".join(whole) + b"\n"
         table, odd = _typed(body, header, types, delimiter)
     if table is None:
-        # A cell is not what its column says: read all as text, and judge cell by cell.
+        # Some cell does not fit its column's type: read all columns as text, so that each cell is checked by itself.
         types = dict.fromkeys(types, pa.dictionary(pa.int32(), pa.string()))
         table, odd = _csv(body, header, types, delimiter)
     return Rows(table, skipped + odd)
@@ -218,7 +216,7 @@ def _csv(
 
     table = pyarrow.csv.read_csv(
         pa.py_buffer(body),
-        # A block holds whole rows; names of templates run to some kilobytes.
+        # A row has to fit in a block; C++ template names have up to a few kilobytes.
         read_options=pyarrow.csv.ReadOptions(column_names=list(header), block_size=1 << 22),
         parse_options=pyarrow.csv.ParseOptions(
             delimiter=delimiter,
@@ -237,7 +235,7 @@ def _csv(
 
 
 def scaled(values: Array, scale: Array | float) -> tuple[Array, Array]:
-    """(integers, good): values times scale, rounded to the nearest integer; good where that is exact (see above)."""
+    """(int64: values times scale, rounded; bool: True if |product| < EXACT_BELOW, so that the rounding is exact)."""
     with np.errstate(over="ignore", invalid="ignore"):
         product = values * scale
         good = np.abs(product) < EXACT_BELOW
@@ -245,7 +243,7 @@ def scaled(values: Array, scale: Array | float) -> tuple[Array, Array]:
 
 
 def categorical(codes: Array, texts: Sequence[str], missing: str = "") -> pd.Categorical:
-    """Texts by code; the code of a missing one is -1."""
+    """A categorical from codes into `texts`, which may repeat; code -1 becomes `missing`."""
     order = list(dict.fromkeys([*texts, missing]))
     place = {text: index for index, text in enumerate(order)}
     mapped = np.array([place[text] for text in [*texts, missing]], dtype=np.int32)

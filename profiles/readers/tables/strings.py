@@ -1,4 +1,4 @@
-"""Names as categories: from numbered strings to codes without ever holding a string a row."""
+"""Turn ids of strings into categorical columns, without ever holding one string per row."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Codes = NDArray[np.signedinteger[Any]]
 
 
 class Strings:
-    """The numbered strings of a recording. A code is the place of a string here, -1 for a number without one.
+    """The strings of a recording by id. A code is the index of a string in `texts`, -1 for an id without a string.
 
-    numbers: int64[n]; texts: an Arrow array of binary, length n.
+    numbers: int64[n], the ids; texts: an Arrow array of binary, length n.
     """
 
     def __init__(self, numbers: NDArray[np.int64], texts: Any) -> None:
@@ -27,7 +27,7 @@ class Strings:
         self.dtype = "int16" if len(numbers) < 1 << 15 else "int32"
         self._order = np.argsort(numbers, kind="stable")
         self._numbers = numbers[self._order]
-        # Numbers from 0 to a few times their count are looked up in a table, which is five times faster.
+        # Ids from 0 to a few times their count are looked up in a table: five times faster than by binary search.
         self._table: Codes | None = None
         if len(numbers) and self._numbers[0] >= 0 and self._numbers[-1] < 8 * len(numbers) + (1 << 21):
             self._table = np.full(self._numbers[-1] + 2, -1, dtype=self.dtype)
@@ -35,7 +35,7 @@ class Strings:
 
     def codes(self, numbers: NDArray[np.int64]) -> Codes:
         if self._table is not None:
-            last = len(self._table) - 1  # holds -1
+            last = len(self._table) - 1  # this entry of the table is -1
             inside = (numbers >= 0) & (numbers < last)
             return self._table[numbers if inside.all() else np.where(inside, numbers, last)]
         if not len(self._numbers):
@@ -44,11 +44,11 @@ class Strings:
         return np.where(self._numbers[place] == numbers, self._order[place], -1).astype(self.dtype)
 
     def categorical(self, codes: Codes, named: Callable[[str], str] | None = None) -> pd.Categorical:
-        """Categories of the strings that occur, by `named`; UNKNOWN where the code is -1."""
+        """A categorical of the strings with these codes, each renamed by `named`; UNKNOWN for code -1."""
         import pyarrow as pa
 
         used = np.zeros(len(self._numbers) + 1, dtype=bool)
-        used[codes] = True  # the last is that of -1
+        used[codes] = True  # code -1 marks the last entry
         known = np.flatnonzero(used[:-1])
         distinct = self._texts.take(pa.array(known)).dictionary_encode()
         texts = [value.decode("utf-8", "replace") for value in distinct.dictionary.to_pylist()]
@@ -60,7 +60,7 @@ class Strings:
 
 
 def categorical(codes: NDArray[Any], texts: Sequence[str]) -> pd.Categorical:
-    """Codes into texts, of which several may be equal."""
+    """A categorical from codes into `texts`, which may repeat."""
     order = list(dict.fromkeys(texts))
     if len(order) < len(texts):
         place = {text: index for index, text in enumerate(order)}
@@ -71,7 +71,7 @@ def categorical(codes: NDArray[Any], texts: Sequence[str]) -> pd.Categorical:
 
 @lru_cache(maxsize=1 << 7)
 def _of_few(texts: tuple[str, ...]) -> pd.CategoricalDtype:
-    """The names of ranks are the same, and to make pandas's texts of them takes longer than a small table's codes."""
+    """`_of`, cached: all ranks have the same names, and making their dtype takes longer than coding a small table."""
     return _of(texts)
 
 
@@ -80,6 +80,6 @@ def _of(texts: Sequence[str]) -> pd.CategoricalDtype:
 
 
 def either(first: pd.Categorical, second: pd.Categorical, use_first: NDArray[np.bool_]) -> pd.Categorical:
-    """Row by row one of two categoricals."""
+    """A categorical with the value of `first` in rows where `use_first` is True, else that of `second`."""
     codes = np.where(use_first, first.codes, second.codes.astype(np.int32) + len(first.categories))
     return categorical(codes, [*first.categories, *second.categories]).remove_unused_categories()
