@@ -259,7 +259,6 @@ def _plain(texts: pa.Array) -> pa.Array:
 
     An exponent may crash the process (1e-999999999), and a number beyond 128 bits is cut without an error (1e300 to 0).
     """
-
     data = texts.buffers()[2].to_pybytes()
     if b"e" in data or b"E" in data or np.diff(np.frombuffer(texts.buffers()[1], np.int64)).max(initial=0) > _DIGITS:
         raise ValueError("no plain number")

@@ -232,7 +232,6 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
 
 def _exchanged(args: chrome.Args) -> int:
     """Bytes that a rank gives to a collective, from the arguments of NCCL's kernel; -1 if they are not there."""
-
     size = _ELEMENT_BYTES.get(args.dtype.lower()) if isinstance(args.dtype, str) else None
     known = args.collective is not None and type(args.elements) is int and 0 <= args.elements < 1 << 48
     return int(args.elements) * size if known and size else -1

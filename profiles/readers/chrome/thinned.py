@@ -38,7 +38,6 @@ class Numbers:
 
     def left_out(self) -> float:
         """A lower bound of the share of events that was removed; 0.0 if it is below a tenth or cannot be told."""
-
         shares = [share for parts in (self._events, self._operators) if (share := _holes(parts)) is not None]
         least = min(shares, default=0.0)
         return min(least, _MOST) if least >= LOST_SHARE else 0.0

@@ -147,7 +147,6 @@ def _digest(path: Path) -> str:
 
 def _cap(folder: Path, keep: Path) -> None:
     """Delete the least recently used exports until the cache holds at most CACHE_BYTES, but never `keep`."""
-
     kept = sorted(folder.glob("*.sqlite"), key=lambda path: path.stat().st_mtime, reverse=True)
     total = 0
     for path in kept:

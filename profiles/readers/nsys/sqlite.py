@@ -91,7 +91,6 @@ def _timeline(database: Database) -> Timeline:
 
 def _known(found: Mapping[str, Columns]) -> frozenset[str]:
     """Names of the timeline tables that nsys recorded, including empty ones: it traces all CUDA work or none."""
-
     cuda = {"kernels", "graphs", "copies", "memsets"} if set(found) & {KERNEL, GRAPH, MEMCPY, MEMSET, RUNTIME} else ()
     others = {RUNTIME: "api", SYNC: "syncs", NVTX: "marks", OVERHEAD: "overheads"}
     return frozenset({"devices", *cuda, *(name for table, name in others.items() if table in found)})
