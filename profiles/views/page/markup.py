@@ -38,7 +38,7 @@ def coded(text: str) -> Any:
 
 
 def _unbroken(escaped: str) -> Any:
-    """Put options like `--aggregate` in spans, because a browser would break a line behind their dashes."""
+    """Put options like `--aggregate` in spans, because a browser would break lines after their dashes."""
     return raw(re.sub(r"--[a-z][a-z-]*", r'<span class="option">\g<0></span>', str(escaped)))
 
 

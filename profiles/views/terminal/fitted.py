@@ -131,7 +131,7 @@ class Fitted:
 
 
 def broken(text: Text, width: int) -> Iterator[Text]:
-    """Break a text into lines. Continued lines are indented to the text behind a list mark; too long words are cut."""
+    """Break a text into lines. Continued lines begin below the text after a list mark; longer words are cut."""
     if text.cell_len <= width and "\n" not in text.plain:  # the usual case, kept fast
         yield text
         return

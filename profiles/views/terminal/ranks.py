@@ -112,7 +112,7 @@ def _findings(summary: Summary, most: int) -> Iterator[RenderableType]:
 
 
 def _whose(finding: Finding, summary: Summary) -> str:
-    """The GPU of a finding and the number of further GPUs; "" if it is about all ranks, or names no GPU."""
+    """The GPU of a finding and the number of further GPUs; "" if it has no GPU, or its text names it (OF_RANKS)."""
     if finding.gpu is None or finding.code in OF_RANKS:
         return ""
     gpus = finding.evidence.get("gpus", [])

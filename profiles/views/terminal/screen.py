@@ -150,7 +150,7 @@ def _between(values: Sequence[int] | Sequence[float], form: terminal.Form) -> st
 
 
 def _bars(some: dict[str, GpuMeasures], width: int) -> Group:
-    """A bar per GPU, behind the GPU's title if there is room."""
+    """A bar per GPU, after the GPU's title if there is room."""
     names = max(map(len, some))
     if width - names - 1 < _BAR:
         names = 0

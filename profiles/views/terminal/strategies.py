@@ -38,7 +38,7 @@ def _work(row: CellRow) -> str:
 
 
 def table(rows: Sequence[CellRow]) -> list[RenderableType]:
-    """A group of `compared`: its work as heading, a table with a line per strategy, then notes and failures."""
+    """One group from `compared`: a heading, a table with a line per strategy, then notes and failures."""
     faults = [Prose(f"{row.cell.strategy}: {row.status}: {row.reason}", "red") for row in rows if row.reason]
     notes: dict[str, list[str]] = {}
     for row in rows:
