@@ -1,10 +1,11 @@
-"""Write a smaller copy of an SQLite recording: a span of time, only the tables that measures need, no private data.
+"""Write a smaller copy of an SQLite recording: on request only a span of time, only the tables that measures need, or
+only data that is not private.
 
-The copy is a new file with the schema of the source, so that nsys, nvprof's tools and ringscope can open it. It keeps
-the GPU operations that touch the span or were launched in it, the calls that touch the span or launched a kept
-operation, and the marks that touch the span, unchanged. Marks `step N` are the exception: a step that began before the
-span is left out, and a step that ends after the span loses its end time, so that a step which was cut through is never
-taken for a whole step.
+The copy is a new file with the schema of the source, so that nsys, nvprof's tools and ringscope can open it. Given a
+span, it keeps the GPU operations that touch the span or were launched in it, the calls that touch the span or launched
+a kept operation, and the marks that touch the span, unchanged. Marks `step N` are the exception: a step that began
+before the span is left out, and a step that ends after the span loses its end time, so that a step which was cut
+through is never taken for a whole step.
 """
 
 from __future__ import annotations

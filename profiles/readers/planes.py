@@ -100,7 +100,7 @@ def is_call(row: Row, plane: str) -> bool:
 
 
 def call_name(row: Row) -> str:
-    """The driver function's name of a CUDA call, for which the profiler may record the copy or kernel it launched."""
+    """The driver function's name of a CUDA call; the profiler may name a call after the copy or kernel it launched."""
     if _CALL.match(row.name):
         return row.name.partition(" (CudaGraph:")[0]
     told = details(row.stats.get("memcpy_details") or row.stats.get("Memset_details"))

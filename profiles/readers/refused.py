@@ -126,7 +126,7 @@ def is_drawn(head: bytes) -> bool:
 
 
 def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
-    """(problem, remedy) for a profiler's file that no reader takes, or a stand-in for one; None for any other file."""
+    """(problem, remedy) for a Git LFS pointer, or a profiler's file that no reader takes; None for any other file."""
     if head.startswith(b"version https://git-lfs"):
         return "a Git LFS pointer, not the file itself", "fetch it with `git lfs pull`"
     if head.startswith(sqlite.MAGIC):

@@ -59,7 +59,7 @@ class _Samples:
     began_utc_ns: int
     places: list[_Place]
     threads: list[_Thread]
-    samples: int | None = None  # times that the sampler looked at the threads; None in files of older versions
+    samples: int | None = None  # how often the sampler looked at the threads; None in files of older versions
 
 
 def beside(path: Path, timeline: Timeline) -> Timeline:

@@ -72,7 +72,8 @@ class Pages:
         raise Odd
 
     def _children(self, text: Bytes, page: int, last: int) -> tuple[Int64s, Int64s]:
-        """(child pages of an interior page, greatest rowid of each). page: its index in `text`; last: its own."""
+        """(child pages of an interior page, greatest rowid of each). page: the interior page's index in `text`; last:
+        the interior page's greatest rowid."""
         begin = _MOST + page * self.size
         if text[begin] != _INTERIOR:
             raise Odd
