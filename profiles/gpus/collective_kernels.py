@@ -1,8 +1,8 @@
-"""Names of kernels that exchange data with other GPUs; no other module knows them.
+"""Names of kernels that exchange data with other GPUs; this module alone knows them.
 
-A name tells it by the function alone, never by template arguments or parameters: `reduce_kernel<..., AllReduceOp>` sums
-on its own GPU. What merely sounds like an exchange and stands in no row below is left to compute, and counted
-(`sounds_like_one`).
+Only the function's name counts, never template arguments or parameters: `reduce_kernel<..., AllReduceOp>` sums on its
+own GPU. A kernel that is in no row below counts as compute, even if its name sounds like an exchange; `sounds_like_one`
+finds these kernels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..model.names import fitting, once_for_few, wholly
 if TYPE_CHECKING:
     import pandas as pd
 
-# Kinds of collectives, by words in the name of a kernel or range, without case and underscores: the first that fits.
+# Kinds of collectives: the first whose pattern fits the lower-case name of a kernel or range without underscores.
 KINDS: Final = {
     "all_reduce": r"allreduce",
     "reduce_scatter": r"reducescatter",
@@ -28,17 +28,17 @@ KINDS: Final = {
     "send_recv": r"send|recv",
     "broadcast": r"broadcast|bcast",
     "reduce": r"reduce",
-    "other": r"",  # one kernel that stands for any
+    "other": r"",  # a kernel that serves any kind of collective
 }
 _WORDS: Final = r"(?:all_?reduce|reduce_?scatter|all_?gather|all_?to_?all)"
-# Words for the way of an exchange. No kernel of one GPU alone has one of them and a collective in its name.
+# Words for the algorithm of an exchange. No kernel that works on one GPU alone has one of them beside a collective's.
 _WAYS: Final = (
     r"(?:one_?shot|two_?shot|[12]_?stage|multimem|nvls|lamport|symm(?:_?mem|etric)|mnnvl|cross_?device|peer|p2p"
     r"|(?<![a-z])(?:push|pull|persistent)(?![a-z])|(?<![a-z])ring_?(?=all|reduce)|double_?tree|cube_?mesh|int(?:er|ra)_?node|prototype"
     r"|all_?reduce_?fusion|fused_?all_?reduce)"
 )
 _COLLECTIVE: Final = r"all_?(?:reduce|gather|to_?all)\w*|reduce_?scatter\w*|broadcast\w*|send\w*|recv\w*"
-# Each family: the function with its scopes, wholly and without case; the kind where the words do not tell it.
+# Each family: a pattern for the whole function name with its scopes, ignoring case; its kind if KINDS cannot tell it.
 FAMILIES: Final[tuple[tuple[str, str | None], ...]] = (
     # NVIDIA/nccl src/device (ncclKernel_, ncclDevKernel_, ncclSymkDevKernel_); ROCm/rccl has the same names
     (r"(?:nccl|rccl).*", None),
@@ -59,7 +59,7 @@ FAMILIES: Final[tuple[tuple[str, str | None], ...]] = (
     # (allreduce_prototype_twoshot); Triton: meta-pytorch/kraken (one_shot_all_reduce_bias_kernel), ROCm/iris iris/ccl
     # (persistent_all_reduce_two_shot), ByteDance-Seed/Triton-distributed (allreduce_one_shot_push_intra_node_kernel)
     (rf"(?=.*{_WAYS})(?:.*::)?(?=[^:]*\Z)[^:]*{_WORDS}[^:]*", None),
-    # Triton kernels that are called no more than that; of all-reduce only with its way, as others sum all of a tensor
+    # Triton kernels with just this name. Not all_reduce, because kernels of that name may sum one tensor on one GPU.
     (r"_*(?:all_?gather|reduce_?scatter|all_?to_?all_?v?)(?:_?kernel)?", None),
     # pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu
     (r"c10d::symmetric_memory::(?:barrier|put_signal|wait_signal)_kernel", None),
@@ -67,14 +67,14 @@ FAMILIES: Final[tuple[tuple[str, str | None], ...]] = (
     (r"(?:.*::)?cross_device_reduce_\w+", "all_reduce"),
     # openxla/xla xla/stream_executor/gpu/all_reduce_kernel_lib.cu.h, multi_gpu_barrier_kernel.cu.h
     (r"stream_executor::gpu::(?:AllReduceKernel|MultiGpuBarrierKernel)\w*", None),
-    # NVIDIA/nvshmem src/include/internal/non_abi/nvshmemi_h_to_d_coll_defs.cuh, src/device; ROCm/rocSHMEM. Not what
-    # only fills an array.
+    # NVIDIA/nvshmem src/include/internal/non_abi/nvshmemi_h_to_d_coll_defs.cuh, src/device; ROCm/rocSHMEM. Without
+    # init_array, which only fills an array.
     (r"(?:.*::)?(?:nv|roc)shmem(?!\w*init_array)\w*", None),
     (r"(?:barrier|sync|alltoall|broadcast|fcollect|rdxn|reduce|reducescatter)(?:_all)?_on_stream_kernel\w*", None),
     # pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu
     (r"(?:.*::)?(?:exchangeSplitAndOffset|allToAllV)\w*", "all_to_all"),
-    # deepseek-ai/DeepEP csrc/kernels (intranode.cu, internode.cu, internode_ll.cu), and uccl-project/uccl and
-    # AMD-AGI/Primus-Turbo after it. Its layout::get_dispatch_layout stays on its GPU.
+    # deepseek-ai/DeepEP csrc/kernels (intranode.cu, internode.cu, internode_ll.cu); uccl-project/uccl and
+    # AMD-AGI/Primus-Turbo follow it. Without layout::get_dispatch_layout, which works on one GPU.
     (
         r"(?:\w+::)*int(?:er|ra)node(?:_ll)?::(?:cached_)?(?:notify|dispatch|combine|barrier|clean_low_latency)\w*",
         "all_to_all",
@@ -85,21 +85,22 @@ FAMILIES: Final[tuple[tuple[str, str | None], ...]] = (
     (r"(?:.*::)?a2a_(?:dispatch|combine)_(?:send|recv)\w*", "all_to_all"),
     # NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/communicationKernels/moeAlltoAllKernels.cu, fusedMoeCommKernels.cu
     (r"(?:.*::)?(?:moeA2A(?:Dispatch|Combine)Kernel|moeAllToAllKernel)\w*", "all_to_all"),
-    # NVIDIA/TransformerEngine transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu: `_rs` scatters,
-    # `_ag` gathers, the rest of the sums do both; TensorRT-LLM has some of them
+    # NVIDIA/TransformerEngine transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu: `_rs` is
+    # reduce-scatter, `_ag` all-gather, other sums are all-reduces; TensorRT-LLM has some of these kernels
     (r"(?:.*::)?userbuffers_(?=\w*sum)(?=\w*_rs(?:_|\Z))\w*", "reduce_scatter"),
     (r"(?:.*::)?userbuffers_(?=\w*_(?:ag|allgather)(?:_|\Z))\w*", "all_gather"),
     (r"(?:.*::)?userbuffers_(?=\w*sum)\w*", "all_reduce"),
     (r"(?:.*::)?kuserbuffers_\w+", "send_recv"),
 )
-# Common kernels that sound so and work on one GPU alone: parts of a block or warp, all elements of a tensor (MLX),
-# kernels that XLA and torch.compile fuse and name after all their parts, such as a sum and a scatter, an array filled.
+# Common kernels that sound like an exchange but work on one GPU: reductions over a block or warp, or over all elements
+# of a tensor (MLX); kernels that XLA and torch.compile name after all fused parts, such as a sum and a scatter; and
+# kernels that only fill an array.
 _LOCAL: Final = (
     r"(?:.*::)?(?=\w*\Z)_*(?:block|warp|wave|cta|thread|group)_?(?:\w+_)?all_?reduce\w*|mlx::.*|cub::.*|thrust::.*"
     r"|at::native::.*|(?:input|loop|wrapped|transpose|concatenate|triton|gemm|scatter)_(?=\w*fusion)\w*|triton_[a-z]{3}_fused_.*"
     r"|(?:.*::)?(?:nv|roc)shmemi?_init_array\w*"
 )
-# Products that exchange beside it: the ledger calls them compute.
+# Matrix products and attention that also exchange data: they count as compute in the ledger.
 _PRODUCT: Final = r"(?:.*::)?(?=[^:]*\Z)[^:]*(?:gemm|matmul|attention|flash_|fmha|megamoe)[^:]*"
 _OF_A_FAMILY: Final = "(?i)" + "|".join(f"(?:{pattern})" for pattern, _ in FAMILIES)
 _NOT_OF_ONE: Final = f"(?i)(?:{_LOCAL})|(?:{_PRODUCT})"
@@ -107,18 +108,18 @@ _SOUNDS: Final = (
     rf"(?i){_WORDS}|multimem|shmem|cross_?device|symm_?mem|int(?:er|ra)_?node|send_?recv|(?<![a-z])a2a(?![a-z])"
     r"|(?<![a-z])p2p(?![a-z])"
 )
-# A name without any of this is of no family and sounds like none.
+# A quick first test: a name that does not match this is in no family and does not sound like an exchange.
 _MAY_BE: Final = (
     r"(?i)nccl|rccl|mscc|all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|send|recv|executionKernel|barrier"
     r"|signal|multimem|shmem|on_stream_kernel|exchangeSplit|int(?:er|ra)_?node|a2a|p2p|userbuffers|cross_?device|symm_?mem"
 )
 _UNNAMED: Final = re.compile(r"\(anonymous namespace\)::|<unnamed>::| {0,3}\[clone [^][]*\]")
 _BRACKETS: Final = re.compile(r"([<>()])")
-_LENGTH: Final = re.compile(r"L?(\d{1,9})")  # of the next part of a mangled name
+_LENGTH: Final = re.compile(r"L?(\d{1,9})")  # the length of the next part of a mangled name
 
 
 def is_collective(names: pd.Index) -> NDArray[np.bool_]:
-    """True for each name that is a collective kernel's."""
+    """True for each name of a collective kernel."""
     return _families(names)[0] >= 0
 
 
@@ -130,7 +131,7 @@ def names_collective(name: str) -> bool:
 
 
 def sounds_like_one(names: pd.Index) -> NDArray[np.bool_]:
-    """True for each name that is in no row of the table and yet sounds like a collective's."""
+    """True for each name that is in no family and yet sounds like a collective kernel's."""
     family, may_be, functions = _families(names)
     found = family < 0
     found[~may_be] = False
@@ -140,7 +141,7 @@ def sounds_like_one(names: pd.Index) -> NDArray[np.bool_]:
 
 @once_for_few
 def kind_of(names: pd.Index) -> NDArray[np.int8]:
-    """The place in KINDS of each name, a kernel's or a range's."""
+    """The index in KINDS of each name of a kernel or range."""
     kinds = list(KINDS)
     plain = names.str.lower().str.replace("_", "", regex=False)
     found = np.full(len(names), -1, np.int8)
@@ -150,13 +151,14 @@ def kind_of(names: pd.Index) -> NDArray[np.int8]:
     for number, (_, kind) in enumerate(FAMILIES):
         if kind is not None:
             found[family == number] = kinds.index(kind)
-    found.setflags(write=False)  # others get the same
+    found.setflags(write=False)  # the cached array is shared by all callers
     return found
 
 
 @once_for_few
 def _families(names: pd.Index) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.Index]:
-    """The place in FAMILIES of each name, -1: of none; which names may be of one; and the functions that these name."""
+    """The index in FAMILIES of each name, -1 for none; True for each name that passes `_MAY_BE`; and the function names
+    of these."""
     import pandas as pd
 
     may_be = fitting(names, _MAY_BE)
@@ -169,7 +171,7 @@ def _families(names: pd.Index) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.
     found = np.full(len(names), -1, np.int8)
     found[may_be] = family
     for array in (found, may_be):
-        array.setflags(write=False)  # others get the same
+        array.setflags(write=False)  # the cached arrays are shared by all callers
     return found, may_be, functions
 
 

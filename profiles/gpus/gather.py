@@ -18,14 +18,17 @@ from .merged import told_apart
 from .operations import TABLES, Gpu, Lacking, Operations, distinct
 
 _LATE_NS, _EARLY_NS = 1_000_000_000, 1_000_000
-# On a clock that fits all others, this long before its launch call began no operation can have started: its time is
-# wrong. In no real recording at hand does any start as much as 1 ms before.
+# An operation that starts this long before its launch call, on a clock that fits all others, has a wrong time. In real
+# recordings none started even 1 ms before.
 _IMPOSSIBLY_EARLY_NS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Operations of recordings before they are sorted by GPU: the places of each GPU, and the columns."""
+    """Operations of recordings before they are sorted by GPU.
+
+    places: per GPU, the (recording, device number) pairs under which it appears.
+    """
 
     places: list[list[tuple[int, int]]]
     tables: list[assembly.Tables]
@@ -33,24 +36,24 @@ class Taken:
 
 
 def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> list[Gpu]:
-    """The GPUs that did anything, each once, in the order of rank, recording and device number.
+    """The GPUs that ran any operation, each once, in the order of rank, recording and device number.
 
-    `shift_ns`: ns to add to each recording's times for the common clock. A GPU keeps the times of its first recording;
-    times of further ones are shifted to it.
+    `shift_ns`: ns to add to each recording's times for the common clock. A GPU stays on the clock of its first
+    recording; times of its other recordings are shifted to that clock.
     """
     timelines = list(map(told_apart, timelines))
     return made_of(take(timelines), timelines, [0] * len(timelines) if shift_ns is None else shift_ns)
 
 
 def take(timelines: Sequence[Timeline]) -> Taken:
-    """The first half of `gather`: the kernels of the timelines, most of their memory, are not needed after it."""
+    """The first half of `gather`. After it the timelines' kernels, most of their memory, can be freed."""
     tables = [assembly.Tables(timeline) for timeline in timelines]
     gone = [lost.of_recording(*each) for each in zip(timelines, (one.columns for one in tables), strict=True)]
     return Taken(_places(timelines), tables, gone)
 
 
 def made_of(taken: Taken, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> list[Gpu]:
-    """The second half of `gather`, which uses up what was taken; the timelines may be without their kernels."""
+    """The second half of `gather`, which empties `taken`; the timelines may be without their kernels by now."""
     marked = [marks.ranks(timeline) for timeline in timelines]
     done = zip(taken.places, assembly.gather(taken.tables, shift_ns, taken.places), strict=True)
     found = [_gpu(timelines, marked, taken.lost, where, did) for where, did in done]
@@ -59,17 +62,17 @@ def made_of(taken: Taken, timelines: Sequence[Timeline], shift_ns: Sequence[int]
 
 
 def without_kernels(timeline: Timeline) -> Timeline:
-    """A copy without the parts that only `take` needs: kernels, and correlations of calls."""
+    """A copy of the timeline without kernels and correlations of calls, which only `take` needs."""
     import pandas as pd
 
-    # A table is made anew: pandas 2 would copy the columns that stay.
+    # Build a new table from the columns, because pandas 2 would copy them.
     calls = {name: column.array for name, column in timeline.api.items()}
     calls["correlation"] = np.broadcast_to(np.int64(-1), len(timeline.api))
     return replace(timeline, kernels=timeline.kernels.iloc[:0].copy(), api=pd.DataFrame(calls, copy=False))
 
 
 def _places(timelines: Sequence[Timeline]) -> list[list[tuple[int, int]]]:
-    """(recording, device number) of each physical GPU, in every recording that has it."""
+    """Per physical GPU the (recording, device number) pairs under which it appears."""
     by_identity: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for index, timeline in enumerate(timelines):
         for device in _used(timeline):
@@ -78,22 +81,22 @@ def _places(timelines: Sequence[Timeline]) -> list[list[tuple[int, int]]]:
 
 
 def identity(timeline: Timeline, device: int) -> tuple[object, ...]:
-    """A key that one physical GPU has in every recording: its uuid, else its bus id on that host, else its number there
-    and the rank."""
+    """A key that is the same for one physical GPU in every recording: its uuid, else host and bus id, else host, rank
+    and device number."""
     uuid, bus_id, _ = _listed(timeline, device)
     if uuid:
         return ("uuid", uuid)
     host = timeline.recording.host
     if bus_id:
         return "bus", host, bus_id
-    # A trace of Kineto's is of one process, or of ranks that were put together: without a rank it is like no other.
+    # A Kineto trace holds one process, or ranks that were merged, so without a rank its GPUs are in no other recording.
     rank = timeline.recording.rank
     whose = timeline.recording.path if rank is None and timeline.recording.format == "kineto" else rank
     return "number", host, whose, device
 
 
 def _used(timeline: Timeline) -> list[int]:
-    """The GPUs with an operation that takes time: a copy from host to host is none of a GPU's."""
+    """Device numbers with an operation that lasts; copies from host to host do not count."""
     used: set[int] = set()
     for table in TABLES:
         rows = getattr(timeline, table)
@@ -153,7 +156,7 @@ def _lacking(
     gone: Sequence[Lost],
     off_clock: Sequence[int],
 ) -> Lacking:
-    """The operations of this GPU without a time: those left out here, and those that its recordings lack."""
+    """The operations of this GPU without a usable time: rows of `early`, and operations missing in its recordings."""
     operations = did.operations.at(np.flatnonzero(early))
     parts = [(operations.call_start_ns, operations.process, operations.stream)]
     numbers = {stream: number for number, stream in enumerate(did.streams)}
@@ -176,7 +179,7 @@ def _rank(
     marked: Sequence[Mapping[int, marks.Rank]],
     processes: Sequence[tuple[int, int]],
 ) -> int | None:
-    """The rank of the processes that used the GPU, else of their recordings; None if they are several ranks."""
+    """The rank of the processes that used the GPU, by their marks or else their recordings; None if not exactly one."""
     told: set[int] = set()
     for index, pid in processes:
         own, rank = marked[index].get(pid), timelines[index].recording.rank
@@ -185,8 +188,9 @@ def _rank(
 
 
 def _off_clock(operations: Operations, process: int) -> bool:
-    """True if the process's quickest launch is over 1 s late, or one in twenty is over 1 ms early.
+    """True if a process's calls are on another clock than its GPU operations.
 
+    That is so if all operations start over 1 s after their launch calls, or over 1 in 20 starts over 1 ms before it.
     Some nvprof recordings have API rows hundreds of seconds before their kernels.
     """
     mine = operations.launched & (operations.process == process)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COMPUTE, COLLECTIVE, H2D, D2H, P2P, D2D, MEMSET = range(len(CLASSES))
 DIRECTIONS = (H2D, D2H, P2P, D2D)  # of copies
-# The GPU needs 1 to 3 us from one operation of a stream to the next; a longer pause waits for something.
+# The GPU needs 1 to 3 us from one operation of a stream to the next; in a longer pause it waits for something.
 HAND_OVER_NS = 20_000
 TABLES = ("kernels", "graphs", "copies", "memsets")
 
@@ -27,31 +27,31 @@ Ints = NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The columns of one recording that operations look things up in, instead of holding a copy of each."""
+    """Columns of one recording in which operations look values up by row, so that they need no copies of them."""
 
     call_start_ns: NDArray[np.int64]
     call_end_ns: NDArray[np.int64]
-    shift_ns: int  # brings them on the GPU's clock
-    bytes_of: tuple[NDArray[np.int64] | None, ...]  # per table
-    # per table the node of a CUDA graph that a row was, 0: none; None: none of the table was one
+    shift_ns: int  # added to the times of calls, it brings them to the GPU's clock
+    bytes_of: tuple[NDArray[np.int64] | None, ...]  # per table; None: the table has no bytes
+    # per table the CUDA graph node of each row, 0 for none; None: no row of the table was a node
     node_of: tuple[NDArray[np.int64] | None, ...]
-    # of each kernel the place in `operators` of what the recording says it belongs to, -1: nothing
+    # per kernel the index in `operators` of the operator that the recording names for it, -1: none
     operator_of: Ints
     operators: tuple[str, ...]
-    # likewise of what it was launched to compute
+    # per kernel the index in `works` of the text that describes its instruction, -1: none
     work_of: Ints
     works: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Operations of one GPU, int64[n] ns, sorted by start, then by class, then by place in their table.
+    """Operations of one GPU, int64[n] ns, sorted by start, then by class, then by row of their table.
 
-    Numbers are in the smallest integers that hold them: widen them before any arithmetic.
+    Other columns are in the smallest integer type that holds them: widen them before any arithmetic.
 
     `process` numbers the (recording, pid) pairs of the GPU, `stream` its (process, context, stream) triples.
-    `call_row` is the row of `api` of the call that launched it, -1 where none is known: then call_start_ns and
-    call_end_ns mean nothing. Several operations may share one call (the nodes of a CUDA graph).
+    `call_row` is the row of the launch call in `api`, -1 if it is not known: then call_start_ns and call_end_ns mean
+    nothing. Several operations may share one call (the nodes of a CUDA graph).
     """
 
     start_ns: NDArray[np.int64]
@@ -60,9 +60,9 @@ class Operations:
     stream: Ints
     process: Ints
     call_row: NDArray[np.int32]
-    # of a kernel the place of its name in Gpu.names; of a graph launch negative, by graph; of others 0
+    # for a kernel the index of its name in Gpu.names; for a graph launch a negative number per graph; for others 0
     name: Ints
-    # where its row lies: index into Gpu.places, index into TABLES, row of that table
+    # the source of each operation: index into Gpu.places, index into TABLES, row of that table
     place: Ints
     table: NDArray[np.int8]
     row: NDArray[np.int32]
@@ -102,7 +102,7 @@ class Operations:
 
     @property
     def is_kernel(self) -> NDArray[np.bool_]:
-        """True for kernels and CUDA graph launches, which steps and batch gaps are made of."""
+        """True for kernels and CUDA graph launches: steps and batch gaps are found by these."""
         return self.table <= TABLES.index("graphs")
 
     def graph_nodes(self) -> int:
@@ -115,7 +115,7 @@ class Operations:
         return found
 
     def nodes(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The node of a CUDA graph that each of these rows was; 0: none."""
+        """The CUDA graph node of each of these rows, as the recording numbers it; 0: none."""
         table, placed, row = self.table[rows], self.place[rows], self.row[rows]
         found = np.zeros(len(table), np.int64)
         for place, source in enumerate(self.sources):
@@ -141,19 +141,19 @@ class Operations:
         return self if which.all() else self.at(np.flatnonzero(which))
 
     def at(self, rows: slice | NDArray[np.int64]) -> Operations:
-        """The operations at these places."""
+        """The operations in these rows."""
         arrays = [one.name for one in fields(self) if one.name != "sources"]
         return Operations(**{name: getattr(self, name)[rows] for name in arrays}, sources=self.sources)
 
     def lasting(self) -> Operations:
-        """The operations with a length; one without owns nothing and ends no gap."""
+        """The operations that last longer than 0 ns; others own no time and end no gap."""
         return self.chosen(self.end_ns > self.start_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Operations of a GPU that have no usable time, int64[n]: when their launch calls began, on the GPU's clock, and
-    the numbers of their processes and streams, -1 for a stream on which nothing else ran."""
+    """Operations of a GPU that have no usable time, int64[n]: the start of their launch calls in ns on the GPU's clock,
+    and the numbers of their processes and streams, -1 for a stream on which nothing else ran."""
 
     call_start_ns: Ints
     process: Ints
@@ -165,7 +165,7 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One physical GPU: the recordings it lies in with its number there, and all that they saw it do."""
+    """One physical GPU: the recordings that contain it, with its device number in each, and all its operations."""
 
     places: tuple[tuple[int, int], ...]  # (recording, device number in it)
     rank: int | None
@@ -173,7 +173,7 @@ class Gpu:
     bus_id: str | None
     name: str | None
     operations: Operations
-    names: pd.Index  # distinct kernel names over its recordings, which may hold some that this GPU never ran
+    names: pd.Index  # distinct kernel names of its recordings, including kernels that only other GPUs ran
     processes: tuple[tuple[int, int], ...]  # (recording, pid) by process number
     streams: tuple[tuple[int, int, int], ...]  # (process number, context, stream) by stream number
     # processes whose API calls are on a clock far from the GPU's: their operations count as without a launch call
@@ -188,7 +188,7 @@ class Gpu:
 
 
 def for_pictures(gpu: Gpu) -> GpuOperations:
-    """The arrays that pictures draw of a GPU, free of references to the recordings."""
+    """The arrays of a GPU that pictures need, without references to the recordings, so that these can be freed."""
     operations = gpu.operations
     moving = np.flatnonzero(~operations.is_kernel)
     return GpuOperations(
@@ -205,13 +205,13 @@ def for_pictures(gpu: Gpu) -> GpuOperations:
 
 
 def narrow(numbers: Ints) -> Ints:
-    """The numbers in the smallest integer type that holds them; equal numbers become a broadcast of one."""
+    """The numbers in the smallest integer type that holds them; if all are equal, a broadcast view of one of them."""
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     smallest = np.result_type(np.min_scalar_type(min(low, -1)), np.min_scalar_type(-1 - high))
     return np.broadcast_to(np.array(low, smallest), len(numbers)) if low == high else numbers.astype(smallest)
 
 
 def distinct(values: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
-    """The distinct values, ascending. Sorts only values that differ from the one before: ids seldom change."""
+    """The distinct values, ascending. Fast for ids, which seldom change: sorts only values unlike the one before."""
     changes = np.flatnonzero(values[1:] != values[:-1]) + 1
     return np.unique(values[np.append(0, changes)] if len(values) else values)

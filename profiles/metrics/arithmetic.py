@@ -1,4 +1,4 @@
-"""Compute what a GPU computes per second, of what it could (docs/reference/measures.md, "FLOP/s and MFU")."""
+"""FLOP/s of a GPU and their share of its peak (docs/reference/measures.md, "FLOP/s and MFU")."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .operators import Ranges, under
 Int64s = NDArray[np.int64]
 SHOWN = 30
 KERNELS = TABLES.index("kernels")
-# In float32 the shapes do not tell whether operands are rounded for the matrix units; the names of kernels do.
+# Kernel names that show that float32 operands are rounded to tf32 for the matrix units; the shapes do not show it.
 _TF32 = r"(?i)tf32|s1688(?!_f16)|xf32"
 
 
 def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Kernels) -> Arithmetic | None:
-    """The arithmetic in the window; None if no operator with shapes, and no known instruction, launched a kernel in
-    it."""
+    """The arithmetic in the window; None if none of its kernels belongs to an operator with shapes or to an XLA
+    instruction whose work is known."""
     works: list[Work | None] = []
     ranges: list[Ranges | None] = []
     names: list[str] = []
@@ -57,7 +57,7 @@ def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Ke
         assert work is not None
         dtype = work.dtype
         if dtype == "tf32" and (peak is None or "tf32" not in peak.flops_per_s):
-            dtype = "float32"  # a compiler may allow what the GPU does not have
+            dtype = "float32"  # a compiler may allow tf32 on a GPU that has none
         if dtype == "float32" and is_rounded:
             dtype = "tf32"
         into = sums.setdefault((names[one], work, dtype), [0, 0])
@@ -127,8 +127,8 @@ def _row(name: str, work: Work, dtype: str, *, calls: int, kernel_ns: int, peak:
 def _launches(gpu: Gpu, first: int) -> tuple[Int64s, list[tuple[str, Work | None]]]:
     """For each operation, the execution of an XLA instruction that it belongs to, numbered from `first` on; -1: none.
 
-    Kernels of an instruction that follow each other on a stream are one execution until a kernel of the same name comes
-    again. In a CUDA graph they are one a launch.
+    Consecutive kernels of an instruction on a stream are one execution until a kernel name repeats. In a CUDA graph,
+    all kernels of an instruction in one launch of the graph are one execution.
     """
     operations = gpu.operations
     call = np.full(len(operations), -1, np.int64)
@@ -140,7 +140,7 @@ def _launches(gpu: Gpu, first: int) -> tuple[Int64s, list[tuple[str, Work | None
         if not known.any() or not len(mine):
             continue
         rows = operations.row[mine]
-        # A text is of one instruction; equal texts of two stand beside each other only if they are told apart by name.
+        # Two instructions may have equal texts, so the operator's name tells them apart.
         text, operator = source.work_of[rows].astype(np.int64), source.operator_of[rows].astype(np.int64)
         instruction = text * (len(source.operators) + 1) + operator
         execution = _executions(operations, mine, instruction, operations.are_nodes(mine))
@@ -156,20 +156,20 @@ def _launches(gpu: Gpu, first: int) -> tuple[Int64s, list[tuple[str, Work | None
 def _executions(
     operations: Operations, mine: Int64s, instruction: Int64s, in_graph: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """A number for each kernel, equal within one execution of an instruction; -1: not known."""
+    """A number for each kernel, the same for all kernels of one execution of an instruction; -1: not known."""
     stream, name = operations.stream[mine].astype(np.int64), operations.name[mine].astype(np.int64)
     order = np.lexsort((np.arange(len(mine)), stream))
     changes = np.diff(stream[order]).astype(bool) | np.diff(instruction[order]).astype(bool)
     run = np.empty(len(mine), np.int64)
     run[order] = np.concatenate([[0], np.cumsum(changes)])
-    # The number of kernels of its name before it in the run.
+    # `again`: how many kernels of the same name precede this one in its run.
     by_name = np.lexsort((np.arange(len(mine)), name, run))
     first = np.append(True, np.diff(run[by_name]).astype(bool) | np.diff(name[by_name]).astype(bool))
     begins = np.maximum.accumulate(np.where(first, np.arange(len(mine)), 0))
     again = np.empty(len(mine), np.int64)
     again[by_name] = np.arange(len(mine)) - begins
     launch = operations.call_row[mine].astype(np.int64)
-    # A graph's launch and the instruction, or the run and its repetition: the pairs are numbered apart.
+    # In a graph the launch and the instruction identify an execution, elsewhere the run and the repetition in it.
     pairs = np.column_stack([np.where(in_graph, launch, run), np.where(in_graph, instruction, again), in_graph])
     execution = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
     execution[in_graph & (launch < 0)] = -1
@@ -177,7 +177,7 @@ def _executions(
 
 
 def _calls(timeline: Timeline, pid: int, first: int) -> tuple[Ranges | None, list[tuple[str, Work | None]]]:
-    """The calls whose work is known, numbered from `first` on; one within another is a part of it and left out."""
+    """Operator calls whose work is known, numbered from `first` on; calls nested in one of them are left out."""
     table = timeline.operators[((timeline.operators["pid"] == pid) & ~timeline.operators["module"]).to_numpy()]
     if not len(table):
         return None, []

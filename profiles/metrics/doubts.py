@@ -1,4 +1,4 @@
-"""Decide when each doubt about the measures of a GPU holds. Its words are in profiles/doubts."""
+"""Decide which doubts about the measures of a GPU to raise. profiles/doubts holds their texts."""
 
 from __future__ import annotations
 
@@ -24,28 +24,29 @@ from . import copies
 from .collectives import Calls
 
 PLAIN = ("cuda", "hip")  # frameworks of programs that know no batches
-# Fewer kernels beside a gap that comes once are an example or one operator. A program in CUDA may have a few long ones.
+# A window with a one-off gap and fewer kernels than this is an example or one operator, no training. A program in plain
+# CUDA may have fewer, longer kernels.
 LEAST_KERNELS, LEAST_OF_PLAIN = 20, 12
-# A window without steps that computes for less than this part of the time of its collectives is no training.
+# A window without steps whose compute takes less than this part of the time of its collectives is no training.
 LEAST_COMPUTE = 0.1
-# So many gaps, the shortest no less than that part of the longest, are of rounds.
+# This many similar gaps show that a program runs in rounds; similar means at least 1 / ROUNDS of the longest.
 ROUNDS = 3
-# From this share of the window on, time that is lost deserves a word.
+# Doubt that the window is training only if other time than compute takes at least this share of it.
 LOST = 0.1
-# From this share of the window on, the start of a process is worth a word.
+# Say that a process starts up inside the window if that takes at least this share of it.
 STARTUP_SHARE = 0.03
-# From this share of the window on, so is launch idle that may be another rank's doing.
+# Say that launch idle may be waiting for other ranks if that takes at least this share of the window.
 UNTOLD_SHARE = 0.01
-# From this share of compute on, samples of counters that hold other time as well are worth a word.
+# Call GPU metrics coarse if samples that hold other time as well cover at least this share of compute.
 MIXED_SHARE = 0.25
-# Of fewer values of a GPU's power each is a tenth of the energy or more.
+# With fewer different power readings than this, one reading is on average over a tenth of the energy.
 FEW_READINGS = 10
-# From this share on, what CUDA graphs hide of the operators is.
+# Say that CUDA graphs hide operators if that concerns at least this share of the window.
 HIDDEN_SHARE = 0.05
 
 
 def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
-    """Doubts about what several recordings tell of each other."""
+    """Doubts about the common clock of several recordings."""
     if len(clock.shift_ns) < 2:
         return
     where = ("/clock", *(f"/gpus/{gpu}/collectives/skew_ns" for gpu, own in enumerate(calls) if len(own.start_ns)))
@@ -58,10 +59,10 @@ def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
 
 
 def of_ranks(seen: int, size: int, calls: Sequence[Calls], counts: Sequence[int]) -> Iterator[Doubt]:
-    """Recordings of some of a run's ranks only, as the harness's marks tell (`seen` of `size`, 0 where they do not),
-    or as collectives without partners do.
+    """Doubts about ranks of a run that have no recording.
 
-    `counts`: each GPU's collectives, matched with another's or not.
+    `seen` of `size`: ranks that the harness's marks name, of all ranks; 0 without marks. `counts`: the number of each
+    GPU's collectives, matched with another GPU's or not.
     """
     shared = [gpu for gpu, own in enumerate(calls) if len(own.start_ns)]
     alone = [gpu for gpu, count in enumerate(counts) if count and gpu not in shared]
@@ -137,7 +138,7 @@ def _sampled(timelines: Sequence[Timeline], gpu: Gpu, measured: GpuMeasures, whe
 
 
 def _unknown_exchanges(gpu: Gpu, window: Window, where: str) -> Iterator[Doubt]:
-    """Compute that may be an exchange by how it is called."""
+    """A doubt if kernels counted as compute have names that sound like an exchange with other GPUs."""
     places = np.flatnonzero(sounds_like_one(gpu.names))
     if not len(places):
         return
@@ -178,35 +179,40 @@ def _step_doubts(
 
 
 def of_waits(measured: GpuMeasures, where: str) -> Iterator[Doubt]:
-    """Launch idle that may have waited for other ranks, as far as these recordings tell."""
+    """A doubt if enough launch idle may have been waiting for other ranks and the recordings cannot tell."""
     untold = measured.collectives.peers_or_launch_ns
     if untold >= UNTOLD_SHARE * measured.span_ns > 0:
         yield say_of_ranks.peers_or_launch(untold / measured.span_ns, where)
 
 
 def _managed(timelines: Sequence[Timeline], gpu: Gpu) -> int:
-    """Copies that the driver made of managed memory, of the recordings that the GPU lies in."""
+    """The number of copies of managed memory that the driver made on its own, in all recordings of the GPU."""
     tables = [timelines[index].copies for index in {index for index, _ in gpu.places}]
     ends = [(one["src_kind"] == "managed") | (one["dst_kind"] == "managed") for one in tables]
     return sum(int((one & (table["correlation"] <= 0)).sum()) for one, table in zip(ends, tables, strict=True))
 
 
 def shows_training(gpu: GpuMeasures) -> bool:
-    """True if the window, without gaps that come once, looks like a loop. Without steps it may hold a benchmark of
-    NCCL, or a start: kernels then lie in a part of it, however much of the time they take."""
+    """True if the window, one-off gaps left out, looks like a training loop.
+
+    A window without steps may instead hold an NCCL benchmark, or the start of a program, whose kernels lie in only a
+    part of the window.
+    """
     compute, collective = (gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
     beside, kernels = gpu.steadily, gpu.kernels
-    # Measures of a version that did not tell where kernels lie are taken for a loop's.
+    # Measures written by a version without `in_tenths` pass as spread.
     spread = not kernels.in_tenths or all_along(beside.kernels.in_tenths) or in_rounds(beside)
-    # The part before a long gap may belong to a start, in which most kernels run once, or be an example.
+    # The part before a long gap may be a start, in which most kernels run once, or an example.
     least = LEAST_OF_PLAIN if gpu.framework in PLAIN else LEAST_KERNELS
     again = gpu.rest is None or kernels.count >= max(2 * kernels.distinct, least)
     return gpu.window == "steps" or (spread and again and compute > LEAST_COMPUTE * collective)
 
 
 def in_rounds(gpu: GpuMeasures) -> bool:
-    """True if similar gaps, half of the idle time, precede the same operation again and again. A few long rounds lie in
-    a few tenths of a recording, and are a loop."""
+    """True if similar gaps before the same operation come again and again and make up half of the idle time.
+
+    A program with a few long rounds is a loop, too, although its kernels lie in a few tenths of the recording.
+    """
     idle_ns = sum(ns or 0 for owner, ns in gpu.ledger_ns.items() if owner.startswith("idle_"))
     alike: dict[tuple[object, ...], list[int]] = {}
     for gap in gpu.idle_gaps:  # the longest first

@@ -1,4 +1,4 @@
-"""The numbers of one GPU: its books, its steps and what lies beside them (docs/reference/measures.md)."""
+"""All measures of one GPU: its ledger, its steps and the numbers beside them (docs/reference/measures.md)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from .message_sizes import Moved
 from .waits_on import waits_on
 
 Int64s = NDArray[np.int64]
-# Numbers of launch idle, part of which may turn out to be waiting for other ranks.
+# Measures of launch idle; part of each may turn out to be waiting for other ranks.
 MEANWHILE = ("startup_ns", "allocating_ns", "waited_ns", "outside_calls_ns")
 
 
@@ -53,9 +53,12 @@ def measure(
     moved: Moved,
     window: str,
 ) -> tuple[GpuMeasures, dict[str, Intervals]]:
-    """All of its numbers over the window of its books: `window` says which that is, `steps` or `capture`. What its
-    collectives tell only beside other ranks' is left None (`collectives.among_ranks`), and idle time that waits for
-    them has its other cause. What of that counts in numbers of launch idle comes second, by their names."""
+    """All measures of a GPU over the window of its ledger, and the spans in them that may be waiting for other ranks.
+
+    `window`: `steps` or `capture`, which of the two that window is. Measures of collectives that need other ranks are
+    None (`collectives.among_ranks` sets them), and idle time that waited for other ranks still has another cause. The
+    second result holds the times of that kind in each measure, by the measure's name.
+    """
     span_ns = books.window.span_ns
     this_step, later_step = exposed_inputs(books)
     feed_known = books.ledger_ns["idle_feed"] is not None
@@ -152,7 +155,7 @@ def _steps(steps: FoundSteps, rows: list[StepRow]) -> Steps:
 
 
 def _batch_gap_edges(steps: FoundSteps) -> tuple[Int64s, Int64s, NDArray[np.bool_]]:
-    """Per measured step where its batch gap starts and ends, and whether that is known; an overlap is a gap of 0."""
+    """Per measured step: start and end of its batch gap in ns, and whether they are known. Steps that overlap: 0 ns."""
     known = steps.prev_last_kernel_end_ns != -1
     end = steps.start_ns
     return np.where(known, np.minimum(steps.prev_last_kernel_end_ns, end), end), end, known
@@ -179,7 +182,7 @@ def _step_rows(gpu: Gpu, steps: FoundSteps, books: Account) -> list[StepRow]:
 
 
 def _gaps(per_step: list[int | None]) -> Gaps | None:
-    """Over all steps where it is known, zeros included; None where it nowhere is."""
+    """Statistics over the steps whose gap is known, zeros included; None if no step's is."""
     known = np.array([gap for gap in per_step if gap is not None], np.int64)
     if not len(known):
         return None
@@ -203,7 +206,10 @@ def _batch_gap_ledger(steps: FoundSteps, books: Account) -> dict[str, int] | Non
 
 
 def _input_copies(books: Account, this_step: Intervals, later_step: Intervals) -> dict[str, int | float | None] | None:
-    """Input copies in the window, and when they owned the GPU. Which step they feed is null where it is not certain."""
+    """Input copies in the window, and the time in which they owned the GPU.
+
+    The split into copies for this step and for a later one is None if it is not certain.
+    """
     if books.inputs is None:
         return None
     operations = books.operations.chosen(books.inputs.is_input)

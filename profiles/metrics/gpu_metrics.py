@@ -1,7 +1,7 @@
-"""Counters that were sampled on a GPU, beside its ledger (docs/reference/measures.md, "GPU metrics").
+"""Sampled hardware counters of a GPU, averaged per owner in its ledger (docs/reference/measures.md, "GPU metrics").
 
-A sample is a mean over its period, in which the GPU may have had several owners. Each mean of a metric is weighted by
-the time that the owner had in each sample.
+A sample is a mean over its period, in which the GPU may have had several owners. So an owner's mean of a counter
+weights each sample by the time that the owner had in it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ from ..model.timeline import Timeline
 
 Int64s = NDArray[np.int64]
 
-# From this percentage of a peak on, work is bound by it; below, by latency. As in Nsight Compute, whose rule of the
-# speed of light says that less than 60 % of both peaks typically indicates latency issues.
+# From this percentage of a peak on, work is bound by that peak; below, by latency. Nsight Compute's speed-of-light
+# rule, too, says that less than 60 % of both peaks typically indicates latency issues.
 BOUND: Final = 60
-_LEAST: Final = 10  # percent of a sample: where less is compute, a value in whole percent is too coarse to trust
-_MIXED: Final = 90  # percent of a sample; where compute has less, other time is mixed into it
-_BLOCK: Final = 1 << 16  # samples looked at together
-_FARTHEST: Final = 100  # samples by which counters are moved to see whether they then agree better
-_BETTER: Final = 0.2  # and by so much, as a correlation
+_LEAST: Final = 10  # percent of a sample; if compute has less of it, a counter in whole percent is too coarse
+_MIXED: Final = 90  # percent of a sample; if compute has less of it, the sample also tells of other time
+_BLOCK: Final = 1 << 16  # samples processed at a time
+_FARTHEST: Final = 100  # counters are shifted by up to this many samples to see whether they fit the ledger better
+_BETTER: Final = 0.2  # a shift must raise the correlation with the ledger by this to be believed
 
 
 def measure(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, steps: int, books: Account
 ) -> GpuMetrics | None:
-    """The counters of a GPU, and its energy. steps: how many the window holds. None where the recordings have neither
-    counters nor power of any GPU."""
+    """Counters and energy of a GPU. steps: the number of steps in the window.
+
+    None if the recordings have neither counters nor power of any GPU.
+    """
     origin = shift_ns[gpu.places[0][0]]
     if not any(len(timelines[index].gpu_metrics) or len(timelines[index].power) for index, _ in gpu.places):
         return None
@@ -102,7 +104,7 @@ def _counters(samples: pd.DataFrame, shift: int, books: Account) -> GpuMetrics:
 
 
 def _by_kind(books: Account, start: Int64s, end: Int64s) -> Int64s:
-    """ns of each sample in the window, int64[kinds of time, samples]."""
+    """ns of each sample by kind of time, inside the window, int64[kinds of time, samples]."""
     ns = ledger.per_bin(books.ownership, start, end)
     found = np.zeros((len(KINDS_OF_TIME), len(start)), np.int64)
     for owner, each in ns.items():
@@ -121,7 +123,7 @@ def _mean(percent_ns: int, ns: int) -> float | None:
 
 
 def _unknown(recorded: int, inside: int, means: dict[str, float | None], books: Account) -> str | None:
-    """The reason why nobody knows what bounds compute."""
+    """The reason why the bound of compute is not known; None if it is."""
     if books.ledger_ns["compute"] is None:
         return "the recording has no kernels"
     if not recorded:
@@ -134,11 +136,11 @@ def _unknown(recorded: int, inside: int, means: dict[str, float | None], books: 
 
 
 def _bound(ns: Int64s, values: dict[str, Int64s]) -> tuple[dict[str, int], int]:
-    """ns of compute by what bounds it, and how much of that lies in samples that hold other time as well.
+    """ns of compute by its bound, and how many of them lie in samples that hold other time as well.
 
-    Only compute uses tensor cores, so their activity is taken over the time of compute in the sample; all work uses the
-    memory, so its throughput is taken over the time in which anything ran. Where compute is a small part of a sample,
-    it counts only if one percent more or less would change nothing.
+    Only compute uses tensor cores, so their activity is divided by the share of compute in the sample; all work uses
+    memory, so its throughput is divided by the share of time in which anything ran. If compute is a small part of a
+    sample, it counts only if one percent more or less would not change the bound.
     """
     compute = ns[0]
     whole = ns.sum(axis=0)
@@ -157,13 +159,16 @@ def _bound(ns: Int64s, values: dict[str, Int64s]) -> tuple[dict[str, int], int]:
 
 
 def _certain(percent: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """True where percentages stay on their side of BOUND, whether they are a little more or less."""
+    """True where a percentage is on the same side of BOUND with `by` more and with `by` less."""
     sure: NDArray[np.bool_] = (percent - by >= BOUND) | (percent + by < BOUND)
     return sure
 
 
 def _checked(bound: dict[str, int], books: Account) -> dict[str, int]:
-    """With the compute that no sample tells of. Raises AssertionError where samples tell of more than there is."""
+    """`bound` and the ns of compute that no sample covers.
+
+    Raises AssertionError if the samples cover more compute than the ledger has.
+    """
     rest = (books.ledger_ns["compute"] or 0) - sum(bound.values())
     if rest < 0:
         raise AssertionError(f"GPU metrics tell of {-rest} ns of compute more than the ledger has")
@@ -171,7 +176,7 @@ def _checked(bound: dict[str, int], books: Account) -> dict[str, int]:
 
 
 def _off_by(ns: Int64s, values: dict[str, Int64s]) -> int:
-    """The number of samples by which counters show too late what ran; 0 unless moving them agrees clearly better."""
+    """The number of samples by which the counters lag the ledger; 0 unless a shift makes them fit clearly better."""
     active = values["gr_active"] if (values["gr_active"] >= 0).any() else values["sm_active"]
     whole = ns.sum(axis=0)
     known = np.flatnonzero((active >= 0) & (whole > 0))
@@ -191,7 +196,10 @@ def _correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> flo
 
 
 def _energy(power: pd.DataFrame, shift: int, steps: int, books: Account) -> tuple[Energy | None, str | None]:
-    """Each reading holds until the next one: NVML's value changes some ten times a second, however often it is read."""
+    """Energy in the window, or the reason why it is not known.
+
+    Each reading is taken to hold until the next, as NVML's value changes only some ten times a second.
+    """
     if not len(power):
         return None, "the recording has no readings of this GPU's power"
     window = books.window

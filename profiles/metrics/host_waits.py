@@ -1,4 +1,4 @@
-"""Tell what the host waited in when the GPU ran dry (docs/reference/measures.md, "The host meanwhile")."""
+"""Find the calls in which the host waited while the GPU ran dry (docs/reference/measures.md, "The host meanwhile")."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 _MOVES = (H2D, D2H, P2P, D2D)
-# Ranges of operators that stand among a recording's marks: PyTorch's by emit_nvtx, JAX's calls that fetch.
+# Ranges of operators among a recording's marks: PyTorch's from emit_nvtx, and JAX's calls that fetch a result.
 _OPERATORS = r"^(?:aten::|np\.asarray|(?:\$.*)?block_until_ready)"
-_ARRIVES_NS = 100_000  # in so long a launch has got to the GPU
-_BEFORE = 4  # operations that began last are looked at for the one whose end left the GPU dry
+_ARRIVES_NS = 100_000  # a launch reaches the GPU within this time
+_BEFORE = 4  # how many of the latest operations are searched for the one whose end left the GPU dry
 
 
 def host_waits(
@@ -39,15 +39,15 @@ def host_waits(
     ownership: Ownership,
     outside: OutsideCalls | None,
 ) -> list[dict[str, Any]]:
-    """The ledger's `idle_sync` by what the host waited in, the longest first; the entries' `ns` add up to it.
+    """The ledger's `idle_sync` divided by the call in which the host waited, the longest first; `ns` add up to it.
 
-    An idle span is of the synchronising call that was under way when the GPU ran dry, of several the one that began
-    last; where none was, of the call of the next copy to the host, which the host had to wait for. {"call": None where
-    neither is known, "within": the framework's operator around the call, "moves": the direction of the copy that the
-    call made, or that ended when the GPU ran dry, "ns", "count": idle spans, "held_ns": of it when the next kernel had
-    been launched and did not start, "own_ns": of it when the host was in no call of CUDA's (`outside`) and had not
-    begun the next launch, "waited_ns": how long the waits were, as far as the recording tells, else as the idle time,
-    "launch_ns": launch idle after the waits, as `catching_up` tells}.
+    An idle span belongs to the synchronising call that was under way when the GPU ran dry (the one that began last, if
+    several were); if none was, to the call of the next copy to the host, for which the host had to wait. Each entry is
+    {"call": None if neither is known; "within": the framework's operator around the call; "moves": the direction of the
+    copy that the call made, or that ended when the GPU ran dry; "ns"; "count": idle spans; "held_ns": part of `ns` in
+    which the next kernel had been launched and did not start; "own_ns": part of `ns` in which the host was in no CUDA
+    call (`outside`) and had not begun the next launch; "waited_ns": duration of the waits, or the idle time where the
+    recording does not tell it; "launch_ns": launch idle after the waits (`catching_up`)}.
     """
     operations = gpu.operations.lasting()
     origin = shift_ns[gpu.places[0][0]]
@@ -102,7 +102,7 @@ def host_waits(
 
 
 def _calls(api: pd.DataFrame, pid: int, shift: int) -> Waits:
-    """The process's synchronising calls, by end."""
+    """The process's synchronising calls, sorted by end, on the GPU's clock."""
     rows = rows_named(api, SYNCHRONISING, pid)
     start, end = (api[column].to_numpy()[rows] + shift for column in ("start_ns", "end_ns"))
     order = np.argsort(end, kind="stable")
@@ -110,7 +110,10 @@ def _calls(api: pd.DataFrame, pid: int, shift: int) -> Waits:
 
 
 def _under_way(start: Int64s, end: Int64s, dry: Int64s, until: Int64s) -> Int64s:
-    """Per idle span the place of the call that began last of those under way at `dry` and over by `until`; -1: none."""
+    """Per idle span the index of the call that was under way at `dry` and ended by `until`; -1: none.
+
+    If there are several, the one that began last.
+    """
     first = np.searchsorted(end, dry, side="right")
     which, place = intervals.one_after_another(np.maximum(np.searchsorted(end, until, side="right") - first, 0))
     call = first[which] + place
@@ -123,7 +126,7 @@ def _under_way(start: Int64s, end: Int64s, dry: Int64s, until: Int64s) -> Int64s
 
 
 def _left_dry(operations: Operations, dry: Int64s, ender: Int64s) -> Int64s:
-    """Per idle span the operation whose end left the GPU dry; -1: none of the last ones."""
+    """Per idle span the row of the operation whose end left the GPU dry; -1: none of the last `_BEFORE` operations."""
     found = np.full(len(dry), -1, np.int64)
     for back in range(_BEFORE, 0, -1):
         before = np.maximum(ender - back, 0)
@@ -133,21 +136,24 @@ def _left_dry(operations: Operations, dry: Int64s, ender: Int64s) -> Int64s:
 
 
 def _directions(operations: Operations, rows: Int64s) -> Int64s:
-    """The direction of each copy; -1: it is none."""
+    """The class (H2D, D2H, P2P, D2D) of each operation that is a copy; -1 for others."""
     kind = operations.kind[rows]
     return np.where((rows >= 0) & np.isin(kind, _MOVES), kind, -1)
 
 
 def _waits_from(operations: Operations, rows: Int64s, process: int) -> Int64s:
-    """Starts of these operations' launch calls where the host waited in them: a copy to pageable memory returns when it
-    is done. For ever after where the call returned before, is not known or is another process's."""
+    """Start in ns of each operation's launch call if the host waited in that call, else the largest int64.
+
+    The host waited if the call returned after the operation's end, as the call of a copy to pageable memory does.
+    Calls that are not known or belong to another process do not count.
+    """
     known, begun, returned = operations.calls(rows)
     waits = (rows >= 0) & known & (operations.process[rows] == process) & (returned >= operations.end_ns[rows])
     return np.where(waits, begun, np.iinfo(np.int64).max)
 
 
 def _moved(operations: Operations, called: Int64s, process: Int64s) -> Int64s:
-    """Per call the direction of a copy that it made; -1: it made none."""
+    """Per call (row of `api`, number of the process) the class of the copy that it made; -1: it made none."""
     found = np.full(len(called), -1, np.int64)
     copies = np.flatnonzero(np.isin(operations.kind, _MOVES) & operations.launched)
     for number in np.unique(process).tolist():
@@ -187,7 +193,7 @@ def _summed(
 
 
 def _named(timeline: Timeline, pid: int, rows: Int64s) -> Iterator[tuple[str | None, str | None]]:
-    """The name of each call, and of the outermost operator around it on its thread."""
+    """For each call its name and that of the outermost operator around it on its thread; None where not known."""
     api, outer = timeline.api, {}
     for tid in set(api["tid"].to_numpy()[rows[rows >= 0]].tolist()):
         outer[tid] = _outermost(timeline, pid, tid)
@@ -202,7 +208,7 @@ def _named(timeline: Timeline, pid: int, rows: Int64s) -> Iterator[tuple[str | N
 
 
 def _outermost(timeline: Timeline, pid: int, tid: int) -> tuple[Int64s, Int64s, list[str]]:
-    """Start, end and name of a thread's operators that lie in no other one, in order."""
+    """Start, end and name of a thread's outermost operators, in order of start."""
     started, ended, names = [], [], []
     for table, pattern in ((timeline.operators, ""), (timeline.marks, _OPERATORS)):
         known = table["name"].cat

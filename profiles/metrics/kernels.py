@@ -1,4 +1,4 @@
-"""Kernels of a GPU: how many, how long, how soon they start, of what kind (docs/reference/measures.md, "Kernels")."""
+"""Kernels of a GPU: count, duration, launch latency and kind (docs/reference/measures.md, "Kernels")."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ if TYPE_CHECKING:
 
 SHORT_NS = 5_000
 TENTHS = 10
-TOP = 100  # as many as a comparison names; views show the first ten
+TOP = 100  # enough for comparisons of recordings; views show the first ten
 KERNELS, GRAPHS = TABLES.index("kernels"), TABLES.index("graphs")
-_BLOCK = 1 << 17  # kernels looked at together: what a cache holds
+_BLOCK = 1 << 17  # kernels processed at a time, so that they fit into the CPU's cache
 TORCH_COMPILED = r"triton_(?:poi|red|per)_fused"
-# The first that matches names the group. From the kernel names of TensorFlow, XLA, cuDNN, cuBLAS and PyTorch.
+# A kernel belongs to the first group whose pattern its name matches. The patterns are from the kernel names of
+# TensorFlow, XLA, cuDNN, cuBLAS and PyTorch.
 GROUPS = {
-    "collective": r"(?!)",  # by the table of them (gpus.collective_kernels), before any of these
+    "collective": r"(?!)",  # matches nothing: gpus.collective_kernels finds these names before any pattern is tried
     "batch_norm": r"(?i)batch_?norm|\bbn_(?:fw|bw)|bnorm",
     "optimiser": r"(?i)optimi[sz]er|Apply(?:Adam|Momentum|Rms|Gradient|Ada|Lamb|Ftrl)|_?adam|multi_tensor_apply",
-    # what compiling has fused: XLA's own, but for those made of a product, and torch.compile's
+    # kernels that a compiler fused: XLA's, except those fused into a matrix product, and torch.compile's
     "fused": rf"(?<!gemm_)fusion|{TORCH_COMPILED}",
     "rnn_cell": r"(?i)lstm|\bgru|rnn",
-    # what no compiler fuses into its neighbours: looking rows of tables up, and adding their gradients up
+    # embedding look-ups and the summing of their gradients, which no compiler fuses into other kernels
     "embedding": r"(?i)(?<!rotary_)(?<!rope_)embedding|index_?select|gather_kernel|indexing_backward"
     r"|bounds_check_indices|permute\w{0,40}_sparse|sparse_features",
     # sorting, searching and counting
@@ -47,7 +48,7 @@ GROUPS = {
     "convolution_matmul": r"(?i)gemm|gemv|Cijk_|conv(?!er(?:sion|t))|[wd]grad|fprop|cutlass|xmma|nvjet|winograd|cublas"
     r"|im2col|flash_(?:fwd|bwd)|fft|dot_kernel|splitK",
     "reduction": r"(?i)reduc|softmax|BiasGrad|CleanupSegments|argm(?:ax|in)|layer_?norm|\bcub::|norm",
-    # of a recurrent cell that is not cuDNN's
+    # activations in a recurrent cell that is not cuDNN's
     "rnn_gates": r"(?i)sigmoid|tanh",
     "elementwise": r"(?i)element_?wise|EigenMetaKernel|_GPU_DT_|Bias(?:NHWC|NCHW)|fusion|op_tensor|vectorized|pointwise"
     r"|ScalarSqrt|fill",
@@ -55,14 +56,14 @@ GROUPS = {
 }
 
 
-# All that a compiler fuses into its neighbours: element-wise work, reductions and normalisation.
+# Groups that a compiler could fuse into other kernels: element-wise work, reductions and normalisation.
 UNFUSED = ("elementwise", "reduction", "batch_norm", "rnn_gates")
 
 
 def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -> Kernels:
     """The kernels that start in the window; percentiles are observed values (nearest rank)."""
     inside = window.starting(gpu.operations)
-    # Columns one by one: a GPU's operations are mostly kernels, and a second copy of all of them is large.
+    # Take only the columns that are needed: most operations are kernels, so a copy of all columns would be large.
     rows = np.flatnonzero(inside.table == KERNELS).astype(np.int32)
     code, lasted = inside.name[rows], _lasted(inside, rows)
     count, total = (_sums(code, each, len(gpu.names)) for each in (np.broadcast_to(np.int8(1), len(code)), lasted))
@@ -90,7 +91,10 @@ def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -
 
 
 def in_tenths(inside: Operations, window: Window, without: Intervals = intervals.EMPTY) -> list[int]:
-    """Count kernels and graph launches that start in each tenth of the window, without times in which none does."""
+    """The number of kernels and graph launches that start in each tenth of the window after `without` is cut out of it.
+
+    `without`: times in which none starts.
+    """
     edges = np.linspace(window.start_ns, window.end_ns - without.total, TENTHS + 1).astype(np.int64)
     gone = np.append(0, np.cumsum(without.end - without.start))
     found = np.zeros(TENTHS, np.int64)
@@ -106,7 +110,7 @@ def _blocks(count: int) -> Iterator[slice]:
 
 
 def _lasted(operations: Operations, rows: NDArray[np.int32]) -> Ints:
-    """Durations, in the smallest type that holds them."""
+    """Durations in ns, as int32 if they fit, else int64."""
     found = np.empty(len(rows), np.int32)
     for block in _blocks(len(rows)):
         lasted = operations.end_ns[rows[block]] - operations.start_ns[rows[block]]
@@ -117,13 +121,13 @@ def _lasted(operations: Operations, rows: NDArray[np.int32]) -> Ints:
 
 
 def _covered(operations: Operations, rows: NDArray[np.int32], chosen: NDArray[np.bool_]) -> int:
-    """ns in which at least one of the chosen of these rows ran: kernels of several streams overlap."""
+    """ns in which at least one of the chosen rows ran; kernels of several streams overlap, so a sum would be more."""
     some = (rows[block][chosen[block]] for block in _blocks(len(rows)))
     return intervals.covered((operations.start_ns[each], operations.end_ns[each]) for each in some)
 
 
 def _groups(names: pd.Index) -> NDArray[np.int8]:
-    """The place in GROUPS of each name."""
+    """The index in GROUPS of each name's group."""
     group = np.where(is_collective(names), list(GROUPS).index("collective"), -1).astype(np.int8)
     for number, pattern in enumerate(GROUPS.values()):
         group[(group < 0) & fitting(names, pattern)] = number
@@ -131,28 +135,31 @@ def _groups(names: pd.Index) -> NDArray[np.int8]:
 
 
 def of_group(names: pd.Index, group: str) -> NDArray[np.bool_]:
-    """Names that belong to the group."""
+    """True for each name that belongs to the group."""
     found: NDArray[np.bool_] = _groups(names) == list(GROUPS).index(group)
     return found
 
 
 def median_per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> int | None:
-    """Median of `per_step` over the measured steps; None where there are none."""
+    """Median of `per_step` over the measured steps; None if there are none."""
     return nearest_rank(per_step(operations, rows, steps), 50) if steps.count else None
 
 
 def per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> NDArray[np.int64]:
-    """The number of these operations in each measured step. A step has the operations that start in it; if steps
-    overlap on the GPU and the calls are known, the operations that it launched."""
+    """The number of these operations in each measured step, int64[steps].
+
+    A step's operations are those that start in it; if steps overlap on the GPU and the launch calls are known, those
+    that it launched.
+    """
     start_ns = operations.start_ns[rows]
     if steps.launched is None:
         return _between(start_ns, steps.start_ns, steps.end_ns)
     known, called_ns, _ = operations.calls(rows)
     known = known & (operations.process[rows] == steps.launched.process)
     calls = np.sort(called_ns[known])
-    # A call at the very start of a mark is of the mark before (`marks.owners`).
+    # A call at the very start of a mark belongs to the mark before it (`marks.owners`), hence the + 1.
     by_call = _between(calls, steps.launched.after_ns + 1, steps.launched.until_ns + 1)
-    # Kernels on a stream before all known launches were launched before the recording began.
+    # Kernels that precede all known launches on their stream were launched before the recording began: leave them out.
     first_ns = np.full(int(operations.stream.max(initial=0)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first_ns, operations.stream[rows][known], start_ns[known])
     others = ~known & (start_ns >= first_ns[operations.stream[rows]])
@@ -165,8 +172,10 @@ def _between(times_ns: NDArray[np.int64], first: NDArray[np.int64], after: NDArr
 
 
 def _launch_latency(operations: Operations, rows: NDArray[np.int32]) -> dict[str, int] | None:
-    """Time from the end of the launch call to the kernel's start, over kernels that start after it; None: no calls
-    known."""
+    """Percentiles of the ns from the end of a launch call to its kernel's start.
+
+    Kernels that start before the call returns do not count. None if there are no others.
+    """
     waited: list[Ints] = [np.empty(0, np.int8)]
     for block in _blocks(len(rows)):
         kernels = rows[block]
@@ -182,7 +191,7 @@ def _launch_latency(operations: Operations, rows: NDArray[np.int32]) -> dict[str
 
 
 def _owned(gpu: Gpu, window: Window, ownership: Ownership) -> NDArray[np.int64]:
-    """ns of the ledger by name."""
+    """ns of the ledger that kernels of each name own, int64[names]."""
     owned = np.zeros(len(gpu.names), np.int64)
     for rows, ns in owned_ns(gpu.operations, ownership, window):
         kernels = gpu.operations.table[rows] == KERNELS
@@ -198,7 +207,7 @@ def _top(
 
 
 def _sums(code: Ints, values: Ints, length: int) -> NDArray[np.int64]:
-    """Sums of ns per code; exact, as whole floats are below 2**53 ns (104 days)."""
+    """Sums of ns per code; exact, because floats hold integers up to 2**53 ns (104 days)."""
     found = np.zeros(length, np.int64)
     for block in _blocks(len(code)):
         found += np.bincount(code[block], weights=values[block], minlength=length).astype(np.int64)
@@ -211,7 +220,7 @@ def _by_group(group: NDArray[np.int8], count: NDArray[np.int64], total: NDArray[
 
 
 def _short_runs(stream: Ints, group: NDArray[np.int8], lasted: Ints) -> dict[str, int]:
-    """Fusion candidates: two or more element-wise kernels under 5 us in a row on one stream."""
+    """Runs of two or more element-wise kernels under 5 µs in a row on one stream, which could be fused."""
     order = np.argsort(stream, kind="stable").astype(np.int32)
     short = ((group == list(GROUPS).index("elementwise")) & (lasted < SHORT_NS))[order]
     stream = stream[order]
