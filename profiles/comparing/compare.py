@@ -61,7 +61,7 @@ class CellChange:
     ratio: float
     launches: tuple[int, int]
     difference: Difference | None  # None below two launches a side
-    verdict: str  # faster, slower, no difference, not resolved
+    verdict: str  # faster, slower, no difference; or "faster, too few launches to tell"
 
 
 @dataclass(slots=True)

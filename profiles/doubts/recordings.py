@@ -18,7 +18,7 @@ LOSES_LESS = {
 LOSES_LESS_ELSE = (
     "record fewer steps at once, and let the program end by itself: otherwise events in its buffers are lost"
 )
-_LONGEST_SAID = 300  # letters of a profiler's own words
+_LONGEST_SAID = 300  # characters quoted of a profiler's message
 CAPTURE_REMEDY = "give the trace of the graph's replays"
 
 
@@ -53,7 +53,7 @@ def capped_trace(events: int, remedy: str) -> Doubt:
 
 
 def impossible_rows(left_out: Mapping[tuple[str, str], int]) -> Doubt:
-    """`left_out`: how many rows by (why they cannot be, their table)."""
+    """`left_out`: number of rows by (why their times are impossible, table)."""
     told: dict[str, list[str]] = {}
     for (reason, table), count in left_out.items():
         told.setdefault(reason, []).append(f"{count:,} of {table}")
@@ -115,7 +115,7 @@ def coarse_times_in_microseconds() -> Doubt:
 
 
 def python_traced(calls: int, operations: int, remedy: str) -> list[Doubt]:
-    """None where there are fewer calls of Python than operations: they hardly slow the host down."""
+    """An empty list if there are fewer Python calls than operations, because they hardly slow the host down then."""
     if calls < operations:
         return []
     said = (
@@ -126,7 +126,7 @@ def python_traced(calls: int, operations: int, remedy: str) -> list[Doubt]:
 
 
 def clocks_apart(seconds: float, side: str) -> Doubt:
-    """`side`: do operations lie `before` or `after` their calls?"""
+    """`side`: `before` or `after`, the place of GPU operations relative to the calls that launched them."""
     return Doubt(
         "clocks-apart",
         f"GPU operations appear {seconds:.3f} s {side} the calls that launched them: the clocks of GPU and host were "
@@ -136,7 +136,7 @@ def clocks_apart(seconds: float, side: str) -> Doubt:
 
 
 def unfinished_recording(phases: int | None = None) -> Doubt:
-    """phases: of Horovod's timeline, how many had not ended."""
+    """`phases`: number of phases in Horovod's timeline that had not ended; None for other files."""
     stopped = "the file breaks off" if phases is None else f"training was killed, and {phases} phases had not ended"
     return Doubt(
         "unfinished-recording",
@@ -146,7 +146,7 @@ def unfinished_recording(phases: int | None = None) -> Doubt:
 
 
 def ranks_in_one_file(called: int, gpus: int) -> Doubt:
-    """`called`: how many numbers of GPUs the file has, which mean so many `gpus`."""
+    """`called`: number of distinct GPU numbers in the file; `gpus`: number of GPUs that they really stand for."""
     return Doubt(
         "ranks-in-one-file",
         f"several ranks were put into this file: their collectives or calls tell that {called} "
@@ -187,8 +187,8 @@ def samples_not_aligned(path: Path, why: str) -> Doubt:
 
 
 def samples_few(path: Path, count: int) -> Doubt:
-    """count: of looks at the host's Python. A share of so many is off by 1 / sqrt(count) at most, 19 times of 20: twice
-    the binomial distribution's deviation at a half."""
+    """`count`: samples of the host's Python stack. With 95 % probability a share of them is off by 1 / sqrt(count) at
+    most: twice the standard deviation of a binomial share of one half."""
     apart = 100 if not count else min(100, round(100 / count**0.5))
     return Doubt(
         "places-few",

@@ -7,13 +7,13 @@ from ..model.measures import GpuMeasures
 from ..model.steps import Steps
 from ..model.timeline import Doubt
 
-# The way to mark steps, by the format of the recording.
+# Advice on how to mark steps, by the format of the recording.
 _MARK_STEPS = {
     "kineto": "call prof.step() after each step: torch.profiler then marks them `ProfilerStep#N`",
     **dict.fromkeys(("rocprofv3", "rocpd", "rocprof"), "mark steps with rocTX ranges named `step N`"),
     "xplane": "mark steps: jax.profiler.StepTraceAnnotation, or tf.profiler.experimental.Trace with step_num",
 }
-# Formats of which `ringscope cut` writes a smaller copy.
+# Formats that `ringscope cut` can cut.
 _CUT = ("nsys-sqlite", "nvprof-sqlite")
 _UNITS = {"step": "steps", "batch": "batches"}
 _WITH_NVTX = "mark steps with NVTX ranges named `step N`, as ringscope record does"
@@ -31,7 +31,7 @@ def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
 
 
 def _mark_steps(steps: Steps, recorded: str) -> str:
-    """Advice on how to record steps: by marks, unless there are some already."""
+    """Advice on how to record steps: mark them or, if marks are there already, record more of them."""
     if steps.marked:
         return f"record several {_UNITS[steps.unit]} in a row: the recording holds only one, or an incomplete one"
     return _MARK_STEPS.get(recorded, _WITH_NVTX)
@@ -70,11 +70,11 @@ def steps_refused(steps: Steps, where: str, recorded: str) -> Doubt:
     )
 
 
-_FILLS = 0.3  # of a gap a call or a range fills so much that it is worth its name
+_FILLS = 0.3  # a call or a range is named if it fills at least this share of a gap
 
 
 def where_kernels_lie(measured: GpuMeasures) -> str:
-    """Words for the distribution of kernels: the tenths of the window that have any, or what comes once in it."""
+    """Say where kernels lie in the window: the longest gaps between them, or how many tenths of it have kernels."""
     rest, tenths = measured.rest, measured.kernels.in_tenths
     if rest is not None:
         before = rest.before_kernels_ns
@@ -132,7 +132,7 @@ def breaks_inside(steps: int, where: str, recorded: str) -> Doubt:
     )
 
 
-# The way to put a range around the calls that fetch a batch, in programs without Keras.
+# The function that puts a range around the calls that fetch a batch, by framework, in programs without Keras.
 _RANGES = {
     "pytorch": "torch.profiler.record_function",
     "jax": "jax.profiler.TraceAnnotation",

@@ -1,6 +1,6 @@
-"""Statistics of few launches: median, spread, intervals that say what they cover, ratios, whether two samples differ.
+"""Statistics of few launches: median, spread, intervals with their coverage, ratios, tests of two samples.
 
-The unit is a whole launch: steps of one launch share its luck, so they are not independent measurements.
+The unit is a whole launch: the steps of one launch are not independent measurements.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Difference:
     ratio: Ratio  # of the second's median to the first's
     p_value: float  # two-sided Mann-Whitney U
     least_p_value: float  # the smallest that samples of these sizes can give
-    delta: float  # Cliff's: share of pairs in which the second is larger, minus that in which it is smaller; -1..1
+    delta: float  # Cliff's: share of pairs with the second larger minus share with it smaller; -1..1
 
     @property
     def resolvable(self) -> bool:
@@ -70,8 +70,8 @@ def spread(values: Sequence[float]) -> Spread:
     """Median, interval and 1.4826 x MAD of at least one value.
 
     The interval is the narrowest pair of order statistics (k-th smallest, k-th largest) that covers the median with
-    95 % or more (David and Nagaraja, Order Statistics, section 7.1); below 6 launches the extremes, with what they do
-    cover.
+    95 % or more (David and Nagaraja, Order Statistics, section 7.1); below 6 launches it is (minimum, maximum), whose
+    coverage is smaller.
     """
     ordered = np.sort(np.asarray(values, dtype=float))
     count = len(ordered)
@@ -106,7 +106,8 @@ def _interval(count: int) -> tuple[int, float]:
 def ratio(of: Spread, to: Spread, *, scale: float = 1.0) -> Ratio:
     """of / to x scale. Relative errors add in quadrature: the samples are independent.
 
-    The interval takes each side's worst: by Bonferroni it covers at least `coverage(of) + coverage(to) - 1`.
+    The interval's ends are low / high and high / low of the two: by Bonferroni it covers at least
+    `coverage(of) + coverage(to) - 1`.
     """
     value = of.median / to.median * scale
     error = None
@@ -136,15 +137,15 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 
 def lasting(flags: NDArray[np.bool_], share: float = 0.9) -> int | None:
-    """The index from which at least `share` of the flags hold to the end, where they most outnumber the others; None if
-    there is none."""
+    """The start of a suffix in which at least `share` of the flags are True; None if no suffix is so. Of several, the
+    suffix whose True flags exceed that share by the largest number."""
     until_end = np.cumsum(np.where(flags, 1.0, -round(share / (1 - share), 6))[::-1])[::-1]
     return int(until_end.argmax()) if len(until_end) and until_end.max() >= 0 else None
 
 
 def all_along(tenths: Sequence[int]) -> bool:
-    """True if most of the equal parts of a span have some, and none has half of all. `tenths`: the amount in each
-    part."""
+    """True if an amount is spread over a span: most of its equal parts have some, none has half of all. `tenths`: the
+    amount in each part."""
     return 2 * sum(1 for one in tenths if one) > len(tenths) and 2 * max(tenths) < sum(tenths)
 
 
@@ -154,7 +155,7 @@ def nearest_rank(values: Sequence[int] | NDArray[np.int64], percent: int) -> int
 
 
 def nearest_ranks(values: Sequence[int] | NDArray[np.int64], *percents: int) -> list[int]:
-    """The same for several percentages."""
+    """`nearest_rank` for several percentages."""
     places = [max(-(-percent * len(values) // 100), 1) - 1 for percent in percents]
     whole = values if isinstance(values, np.ndarray) else np.asarray(values, np.int64)
     found: list[int] = np.partition(whole, places)[places].tolist()

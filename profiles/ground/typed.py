@@ -1,4 +1,4 @@
-"""JSON that others wrote, read with care: numbers that are numbers, and each field of its declared type."""
+"""Read JSON from untrusted files: numbers must be finite and in range, and each field of its declared type."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Made = TypeVar("Made")
-# Errors of a dataclass that looks into its fields and finds other types there.
+# Errors that a dataclass's own code raises while it is made, if its fields hold other types.
 _OF_FIELDS: Final = (RecursionError, KeyError, AttributeError, TypeError)
 
 _INT64: Final = 1 << 63
-# Work is counted in more than 64 bits: a GPU does 2**63 operations within hours.
+# Counts of arithmetic may exceed 64 bits: a GPU does 2**63 operations within hours.
 _OF_WORK: Final = ("flops", "flops_by_dtype")
 _MOST_WORK: Final = 1 << 100
-_SHOWN: Final = 60  # characters of a wrong value
-# A value may take a hundred bytes of memory, and as few as two of text. Measures of 512 GPUs with every step have 2.5
-# million.
+_SHOWN: Final = 60  # characters of a wrong value that an error quotes
+# Limits memory: two bytes of JSON text may take a hundred bytes once decoded. The measures of 512 GPUs with every step
+# have 2.5 million values.
 _MOST_VALUES: Final = 12 << 20
 
 
 def loads(text: str | bytes) -> Any:
-    """JSON. Raises ValueError for NaN and infinities, which JSON does not know, for lists in lists without end, and for
-    more values than any file of ours has."""
+    """Decode JSON. Raises ValueError for NaN and infinities, which JSON does not have, too deep nesting, and more
+    values than any file of Ringscope has."""
     refuse_many(text)
     try:
         return json.loads(text, parse_constant=_refused, parse_float=_finite)
@@ -34,16 +34,16 @@ def loads(text: str | bytes) -> Any:
 
 
 def known(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that are fields of a dataclass: a file of another version may have more."""
+    """The entries of `data` that are fields of the dataclass `kind`: a file of another version may have others."""
     names = {one.name for one in fields(kind)}
     return {name: value for name, value in data.items() if name in names}
 
 
 def decoded(kind: type[Made], text: bytes) -> Made:
-    """JSON as dataclasses, each field of its declared type; a number may be written as text.
+    """Decode JSON into the dataclass `kind`, each field of its declared type; a number may be written as text.
 
-    Raises ValueError for other types, for what is missing, for integers beyond 64 bits, for lists without end and for
-    more values than any file of ours has.
+    Raises ValueError for other types, missing fields, integers beyond 64 bits, too deep nesting, and more values than
+    any file of Ringscope has.
     """
     import msgspec
 
@@ -55,7 +55,7 @@ def decoded(kind: type[Made], text: bytes) -> Made:
 
 
 def made(kind: type[Made], data: Any, *, texts: bool = True) -> Made:
-    """The same of JSON that was decoded already. texts: whether a number may be written as one."""
+    """As `decoded`, from data that is already decoded. texts: True if a number may be written as text."""
     import msgspec
 
     try:
@@ -65,9 +65,9 @@ def made(kind: type[Made], data: Any, *, texts: bool = True) -> Made:
 
 
 def refuse_many(text: str | bytes) -> None:
-    """Raises ValueError where JSON holds more values than any file of ours has; it is not decoded for that."""
+    """Raises ValueError if JSON text holds more values than any file of Ringscope has; counts without decoding."""
     signs = map(text.count, ",[{") if isinstance(text, str) else map(text.count, (b",", b"[", b"{"))
-    if sum(signs) > _MOST_VALUES:  # one of them stands before each value
+    if sum(signs) > _MOST_VALUES:  # a comma or an opening bracket precedes each value
         raise ValueError(f"it holds more than {_MOST_VALUES:,} values")
 
 
@@ -85,7 +85,8 @@ def _checked(found: Made) -> Made:
 
 
 def _check_numbers(values: Iterable[Any], limit: int) -> None:
-    """Raises ValueError for the first of these, or within them, that is not in [-limit, limit), or is no number."""
+    """Raises ValueError for the first number, at any depth, that is not finite, or is an integer outside
+    [-limit, limit)."""
     for value in values:
         if type(value) is int:
             if not -limit <= value < limit:
@@ -114,15 +115,15 @@ def _finite(text: str) -> float:
 
 
 def check_fields(kind: type, data: dict[str, Any]) -> None:
-    """Raises ValueError for the first of these values of a dataclass's fields that is not of its declared type."""
+    """Raises ValueError for the first entry of `data` that does not have its type declared in the dataclass `kind`."""
     hints = get_type_hints(kind)
     for name, value in data.items():
         check(hints[name], value, name)
 
 
 def check(hint: Any, value: Any, name: str) -> None:
-    """Raises ValueError where the value is not of the type. Of dataclasses, which are objects here, nothing is looked
-    at within."""
+    """Raises ValueError if the value is not of the type `hint`. Any JSON object passes as a dataclass: its fields are
+    not checked."""
     if not _fits(hint, value):
         shown = repr(value)
         raise ValueError(f"{name} is {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '...'}, not {_said(hint)}")

@@ -23,10 +23,10 @@ _FOREVER = np.iinfo(np.int64).max
 def numbers(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, operations: Operations
 ) -> NDArray[np.int64] | None:
-    """Per operation of the GPU the N of the `batch N` range it was launched in; -1: in none, or it is no copy from
-    the host. int64[n], or None where that holds for all.
+    """Per operation of the GPU, the N of the `batch N` range in which a copy from the host was launched; -1 for other
+    operations. int64[n], or None if no copy was launched in such a range.
 
-    The range is one of the process and, where both threads are known, of the thread that made the launch call.
+    The range must be of the same process and, where both threads are known, of the thread that made the launch call.
     """
     found = np.full(len(operations), -1, np.int64)
     origin = shift_ns[gpu.places[0][0]]

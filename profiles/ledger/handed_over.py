@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 SOURCES: Final = 3
-# The source of the time: none; the launch call; Horovod, which negotiates.
+# The source of the time: none; a range of XLA's or NCCL's call; a range of Horovod, which negotiates.
 UNKNOWN, BY_CALL, BY_HOROVOD = range(SOURCES)
 FOREVER: Final = np.iinfo(np.int64).max  # the time where it is not known
 # The operations that XLA runs for an exchange: a collective of its own, or a call of a library's such as Horovod's.
@@ -96,7 +96,7 @@ def last_open(told: pd.DataFrame, called: Int64s) -> NDArray[np.intp]:
     """Index of the last range (by start) that begins before each call; -1 where that range ends before the call."""
     start, end = spans(told)
     last = np.searchsorted(start, called, side="right") - 1
-    # With none begun the place is the last one's, which does not count.
+    # Where no range has begun, `last` is -1 and takes the appended 0 for its end: the call counts as outside.
     return np.where((last >= 0) & (called < np.append(end, 0)[last]), last, -1)
 
 

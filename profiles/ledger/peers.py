@@ -1,8 +1,8 @@
 """Idle time in which a GPU waits for other ranks (docs/reference/measures.md, "Waiting for other ranks").
 
-A rank that has handed its part of a collective over waits until the last rank has, where the library launches the
-collective only then. One recording shows how long it took until the launch; the other ranks' recordings show when the
-last one was there. This module reads the first; `settle` brings in the second.
+Horovod launches a collective only when every rank has enqueued its part, so that a rank waits for the last one. A
+rank's own recording shows the time from enqueueing to launch; the other ranks' recordings show when the last rank had
+enqueued. `waits` finds the first of these times; `settle` combines it with the second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .handed_over import BY_HOROVOD, FOREVER, UNKNOWN, HandedOver
 Int64s = NDArray[np.int64]
 _NEVER: Final = np.iinfo(np.int64).min
 _PACKS: Final = r"(?i)batched\w{0,40}memcpy"  # Horovod's kernel that copies many tensors into one buffer
-_LATE = tuple(OWNERS.index(name) for name in ("idle_sync", "idle_launch"))  # of what is launched late
+_LATE = tuple(OWNERS.index(name) for name in ("idle_sync", "idle_launch"))  # before work that was launched late
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Waits:
     """Idle time before collectives, int64[n] ns, ascending and disjoint: from the time at which this rank had enqueued
     the collective (the start of the idle span if that is not known) to the collective that ends the span.
 
-    called_ns: start of the collective's launch call. collective: its place among the GPU's in order of end. source:
-    the source of the time of enqueueing. owner: the idle time's cause if it is not `peers`, an index into OWNERS.
+    called_ns: start of the collective's launch call. collective: index among the GPU's, by end. source: how the time
+    of enqueueing is known. owner: the idle time's cause if it is not `peers`, an index into OWNERS.
     """
 
     start_ns: Int64s
@@ -58,8 +58,8 @@ def none() -> Waits:
 
 
 def waits(gpu: Gpu, handed: HandedOver, edges: Int64s, owners: NDArray[np.int8], taken: Intervals) -> Waits:
-    """Find the waits of a GPU. `handed`: when its collectives were enqueued. `edges`, `owners`: the pieces of
-    ledger.parted with their causes. `taken`: idle time that has another cause in any case."""
+    """Find the waits of a GPU. `handed`: times at which its collectives were enqueued. `edges`, `owners`: the pieces of
+    ledger.parted with their causes. `taken`: idle time whose cause is settled already."""
     every = gpu.operations
     operations = every.lasting()
     of_all = every.kind == COLLECTIVE
@@ -87,17 +87,18 @@ def waits(gpu: Gpu, handed: HandedOver, edges: Int64s, owners: NDArray[np.int8],
 
 
 def by_end(end_ns: Int64s) -> Int64s:
-    """The place of each operation in the order of ends."""
+    """The rank of each operation when they are sorted by end."""
     found = np.empty(len(end_ns), np.int64)
     found[np.argsort(end_ns, kind="stable")] = np.arange(len(end_ns))
     return found
 
 
 def _exchanged(operations: Operations, rows: Int64s, ender: Int64s, called: Int64s, handed: HandedOver) -> Int64s:
-    """Place in `rows` of the collective that each of these operations belongs to; -1: none.
+    """Index into `rows` of the collective that each operation of `ender` belongs to; -1: none.
 
-    The operation is the collective, or precedes it on its stream and was called after Horovod had got the tensor: it
-    copies into Horovod's buffer. `called`: NEVER for operations that are no copy.
+    The operation is the collective itself, or a copy into Horovod's fusion buffer: it precedes the collective on its
+    stream, and was launched after Horovod had got the tensor. `called`: start of the launch call; _NEVER for
+    operations that are no copy.
     """
     found = np.full(len(ender), -1)
     stream = operations.stream[ender]
@@ -115,8 +116,8 @@ def _exchanged(operations: Operations, rows: Int64s, ender: Int64s, called: Int6
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A GPU's waits, decided: the time that becomes `peers`, by the owner it is taken from (an index into OWNERS);
-    the time that stays unknown; the wait before each collective, int64[n] ns; True if no wait at all is known."""
+    """A GPU's waits, divided. of_owner: the time that becomes `peers`, by the owner it is taken from (an index into
+    OWNERS). untold: time whose cause stays unknown. before_ns: the wait before each collective, int64[n] ns."""
 
     of_owner: Mapping[int, Intervals]
     untold: Intervals
@@ -134,7 +135,7 @@ def settle(own: Waits, others_ns: Int64s, all_there: bool, negotiated: tuple[Int
     `others_ns`: per collective, when the last other rank had enqueued it, in ns on the GPU's clock; FOREVER if not
     known. `all_there`: True if every rank has a recording; a missing rank may have been the last, so the time between
     the others and the launch is unknown then. `negotiated`: the same two times of each wait (this rank, the last of
-    the others) from Horovod's timeline, used where the recordings lack them.
+    the others) from Horovod's timeline, used where the recordings lack these times.
     """
     latest, start = others_ns[own.collective], own.start_ns
     known = (own.source != UNKNOWN) & (latest != FOREVER)

@@ -1,4 +1,4 @@
-"""Batches beside each other: does the largest still gain, and does it learn as soon?"""
+"""Compare batch sizes: does throughput still grow at the largest, and does the fastest reach the accuracy first?"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .rows import CellRow
 
 
 def looks(rows: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
-    """Advice on batch sizes, from cells at a model's most ranks that differ in batch alone: the cell whose throughput
-    still grew to the largest batch; each whose fastest batch reaches its accuracy later than another, or never."""
+    """Advice on batch sizes, from cells at a model's most ranks that differ in batch alone: the one whose throughput
+    still grew most at the largest batch; each whose fastest batch reaches its accuracy later than another, or never."""
     most = most_ranks((row.cell for row in rows), spreads)
     alike: dict[Cell, list[CellRow]] = {}
     for row in rows:

@@ -1,5 +1,5 @@
-"""Strategies beside each other -> what to look at first: one that is faster than Horovod, what exchanging costs, and
-whether another backend of Keras is faster."""
+"""Advice from strategies measured side by side: a strategy that is faster than Horovod, the cost of exchanging
+gradients, and whether another backend of Keras is faster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BACKENDS = {"jax": "JAX", "torch": "PyTorch"}
 
 
 def looks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
-    """Advice, at most one of each kind: the one that is worth most."""
+    """Advice, at most one of each code: the one with the largest gain."""
     measured = [cell for cell in cells if cell.id in spreads]
     found = [*_faster(measured, spreads), *_bounds(measured, spreads)]
     best: dict[str, Look] = {}
@@ -26,10 +26,10 @@ def looks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
 
 
 def answers(cells: Sequence[Cell], spreads: dict[str, Spread], *, where: str) -> list[Look]:
-    """Would it be faster on another backend? An answer for each of its cells, on the most ranks that stand beside
-    TensorFlow's fastest way to the same weights. where: `these GPUs`.
+    """Compare other backends of Keras: each of their cells, on the largest number of ranks that TensorFlow has too,
+    with TensorFlow's fastest cell for the same work. where: words for the place, as `these GPUs`.
 
-    Nothing is said of one launch, which has no error.
+    A cell of a single launch is left out, because its error is not known.
     """
     measured = sorted((cell for cell in cells if cell.id in spreads), key=lambda cell: -cell.ranks)
     answered: list[Cell] = []
@@ -51,12 +51,12 @@ def _elsewhere(cell: Cell) -> bool:
 
 
 def _is_a_choice(cell: Cell) -> bool:
-    """False for bounds, which leave out the exchange or the feed."""
+    """False for cells that only give bounds, as they leave out the exchange or the feed."""
     return cell.spread.synchronous and cell.feed != "resident"
 
 
 def _answer(cell: Cell, best: Cell, gain: Ratio, where: str) -> Look:
-    """Beyond the error of both: each side's worst against the other's best."""
+    """Says faster or slower only if the interval of the ratio, from the worst to the best of both, excludes 1."""
     backend, way = cell.spread.backend, best.strategy
     name, what = BACKENDS[backend], f"on {where} {cell.model} on {ranks(cell.ranks)}"
     if gain.low > 1:
@@ -103,7 +103,7 @@ def _larger_batch(cell: Cell, cells: Sequence[Cell], spreads: dict[str, Spread])
 
 
 def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]:
-    """Bounds on the cost of Horovod's exchange: the same cell without it."""
+    """The cost of Horovod's exchange, bounded by the same cell with the strategy `independent`, which has none."""
     for free in (cell for cell in cells if cell.strategy == "independent" and cell.ranks > 1):
         beside = (one for one in cells if one.strategy == "horovod" and same_work(free, one))
         for one in beside:

@@ -1,6 +1,6 @@
-"""The largest batch that fits, searched by real runs: which batch to try next, given what became of those before.
+"""Search for the largest batch that fits into memory by real launches: choose the next batch from the earlier tries.
 
-A pure function of the tries, so that a search that was stopped goes on where it was.
+The choice is a pure function of the tries, so that a stopped search can be resumed.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-CONFIRMATIONS = 2  # launches of the answer: one may have been lucky
-NEAR = 0.1  # where the prediction is missed, the next try is so far from it, once or twice
-LEAST_PART = 8  # of what is left, a predicted try takes at least one such part away
+CONFIRMATIONS = 2  # the answer must fit in so many launches, since one may have been lucky
+NEAR = 0.1  # if the prediction failed, the next try is this share above the last fit or below the failure
+LEAST_PART = 8  # a predicted try keeps this part of the open interval (1 / 8) away from both its ends
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One launch: its batch per rank, and the most memory that a rank took; None where it did not fit.
+    """One launch: its batch per rank, and the largest rank's peak memory in bytes; None if the launch failed.
 
-    failure: the error of one that failed without a word of memory.
+    failure: the error of a launch that failed for another reason than memory; empty otherwise.
     """
 
     batch: int
@@ -36,9 +36,10 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A search's plan: multiples of `multiple_of` up to `most`, from `start` on, known to a share `within`.
+    """A search's settings: try multiples of `multiple_of` up to `most`, beginning at `start`; end when the largest
+    batch is known to a share `within`.
 
-    capacity_bytes: what a rank may take; None where nobody says. It only makes the search shorter.
+    capacity_bytes: memory that a rank may take; None if not known. It only makes the search shorter.
     """
 
     start: int
@@ -48,17 +49,17 @@ class Plan:
     capacity_bytes: int | None = None
 
     def lattice(self, batch: float) -> int:
-        """The largest multiple that is no larger, at least one."""
+        """The largest multiple of `multiple_of` that does not exceed `batch`; at least `multiple_of`."""
         return max(self.multiple_of, int(batch) // self.multiple_of * self.multiple_of)
 
     def tolerance(self, low: int) -> int:
-        """The distance to the next batch that does not fit, at which the search ends."""
+        """The search ends when the smallest batch that does not fit is no farther than this above `low`."""
         return max(self.multiple_of, int(low * self.within))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Memory over batch: fixed_bytes + batch x per_sample_bytes."""
+    """Memory as a linear function of the batch: fixed_bytes + batch x per_sample_bytes."""
 
     fixed_bytes: float
     per_sample_bytes: float
@@ -67,16 +68,16 @@ class Line:
         return self.fixed_bytes + batch * self.per_sample_bytes
 
     def largest(self, capacity_bytes: float) -> int | None:
-        """The largest batch that takes no more; None where memory does not grow with the batch."""
+        """The largest batch that takes at most `capacity_bytes`; None if memory does not grow with the batch."""
         if self.per_sample_bytes <= 0:
             return None
         return max(0, math.floor((capacity_bytes - self.fixed_bytes) / self.per_sample_bytes))
 
 
 def bracket(tries: Sequence[Try]) -> tuple[int, int | None]:
-    """(the largest batch that fits below all that do not, the smallest that does not); 0 and None where there is none.
+    """(largest batch that fits below every failed one, smallest failed batch); 0 and None where there is none.
 
-    A batch that fitted once and once did not does not fit.
+    A batch that fitted in one launch and failed in another counts as failed.
     """
     high = min((one.batch for one in tries if not one.fits), default=None)
     low = max((one.batch for one in tries if one.fits and (high is None or one.batch < high)), default=0)
@@ -84,13 +85,13 @@ def bracket(tries: Sequence[Try]) -> tuple[int, int | None]:
 
 
 def is_monotone(tries: Sequence[Try]) -> bool:
-    """True if nothing fitted that is as large as what did not."""
+    """True if no batch fitted that is as large as a failed one, or larger."""
     _, high = bracket(tries)
     return high is None or not any(one.fits and one.batch >= high for one in tries)
 
 
 def line(tries: Sequence[Try]) -> Line | None:
-    """Through the two smallest batches that fit; None with fewer."""
+    """The line through the two smallest batches that fit; None if fewer than two do."""
     points = {one.batch: one.memory_bytes for one in tries if one.memory_bytes is not None}
     if len(points) < 2:
         return None
@@ -100,13 +101,13 @@ def line(tries: Sequence[Try]) -> Line | None:
 
 
 def long_line(tries: Sequence[Try]) -> Line | None:
-    """Through the smallest and the largest batch that fit: the farther apart, the less their noise counts."""
+    """The line through the smallest and the largest batch that fit: with distant points noise matters less."""
     fitting = sorted((one for one in tries if one.fits), key=lambda one: one.batch)
     return line([fitting[0], fitting[-1]]) if fitting else None
 
 
 def next_batch(tries: Sequence[Try], plan: Plan) -> int | None:
-    """The batch to try next; None at the end: the answer is `bracket`'s, and has fitted twice (or nothing fits)."""
+    """The batch to try next; None when the search is over: `bracket` tells the answer, which has fitted twice, or 0."""
     low, high = bracket(tries)
     most = plan.lattice(plan.most)
     if not tries:
@@ -122,7 +123,7 @@ def next_batch(tries: Sequence[Try], plan: Plan) -> int | None:
 
 
 def _predicted(tries: Sequence[Try], plan: Plan) -> int | None:
-    """The largest batch, as far as is known now."""
+    """The largest batch by the line through the tries and the capacity; None if one of them is not known."""
     found = long_line(tries)
     if found is None or plan.capacity_bytes is None:
         return None
@@ -130,12 +131,12 @@ def _predicted(tries: Sequence[Try], plan: Plan) -> int | None:
 
 
 def _farther(low: int, guess: int | None, plan: Plan, most: int) -> int:
-    """Nothing has failed yet."""
+    """The next batch while none has failed: the prediction, a little more once it has been reached, else the double."""
     if guess is None:
         wanted: float = 2 * low
     elif plan.lattice(guess) > low:
         wanted = guess
-    elif low < guess * (1 + plan.within):  # the prediction holds so far: is it the end?
+    elif low < guess * (1 + plan.within):  # the prediction has fitted: see if the next larger batch fails
         wanted = low + plan.tolerance(low)
     else:
         wanted = low * (1 + NEAR) if low < guess * (1 + 2 * NEAR) else 2 * low
@@ -143,7 +144,7 @@ def _farther(low: int, guess: int | None, plan: Plan, most: int) -> int:
 
 
 def _between(low: int, high: int, guess: int | None, tries: Sequence[Try], plan: Plan) -> int:
-    """Half-way, or as predicted if that is well inside, or a little below the first that failed."""
+    """The next batch between the two: the prediction if it lies inside, half-way or just below the only failure."""
     wanted: float = (low + high) / 2
     part = (high - low) / LEAST_PART
     if guess is not None and low < guess < high:
@@ -154,7 +155,7 @@ def _between(low: int, high: int, guess: int | None, tries: Sequence[Try], plan:
 
 
 def left(tries: Sequence[Try], plan: Plan) -> int:
-    """About how many launches are still to come."""
+    """Estimate how many launches the search still needs."""
     low, high = bracket(tries)
     if next_batch(tries, plan) is None:
         return 0

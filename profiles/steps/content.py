@@ -1,7 +1,7 @@
 """Tell a training step from a layer, an iteration of a solver or any other work that repeats.
 
-Layers repeat as steps do. A step updates the weights, takes a batch, or goes forward and backward once; a layer does
-none of these a fixed number of times.
+Layers repeat as steps do. A step updates the weights, copies a batch, or goes forward and backward a fixed number
+of times; a layer does not.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ CONTENT_RANGE = (
     r"Optimizer\.(?:step|zero_grad)#.*|(?:#+ )?optimi[sz]er(?:[ _.]step)?(?: #+)?|(?s:.*)Optimizer\.\d+\((?s:.*)"
     rf"|{_PASS_RANGE}"
 )
-# Scalars are copied by anything.
+# Smaller copies may be scalars, which any code copies.
 _BATCH_BYTES = 4 * 1024
-# So many of the cycles, and one, may hold another number: a copy runs ahead of the kernels, and is cut off at the ends.
+# This share of the cycles, or one cycle, may hold another count: copies run ahead of the kernels, and the recording's
+# ends cut some off.
 _OTHERS = 0.1
 
 
@@ -60,7 +61,7 @@ def trains(
     timelines: Sequence[Timeline],
     shift_ns: Sequence[int],
 ) -> bool:
-    """True if each cycle that agrees holds a training step's signs, all the same number of them and at least one."""
+    """True if nearly all cycles that agree hold one sign of a training step equally often, at least once."""
     for places in _evidence(sequence, gpu, timelines, shift_ns):
         each = np.bincount(np.searchsorted(edges, places, side="right"), minlength=len(edges) + 1)[1:-1][agrees]
         usual = np.median(each) if len(each) else 0
@@ -70,11 +71,11 @@ def trains(
 
 
 def infers(gpu: Gpu, timelines: Sequence[Timeline], *, named: bool) -> bool:
-    """True if no program of JAX holds a derivative, or if neither PyTorch's kernels nor ranges name a backward pass
-    or an optimizer.
+    """True if the recorded program is an inference: JAX's programs hold no derivative and no range names an optimizer,
+    or neither kernels nor ranges of PyTorch name a backward pass or an optimizer.
 
-    Kineto's traces are PyTorch's whatever their kernels are called. Elsewhere marks of steps say what they are of
-    (`named`).
+    A Kineto trace is PyTorch's whatever its kernels are called. In other formats the answer is False if marks say
+    themselves that they are steps or batches (`named`).
     """
     if all(timelines[index].differentiates is False for index, _ in gpu.places):
         return not any(fitting(names, _OPTIMISER_RANGE).any() for names in _range_names(gpu, timelines))
@@ -99,7 +100,8 @@ def _range_names(gpu: Gpu, timelines: Sequence[Timeline]) -> Iterator[pd.Index]:
 def _evidence(
     sequence: KernelSequence, gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]
 ) -> Iterator[Int64s]:
-    """Places in the sequence at which one thing that a step holds lies, kind by kind."""
+    """For each sign of a training step (an optimizer kernel, copies of one size, a named range), its indices in the
+    sequence."""
     for number in np.flatnonzero(fitting(gpu.names, OPTIMISER_KERNEL)):
         yield np.flatnonzero(sequence.name == number)
     copied = np.flatnonzero(gpu.operations.kind == H2D)
@@ -113,7 +115,8 @@ def _evidence(
 
 
 def _ranges(sequence: KernelSequence, timeline: Timeline, process: int, pid: int, shift_ns: int) -> Iterator[Int64s]:
-    """Launches within ranges of one whole name: a name with a layer's number comes once in all the layers."""
+    """Per range name, the index of the first launch after each range begins. Names are compared whole, so that ranges
+    of different layers count apart."""
     names = timeline.marks["name"].cat
     rows = rows_named(timeline.marks, CONTENT_RANGE, pid, whole=True)
     mine = np.flatnonzero(sequence.launched & (sequence.process == process))

@@ -1,4 +1,4 @@
-"""The steps that were found on a GPU, and how all GPUs of a run begin with the same step."""
+"""The steps that were found on a GPU, and the choice of a first step that all GPUs of a run have in common."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def no_times() -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """Kernels that come again and again, and are no steps."""
+    """A sequence of kernels that repeats, but whose repetitions are not taken for steps."""
 
     period_ns: int
     count: int
@@ -25,7 +25,7 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class LongSteps:
-    """Steps over 3 medians, as FoundSteps has the measured ones: int64[n] each."""
+    """Steps that took over 3 times the median; arrays as in FoundSteps, int64[n] each."""
 
     start_ns: NDArray[np.int64] = field(default_factory=no_times)
     end_ns: NDArray[np.int64] = field(default_factory=no_times)
@@ -42,8 +42,8 @@ class LongSteps:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """Launch times of steps that overlap on the GPU: int64[k] ns each, on its clock. A step owns all that the process
-    launched after `after_ns` and until `until_ns`, whenever it ran."""
+    """Launch times of steps that overlap on the GPU: int64[k] ns each, on its clock. A step owns every operation that
+    the process launched after `after_ns` and until `until_ns`, whenever it ran."""
 
     process: int
     after_ns: NDArray[np.int64]
@@ -55,7 +55,7 @@ class FoundSteps:
     """The measured steps of one GPU: whole ones, without warm-up, partial steps and breaks, in order of time.
 
     A step starts with its first kernel or graph launch and ends where the next starts, so that measured steps are
-    contiguous (end_ns[i] == start_ns[i + 1]) but where a break was left out between them. All arrays are of one
+    contiguous (end_ns[i] == start_ns[i + 1]) except where a break between them was left out. All arrays are of one
     length k, the count of measured steps; times in ns on the recording's clock.
     """
 
@@ -68,24 +68,24 @@ class FoundSteps:
     last_kernel_end_ns: NDArray[np.int64] = field(default_factory=no_times)
     # end of the last kernel of the step before, measured or not: where the batch gap begins; -1: not known
     prev_last_kernel_end_ns: NDArray[np.int64] = field(default_factory=no_times)
-    # every step found, measured or not, in order of time (which copy feeds which step, causes of idle outside the
-    # measured steps): start, and end of its last kernel; the latter empty where there is no quiet span between steps
+    # every step found, measured or not, in order of time: start, and end of its last kernel (empty if no quiet span
+    # lies between steps); needed to match copies with steps, and for causes of idle outside the measured steps
     all_start_ns: NDArray[np.int64] = field(default_factory=no_times)
     all_last_kernel_end_ns: NDArray[np.int64] = field(default_factory=no_times)
-    # the N of the mark `step N` of each; empty where they were not found by what was launched under such marks
+    # per step found, the N of its mark `step N`; empty unless steps were found by the launches under such marks
     all_number: NDArray[np.int64] = field(default_factory=no_times)
     launched: Launched | None = None  # None: kernels of one step start before all kernels of the next
     warm_up: int = 0  # steps left out at the head
     partial: int = 0  # steps cut by the recording's ends
-    breaks: int = 0  # steps left out in between: evaluation, checkpoints, what a pause of the training cut
-    long: LongSteps = field(default_factory=lambda: LongSteps())  # of these the ones that no pause cut
-    unit: str = "step"  # "batch" if the marks are an inference's
-    served: bool = False  # marks of an inference server are there, whether steps are found by them or not
-    decodes: bool = True  # False: each of these passes only reads prompts
-    learns: bool = False  # kernels or ranges name a backward pass or an optimizer
-    marked: int = 0  # marks of steps, whether steps are found by them or not
-    repeats: Repeats | None = None  # refused, but the kernels repeat
-    pauses: tuple[Pause, ...] = ()  # of the training; no measured step meets one
+    breaks: int = 0  # steps left out in between: long ones (evaluation, checkpoints), and steps that a pause cut
+    long: LongSteps = field(default_factory=lambda: LongSteps())  # the breaks that no pause cut
+    unit: str = "step"  # "batch" if the marks are of batches of an inference
+    served: bool = False  # True if the recording has marks of an inference server, even if steps were found otherwise
+    decodes: bool = True  # False: every pass is a prefill, which only reads prompts
+    learns: bool = False  # True if kernels or ranges name a backward pass or an optimizer
+    marked: int = 0  # number of step marks, even if steps were found otherwise
+    repeats: Repeats | None = None  # where no steps were found, but the kernels repeat
+    pauses: tuple[Pause, ...] = ()  # pauses of the training; no measured step overlaps one
 
     @property
     def count(self) -> int:
@@ -98,8 +98,8 @@ class FoundSteps:
 
 
 def first_of_all(each: Iterable[tuple[str | None, int | None]]) -> dict[str | None, int]:
-    """For each source, the largest first-measured step over the GPUs (None: no steps). GPUs whose steps come from one
-    source count alike, so they are compared among themselves."""
+    """For each source of steps, the largest number of a first measured step over the GPUs. `each`: per GPU its source
+    and that number (None: no steps). Only GPUs with the same source number their steps alike."""
     first: dict[str | None, int] = {}
     for source, number in each:
         if number is not None:
@@ -108,14 +108,14 @@ def first_of_all(each: Iterable[tuple[str | None, int | None]]) -> dict[str | No
 
 
 def starting_with(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSteps:
-    """`starting_from`, with `first` from other GPUs. A GPU whose steps all lie before theirs was recorded at another
+    """`starting_from`, with `first` from other GPUs. A GPU whose steps all come before these was recorded at another
     time, and keeps its steps."""
     kept = starting_from(found, first)
     return kept if kept.count else found
 
 
 def starting_from(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSteps:
-    """Without the steps before the number that its source has in `first`: these are warm-up."""
+    """Leave out the steps before the number that `first` has for their source, and count them as warm-up."""
     number = first.get(found.source, 0)
     # Step numbers may start again (a second epoch): only the head is compared.
     early = int(np.logical_and.accumulate(found.step_number < number).sum())
@@ -132,7 +132,7 @@ def starting_from(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSt
 
 
 def chosen(found: FoundSteps, which: slice | NDArray[np.bool_]) -> FoundSteps:
-    """The same with these of the measured steps alone."""
+    """A copy that keeps only the measured steps in `which`."""
     return replace(
         found,
         start_ns=found.start_ns[which],

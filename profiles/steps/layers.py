@@ -22,7 +22,7 @@ _FEW = 2
 def repeat_layers(
     sequence: KernelSequence, edges: Int64s, gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]
 ) -> bool:
-    """True if each cycle [edges[i], edges[i + 1]) was launched under only one or two of the layers that have ranges."""
+    """True if the median cycle [edges[i], edges[i + 1]) was launched under only one or two layers that have ranges."""
     import pandas as pd
 
     for process, (recording, pid) in enumerate(gpu.processes):
@@ -50,6 +50,6 @@ def _layer(name: str) -> str | None:
     found = _NUMBERED.search(name)
     if found is None:
         return None
-    # From the end, as a search from any of its letters would take the square of a name's length.
+    # Match backwards from the number: a forward search from each letter would take quadratic time in the name's length.
     path = _PATH.match(name[found.start() - 1 :: -1] if found.start() else "")
     return f"{path[0][::-1] if path else ''}{found[0]}"

@@ -19,7 +19,7 @@ _PAUSED = re.compile(PAUSED)
 
 
 def pauses(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> tuple[Pause, ...]:
-    """The pauses that marks of the GPU's processes tell, in order of time, on the GPU's clock."""
+    """The pauses that are marked in the GPU's processes, in order of time, in ns on the GPU's clock."""
     found = []
     for process, (recording, pid) in enumerate(gpu.processes):
         marks = timelines[recording].marks
@@ -36,6 +36,6 @@ def pauses(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> 
 
 
 def covered(found: Sequence[Pause]) -> Intervals:
-    """Time in which any of them lasted."""
+    """The union of these pauses."""
     times = np.array([(one.start_ns, one.end_ns) for one in found], np.int64).reshape(-1, 2)
     return intervals.union(times[:, 0], times[:, 1])

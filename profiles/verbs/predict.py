@@ -1,4 +1,4 @@
-"""`ringscope predict`: what more GPUs would do."""
+"""`ringscope predict`: predict the throughput of more GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_A_NETWORK = ("step_bytes", "overlap")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the command line; None and () are not given."""
+    """Options of the command line; None or () if an option was not given."""
 
     paths: tuple[Path, ...]
     ranks: str | None
@@ -107,7 +107,7 @@ def command(context: click.Context, /, **chosen: object) -> None:
 
 
 def show(paths: list[Path], option: str, ranks: str, larger: Path | None, as_json: Path | None) -> None:
-    """Predict from recordings and print. `option` is what asked for the `ranks`."""
+    """Predict from recordings and print. `option`: the name of the option that gave `ranks`, for errors."""
     import json
 
     from ..measuring import subject
@@ -161,11 +161,11 @@ def _hosts(options: Options) -> Hosts | None:
     from ..predicting.forecast import Hosts
     from ..predicting.network import measured, network
 
-    batch = options.per_rank_batch if options.points is not None else 1  # a run directory's cells know theirs
+    batch = options.per_rank_batch if options.points is not None else 1  # cells of a run directory hold their batch
     if options.gpus_per_host is None or options.step_bytes is None or batch is None:
         needed = "--gpus-per-host, --step-bytes" + (" and --per-rank-batch" if options.points is not None else "")
         raise RingscopeError(f"--network needs {needed} as well")
-    is_file = os.path.isfile(options.network)  # a text too long for a name is none
+    is_file = os.path.isfile(options.network)  # False too for a text that is too long for a file name
     net = measured(Path(options.network)) if is_file else network(options.network)
     return Hosts(options.gpus_per_host, net, options.step_bytes, batch, options.overlap)
 
