@@ -1,7 +1,7 @@
-"""Recordings of several ranks on one clock (docs/reference/measures.md, "Clocks").
+"""Bring recordings of several ranks to one clock (docs/reference/measures.md, "Clocks").
 
-Within a recording all times share a clock and are never shifted against each other. Between recordings the start of
-each on the UTC clock tells the shift; the ends of collectives, which all ranks leave together, tell how good that is.
+Within a recording all times share a clock and are never shifted against each other. The recordings' starts in UTC give
+the shifts between them; the ends of collectives, which all ranks leave together, show how accurate the shifts are.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .collective_kernels import is_collective
 
 Int64s = NDArray[np.int64]
 
-# UTC is good where the common ends of collectives agree to this.
+# Shifts from UTC are accepted if the common ends of collectives agree to this.
 AGREE_NS = 100_000
-# So many common ends are needed to check a clock, and to set one.
+# This many common ends are needed to check a shift or to find one.
 _LEAST_PAIRS = 3
-# Of fewer, some lag among hundreds has ends as equally far apart by chance.
+# With fewer pairs, one of the hundreds of lags may have an equally small spread by chance.
 _SURE_PAIRS = 6
-# A spread within the clocks' own noise tells nothing more.
+# Spreads below this are noise of the clocks, so that a smaller one is no better.
 _NOISE_NS = 10_000
-# Recordings that began at different steps: how many collectives one may be ahead of the other.
+# How many collectives one recording may be ahead of the other, as recordings may begin at different steps.
 _MOST_LAG = 500
 
 
@@ -38,9 +38,8 @@ class Clock:
     """The common clock of several recordings. shift_ns: per recording, the ns to add to its times; methods: per
     recording, how the shift was found:
 
-    `reference`: the clock itself, or on it as no shift was found; `utc`; `collectives`; `none`: not known.
-    residual_ns: how far apart common ends of collectives still are, 95 of 100 of them, in the worst recording;
-    None: not checked.
+    `reference`: this recording's clock is the common one; `utc`; `collectives`; `none`: no shift was found, so it is 0.
+    residual_ns: 95 % of the common ends of collectives agree to this in the worst recording; None: not checked.
     """
 
     shift_ns: tuple[int, ...]
@@ -64,8 +63,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """One recording's start in UTC, and the ends of the collectives on the GPU that has most of them, ascending, with
-    their names."""
+    """One recording's start in UTC, and ends and names of the collectives on the GPU that has most of them, by end."""
 
     origin_utc_ns: int | None
     end_ns: Int64s
@@ -74,11 +72,11 @@ class Ends:
 
 
 def aligned(each: Sequence[Ends]) -> Clock:
-    """Find the shifts that bring recordings on the clock of the first.
+    """Find the shifts that bring recordings to the clock of the first.
 
-    The starts in UTC decide if the common ends of collectives then agree within 100 µs, cannot be compared, or belong
-    to other steps by their marks. Else the median difference of those ends decides, at the lag with the most pairs and
-    the least spread.
+    Shifts come from the starts in UTC if with them the common ends of collectives agree within 100 µs, or if the ends
+    cannot be compared, or belong to different steps by their marks. Else the shift is the median difference of these
+    ends at the best lag (`_best`).
     """
     if len(each) == 1:
         return Clock((0,), ("reference",), None)
@@ -100,14 +98,14 @@ def _utc_shift(reference: Ends, own: Ends) -> int | None:
 
 
 def ends(timeline: Timeline) -> Ends:
-    """Read from a recording the times that its clock is found by."""
+    """Read from a recording the times by which its clock is found."""
     name = timeline.kernels["name"].cat
     codes = name.codes.to_numpy()
     rows = np.flatnonzero(rows_of(codes, is_collective(name.categories)))
     if len(rows):
         device = timeline.kernels["device"].to_numpy()[rows]
         met, first, count = np.unique(device, return_index=True, return_counts=True)
-        rows = rows[device == met[np.lexsort((first, -count))[0]]]  # of equals the one met first
+        rows = rows[device == met[np.lexsort((first, -count))[0]]]  # if GPUs have equally many, the first
     end_ns = timeline.kernels["end_ns"].to_numpy()[rows]
     order = np.argsort(end_ns, kind="stable")
     names = np.array(name.categories, dtype=object)[codes[rows[order]]]
@@ -129,13 +127,13 @@ def _shift(reference: Ends, own: Ends, utc: int | None) -> tuple[int, str, int |
 
 
 def _other_steps(reference: Ends, own: Ends) -> bool:
-    """True if by their marks the two have no step in common, and so no collective."""
+    """True if the two recordings' marks show that they have no step, and so no collective, in common."""
     ours, theirs = reference.steps, own.steps
     return ours is not None and theirs is not None and (ours[1] < theirs[0] or theirs[1] < ours[0])
 
 
 def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:
-    """For each lag (collectives by which one recording is ahead): the differences of the ends of equal collectives."""
+    """For each lag (collectives by which one recording is ahead) at which all names agree: ns between paired ends."""
     most = min(_MOST_LAG, max(len(reference.end_ns), len(own.end_ns)))
     for lag in range(-most, most + 1):
         first, other = max(lag, 0), max(-lag, 0)
@@ -147,15 +145,15 @@ def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:
 
 
 def _best(lags: list[Int64s], utc: int | None) -> Int64s:
-    """The lag at which the ends are most equally far apart. Ties go to the most pairs, then the least spread, then the
-    lag nearest to UTC. UTC has no other say: it was tried before, and does not fit.
+    """The differences at the lag with the smallest spread; empty if there is no lag.
 
-    Steps of equal length are as well apart at another lag, but for fewer pairs.
+    Lags whose spreads are alike rank by the most pairs, since equal steps give a small spread at a wrong lag, too, but
+    with fewer pairs; then by spread; then by distance from UTC, which otherwise does not count as it did not fit.
     """
     spreads = [_spread(one) for one in lags]
     sure = [at for at, one in enumerate(lags) if len(one) >= _SURE_PAIRS] or range(len(lags))
     least = min((spreads[at] for at in sure), default=0)
-    if least > AGREE_NS:  # no lag fits: the one that fits least badly, which is said
+    if least > AGREE_NS:  # no lag fits: take the least residual, about which a doubt warns
         return lags[min(sure, key=lambda at: _residual(lags[at] - int(np.median(lags[at]))))]
     alike = max(2 * least, _NOISE_NS)
 
@@ -167,17 +165,17 @@ def _best(lags: list[Int64s], utc: int | None) -> Int64s:
 
 
 def _spread(apart: Int64s) -> int:
-    """The distance from the median that three of four do not exceed, in ns: a few strays count nothing."""
+    """The distance from the median in ns that 75 % do not exceed, so that a few outliers do not count."""
     return nearest_rank(np.abs(apart - int(np.median(apart))), 75)
 
 
 def _residual(apart: Int64s) -> int:
-    """The difference that 95 of 100 do not exceed, in ns."""
+    """The difference in ns that 95 % do not exceed."""
     return nearest_rank(np.abs(apart), 95)
 
 
 def nearest(a: Int64s, b: Int64s) -> tuple[Int64s, Int64s]:
-    """Pairs of places of `a` and `b`, both ascending, that are each other's nearest instant."""
+    """Indices into `a` and `b`, both ascending, of the pairs of instants that are each other's nearest."""
     if not len(a) or not len(b):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     to_b, to_a = _nearest_place(a, b), _nearest_place(b, a)

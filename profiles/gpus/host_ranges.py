@@ -55,7 +55,7 @@ def of(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> Host
             parts["kind"].append(np.full(len(rows), kind, np.int8))
             parts["name"].append(place[texts.codes.to_numpy()[rows]])
             parts["thread"].append(_numbered(tid[rows], index, pid, threads))
-    # Column after column: each may have millions of rows.
+    # Build one column at a time to save memory, as each may have millions of rows.
     start, end = (np.concatenate(parts.pop(name)) for name in ("start_ns", "end_ns"))
     order = _by_start(start, end)
     start, end = start[order], end[order]
@@ -66,7 +66,7 @@ def of(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> Host
 def _numbered(
     tid: NDArray[np.signedinteger[Any]], index: int, pid: int, threads: dict[HostThread, int]
 ) -> NDArray[np.int32]:
-    """The number of each thread in `threads`, which grows by new ones in order of their ids."""
+    """The number of each row's thread in `threads`; adds new threads to it in order of their ids."""
     found = np.empty(len(tid), np.int32)
     for one in distinct(tid).tolist():
         found[tid == one] = threads.setdefault(HostThread(index, pid, one), len(threads))
@@ -74,11 +74,11 @@ def _numbered(
 
 
 def _by_start(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.signedinteger[Any]]:
-    """The order by start, then longest first. Tables are mostly in order: a stable sort of runs is the quickest."""
+    """Indices sorted by start, then longest first. Tables are mostly sorted, so a stable sort by start is fastest."""
     order = np.argsort(start, kind="stable").astype(np.int32)
     begins = start[order]
     together = begins[1:] == begins[:-1]
-    del begins  # as large as a column
+    del begins  # takes as much memory as a column
     ends = end[order]
     if (ends[1:] > ends[:-1])[together].any():
         return np.lexsort((-end, start))

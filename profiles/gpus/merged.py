@@ -1,4 +1,4 @@
-"""Ranks whose recordings somebody put into one file: a number that two processes give a GPU may mean two GPUs."""
+"""Recordings of several ranks merged into one file: the same device number of two processes may mean two GPUs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .operations import TABLES, distinct
 if TYPE_CHECKING:
     import pandas as pd
 
-_LEAST = 3  # this number is no accident
+_LEAST = 3  # as many equal calls or overlapping collectives are no accident
 _CALL = ["context", "stream", "correlation"]
 
 
 def told_apart(timeline: Timeline) -> Timeline:
     """Give each rank a GPU of its own where several ranks share a device number.
 
-    Processes are ranks of their own if their collectives overlap, which one GPU does not run for two ranks, or, in a
-    format of one process a file, if both launched on the same stream by calls of the same numbers. A GPU that the
-    recording names by UUID or bus is one, however many processes use it.
+    Two processes are different ranks if their collectives overlap, since one GPU does not run collectives of two ranks;
+    or, in a format with one process per file, if both launched on the same streams by calls with the same correlations.
+    A GPU whose UUID or bus id is recorded is one GPU, however many processes use it.
     """
     kernels = timeline.kernels
     if len(distinct(kernels["pid"].to_numpy())) < 2:
@@ -43,7 +43,7 @@ def told_apart(timeline: Timeline) -> Timeline:
 
 
 def _ranks(timeline: Timeline, kernels: pd.DataFrame) -> list[list[int]]:
-    """The processes of one GPU's kernels, in order of appearance; processes that are not ranks of their own are one."""
+    """The processes of one device's kernels, grouped by rank, in order of appearance."""
     names = kernels["name"].cat
     exchanges = kernels[rows_of(names.codes.to_numpy(), is_collective(names.categories))]
     one_a_file = timeline.recording.format == "kineto"
@@ -76,13 +76,13 @@ def _call_alike(kernels: pd.DataFrame, pid: int, other: int) -> bool:
 
 
 def _free(tables: dict[str, pd.DataFrame]) -> int:
-    """The lowest number that no operation's GPU has."""
+    """The lowest device number that no operation has."""
     used = {number for table in tables.values() for number in distinct(table["device"].to_numpy()).tolist()}
     return next(number for number in range(len(used) + 1) if number not in used)
 
 
 def _renumbered(table: pd.DataFrame, device: int, processes: list[int], number: int) -> pd.DataFrame:
-    """`number` for `device` in the rows of these processes."""
+    """The table with `number` in place of `device` in the rows of these processes."""
     rows = ((table["device"] == device) & table["pid"].isin(processes)).to_numpy()
     return table.assign(device=np.where(rows, np.int32(number), table["device"].to_numpy().astype(np.int32)))
 

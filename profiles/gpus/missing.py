@@ -1,6 +1,6 @@
-"""Operations without a usable time, whose launch calls tell which operations they followed.
+"""Operations without a usable time; their launch calls show after which operations they ran.
 
-Their rows are left out (`possible`, or because they start before they were launched), or the recording has no rows.
+Either their rows were left out because their times are impossible, or the recording has no rows for them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ LAUNCHED: Final = ("kernels", "graphs")
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Untimed operations of one recording, int64[n]: the process, the launch call's row of `api`, and the device,
-    context and stream, -1 if not known."""
+    """Operations of one recording without a usable time, int64[n]: process, row of the launch call in `api`, device,
+    context and stream; the last three are -1 if not known."""
 
     pid: Ints
     call: Ints
@@ -37,13 +37,14 @@ class Missing:
 
 
 def joined(parts: Sequence[Missing]) -> Missing:
-    """One out of many."""
+    """The rows of all parts, one part after the other."""
     none = np.empty(0, np.int64)
     return Missing(*(np.concatenate([none, *(getattr(part, one.name) for part in parts)]) for one in fields(Missing)))
 
 
 def untimed(timeline: Timeline, calls: LaunchCalls) -> tuple[Missing, dict[int, int]]:
-    """Rows that were left out and have a launch call; and per process the number of kernels and graphs without one."""
+    """The rows left out by the reader that have a launch call; and per process the number of kernels and graph launches
+    among them that have none."""
     rows = timeline.untimed
     if rows is None:
         return joined([]), {}
@@ -56,7 +57,8 @@ def untimed(timeline: Timeline, calls: LaunchCalls) -> tuple[Missing, dict[int, 
 
 
 def lost(timeline: Timeline, calls: Ints, operations: Columns) -> Missing:
-    """Operations of these calls (rows of `api`), on the stream that their thread launched on last, else next."""
+    """The missing operations of these calls (rows of `api`), assumed on the stream of their thread's previous launch,
+    or of its next one if there is none before."""
     names = ("device", "context", "stream")
     place = {name: np.full(len(calls), -1) for name in names}
     every = {name: np.concatenate([one[name] for one in operations.values()]) for name in ("call_row", *names)}

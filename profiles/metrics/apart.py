@@ -1,7 +1,7 @@
-"""A window without steps beside what comes once in it (docs/reference/measures.md, "Gaps that come once").
+"""Measures of a window without steps, with one-off gaps cut out (docs/reference/measures.md, "Gaps that come once").
 
-A start, a pause or what comes before the end is no loop's: what does come again and again is judged without it, as
-steps are without breaks.
+A start, a pause or a gap before the end does not belong to the training loop, so the loop is judged without it, as
+steps are judged without breaks.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .host import capturing, host_while_idle, launch_idle_by_host, launch_idle_w
 from .host_waits import host_waits
 from .kernels import in_tenths
 
-MOST = 2  # a start and an end
-_TIMES = 3  # as long as the next one: it does not come again
-_LEAST = 0.01  # of the window: less is not worth a finding
+MOST = 2  # one-off gaps at most: a start and an end
+_TIMES = 3  # a gap this many times as long as the next longest is a one-off
+_LEAST = 0.01  # share of the window: shorter gaps are not worth a finding
 _HALF, _TENTH = 2, 10
-_MODELS = ("pytorch", "jax", "tensorflow", "onnxruntime")  # frameworks that make a model first
+_MODELS = ("pytorch", "jax", "tensorflow", "onnxruntime")  # frameworks that build a model before the first kernel
 
 
 def measure(
@@ -36,15 +36,15 @@ def measure(
     starting_ns: int,
     framework: str | None,
 ) -> Rest | None:
-    """The window without what comes once; None where nothing does, or where a graph is captured in its gaps.
+    """Measures of the window without one-off gaps; None if it has none, or if they are mostly captures of graphs.
 
-    starting_ns: of all its launch idle that in which the process starts up. What lies before the first kernel of a
-    framework's comes once, too: it makes a model there, and copies its weights.
+    starting_ns: launch idle of the whole window in which the process starts up. With a framework, the time before the
+    first kernel is cut out, too, as the program builds its model and copies the weights then.
     """
     before = _before_kernels(gpu, books) if framework in _MODELS else intervals.EMPTY
     gaps = _alone(books, starting_ns, before)
     captured = intervals.intersect(gaps, capturing(timelines, shift_ns, gpu)).total
-    if _HALF * captured > gaps.total:  # what comes before and after a capture comes once, too
+    if _HALF * captured > gaps.total:  # the work around a capture is as one-off as its gaps
         return None
     once = intervals.merge(before, gaps)
     if not len(once):
@@ -70,7 +70,7 @@ def measure(
 
 
 def _before_kernels(gpu: Gpu, books: Account) -> Intervals:
-    """The time before the first kernel; nothing where it is less than a hundredth of the window."""
+    """The time before the first kernel; empty if it is less than a hundredth of the window."""
     first = gpu.operations.start_ns[gpu.operations.is_kernel]
     start = books.window.start_ns
     lasts = int(first[0]) - start if len(first) else 0
@@ -78,7 +78,7 @@ def _before_kernels(gpu: Gpu, books: Account) -> Intervals:
 
 
 def _busy(gpu: Gpu, books: Account, without: Intervals) -> dict[str, int | None]:
-    """ns by class, as `busy_ns`, without the operations of that time."""
+    """`busy_ns` by class without the time in `without`."""
     left = {}
     for number, name in enumerate(CLASSES):
         known, mine = books.busy_ns[name], gpu.operations.kind == number
@@ -88,8 +88,10 @@ def _busy(gpu: Gpu, books: Account, without: Intervals) -> dict[str, int | None]
 
 
 def _alone(books: Account, starting_ns: int, before: Intervals) -> Intervals:
-    """The longest gap after what lies `before` all kernels, or the two longest, if each is three times as long as the
-    next; or the longest, if it is half of the idle time beside a process that starts, and a tenth of the window."""
+    """The one-off gaps, outside `before`: the longest, or the two longest, if each is three times as long as the next.
+
+    Else the longest, if without `starting_ns` it is over half of all idle time and at least a tenth of the window.
+    """
     idle = ledger.is_idle(books.ownership.owner)
     gaps = intervals.union(books.ownership.start_ns[idle], books.ownership.end_ns[idle])
     gaps = intervals.subtract(gaps, before)

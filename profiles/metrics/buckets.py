@@ -1,4 +1,4 @@
-"""The collectives of a step as a queue that can be replayed with other times, and how evenly ranks come to it
+"""Collectives of one step as a queue that a prediction can replay with other times, and how much ranks differ in work
 (docs/reference/measures.md, "Prediction")."""
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .collectives import Calls
 from .message_sizes import UNKNOWN
 
 Int64s = NDArray[np.int64]
-# Fewer steps tell no deviation.
+# With fewer steps no standard deviation is computed.
 _LEAST_STEPS = 3
 
 
 def one_step(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> OneStep | None:
-    """The measured step with collectives whose exposed transfer time is the median.
+    """Among the measured steps with collectives, the one with the median exposed transfer time; None if there is none.
 
     `exposed`: when collectives owned the GPU, on the clock of `calls` and `rows`.
     """
@@ -44,7 +44,10 @@ def one_step(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> OneSt
 
 
 def _buckets(calls: Calls, exposed: Intervals, row: StepRow) -> list[Bucket]:
-    """The collectives of a step, by end. One that ends in a later step is needed there, so it has no `needed_ns`."""
+    """The collectives of a step, by end.
+
+    `needed_ns` is None for a collective that ends in a later step, or while compute runs: the step does not wait for it.
+    """
     seen = intervals.contains(exposed, calls.end_ns - 1) & (calls.end_ns <= row.end_ns)
     ready = _standing(exposed, row.start_ns, calls.start_ns + calls.waiting_ns)
     needed = _standing(exposed, row.start_ns, calls.end_ns)
@@ -56,13 +59,13 @@ def _buckets(calls: Calls, exposed: Intervals, row: StepRow) -> list[Bucket]:
 
 
 def _standing(exposed: Intervals, start: int, instants: ArrayLike) -> Int64s:
-    """ns from `start` to each instant on the clock that stands while collectives own the GPU."""
+    """ns from `start` to each instant, without the time in which collectives own the GPU."""
     at = np.asarray(instants, np.int64)
     return at - start - intervals.total_in(exposed, start, at)
 
 
 def waited(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> Int64s:
-    """Exposed waiting in each of these steps."""
+    """Exposed waiting in each of these steps, int64[steps] ns."""
     waiting = intervals.union(calls.start_ns, calls.start_ns + calls.waiting_ns)
     edges = np.array([(row.start_ns, row.end_ns) for row in rows], np.int64).reshape(-1, 2)
     return intervals.total_in(intervals.intersect(exposed, waiting), edges[:, 0], edges[:, 1])
@@ -71,8 +74,8 @@ def waited(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> Int64s:
 def pace(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> list[tuple[int, int] | None]:
     """(behind_ns, varies_ns) of `Collectives` for each GPU; `waited_ns`: its steps' waiting, as `waited` gives it.
 
-    None for all where they have fewer than three numbered steps in common. The standard deviation is one rank's:
-    against the mean of n it would be sqrt(1 - 1/n) of it.
+    None for all if the GPUs have fewer than three numbered steps in common. varies_ns estimates the standard deviation
+    of one rank's work; its deviation from the mean of n ranks is smaller, by sqrt(1 - 1/n), so it is scaled up.
     """
     count, common = len(each), _in_common(each, waited_ns)
     if common is None:
@@ -85,18 +88,18 @@ def pace(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> list
 
 
 def by_turns(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> int | None:
-    """`Collectives.by_turns_ns` of all ranks; as `pace` takes them.
+    """`Collectives.by_turns_ns` of all ranks, in ns per step. Takes the same arguments as `pace`.
 
-    A step that ranks meet in several times takes the longest rank's work up to each meeting, in sum; if they met once,
-    it would take the work of the rank that has most of all. That rank waits least, and the difference is its waiting.
+    If ranks meet several times in a step, it lasts as long as the slowest rank's work before each meeting, added up; if
+    they met once, only as long as the work of the rank with most work. That rank waits least, and its waiting is the
+    difference.
     """
     common = _in_common(each, waited_ns)
     return None if common is None else int(common[1].min(axis=0).sum()) // common[1].shape[1]
 
 
 def _in_common(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> tuple[Int64s, Int64s] | None:
-    """Lengths and exposed waiting, by GPU and step, of the steps that all GPUs have; None if these are fewer than
-    three."""
+    """Lengths and exposed waiting, int64[GPUs, steps] ns, of the steps that all GPUs have; None if fewer than three."""
     own = [
         {row.step: (row.end_ns - row.start_ns, ns) for row, ns in zip(rows, waits.tolist(), strict=True)}
         for rows, waits in zip(each, waited_ns, strict=True)

@@ -1,7 +1,7 @@
-"""Launch idle that a wait of the host makes (docs/reference/measures.md, "The host meanwhile").
+"""Launch idle that is caused by a wait of the host (docs/reference/measures.md, "The host meanwhile").
 
-The host waits until the GPU has done all that it launched, and launches on: kernel after kernel ends before the next
-one is there, until the host is ahead again. Had it not waited, it would be ahead by as long as it waited.
+After the host has waited for the GPU to finish all launched work, each kernel ends before the next one is launched,
+until the host is ahead again. Without the wait it would be ahead by the time that it waited.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class CatchingUp:
-    """Per wait: process and row of `api` of the call, the time at which the GPU ran dry, ns of launch idle after it."""
+    """Per wait: process number and row of `api` of the call, time at which the GPU ran dry, ns of launch idle after it."""
 
     process: Int64s
     row: Int64s
@@ -43,9 +43,9 @@ class CatchingUp:
 
 
 def catching_up(gpu: Gpu, ownership: Ownership, threads: Sequence[Int64s], waits: Sequence[Waits]) -> CatchingUp:
-    """Launch idle from a wait that left the GPU dry to the next one, at most as long as the wait.
+    """Launch idle after each wait that left the GPU dry, up to the next one, and at most as long as the wait.
 
-    `threads`, `waits` by process number: the thread of each row of `api`, and the calls that wait.
+    Per process: `threads`, the thread of each row of `api`; `waits`, its synchronising calls.
     """
     operations = gpu.operations.lasting()
     spans = intervals.merge(*(ledger.owned_by(ownership, len(CLASSES) + cause) for cause in (LAUNCH, SYNC)))
@@ -69,9 +69,11 @@ def catching_up(gpu: Gpu, ownership: Ownership, threads: Sequence[Int64s], waits
 def _of_process(
     operations: Operations, dry: Int64s, ender: Int64s, thread_of: Int64s, waits: Waits, number: int
 ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Waits before idle spans that a launch of this process ends: (process, row, dry, ns waited) of the last waiting
-    call of the launching thread, if it had not returned when the GPU ran dry. Clocks of host and GPU may be some µs
-    apart."""
+    """Waits before idle spans that a launch of this process ends: (process, row, dry, ns waited).
+
+    The wait is the launching thread's last synchronising call, if it had not returned when the GPU ran dry, with a
+    tolerance of HAND_OVER_NS as the clocks of host and GPU may be some µs apart.
+    """
     mine = np.flatnonzero((operations.process[ender] == number) & operations.launched[ender])
     _, called, _ = operations.calls(ender[mine])
     thread = thread_of[operations.call_row[ender[mine]]]

@@ -1,11 +1,11 @@
 """Find the operators of kernels in XLA's CUDA graphs (docs/reference/measures.md, "XLA's CUDA graphs").
 
-XLA launches a graph under a range, `command_buffer`, that names nothing of what runs in it. Before that it goes through
-the graph's commands, to update them, each under the range of its operator. XLA makes one node per command, and CUDA
-numbers nodes in the order in which they were made: node n is command n's. A call of a library is a graph of its own
-within the node, which has no row then: its operations, numbered from the last command on, run between the
-operations of the nodes around it. Kernel names check that nodes and commands belong together: XLA names a kernel that
-it compiled like its instruction, but for the number.
+XLA launches a graph under a range, `command_buffer`, that does not name the operators in it. Before the launch it
+updates the graph's commands, each under the range of its operator. XLA makes one node per command, and CUDA numbers
+nodes in the order in which they are made, so node n belongs to command n. A call of a library is a graph of its own
+inside a node that has no row in the recording: its operations have numbers after the last command's, and run between
+the operations of the nodes around it. Kernel names verify the match, because XLA names a kernel that it compiled like
+its instruction, except for the number.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from ..model.xla_names import compiled
 from .operator_names import Texts, Thunk, thunk
 
 Int64s = NDArray[np.int64]
-# This part of XLA's kernels must be called as their commands' instructions, for the order to be believed.
+# The match of nodes and commands is believed if at least this share of XLA's kernels have their instruction's name.
 _AGREE: Final = 0.9
-# XLA does not go through a graph's commands at each launch: look at this number of launches.
+# How many launches of a graph are searched for its commands, as XLA does not update them at each launch.
 _LAUNCHES: Final = 16
-_GRAPH_BITS: Final = 32  # a node's number has its graph's above these, and below them its own
+_GRAPH_BITS: Final = 32  # the low bits of a node id number the node in its graph, the bits above them the graph
 
 
 @dataclass(frozen=True, slots=True)
 class _Thunks:
-    """Work of XLA's executor on one thread, by start; of ranges within each other the outer first."""
+    """Ranges of XLA's executor on one thread, by start; of nested ranges the outer one first."""
 
     start_ns: Int64s
     end_ns: Int64s
     thunks: list[Thunk]
 
     def before_launch(self, called_ns: int) -> list[Thunk]:
-        """The commands that were gone through, one after the other, before a graph was launched at this time."""
+        """The commands, in order, that were updated in the graph's range before the graph was launched at this time."""
         last = int(np.searchsorted(self.start_ns, called_ns, side="right"))
         around = last - 1
         while around >= 0 and not (self.end_ns[around] > called_ns and self.thunks[around].launches_graph):
@@ -53,8 +53,8 @@ class _Thunks:
 
 
 def operators(timelines: Sequence[Timeline], gpu: Gpu, rows: Int64s, texts: Texts) -> tuple[Int64s, NDArray[np.bool_]]:
-    """Operators of operations that XLA launched in graphs: index into `texts` (-1: none), and True where the command
-    names it; else the name of a kernel that XLA compiled does."""
+    """Operators of operations that XLA launched in graphs: index into `texts`, -1 for none; and True if a command named
+    it, False if it is from the name of a kernel that XLA compiled."""
     found = _by_kernel(gpu, rows, texts)
     told = np.zeros(len(rows), np.bool_)
     nodes = gpu.operations.nodes(rows)
@@ -74,7 +74,7 @@ def operators(timelines: Sequence[Timeline], gpu: Gpu, rows: Int64s, texts: Text
 
 
 def _by_kernel(gpu: Gpu, rows: Int64s, texts: Texts) -> Int64s:
-    """Read what the name of each kernel says."""
+    """The instruction that each kernel's name shows, as index into `texts`; -1 for none."""
     names = np.where(gpu.operations.table[rows] == TABLES.index("kernels"), gpu.operations.name[rows], -1)
     used, place = np.unique(names, return_inverse=True)
     said = [compiled(str(gpu.names[name])) if name >= 0 else "" for name in used.tolist()]
@@ -82,7 +82,7 @@ def _by_kernel(gpu: Gpu, rows: Int64s, texts: Texts) -> Int64s:
 
 
 def _threads(timeline: Timeline, pid: int) -> dict[int, _Thunks]:
-    """Work of XLA's executor, by thread."""
+    """Ranges of XLA's executor by thread id."""
     marks = timeline.marks
     said = [thunk(str(name)) for name in marks["name"].cat.categories] + [None]
     is_thunk = np.array([one is not None for one in said])
@@ -99,7 +99,7 @@ def _threads(timeline: Timeline, pid: int) -> dict[int, _Thunks]:
 
 
 def _of_graph(timeline: Timeline, gpu: Gpu, rows: Int64s, nodes: Int64s, threads: dict[int, _Thunks]) -> dict[int, str]:
-    """The operators of a graph's nodes, as far as a launch tells them."""
+    """The operators of a graph's nodes, by node, from the first launch whose commands match them; {} if none does."""
     calls: Ints = gpu.operations.call_row[rows]
     called_ns, called_by = (timeline.api[column].to_numpy() for column in ("start_ns", "tid"))
     for call in distinct(calls)[:_LAUNCHES].tolist():
@@ -113,7 +113,10 @@ def _of_graph(timeline: Timeline, gpu: Gpu, rows: Int64s, nodes: Int64s, threads
 
 
 def _matched(gpu: Gpu, rows: Int64s, nodes: Int64s, commands: list[Thunk]) -> dict[int, str]:
-    """The operators of the nodes of one launch, in order of their starts; none where the names of kernels differ."""
+    """The operators of the nodes of one launch, by node; {} if too many kernel names differ from their commands'.
+
+    rows, nodes: the launch's operations in order of start, and their nodes.
+    """
     number = nodes & ((1 << _GRAPH_BITS) - 1)
     is_kernel = gpu.operations.table[rows] == TABLES.index("kernels")
     own = np.flatnonzero(number < len(commands))
@@ -133,7 +136,11 @@ def _matched(gpu: Gpu, rows: Int64s, nodes: Int64s, commands: list[Thunk]) -> di
 
 
 def _of_libraries(nodes: Int64s, number: Int64s, own: Int64s, commands: list[Thunk]) -> dict[int, str]:
-    """The operators of operations that library calls launched: of the commands between the nodes around them."""
+    """The operators of operations that library calls launched, by node.
+
+    An operation belongs to a command between those of the nodes before and after it; it is left out if these commands
+    have several operators.
+    """
     found = {}
     around = np.concatenate([[-1], number[own], [len(commands)]]).tolist()
     for at in np.flatnonzero(number >= len(commands)).tolist():

@@ -1,4 +1,4 @@
-"""Copies: what moved, how fast, how much of it hidden (docs/reference/measures.md)."""
+"""Copies by direction: bytes, rates, and how much of their time is hidden (docs/reference/measures.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Waits: TypeAlias = "Sequence[Callable[[NDArray[np.int32]], NDArray[np.bool_]]]"  # by process number, see `_waits`
 SMALL_BYTES = 64 * 1024
-# GB/s that no link (NVLink 5 gives 900 one way) and no memory (8,000 of a B200, read or written) has reached yet.
+# GB/s above any link (NVLink 5: 900 one way) and any memory (B200: 8,000), so that faster copies are wrong records.
 _IMPOSSIBLE = {H2D: 1_000, D2H: 1_000, P2P: 1_000, D2D: 10_000}
 _LARGE_BYTES = 1 << 20
 _HOST_END = {H2D: "src_kind", D2H: "dst_kind"}
@@ -39,10 +39,10 @@ def measure(
     steps: FoundSteps,
     books: Account,
 ) -> dict[str, Copies]:
-    """Per direction, the copies that start in the window; busy and exposed time is what lies in it.
+    """Per direction, the copies that start in the window, and busy and exposed ns inside the window.
 
-    Rate: bytes over the copies' own durations. Bytes and rate are None where the recording tells none. Pageable: share
-    by bytes of copies whose host end is pageable.
+    Rate: bytes over the sum of the copies' durations. Bytes and rate are None if the recording does not tell them.
+    Pageable: the share of bytes whose host end is pageable.
     """
     before_pages = _idle_before_pages(timelines, gpu, books)
     waits = [_waits(timelines[index].api) for index, _ in gpu.processes]
@@ -55,7 +55,7 @@ def measure(
         chosen = inside.chosen(inside.kind == kind)
         moved = int(chosen.bytes.sum())
         lasted = int((chosen.end_ns - chosen.start_ns).sum())
-        told = moved > 0 or not lasted  # what takes time moves something
+        told = moved > 0 or not lasted  # copies that last move something
         exposed, covered = books.ledger_ns[CLASSES[kind]], books.busy_ns[CLASSES[kind]]
         if exposed is None or covered is None:
             found[CLASSES[kind]] = Copies(None, None, None, None, None, None, None, None, None)
@@ -80,7 +80,7 @@ def measure(
 
 
 def impossible(operations: Operations) -> dict[str, tuple[int, int]]:
-    """Directions in which a large copy is said to have been faster than any link or memory: its (bytes, ns)."""
+    """Directions with a large copy that is recorded as faster than any link or memory: (bytes, ns) of the first one."""
     found = {}
     for kind, most in _IMPOSSIBLE.items():
         of_kind = operations.chosen(operations.kind == kind)
@@ -92,9 +92,10 @@ def impossible(operations: Operations) -> dict[str, tuple[int, int]]:
 
 
 def _share_of(memory: str, timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind: int) -> float | None:
-    """The share of bytes whose host end is such memory; None without a host end, without bytes, or for unknown memory.
+    """The share of bytes whose host end is this kind of memory.
 
-    For managed memory it counts copies that no call asked for.
+    For managed memory only copies without a launch call count. None without a host end or bytes, or if the kind of any
+    copy's memory is unknown.
     """
     column = _HOST_END.get(kind)
     if column is None or not chosen.bytes.sum():
@@ -114,7 +115,7 @@ def _share_of(memory: str, timelines: Sequence[Timeline], gpu: Gpu, chosen: Oper
 
 
 def _idle_before_pages(timelines: Sequence[Timeline], gpu: Gpu, books: Account) -> dict[int, int]:
-    """ns by direction: idle for an unknown reason until a page of managed memory moves that no call asked for."""
+    """Per direction, ns of idle time of unknown cause that ends with the move of a page of managed memory."""
     spans = ledger.owned_by(books.ownership, len(CLASSES) + UNKNOWN)
     operations = books.operations
     ender = np.searchsorted(operations.start_ns, spans.end)
@@ -128,7 +129,7 @@ def _idle_before_pages(timelines: Sequence[Timeline], gpu: Gpu, books: Account) 
 
 
 def are_pages(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind: int) -> NDArray[np.bool_]:
-    """True for each operation that moved a page of managed memory in this direction, and that no call asked for."""
+    """True for each operation that moved a page of managed memory in this direction and has no launch call."""
     pages: NDArray[np.bool_] = (chosen.kind == kind) & ~chosen.launched
     for place, (index, _) in enumerate(gpu.places):
         mine = np.flatnonzero(pages & (chosen.place == place))
@@ -138,21 +139,21 @@ def are_pages(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind:
 
 
 def _waits(api: pd.DataFrame) -> Callable[[NDArray[np.int32]], NDArray[np.bool_]]:
-    """A function that tells which calls of a process, by their rows, wait for the copy that they make."""
+    """A function from rows of `api` to True for each call that returns only when the copy it makes is done."""
     names = api["name"].cat
     codes, fits = names.codes.to_numpy(), fitting(names.categories, _BLOCKING)
     return lambda rows: rows_of(codes[rows], fits)
 
 
 def _synchronous(waits: Waits, chosen: Operations) -> int | None:
-    """Copies made by a call that waits for them; None where no copy's call is known."""
+    """The number of copies made by a call that waits for them; None if no copy's call is known."""
     if not len(chosen):
         return 0
     return int(_called_to_wait(waits, chosen).sum()) if chosen.launched.any() else None
 
 
 def _called_to_wait(waits: Waits, chosen: Operations) -> NDArray[np.bool_]:
-    """Copies that were made by a call that waits for them."""
+    """True for each copy made by a call that waits for it."""
     found = np.zeros(len(chosen), bool)
     for number, waiting in enumerate(waits):
         mine = np.flatnonzero((chosen.process == number) & chosen.launched)
@@ -161,7 +162,7 @@ def _called_to_wait(waits: Waits, chosen: Operations) -> NDArray[np.bool_]:
 
 
 def _returned(books: Account, kind: int, sizes: NDArray[np.int64]) -> Returned | None:
-    """Copies of these sizes in the window, when they owned the GPU, and the idle time that they end."""
+    """Bytes of copies of these sizes in the window, ns in which they owned the GPU, and idle ns that they ended."""
     operations = books.operations.chosen(books.operations.kind == kind)
     operations = operations.chosen(np.isin(operations.bytes, sizes) & operations.launched)
     owned = ledger.owned_by(books.ownership, kind)
@@ -175,7 +176,7 @@ def _returned(books: Account, kind: int, sizes: NDArray[np.int64]) -> Returned |
 
 
 def _idle_since_call(waits: Waits, books: Account, kind: int) -> dict[str, int]:
-    """Launch and wait idle, from the call of a copy that it waits for to the copy's start."""
+    """ns of launch and wait idle between the call of a copy, if it waits for the copy, and the copy's start."""
     operations, owned = books.operations, books.ownership
     before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, operations.end_ns))[:-1]
     rows = np.flatnonzero((operations.kind == kind) & (before < operations.start_ns))
@@ -184,7 +185,7 @@ def _idle_since_call(waits: Waits, books: Account, kind: int) -> dict[str, int]:
     start, (first, last) = operations.start_ns[rows], (owned.start_ns[0], owned.end_ns[-1])
     since = np.clip(np.maximum(called, before[rows]), first, last)
     waited = np.flatnonzero((since < start) & (start <= last))
-    _, once = np.unique(start[waited], return_index=True)  # of copies that start together one ends the idle span
+    _, once = np.unique(start[waited], return_index=True)  # count the idle span once if copies start together
     ns = ledger.per_bin(owned, since[waited[once]], start[waited[once]])
     found = {owner: int(ns[owner].sum()) for owner in ("idle_launch", "idle_wait")}
     return {owner: total for owner, total in found.items() if total}

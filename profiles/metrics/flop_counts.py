@@ -1,7 +1,7 @@
 """Floating-point operations and bytes of PyTorch's operators and of XLA's instructions, from the shapes in a recording.
 
-A multiplication and an addition are two operations, as torch.utils.flop_counter counts them: attention is not halved
-for a causal mask, and going back through flash attention is five matrix products, as one is computed again.
+Counts follow torch.utils.flop_counter: a multiplication and an addition are two operations, attention is not halved for
+a causal mask, and the backward pass of flash attention is five matrix products, as it computes the scores again.
 Bytes are the least that must move: each input and output once.
 """
 
@@ -14,8 +14,8 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Final
 
-_MOST: Final = 1 << 56  # of one call: beyond this the shapes are damaged
-# PyTorch's names of types, in lower case and without "c10::": our name, and bytes an element.
+_MOST: Final = 1 << 56  # operations or elements of one call: with more, its shapes must be damaged
+# PyTorch's type names, in lower case and without "c10::": our name, and bytes per element.
 _TYPES: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
     {
         "double": ("float64", 8), "float": ("float32", 4), "half": ("float16", 2), "bfloat16": ("bfloat16", 2),
@@ -27,16 +27,16 @@ _TYPES: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work of one call: operations, the least bytes, and the type of its first operand."""
+    """Work of one call: floating-point operations, the least bytes it must move, and the type it computes in."""
 
     flops: int
     bytes: int
     dtype: str
-    shapes: str  # of the operands, as people write them
+    shapes: str  # shapes of the operands, such as "[8, 16] x [16, 4]"
 
 
 def of_call(name: str, inputs: str) -> Work | None:
-    """The work of a call of an operator with these inputs (as in `operators.inputs`); None where it is not known."""
+    """The work of a call of an operator with these inputs (as in `operators.inputs`); None if it is not known."""
     count = _COUNTS.get(name)
     if count is None or not inputs:
         return None
@@ -54,7 +54,8 @@ def of_call(name: str, inputs: str) -> Work | None:
 
 
 def of_program(text: str) -> Work | None:
-    """The work of an instruction, as readers.hlo writes it; None where its products are of several types."""
+    """The work of an XLA instruction from the text that readers.hlo writes; None if it is not known, or if its products
+    have several types."""
     if not text:
         return None
     told = json.loads(text)
@@ -72,7 +73,7 @@ class _Count:
     flops: int
     elements: int
     shapes: tuple[list[int], ...]
-    operand: int = 0  # whose type it is computed in
+    operand: int = 0  # index of the operand whose type the call computes in
 
 
 def _mm(dims: Sequence[Any], _: Sequence[Any], first: int = 0) -> _Count:
@@ -89,7 +90,7 @@ def _addmm(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
 
 
 def _convolution(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
-    """input, weight, bias, stride, padding, dilation, transposed, output_padding, groups."""
+    """Arguments: input, weight, bias, stride, padding, dilation, transposed, output_padding, groups."""
     image, weight = dims[0], dims[1]
     stride, padding, dilation = (json.loads(values[at]) for at in (3, 4, 5))
     kernel = weight[2:]
@@ -112,23 +113,27 @@ def _convolution(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
 
 
 def _convolution_backward(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
-    """grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask."""
+    """Arguments: grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups,
+    output_mask."""
     grad, image, weight = dims[0], dims[1], dims[2]
     spread = image if values[7] == "True" else grad
     wanted = [one.strip() == "True" for one in values[10].strip("[]").split(",")]
     once = 2 * prod(spread) * weight[1] * prod(weight[2:])
-    # For each gradient the other operand and the gradient that comes in are read, and it is written.
+    # Each gradient reads the incoming gradient and the other operand, and is written itself.
     moved = [prod(grad) + prod(weight) + prod(image) for one in wanted[:2] if one]
     return _Count(once * sum(wanted[:2]), sum(moved), (grad, image, weight))
 
 
 def _attention(dims: Sequence[Any], _: Sequence[Any], products: int = 2, first: int = 0) -> _Count:
-    """query, key, value: batch, heads, length, width; going back, the gradient comes first."""
+    """Arguments: query, key, value, each [batch, heads, length, width]; in the backward pass the gradient comes first.
+
+    products: matrix products, 2 forward and 5 backward.
+    """
     query, key, value = dims[first : first + 3]
     batch, heads, length, width = query
     if len(key) != 4 or len(value) != 4 or key[3] != width:
         raise ValueError
-    scores, weighted = width, value[3]  # of the products one half each; going back one more of the scores
+    scores, weighted = width, value[3]  # half of the products each; backward one more for the scores
     of_scores = products - products // 2
     flops = 2 * batch * heads * length * key[2] * (of_scores * scores + (products // 2) * weighted)
     out = batch * heads * length * weighted

@@ -1,4 +1,4 @@
-"""Find the framework that launched a GPU's work, and what exchanges its gradients: findings' words depend on it."""
+"""Find the framework, gradient exchange and data loader behind a GPU's work; the texts of findings depend on them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..model.names import fitting
 from ..model.timeline import Timeline
 from .kernels import TORCH_COMPILED
 
-# By ranges, then by kernels; the first that has any.
+# The framework is the first whose pattern fits the name of a range, else the first whose pattern fits a kernel's name.
 _RANGES = {
-    # XLA's programs bear the name of what was compiled: of JAX `jit_train_step`, of TensorFlow `cluster_0`.
+    # XLA's programs are named after the compiled function: `jit_train_step` by JAX, `cluster_0` by TensorFlow.
     "jax": r"^(?:PjitFunction|PjRt|PJRT_|jax\.)|\bmodule=(?:jit|pmap)_|\bhlo_module=(?:jit|pmap)_",
     "pytorch": r"^(?:aten::|autograd::|ProfilerStep#|Optimizer\.step#|FSDP::)|'mod': 'torch|torch\.nn|cudagraph_trees",
     "tensorflow": r"#edge_name=|^Horovod|^tf_Compute|ExecutorState::|EagerExecute|IteratorGetNext",
@@ -25,7 +25,7 @@ _KERNELS = {
     "tensorflow": r"tensorflow::|_GPU_DT_|EigenMetaKernel",
     "onnxruntime": r"onnxruntime::",
 }
-# Both TensorFlow's and JAX's compiler makes them.
+# Kernel names from XLA, which compiles for both TensorFlow and JAX.
 _XLA = r"(?:^|_)fusion(?:_|\.|$)|^wrapped_"
 _EXCHANGES = {
     "horovod": r"^Horovod",
@@ -33,7 +33,8 @@ _EXCHANGES = {
     "ddp": r"DistributedDataParallel",
     "tf.distribute": r"NcclAllReduce|CollectiveReduceV|MirroredStrategy|CrossReplica",
 }
-# Marks of ring, then names of the frameworks: tf.data calls Python's functions in operations of these names.
+# First the marks of ring, then names of ranges by the frameworks: tf.data runs Python code in the operations
+# GeneratorDataset and PyFunc.
 _LOADERS = {
     **{name: rf"^{marks.FED_BY}{re.escape(name)}$" for name in marks.LOADERS},
     "DataLoader in the training's process": r"^enumerate\(DataLoader\)#_SingleProcess",
@@ -44,7 +45,7 @@ _LOADERS = {
 
 
 def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
-    """`pytorch`, `jax`, `tensorflow`, `onnxruntime`, `cuda` or `hip` (none of these), or None: it cannot be told."""
+    """`pytorch`, `jax`, `tensorflow`, `onnxruntime`; `cuda` or `hip` if there is no framework; None if not known."""
     if any(timelines[index].recording.format == "kineto" for index, _ in gpu.places):
         return "pytorch"
     if named := _first(_RANGES, _ranges(timelines, gpu)) or _first(_KERNELS, [gpu.names]):
@@ -60,13 +61,13 @@ def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
 
 
 def exchange(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
-    """`horovod`, `fsdp`, `ddp` or `tf.distribute`, by their ranges; None where there are none of them."""
+    """The library that exchanges gradients: `horovod`, `fsdp`, `ddp` or `tf.distribute`; None if no range shows one."""
     return _first(_EXCHANGES, _ranges(timelines, gpu))
 
 
 def loader(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
-    """The maker of its batches: `tf.data`, `PyDataset`, `generator` (or a PyDataset), `arrays`, `DataLoader`,
-    `DataLoader in the training's process`, `Grain`; None: nothing tells."""
+    """The data loader: `tf.data`, `PyDataset`, `generator` (or a PyDataset), `arrays`, `DataLoader`,
+    `DataLoader in the training's process`, `Grain`; None if no range shows it."""
     named = _first(_LOADERS, _ranges(timelines, gpu))
     return named and named.strip()
 
@@ -78,6 +79,6 @@ def _first(patterns: Mapping[str, str], names: Iterable[pd.Index]) -> str | None
 
 
 def _ranges(timelines: Sequence[Timeline], gpu: Gpu) -> Iterator[pd.Index]:
-    """The distinct names of ranges of each recording that the GPU lies in."""
+    """The distinct names of ranges in each recording of the GPU."""
     for index in dict.fromkeys(index for index, _ in gpu.processes):
         yield timelines[index].marks["name"].cat.categories

@@ -1,4 +1,5 @@
-"""The longest idle gaps: when, how long, what ended each, what the host did (docs/reference/measures.md)."""
+"""The longest idle gaps: time, causes, the operation that ended each, and calls of the host in it
+(docs/reference/measures.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LONGEST = 10
-_NAMED = 3  # calls and ranges of each
+_NAMED = 3  # calls, ranges and operators named per gap
 _KERNELS = TABLES.index("kernels")
 
 
@@ -58,7 +59,7 @@ def longest(
 
 
 def _causes(ownership: Ownership, start: int, end: int) -> dict[str, int]:
-    """ns by cause, the longest first."""
+    """ns of the gap [start, end) by cause, the largest first."""
     first, last = np.searchsorted(ownership.start_ns, (start, end)).tolist()
     ns: dict[str, int] = {}
     for piece in range(first, last):
@@ -68,9 +69,10 @@ def _causes(ownership: Ownership, start: int, end: int) -> dict[str, int]:
 
 
 def _ended(names: Sequence[pd.Series], gpu: Gpu, operations: Operations, at: int) -> dict[str, Any]:
-    """The operation that ended a gap: its class, its name or size, its launch call; nothing where the window did.
+    """Fields of IdleGap about the operation in row `at`, which ended the gap; None each if the window's end did.
 
-    names: of the calls of each process."""
+    names: per process the column of its calls' names.
+    """
     if at >= len(operations):
         return {"ended_by": None, "name": None, "bytes": None, "call": None}
     one = operations.at(slice(at, at + 1))
@@ -89,8 +91,11 @@ def _ended(names: Sequence[pd.Series], gpu: Gpu, operations: Operations, at: int
 def _host(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, gaps: Intervals
 ) -> list[list[dict[str, Any]]]:
-    """Calls, ranges and operators of each gap. Among names that fill half of it the rarest come first, since these say
-    most; then the names that fill most of the rest."""
+    """Per gap the calls, ranges and operators that tell most about it.
+
+    First names that fill at least half of the gap, the one with least time in all gaps first; then others by their time
+    in the gap.
+    """
     found: list[dict[tuple[str, str], tuple[int, int]]] = [{} for _ in range(len(gaps))]
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:

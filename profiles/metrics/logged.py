@@ -1,9 +1,9 @@
-"""Collectives that NCCL's Inspector logged: who waited for whom, and how fast the transfers were.
+"""Collectives that NCCL's Inspector logged: which ranks waited, and how fast the transfers were.
 
-A log says how long a collective's kernel ran on each rank, and not when. Where every rank needs what every other one
-brings, the kernels of all ranks end within microseconds of each other. So the rank with the shortest kernel arrived
-last: its time is the transfer, and what the others took longer is waiting. That does not hold where one rank only gives
-or takes (Broadcast, Reduce, Send, Recv): of these transfer and waiting are None.
+A log says how long a collective's kernel ran on each rank, and not when. If every rank needs data of every other rank,
+the kernels of all ranks end within microseconds of each other. So the rank with the shortest kernel arrived last: its
+time is the transfer, and the extra time of the other ranks is waiting. That does not hold if one rank only sends or
+only receives (Broadcast, Reduce, Send, Recv), so transfer and waiting of these collectives are None.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from ..readers.inspector_log import ON_GPU
 if TYPE_CHECKING:
     import pandas as pd
 
-# Every rank needs what every other one brings.
+# Collectives in which every rank needs data of every other rank.
 _TOGETHER: Final = ("AllReduce", "AllGather", "AllGatherV", "ReduceScatter", "All2All")
 _RESOLUTION_NS: Final = 1_000  # the Inspector rounds times down to it
 _CALL: Final = ["communicator", "kind", "sequence"]
 
 
 def bus_factor(kind: str, ranks: int) -> Fraction | None:
-    """The factor from the bytes that one rank hands over to those of bus bandwidth, as nccl-tests has it
-    (doc/PERFORMANCE.md); the Inspector logs a rank's share of a gather or scatter. None: there is no formula."""
+    """The factor from the bytes that one rank logs to the bytes of bus bandwidth, by nccl-tests (doc/PERFORMANCE.md).
+
+    Of a gather or scatter the Inspector logs one rank's share. None: there is no formula for this kind.
+    """
     if kind == "AllReduce":
         return Fraction(2 * (ranks - 1), ranks)
     if kind in ("AllGather", "AllGatherV", "ReduceScatter"):
@@ -40,7 +42,10 @@ def bus_factor(kind: str, ranks: int) -> Fraction | None:
 
 
 def measured(calls: pd.DataFrame, files: Sequence[str], damaged: int = 0) -> Logged:
-    """`calls`: the rows of all logs (`readers.inspector_log`); `damaged`: lines left out."""
+    """Measures of the collectives in the logs, with their doubts.
+
+    `calls`: the rows of all logs (`readers.inspector_log`); `damaged`: the number of lines that could not be read.
+    """
     twice = calls.duplicated([*_CALL, "rank"])
     found = [doubts.damaged_lines(damaged)] if damaged else []
     if twice.any():
@@ -70,7 +75,7 @@ def _rank(process: LoggedProcess) -> int:
 
 
 def _kind(rows: pd.DataFrame) -> LoggedKind:
-    """The rows of one kind of one communicator."""
+    """Measures of the collectives of one kind on one communicator; `rows`: a row per call and rank."""
     first = rows.iloc[0]
     kind, ranks, there = str(first["kind"]), int(rows["ranks"].max()), rows["rank"].nunique()
     calls = rows.groupby("sequence", sort=False)
@@ -80,7 +85,7 @@ def _kind(rows: pd.DataFrame) -> LoggedKind:
     everyone = np.full(len(rows), not why) & (calls["rank"].transform("size").to_numpy() == there)
     if not why and not everyone.any():
         why, everyone = "no call stands in the logs of all its ranks", np.zeros(len(rows), bool)
-    # The others must have taken longer by more than what is rounded away.
+    # A rank arrived last alone only if the others took longer by more than the rounding of the logged times.
     alone = (_second_shortest(rows) - length > _RESOLUTION_NS).to_numpy()
     whole = rows.assign(
         waiting=np.where(everyone, length - shortest, 0),
@@ -113,7 +118,7 @@ def _kind(rows: pd.DataFrame) -> LoggedKind:
 
 
 def _why(kind: str, ranks: int, there: int) -> str:
-    """The reason why nobody knows who waited; empty where it is known."""
+    """The reason why transfer and waiting are not known; empty if they are."""
     if kind not in _TOGETHER:
         return "one rank gives or takes: kernels need not end together"
     if ranks < 2:
@@ -122,14 +127,14 @@ def _why(kind: str, ranks: int, there: int) -> str:
 
 
 def _second_shortest(rows: pd.DataFrame) -> pd.Series:
-    """The second shortest time of each row's call; NaN where one rank alone tells of it."""
+    """For each row the second shortest ns over the ranks of its call; NaN if only one rank logged the call."""
     ordered = rows.sort_values("lasted_ns", kind="stable")
     second = ordered[ordered.groupby("sequence").cumcount() == 1].set_index("sequence")["lasted_ns"]
     return rows["sequence"].map(second)
 
 
 def _rate(factor: Fraction | None, count: int, ns: int | None) -> float | None:
-    """Bytes a ns are GB a s."""
+    """Bandwidth in GB/s, which is bytes/ns; None if the factor or the time is not known."""
     return float(factor * count / ns) if factor is not None and ns else None
 
 
@@ -147,7 +152,7 @@ def _each(rows: pd.DataFrame, *, known: bool) -> Iterator[LoggedRank]:
 
 
 def _of_ranks(calls: pd.DataFrame) -> Iterator[Doubt]:
-    """A doubt for each communicator of which logs are missing."""
+    """A doubt for each communicator for which logs of some ranks are missing."""
     for communicator, rows in calls.groupby("communicator", sort=False):
         there, ranks = rows["rank"].nunique(), int(rows["ranks"].max())
         if there < ranks:

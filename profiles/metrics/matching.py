@@ -1,7 +1,8 @@
-"""Match the calls of several GPUs that are one collective.
+"""Match the calls of several GPUs that belong to the same collective.
 
-Two calls are one collective where they overlap, each is the other's nearest in its end, and their ends are no further
-apart than half the shorter of them, or than the clocks' residual: other ranks' calls overlap as well.
+Two calls belong to the same collective if they overlap, their ends are each other's nearest, and these are no further
+apart than half the shorter call or the clocks' residual. Overlap alone is not enough, as calls of other collectives
+overlap, too.
 """
 
 from __future__ import annotations
@@ -22,24 +23,26 @@ _FOREVER: Final = np.iinfo(np.int64).max
 
 
 class Matching(Protocol):
-    """Calls of all GPUs that are one collective. ranks: per GPU, of each of its calls, how many GPUs took part, itself
-    included; int64[n]."""
+    """The calls of all GPUs, matched by collective. ranks: per GPU, int64[calls], how many GPUs took part in the call's
+    collective, including this one."""
 
     ranks: list[Int64s]
 
     def latest(self, values: Sequence[Int64s]) -> list[Int64s]:
-        """Per GPU, of each of its calls, the largest of the other GPUs' values of that collective; NEVER where there
-        is no other. `values`: per GPU, of each of its calls."""
+        """Per GPU and call, the largest of the other GPUs' values for the same collective; NEVER if there is no other.
+
+        `values`: per GPU, int64[calls].
+        """
 
 
 def matched(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> Matching:
-    """Per GPU, of its calls in order of end; all on one clock that is good to `residual_ns`."""
+    """Match calls. `starts`, `ends`: per GPU, in order of end, in ns on one clock that is accurate to `residual_ns`."""
     bunches = _bunches(starts, ends, residual_ns) if len(starts) > 2 else None
     return bunches or _Pairs(starts, ends, residual_ns)
 
 
 class _Pairs:
-    """Each GPU against each other in turn, as the definition says."""
+    """Matching by comparing each GPU with every other GPU, straight from the definition."""
 
     def __init__(self, starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> None:
         self.ranks = [np.ones(len(one), np.int64) for one in ends]
@@ -61,7 +64,7 @@ class _Pairs:
 def _together(
     start: Int64s, end: Int64s, other_start: Int64s, other_end: Int64s, residual_ns: int
 ) -> NDArray[np.bool_]:
-    """True where two collectives overlap, and end as one collective does."""
+    """True where two calls overlap and their ends are close enough to belong to the same collective."""
     shorter = np.minimum(end - start, other_end - other_start)
     overlap = (start < other_end) & (other_start < end)
     close: NDArray[np.bool_] = overlap & (np.abs(end - other_end) <= np.maximum(shorter // 2, residual_ns))
@@ -69,8 +72,11 @@ def _together(
 
 
 class _Bunched:
-    """Calls of hundreds of GPUs whose ends lie in bunches: `order` brings all calls, GPU after GPU, into these, `first`
-    is where each begins. together: of the bunches whose pairs do not all count, by number, which of them do."""
+    """Matching of hundreds of GPUs by bunches of calls that end together.
+
+    `order` sorts all calls, listed GPU after GPU, by bunch; `first`: where each bunch begins in that order. `together`:
+    for each bunch in which not all pairs match, by its number, bool[calls, calls]: which do.
+    """
 
     def __init__(
         self, count: Sequence[int], order: Int64s, first: Int64s, together: Mapping[int, NDArray[np.bool_]]
@@ -105,11 +111,11 @@ class _Bunched:
 
 
 def _bunches(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> _Bunched | None:
-    """The same for hundreds of GPUs, for which pairs are too many: None where their calls do not end in bunches.
+    """Match the calls of many GPUs without comparing all pairs of GPUs; None if their calls do not end in bunches.
 
-    A bunch is a run of ends with no two of one GPU that lies further from other bunches than its own ends lie apart:
-    then each call's nearest of another GPU is the one of its bunch. Where a GPU has none in it, no call elsewhere may
-    be near enough to count.
+    A bunch is a run of ends, at most one per GPU, that lies further from other bunches than its own ends lie apart, so
+    that the nearest end of another GPU is always in the same bunch. If a GPU has no call in the bunch, no call outside
+    it may be near enough to match.
     """
     gpu = np.repeat(np.arange(len(ends)), [len(one) for one in ends])
     start, end = np.concatenate(list(starts)), np.concatenate(list(ends))
@@ -131,7 +137,7 @@ def _bunches(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int)
     if several or (most - least >= nearest_other).any() or astray.any():
         return None
     latest = np.maximum.reduceat(start, first)
-    # If the bunch does not tell that all of its pairs count, look at each.
+    # Compare the pairs of a bunch only if its extremes do not show that all of them match.
     told = (latest < least) & (most - least <= np.maximum(shortest // 2, residual_ns))
     together = {}
     for bunch in np.flatnonzero(~told).tolist():
@@ -141,8 +147,8 @@ def _bunches(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int)
 
 
 def _bunch_starts(ordered: Int64s, ends: Sequence[Int64s]) -> Int64s | None:
-    """Starts of bunches among all ends in order: after a pause longer than half of what is least between two ends of
-    one GPU. None where there are no two of any."""
+    """Indices in the sorted ends at which bunches start: after a gap of more than half the least distance between two
+    ends of one GPU. None if no GPU has two ends."""
     steps = [int(np.diff(one).min()) for one in ends if len(one) > 1]
     if not steps:
         return None
@@ -150,7 +156,7 @@ def _bunch_starts(ordered: Int64s, ends: Sequence[Int64s]) -> Int64s | None:
 
 
 def _within(start: Int64s, end: Int64s, residual_ns: int) -> NDArray[np.bool_]:
-    """Calls of a bunch that count with each other."""
+    """bool[calls, calls]: True for each pair of calls of a bunch that match."""
     together = _together(start[:, None], end[:, None], start[None, :], end[None, :], residual_ns)
     np.fill_diagonal(together, False)
     return together

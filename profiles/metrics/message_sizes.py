@@ -1,4 +1,4 @@
-"""Bytes that each collective of a GPU moved, as NCCL or Horovod says (docs/reference/measures.md, "Bytes")."""
+"""Bytes of each collective of a GPU, from ranges of NCCL or Horovod (docs/reference/measures.md, "Bytes")."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NO_THREAD = -1
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Per collective its bytes and its kind (a place in KINDS), UNKNOWN (-1) where not told, and the names of its
-    communicator and of its numbers' type, "" where not told; n each."""
+    """Per collective its bytes, its kind (an index into KINDS), UNKNOWN (-1) if not known, and the names of its
+    communicator and data type, "" if not known."""
 
     bytes: Int64s
     kind: NDArray[np.int8]
@@ -43,7 +43,7 @@ class Moved:
         return Moved(*(getattr(self, name)[rows] for name in self.__slots__))
 
     def put(self, rows: NDArray[np.signedinteger], told: Moved) -> None:
-        """Put down what is told of these rows."""
+        """Store the values of `told` in these rows."""
         for name in self.__slots__:
             getattr(self, name)[rows] = getattr(told, name)
 
@@ -54,12 +54,12 @@ def _unknown(count: int) -> Moved:
 
 
 def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, collectives: Operations) -> Moved:
-    """The sizes that the recording tells for these operations of the GPU.
+    """The sizes that the recordings tell for these operations of the GPU.
 
-    NCCL's ranges lie around the call that launched the kernel; where they tell of no fewer kernels than Horovod's
-    they count: they are of what was really sent. Horovod's last from a tensor's enqueueing to its completion, so that
-    a kernel in which several tensors travel lies in the ranges of all. One that holds the launches of several is given
-    to the last of these: then the bytes of a step are right, and the bytes of each kernel in it may not be.
+    NCCL's ranges surround the call that launched the kernel. They are preferred, as they hold the bytes really sent,
+    unless they cover fewer kernels than Horovod's. Horovod's last from a tensor's enqueueing to its completion, so a
+    kernel that sends several tensors lies in the ranges of all of them. A range that contains several launches counts
+    for the last one: the bytes of a step are then right, although those of a single kernel in it may not be.
     """
     found = _unknown(len(collectives))
     origin = shift_ns[gpu.places[0][0]]
@@ -81,7 +81,7 @@ def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, coll
 
 
 def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
-    """Sizes from the last range of the launching thread that begins before the call, and lasts until then."""
+    """Sizes from the range of the launching thread that is open at the call; of several the one that began last."""
     found = _unknown(len(called))
     for thread in distinct(called_by).tolist():
         mine = np.flatnonzero(called_by == thread)
@@ -96,8 +96,10 @@ def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
 
 
 def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
-    """Sizes from the ranges that contain the launch call; not from a range without an end, whose bytes may be of later
-    calls."""
+    """Sizes from the ranges that contain the launch call.
+
+    UNKNOWN for calls in a range without an end, since its bytes may belong to later calls.
+    """
     order = np.argsort(called, kind="stable")
     launch = called[order]
     start, end = spans(told)
@@ -117,7 +119,7 @@ def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
 
 
 def _kinds(told: pd.DataFrame) -> NDArray[np.int8]:
-    """Kinds of collectives by the ranges' names."""
+    """The kind of collective, an index into KINDS, that each range's name shows."""
     if not len(told):
         return np.zeros(0, np.int8)
     found: NDArray[np.int8] = kind_of(told["name"].cat.categories)[told["name"].cat.codes.to_numpy()]
@@ -125,7 +127,7 @@ def _kinds(told: pd.DataFrame) -> NDArray[np.int8]:
 
 
 def _covered(first: NDArray[np.intp], after: NDArray[np.intp], count: int) -> NDArray[np.bool_]:
-    """Places that lie in one of [first[i], after[i])."""
+    """bool[count]: True for each index that lies in one of the ranges [first[i], after[i])."""
     change = np.zeros(count + 1, np.int64)
     np.add.at(change, first, 1)
     np.add.at(change, after, -1)

@@ -1,4 +1,4 @@
-"""Name operators: one name for all calls of one."""
+"""Names of operators, without the parts that differ from call to call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..model.marks import DOMAIN, WAIT_INPUT
 from ..model.xla_names import COMMAND_BUFFER, compiled
 from ..steps.marks import STEPS
 
-# Ranges of libraries that move data, or that name an edge of TensorFlow's graph, are of no operator.
+# Ranges that name no operator: those of libraries that move data, and those that name an edge of TensorFlow's graph.
 _OTHER_DOMAINS: Final = frozenset({"NCCL", "HorovodOps", "MPI", "UCX"})
 _NO_OPERATOR: Final = re.compile(r"#edge_name=.*|\{'traceMarker'.*|PyTorch Profiler.*|nccl[A-Z]\w*|MPI_\w+", re.DOTALL)
 _STEP: Final = re.compile("|".join(f"(?:{one})" for one in STEPS))
@@ -21,7 +21,7 @@ _NUMBER: Final = re.compile(r"[._]\d+$")
 
 
 class Texts(dict[str, int]):
-    """Texts by number, in the order in which they came."""
+    """Gives each text a number, from 0 on, at its first look-up."""
 
     def __missing__(self, text: str) -> int:
         self[text] = len(self)
@@ -30,10 +30,10 @@ class Texts(dict[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class Thunk:
-    """A range of XLA's executor: the operator, and what a kernel compiled for it is called, if any is."""
+    """A range of XLA's executor: its operator, and the name of the kernel that XLA compiled for it."""
 
     operator: str
-    kernel: str  # as `compiled` gives it; "" where it is not one that XLA compiles
+    kernel: str  # as `compiled` returns it; "" if XLA compiles no kernel for the operator
 
     @property
     def launches_graph(self) -> bool:
@@ -41,14 +41,14 @@ class Thunk:
 
 
 def thunk(name: str) -> Thunk | None:
-    """None where the range is none of XLA's executor."""
+    """The operator and kernel of a range of XLA's executor; None for other ranges."""
     told = _TSL.fullmatch(name)
     operator = of_range(name, "") if told else None
     return Thunk(operator, compiled(_said(told[2]).get("hlo_op", ""))) if told and operator else None
 
 
 def of_range(name: str, domain: str) -> str | None:
-    """The operator that a range names, without what differs from call to call; None: it names none."""
+    """The operator that a range names, without the parts that differ from call to call; None if it names none."""
     if domain in _OTHER_DOMAINS or domain == DOMAIN or name == WAIT_INPUT:
         return None
     if _NO_OPERATOR.fullmatch(name) or _STEP.fullmatch(name):
@@ -68,6 +68,8 @@ def _said(told: str) -> dict[str, str]:
 
 
 def of_kernel(told: str) -> str:
-    """The operator that a kernel says it belongs to: a path, `model/conv_1/Conv2D`, or the compiler's instruction,
-    whose number another compilation gives to another one."""
+    """The operator of a kernel from the recorded text: a path such as `model/conv_1/Conv2D`, or an XLA instruction.
+
+    The instruction's number is cut off, because it differs between compilations.
+    """
     return told if "/" in told else _NUMBER.sub("", told)
