@@ -1,1 +1,1 @@
-"""The physical GPUs of a set of recordings: on one clock, each with all that it did, joined with the calls."""
+"""The physical GPUs of a set of recordings, each with its operations and their launch calls, on a common clock."""

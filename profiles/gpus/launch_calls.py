@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from ..model.timeline import Timeline
 from .operations import distinct
 
-_BLOCK: Final = 1 << 17  # rows looked at together: what a cache holds
+_BLOCK: Final = 1 << 17  # rows processed at a time, so that they fit into the CPU's cache
 
 
 class LaunchCalls:
     """Finds the API call that launched an operation: the row of its process with its correlation.
 
-    Where several rows share one (a runtime call and the driver call inside it) the one that began first counts.
+    If several rows share a correlation (a runtime call and the driver call inside it), the one that began first counts.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -31,7 +31,10 @@ class LaunchCalls:
         self._pids = set(distinct(self._pid).tolist())
 
     def rows(self, pid: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Row of `api` per operation, of which process and correlation are given; -1: none."""
+        """Row in `api` of the call that launched each operation, int32[n]; -1: none.
+
+        pid, correlation: of each operation, [n].
+        """
         found = np.full(len(correlation), -1, np.int32)
         for one in distinct(pid).tolist():
             if one not in self._pids:
@@ -69,7 +72,7 @@ class LaunchCalls:
         return _Table(low, row_of)
 
     def _blocks(self, pid: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Rows of the process's calls that have a correlation, and that; none of them empty."""
+        """Blocks of rows of the process's calls that have a correlation, and their correlations; no block is empty."""
         for first in range(0, len(self._pid), _BLOCK):
             correlation = self._correlation[first : first + _BLOCK]
             mine = (self._pid[first : first + _BLOCK] == pid) & (correlation >= 0)
@@ -81,7 +84,7 @@ class LaunchCalls:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Rows by correlation, from the lowest on; -1: none."""
+    """`row_of[correlation - low]` is the row of a correlation; -1: none."""
 
     low: int
     row_of: NDArray[np.int32]
@@ -98,7 +101,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Sorted:
-    """Correlations that lie far apart, ascending, and the row of each."""
+    """Ascending correlations and the row of each, for correlations too sparse for a `_Table`."""
 
     correlation: NDArray[np.int64]
     row: NDArray[np.int32]

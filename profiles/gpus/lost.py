@@ -1,4 +1,4 @@
-"""Launches without a timed operation in the recording: lost by the profiler, or the kernel only went into a graph."""
+"""Launches without a timed operation in the recording: the profiler lost it, or the call only captured a graph."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .launch_calls import LaunchCalls
 from .missing import LAUNCHED, Columns, Missing
 from .operations import distinct
 
-# An operation that is launched while the GPU is still busy may lie in its queue when the recording ends; one that is
-# launched in the last moment may be on its way there.
+# A launch this long after the end of the last operation may still have been in the GPU's queue when the recording
+# ended, so it is not lost.
 _ON_ITS_WAY_NS = 1_000_000
 
 
@@ -28,7 +28,7 @@ def together(each: Sequence[Launches]) -> Launches:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A recording's launches by process (none if it has no API calls), and its operations without a time."""
+    """A recording's launches by process ({} if it has no API calls), and its operations without a usable time."""
 
     launches: dict[int, Launches]
     missing: Missing
@@ -46,7 +46,7 @@ def of_recording(timeline: Timeline, operations: Columns) -> Lost:
 
 
 class _Calls:
-    """The calls of a recording, by row of `api`."""
+    """The calls of a recording: one value per row of `api`, except `launches`, which holds rows."""
 
     def __init__(self, timeline: Timeline, operations: Columns) -> None:
         api = timeline.api
@@ -55,7 +55,7 @@ class _Calls:
         self.captured, self.graph = launching.captured(api), launching.named(api, launching.GRAPH)
         self.synchronises = launching.named(api, launching.WHOLE_GPU)
         rows = np.flatnonzero(launching.named(api, launching.KERNEL) | self.graph)
-        # A call of the runtime and that of the driver inside it are one launch.
+        # A runtime call and the driver call inside it are one launch.
         calls = LaunchCalls(timeline)
         one = calls.rows(self.pid[rows], api["correlation"].to_numpy()[rows])
         self.launches = np.unique(np.where(one >= 0, one, rows))
@@ -70,12 +70,12 @@ class _Calls:
         }
         self.thinned = timeline.thinned
         self.gpus_missing = len(timeline.devices) > len(devices)
-        # Kernels whose call is not known, and rows that could not be read, may be those of calls without any.
+        # Kernels without a known call, and rows that could not be read, may belong to calls without an operation.
         self.uncalled = sum(int((operations[table]["call_row"] < 0).sum()) for table in LAUNCHED)
         self.uncalled += sum(timeline.left_out.get(f"mixed-types in {table}", 0) for table in LAUNCHED)
 
     def counted(self, process: int) -> tuple[Launches, NDArray[np.int64]]:
-        """Launches of a process, and the rows of `api` of those that are lost."""
+        """Launches of a process, and the rows in `api` of the lost ones."""
         mine = self.launches[self.pid[self.launches] == process]
         captured = self.captured[mine] & ~self.answered[mine]
         mine = mine[~captured]
@@ -84,9 +84,9 @@ class _Calls:
         if 2 * self.uncalled >= len(lost):
             lost = lost[:0]
         graphs = int(self.graph[mine].sum()), int(self.graph[lost].sum())
-        # An operation with neither a time nor a call may have run anywhere: it is lost as well.
+        # An operation with neither a time nor a call counts as lost, too, because nothing tells where it ran.
         more = max(0, self.nowhere.get(process, 0) - len(lost))
-        # Nor do calls tell where most operations ran, as too few others are left between which they can have.
+        # If most operations have no time, too few others are left to tell between which of them they ran: lost, too.
         untimed = int((self.untimed.pid == process).sum())
         untimed = untimed if 2 * untimed > len(mine) else 0
         gone = min(len(mine), len(lost) + untimed) + more
@@ -96,21 +96,25 @@ class _Calls:
         return counted, lost
 
     def _elsewhere(self, process: int, answered: NDArray[np.int64], lost: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """True for each lost launch whose operation may follow the recording's end, or belong to a removed GPU."""
+        """True for each lost launch whose operation may have run after the recording's end, or on a GPU that was
+        removed from the recording."""
         if not len(answered):
             return np.zeros(len(lost), bool)
         threads, number = np.unique(self.thread, return_inverse=True)
         last = np.full(len(threads), np.iinfo(np.int64).min)
         np.maximum.at(last, number[answered], self.start_ns[answered])
         last = last[number[lost]]
-        alone = last == np.iinfo(np.int64).min  # nothing that the thread launched is there
+        alone = last == np.iinfo(np.int64).min  # no launch of the thread has an operation
         start = self.start_ns[lost]
         queued = ~alone & (start > last) & (start <= self.last_ns + _ON_ITS_WAY_NS) & (start > self._done_ns(process))
         found: NDArray[np.bool_] = queued | (alone & self.gpus_missing)
         return found
 
     def _done_ns(self, process: int) -> int:
-        """The last time, in ns, at which the GPU had finished all launches: the host waited for it, and went on."""
+        """The start in ns of the last call that waited for the whole GPU and returned before the process's last call.
+
+        Launches before this time had finished. The least int64 if there is no such call.
+        """
         mine = self.pid == process
         waited = mine & self.synchronises & (self.end_ns < self.start_ns[mine].max())
         return int(self.start_ns[waited].max()) if waited.any() else int(np.iinfo(np.int64).min)

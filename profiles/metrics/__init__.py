@@ -1,1 +1,1 @@
-"""The numbers beside the ledger: kernels, copies, collectives, the host, and how far to trust them."""
+"""Measures of a GPU beside the ledger: kernels, copies, collectives, the host, and doubts about these measures."""

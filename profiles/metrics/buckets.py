@@ -46,7 +46,7 @@ def one_step(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> OneSt
 def _buckets(calls: Calls, exposed: Intervals, row: StepRow) -> list[Bucket]:
     """The collectives of a step, by end.
 
-    `needed_ns` is None for a collective that ends in a later step, or while compute runs: the step does not wait for it.
+    `needed_ns` is None for one that ends in a later step, or while compute runs, because the step does not wait for it.
     """
     seen = intervals.contains(exposed, calls.end_ns - 1) & (calls.end_ns <= row.end_ns)
     ready = _standing(exposed, row.start_ns, calls.start_ns + calls.waiting_ns)

@@ -34,7 +34,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class CatchingUp:
-    """Per wait: process number and row of `api` of the call, time at which the GPU ran dry, ns of launch idle after it."""
+    """Per wait: process number, row of the call in `api`, time at which the GPU ran dry, ns of launch idle after it."""
 
     process: Int64s
     row: Int64s

@@ -14,7 +14,7 @@ from ..model.collectives import OfSize
 from .message_sizes import UNKNOWN, Moved
 
 Int64s = NDArray[np.int64]
-MOST = 20  # kinds and sizes of a GPU
+MOST = 20  # rows (kind, size and communicator) per GPU
 _NAMES = tuple(KINDS)
 _ALL_REDUCE = "all_reduce"
 
@@ -22,7 +22,10 @@ _ALL_REDUCE = "all_reduce"
 def by_size(
     operations: Operations, kind: NDArray[np.signedinteger], moved: Moved, inside: NDArray[np.bool_]
 ) -> list[OfSize]:
-    """Sizes of the collectives `inside` with known bytes, the most time first, without transfer times."""
+    """A row per kind, size and communicator of the collectives with known bytes, the most time first.
+
+    inside: True for each collective that counts. `with_transfers` adds the transfer times.
+    """
     rows = np.flatnonzero(inside & (moved.bytes != UNKNOWN) & (moved.bytes > 0))
     if not len(rows):
         return []
@@ -50,10 +53,11 @@ def by_size(
 def with_transfers(
     each: Sequence[OfSize], moved: Int64s, all_reduce: NDArray[np.bool_], transfer_ns: Int64s, ranks_of: Int64s
 ) -> list[OfSize]:
-    """Replace the lengths by transfer times, if every collective of a kind and size was matched with another rank's.
-    `moved` (bytes), `all_reduce`, `transfer_ns` and `ranks_of` have one entry per collective.
+    """Add transfer times and the rates that follow, if every collective of a row was matched with another rank's.
 
-    A call tells whether it is an all-reduce, not of what other kind: a size that two of these have is left as it is.
+    `moved` (bytes), `all_reduce`, `transfer_ns` and `ranks_of` have one entry per matched collective. They distinguish
+    all-reduces from other kinds, but not the other kinds, so rows of several other kinds with equal sizes stay as they
+    are.
     """
     found = []
     for one in each:

@@ -1,4 +1,4 @@
-"""Time a GPU takes from kernel to kernel, in CUDA graphs and outside (docs/reference/measures.md, "Kernels")."""
+"""The time from one kernel to the next, in CUDA graphs and outside (docs/reference/measures.md, "Kernels")."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ..ledger.account import Account
 from ..model.measures import OWNERS
 from .kernels import KERNELS
 
-_BLOCK = 1 << 17  # pieces of the ledger looked at together: what a cache holds
+_BLOCK = 1 << 17  # spans of the ledger processed at a time, so that they fit into the CPU's cache
 
 
 def hand_over_ns(books: Account) -> dict[str, dict[str, int]] | None:
-    """`count` and `p50_ns` of the gaps of cause turnaround that a kernel ends: `in_graphs`, where it is a node of a
-    CUDA graph, and `launched`, where it is not. None where there are no such gaps."""
+    """`count` and median (`p50_ns`) of turnaround gaps that a kernel ends: `in_graphs` if the kernel is a node of a
+    CUDA graph, else `launched`. None if there are no such gaps."""
     owned, operations = books.ownership, books.operations
     kinds = ("launched", "in_graphs")
-    # The number of gaps of each length, kind after kind: exact, and small whatever their number.
+    # A histogram of the gaps by length in ns, per kind, which is exact and stays small for any number of gaps.
     lengths_each = HAND_OVER_NS + 1
     seen = np.zeros(len(kinds) * lengths_each, np.int64)
     turnaround = OWNERS.index("idle_turnaround")

@@ -1,4 +1,5 @@
-"""Batch gaps whose step is launched only after a small copy (docs/reference/measures.md, "Batch gap, feed gap")."""
+"""Batch gaps in which the host launches the step only after a small copy (docs/reference/measures.md, "Batch gap, feed
+gap")."""
 
 from __future__ import annotations
 
@@ -11,16 +12,17 @@ from ..model.measures import OWNERS
 from ..steps.found import FoundSteps
 from .copies import SMALL_BYTES
 
-# So soon after the GPU ran dry the copy was waiting for it, on the compute stream.
+# A copy that starts within this time after the GPU ran dry had been waiting for it on the compute stream.
 AT_ONCE_NS = 50_000
 
 
 def held_launches(books: Account, steps: FoundSteps) -> dict[str, int] | None:
-    """None where no batch gap of a measured step lies in the window, or launch idle is not known.
+    """Count batch gaps in which a small copy delays the launch of the step.
 
-    `gaps`: these batch gaps; `count`: the gaps that a small copy parts (no batch's, by the `batch N` ranges), if it
-    began within 50 us of the GPU having run dry and had ended when the step's first launch began, late;
-    `idle_launch_ns`: their launch idle after that copy; `bytes`: the copy's median size.
+    None if no batch gap of a measured step lies in the window, or launch idle is not known. `gaps`: all batch gaps in
+    the window; `count`: gaps with a small copy to the GPU that belongs to no batch by the `batch N` ranges, began
+    within 50 us after the GPU ran dry, and ended before the step's first launch call began; `idle_launch_ns`: launch
+    idle after these copies; `bytes`: their median size.
     """
     before, start = steps.prev_last_kernel_end_ns, steps.start_ns
     inside = (before != -1) & (before >= books.window.start_ns) & (before < start)

@@ -1,8 +1,8 @@
-"""Divide the host's time in a recording without a GPU by the user's own code, as far as that can be told.
+"""Divide the host's time in a recording without a GPU by the user's own code.
 
-Nothing says when a GPU would have waited. All time of the recorded steps counts, or where none are marked, as in a loop
-of the user's own, all time that was sampled: what lies under a range of waiting for input as `feed`, the rest as
-`launch`; time in the framework, which computes on the host, is `elsewhere`.
+Such a recording does not tell when a GPU would have waited. So all time of the marked steps counts, or all time with
+samples if no steps are marked, as in a user's own loop. Time in ranges that wait for input counts as `feed`, the rest
+as `launch`; time in the framework, which computes on the host, is `elsewhere`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .place_layers import Numbers, of_process, samples_of
 
 @dataclass(frozen=True, slots=True)
 class HostPlaces:
-    """The places of a process, and the time that they are of: of its steps, or all that was sampled."""
+    """The places of a process. span_ns: the time they divide, from its first to its last step (of_steps) or sample."""
 
     places: Places
     span_ns: int
@@ -33,7 +33,7 @@ class HostPlaces:
 
 
 def measure(timeline: Timeline) -> HostPlaces | None:
-    """None where the recording is not of one process, or tells of no place."""
+    """The places in a recording; None if it has marks of several processes or of none, or no evidence of any place."""
     pids = np.unique(timeline.marks["pid"].to_numpy()).tolist()
     start, end = (timeline.marks[name].to_numpy() for name in ("start_ns", "end_ns"))
     if len(pids) != 1:

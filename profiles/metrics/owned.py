@@ -1,4 +1,4 @@
-"""Part the ledger's compute and collective among the operations of each class, by which of them owned the GPU."""
+"""Divide the ledger's compute and collective time among the single operations that owned the GPU."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..model.analysed import Ownership
 from ..model.measures import CLASSES
 
 Int64s = NDArray[np.int64]
-_BLOCK = 1 << 17  # operations looked at together: what a cache holds
+_BLOCK = 1 << 17  # operations processed at a time, so that they fit into the CPU's cache
 
 
 def owned_ns(operations: Operations, ownership: Ownership, window: Window) -> Iterator[tuple[Int64s, Int64s]]:
-    """Block by block the rows of kernels and CUDA graphs, and the ns of the window that each owned.
+    """Block by block, rows of compute and collective operations and the ns of the window that each owned.
 
-    Of operations of one class that run at once the one that began first owns the time; so they add up to the ledger.
-    Raises AssertionError where they do not.
+    If several operations of one class run at once, the one that began first owns the time, so that the sum is the
+    ledger's. Raises AssertionError if it is not.
     """
     exposed = ledger.owned_by(ownership, COLLECTIVE)
     reach = {COMPUTE: window.start_ns, COLLECTIVE: window.start_ns}
@@ -38,7 +38,7 @@ def owned_ns(operations: Operations, ownership: Ownership, window: Window) -> It
             reach[kind] = int(before[-1])
             start = np.maximum(operations.start_ns[rows], before[:-1])
             start = np.minimum(start, end)
-            if kind == COMPUTE:  # nothing comes before it
+            if kind == COMPUTE:  # no other class takes precedence over compute
                 owned = end - start - intervals.total_in(window.breaks, start, end)
             else:
                 owned = intervals.total_in(exposed, start, end)

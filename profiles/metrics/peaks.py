@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-# By what tensor cores are given: tf32 is float32 in matrix products that round their operands.
+# Types of operands; tf32: float32 operands that a matrix product rounds for the tensor cores.
 DTYPES: Final = ("float64", "float32", "tf32", "float16", "bfloat16", "float8", "int8")
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """flops_per_s: by type, of the matrix units where they have the type. bytes_per_s: None where variants differ."""
+    """Peak rates of a GPU. flops_per_s: by type, of the matrix units if they support it. bytes_per_s: of the memory;
+    None if variants of the GPU differ."""
 
     flops_per_s: Mapping[str, float]
     bytes_per_s: float | None
@@ -35,7 +36,7 @@ _AMPERE: Final = "NVIDIA A100 Tensor Core GPU data sheet, 2021"
 _VOLTA: Final = "NVIDIA V100 Tensor Core GPU data sheet, 2020"
 _SXM: Final = {"float64": 67.0, "float32": 67.0, "tf32": 494.5, "half": 989.5, "float8": 1979.0, "int8": 1979.0}
 _A100: Final = {"float64": 19.5, "float32": 19.5, "tf32": 156.0, "half": 312.0, "int8": 624.0}
-# The first pattern that is found in the GPU's name.
+# The first pattern that is found in the GPU's name gives its peak.
 _PEAKS: Final = (
     (r"H200(?! NVL)", _peak("NVIDIA H200 Tensor Core GPU data sheet; with sparsity, halved", 4800, **_SXM)),
     (
@@ -67,5 +68,5 @@ _PEAKS: Final = (
 
 
 def of(name: str | None) -> Peak | None:
-    """The peak rates of the GPU of this name; None: not known."""
+    """The peak rates of the GPU with this name; None if not known."""
     return next((peak for pattern, peak in _PEAKS if name and re.search(pattern, name)), None)

@@ -1,4 +1,4 @@
-"""Recurrent layers that run cell by cell: the same gates, kernel for kernel, time step after time step."""
+"""Find recurrent layers that run cell by cell, by gate kernels that repeat at each time step."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..model.names import fitting
 if TYPE_CHECKING:
     import pandas as pd
 
-# An LSTM's cell has three sigmoids and two tanhs, a GRU's two and one; their backward passes likewise.
+# An LSTM cell has three sigmoids and two tanhs, a GRU cell two and one, and their backward passes have as many.
 _LEAST_GATES = 3
-# Time steps in a row, and kernels from one to the next: cells of a sequence, not layers of a model.
+# At least this many time steps in a row, with at most this many kernels each, are a sequence and not a model's layers.
 _LEAST_IN_A_ROW = 10
 _MOST_KERNELS = 40
 
 
 def cells(names: pd.Index, name: NDArray[np.signedinteger[Any]]) -> int:
-    """Time steps of recurrent cells among kernels, of which `name` is the place in `names`, in runs of equal ones.
+    """The number of time steps of recurrent cells among kernels in order. `name`: each kernel's index in `names`.
 
-    A time step has sigmoids and tanhs, three at least together, and as many kernels as the one before. Activations of
-    other models have one of the two, or one a layer.
+    A time step has both sigmoids and tanhs, at least three together, and as many kernels as the time step before. Other
+    models use only one of these activations, or one per layer.
     """
     sigmoid = np.flatnonzero(fitting(names, "(?i)sigmoid"))
     tanh = np.flatnonzero(fitting(names, "(?i)tanh"))
@@ -33,7 +33,7 @@ def cells(names: pd.Index, name: NDArray[np.signedinteger[Any]]) -> int:
     is_sigmoid = np.isin(name[gates], sigmoid)
     found = 0
     for each in range(_LEAST_GATES, 9):  # gates of a cell
-        # The gate `each` later is as far away, and of the same kind, as for the one before.
+        # True while each gate is followed, `each` gates later, by one of its kind at a constant distance in kernels.
         if len(gates) <= 2 * each:
             break
         far = gates[each:] - gates[:-each]

@@ -1,4 +1,4 @@
-"""The causes for which launched work may wait on the GPU, as far as the recordings show."""
+"""Reasons why launched work may wait on the GPU, as far as the recordings show them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _CALLS = {
 
 
 def waits_on(timelines: Sequence[Timeline], gpu: Gpu) -> list[str] | None:
-    """`stream`: there are several; `process`: there are several; and what its processes call: `event`, `host` (a
-    function of the host's on a stream), `graphics` (resources shared with them), `managed` memory, which the driver
-    moves. None where no calls are recorded."""
+    """`stream` and `process` if the GPU has several; and by the calls of its processes: `event` (waits for an event),
+    `host` (a host function on a stream), `graphics` (resources shared with a graphics API), `managed` (memory that the
+    driver moves). None if no calls are recorded."""
     tables = [(timelines[index].api, pid) for index, pid in gpu.processes]
     if not any(len(api) for api, _ in tables):
         return None
