@@ -1,4 +1,4 @@
-"""Launches without a timed operation in the recording: the profiler lost it, or the call only captured a graph."""
+"""Launches without a timed operation in the recording: the profiler lost it, or it was only captured into a graph."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .launch_calls import LaunchCalls
 from .missing import LAUNCHED, Columns, Missing
 from .operations import distinct
 
-# A launch this long after the end of the last operation may still have been in the GPU's queue when the recording
-# ended, so it is not lost.
+# A launch up to this long after the end of the last recorded operation may have run only after the recording ended, so
+# it is not counted as lost.
 _ON_ITS_WAY_NS = 1_000_000
 
 
@@ -96,8 +96,8 @@ class _Calls:
         return counted, lost
 
     def _elsewhere(self, process: int, answered: NDArray[np.int64], lost: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """True for each lost launch whose operation may have run after the recording's end, or on a GPU that was
-        removed from the recording."""
+        """True for each lost launch whose operation may have run after the recording's end, or on a GPU whose
+        operations are not in the recording."""
         if not len(answered):
             return np.zeros(len(lost), bool)
         threads, number = np.unique(self.thread, return_inverse=True)

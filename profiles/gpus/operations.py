@@ -102,7 +102,7 @@ class Operations:
 
     @property
     def is_kernel(self) -> NDArray[np.bool_]:
-        """True for kernels and CUDA graph launches: steps and batch gaps are found by these."""
+        """True for kernels and CUDA graph launches, from which steps and batch gaps are computed."""
         return self.table <= TABLES.index("graphs")
 
     def graph_nodes(self) -> int:
@@ -176,7 +176,7 @@ class Gpu:
     names: pd.Index  # distinct kernel names of its recordings, including kernels that only other GPUs ran
     processes: tuple[tuple[int, int], ...]  # (recording, pid) by process number
     streams: tuple[tuple[int, int, int], ...]  # (process number, context, stream) by stream number
-    # processes whose API calls are on a clock far from the GPU's: their operations count as without a launch call
+    # numbers of processes whose API calls are on a clock far from the GPU's, so that their launch calls are ignored
     off_clock: tuple[int, ...] = ()
     too_early: int = 0  # operations left out because they started before they were launched
     launches: Launches = field(default_factory=Launches)  # of its processes

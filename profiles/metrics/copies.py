@@ -30,7 +30,7 @@ SMALL_BYTES = 64 * 1024
 _IMPOSSIBLE = {H2D: 1_000, D2H: 1_000, P2P: 1_000, D2D: 10_000}
 _LARGE_BYTES = 1 << 20
 _HOST_END = {H2D: "src_kind", D2H: "dst_kind"}
-_BLOCKING = r"^(?!.*(?:Async|GraphLaunch))"  # a graph's copies run when their turn comes
+_BLOCKING = r"^(?!.*(?:Async|GraphLaunch))"  # these calls return before their copies are done
 
 
 def measure(

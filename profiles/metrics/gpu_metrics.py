@@ -136,7 +136,7 @@ def _unknown(recorded: int, inside: int, means: dict[str, float | None], books: 
 
 
 def _bound(ns: Int64s, values: dict[str, Int64s]) -> tuple[dict[str, int], int]:
-    """ns of compute by its bound, and how many of them lie in samples that hold other time as well.
+    """ns of compute by its bound (tensor, memory or latency), and ns of it in samples that hold other time as well.
 
     Only compute uses tensor cores, so their activity is divided by the share of compute in the sample; all work uses
     memory, so its throughput is divided by the share of time in which anything ran. If compute is a small part of a

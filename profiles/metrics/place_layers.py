@@ -31,7 +31,7 @@ _OF_SAMPLES: Final = {
 _PLACE: Final = re.compile(marks.PLACE)
 _WAITED_IN: Final = re.compile(r"(?:threading|queue|selectors|socketserver|multiprocessing|concurrent)\.")
 _DISPATCHED_NS: Final = 4_000_000  # longer than Keras needs to dispatch a step, some 2.5 ms
-WAITS: Final = "-wait"  # ends the kind of a range in which a thread only waits for the place that it names
+WAITS: Final = "-wait"  # suffix of the kind of a range in which a thread only waits for the code that the range names
 MAKES_BATCHES: Final = ("dataset", "loader", "generator", "py_function", "gc")
 
 
@@ -72,7 +72,7 @@ class Numbers:
 
 
 def tells(timeline: Timeline) -> bool:
-    """True if the recording may tell of any place."""
+    """True if the recording has samples, or ranges that mark places in the user's code."""
     return len(timeline.samples) > 0 or bool(wholly(timeline.marks["name"].cat.categories, marks.PLACE).any())
 
 
