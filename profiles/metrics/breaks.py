@@ -1,4 +1,4 @@
-"""Tell what ran and what the host did in the breaks between steps (docs/reference/measures.md, "Steps")."""
+"""Measure breaks between steps: GPU work and calls of the host in each (docs/reference/measures.md, "Steps")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell what the host did while a GPU was idle (docs/reference/measures.md, "The host meanwhile")."""
+"""Calls and ranges of the host while a GPU was idle (docs/reference/measures.md, "The host meanwhile")."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ALLOCATES = (
     r"^(?:cu(?:da)?|hip)(?:Ext)?(?:Mem)?"
     r"(?:Malloc|Alloc|HostAlloc|HostMalloc|Free|StreamCreate|GetDeviceProp)"
 )
-# Not `Torch-Compiled Region`, which runs what was compiled.
+# Does not match `Torch-Compiled Region`, which runs compiled code.
 _COMPILES = r"(?i)compil(?:e(?!d)|ing|ation)|autotun|nvrtc|Build(?:Engine|Program)"
 _LONG_NS = 1_000_000
 _POOLED_NS = 20_000  # cudaMallocAsync takes 1 to 5 µs from a pool, cudaMalloc and cudaFree 50 to 300 from the driver
@@ -177,7 +177,8 @@ def _all_along(spans: Intervals, start: int, end: int) -> bool:
 def graph_updates(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership, window: Window
 ) -> dict[str, int] | None:
-    """Calls that begin in the window and change a CUDA graph instantiated before; None where there are none."""
+    """The number of calls in the window that change an instantiated CUDA graph, and launch idle during them in ns; None
+    if there are none."""
     calls = list(_named(timelines, shift_ns, gpu, "api", _CHANGES_GRAPHS))
     count = sum(int(window.holds(start).sum()) for start, _ in calls)
     if not count:
@@ -201,7 +202,7 @@ def _named(
 
 
 def calling_threads(timelines: Sequence[Timeline], gpu: Gpu) -> int | None:
-    """Threads of the GPU's processes that made CUDA calls; None where the recordings have no calls."""
+    """The number of threads of the GPU's processes that made CUDA calls; None if the recordings have no calls."""
     if not any(len(timelines[index].api) for index, _ in gpu.processes):
         return None
     found: set[tuple[int, int, int]] = set()

@@ -121,7 +121,7 @@ def _under_way(start: Int64s, end: Int64s, dry: Int64s, until: Int64s) -> Int64s
     which, call = which[waiting], call[waiting]
     order = np.argsort(start[call], kind="stable")
     found = np.full(len(dry), -1, np.int64)
-    found[which[order]] = call[order]  # the last that is written stays
+    found[which[order]] = call[order]  # of several calls, the one that began last overwrites the others
     return found
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Collectives in which every rank needs data of every other rank.
 _TOGETHER: Final = ("AllReduce", "AllGather", "AllGatherV", "ReduceScatter", "All2All")
-_RESOLUTION_NS: Final = 1_000  # the Inspector rounds times down to it
+_RESOLUTION_NS: Final = 1_000  # the Inspector rounds times down to multiples of this
 _CALL: Final = ["communicator", "kind", "sequence"]
 
 
