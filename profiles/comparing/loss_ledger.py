@@ -1,4 +1,4 @@
-"""The loss ledger: where the time of a step went that one set of recordings has more than another (1 rank, N ranks)."""
+"""The loss ledger: split the difference in step time between two sets of recordings (1 rank, N ranks) by owner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..measuring.step_ledger import REST, per_step
 from ..model.measures import CLASSES, OWNERS, Measures
 
 IDLE = "idle"  # of any cause
-# GPU work, and pauses between kernels that wait for it, take as long with a profiler as without.
+# Owners whose time is the same with and without a profiler: GPU work, and the turnaround between kernels.
 UNDISTURBED = (*CLASSES, "idle_turnaround")
 
 
@@ -19,9 +19,9 @@ UNDISTURBED = (*CLASSES, "idle_turnaround")
 class LossLedger:
     """step_after_ns - step_before_ns == the sum of loss_ns, exactly: rounding is for the views.
 
-    A step's time is the total over the measured steps of a GPU by their count, averaged over the GPUs of the set.
-    loss_ns: per owner (measures.OWNERS, or UNDISTURBED and IDLE) what it takes more of a step; None where either set
-    cannot tell, its time then is in idle_unknown, or IDLE, on both sides.
+    A step's time is the mean over a GPU's measured steps, averaged over the GPUs of the set. loss_ns: per owner
+    (measures.OWNERS, or UNDISTURBED and IDLE) its increase per step; None where either set does not know the owner,
+    whose time then counts as idle_unknown, or IDLE, on both sides.
     """
 
     step_before_ns: Fraction
@@ -38,7 +38,7 @@ class LossLedger:
         before, more = round(self.step_before_ns), round(self.step_after_ns - self.step_before_ns)
         known = {owner: part for owner, part in self.loss_ns.items() if part is not None}
         down: Mapping[str, int] = {owner: math.floor(part) for owner, part in known.items()}
-        left = more - sum(down.values())  # 0 up to as many as there are parts
+        left = more - sum(down.values())  # ns to add again: at most one per part
         up = sorted(known, key=lambda owner: down[owner] - known[owner])[:left]  # the ones that lost most by rounding
         found = {owner: None if owner not in known else down[owner] + (owner in up) for owner in self.loss_ns}
         if sum(part for part in found.values() if part is not None) != more:
@@ -47,9 +47,9 @@ class LossLedger:
 
 
 def losses(before: Measures, after: Measures, *, scale: Fraction = Fraction(1)) -> LossLedger:
-    """Losses of a step of `after` over one of `before` times `scale`, by class and cause.
+    """Time of a step of `after` less `scale` times a step of `before`, by class and cause.
 
-    scale: 1, but with a batch that is held over all ranks the samples of a rank's step after, by those before.
+    scale: 1; with a fixed global batch, the samples in a rank's step after, divided by the samples before.
 
     Raises RingscopeError where a GPU has no measured steps, or only totals that hold breaks as well.
     """
@@ -61,10 +61,10 @@ def losses(before: Measures, after: Measures, *, scale: Fraction = Fraction(1)) 
 def losses_of_timed(
     before: Measures, after: Measures, steps_ns: tuple[Fraction, Fraction], *, scale: Fraction = Fraction(1)
 ) -> LossLedger | None:
-    """The same for steps that took `steps_ns` when nobody recorded them (that before times `scale` already): what the
-    GPU did as recorded, and as idle what this leaves. A profiler slows the host, and the GPU waits for it.
+    """As `losses`, for steps that took `steps_ns` without a profiler (the first already times `scale`): GPU work is as
+    recorded, idle is the rest, because a profiler slows the host and the GPU waits for it.
 
-    None where that is less than nothing. Raises as `losses`.
+    None if the rest is negative. Raises as `losses`.
     """
     one, other, unknown = _both(before, after, scale)
     did = [{owner: ledger[owner] for owner in UNDISTURBED if owner not in unknown} for ledger in (one, other)]
@@ -80,7 +80,7 @@ def losses_of_timed(
 def _both(
     before: Measures, after: Measures, scale: Fraction
 ) -> tuple[dict[str, Fraction], dict[str, Fraction], set[str]]:
-    """ns of a step per owner that both sets know, of each, and the owners that one of them cannot tell."""
+    """(ns per step by owner of `before`, of `after`, the owners that one of them does not know)."""
     one, other = per_step(before), per_step(after)
     one = {owner: None if share is None else scale * share for owner, share in one.items()}
     unknown = {owner for owner in OWNERS if one[owner] is None or other[owner] is None}
@@ -88,7 +88,7 @@ def _both(
 
 
 def _known(per_step: dict[str, Fraction | None], unknown: set[str]) -> dict[str, Fraction]:
-    """The owners both sets know; the time of the others joins what has no known cause."""
+    """ns of the owners that both sets know; the time of the others is added to REST."""
     known = {owner: share for owner, share in per_step.items() if owner not in unknown and share is not None}
     moved = sum((share for owner, share in per_step.items() if owner in unknown and share is not None), Fraction(0))
     return known | {REST: known.get(REST, Fraction(0)) + moved}

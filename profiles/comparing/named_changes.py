@@ -1,4 +1,4 @@
-"""Name kernels, operators and layers that got slower or faster, are new or gone: they add up to the ledger's change."""
+"""Name kernels, operators and layers that became slower or faster, are new or gone; they sum to the ledger's change."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..ground.errors import RingscopeError
 from ..model.measures import GpuMeasures, Measures
 from ..model.operations import Operators
 
-BUSY = ("compute", "collective")  # what kernels own of the ledger
-# By name: (ns of the ledger, ns of idle time that it ended).
+BUSY = ("compute", "collective")  # the owners of the ledger that are kernels
+# One name's (ns that it owns in the ledger, ns of idle time that it ended).
 Share: TypeAlias = tuple[Fraction, Fraction]
 _NONE: Share = (Fraction(0), Fraction(0))
 
@@ -35,11 +35,11 @@ class NamedChange:
 
 @dataclass(frozen=True, slots=True)
 class NamedChanges:
-    """`rows`, the largest change first, and `others` add up: to the change of the ledger's compute and collective
-    (`before_ns`, `after_ns`) and, of operators and layers, to that of its idle time. Of kernels idle times are 0.
+    """`rows` (largest change first) and `others` sum to the change of the ledger's compute and collective time
+    (`before_ns`, `after_ns`) and, for operators and layers, of its idle time. For kernels idle times are 0.
 
-    per: "step", or "recording" where neither side has steps. others: all that has no name, or one that only one side
-    lists while the list of the other is cut.
+    per: "step", or "recording" where neither side has steps. others: time without a name, or with a name that only one
+    side lists while the other side's list is cut.
     """
 
     per: str
@@ -57,17 +57,17 @@ class _Side:
 
 
 def by_kernel(before: Measures, after: Measures, floor: float) -> NamedChanges:
-    """Raises RingscopeError where the two have no time in common to compare."""
+    """Changes by kernel. Raises RingscopeError if the two have no comparable times."""
     return _changes(before, after, floor, _kernels)
 
 
 def by_operator(before: Measures, after: Measures, floor: float) -> NamedChanges | None:
-    """None where a GPU of either names no operators."""
+    """Changes by operator; None if a GPU of either side names no operators."""
     return _operators(before, after, floor, lambda gpu: gpu.operators)
 
 
 def by_layer(before: Measures, after: Measures, floor: float) -> NamedChanges | None:
-    """None where a GPU of either names no layers."""
+    """Changes by layer; None if a GPU of either side names no layers."""
     return _operators(before, after, floor, lambda gpu: gpu.layers)
 
 
@@ -114,7 +114,7 @@ def _changes(
 
 
 def _count(gpu: GpuMeasures) -> int | None:
-    """The steps that the window holds; None: it holds none."""
+    """The number of steps in the GPU's window; None if it has none."""
     if gpu.window != "steps" or not gpu.steps.count:
         return None
     if not gpu.holds_steps_alone:
@@ -130,7 +130,7 @@ def _side(
     counts: list[int | None],
     named: Callable[[GpuMeasures], tuple[Iterable[tuple[str, int, int]], bool, bool]],
 ) -> _Side:
-    """Averages over the GPUs of a set."""
+    """Times by name and in total, per step or recording, averaged over the GPUs of a set."""
     shares: dict[str, Share] = {}
     total, whole, with_idle = _NONE, True, False
     for gpu, count in zip(measures.gpus, counts, strict=True):

@@ -27,7 +27,7 @@ def whole(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
         return
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.writing")  # another may write the same file now
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.writing")  # another process may write it now
     try:
         yield beside
         with beside.open("rb") as file:
@@ -39,7 +39,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """The same for a file that a person names. Raises RingscopeError where it cannot be written."""
+    """As `whole`, for a file that a person named: raises RingscopeError if it cannot be written."""
     try:
         with whole(path) as beside:
             yield beside
@@ -49,7 +49,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def gzipped(path: Path, level: int, *, errors: str = "strict") -> Iterator[TextIO]:
-    """Write text in gzip (UTF-8). The same text gives the same bytes: gzip would write a name and the time, too.
+    """Write text in gzip (UTF-8). The same text gives the same bytes: the header has neither name nor time.
 
     level: of gzip, 1 to 9. errors: as of `open`. Raises OSError.
     """
@@ -62,13 +62,13 @@ def gzipped(path: Path, level: int, *, errors: str = "strict") -> Iterator[TextI
 
 
 def put(path: Path, text: str) -> None:
-    """Write it as UTF-8; bytes of a file's name that are none become question marks. Raises OSError."""
+    """Write text as UTF-8; bytes of file names that are not UTF-8 become question marks. Raises OSError."""
     path.write_bytes(text.encode("utf-8", "replace"))
 
 
 def user_cache() -> Path | None:
-    """The folder for what another run may use again; None: neither XDG_CACHE_HOME nor a home is known, as for a
-    container's user without an entry."""
+    """The cache folder of ringscope; None if neither XDG_CACHE_HOME nor a home is known, as for a container's user
+    without an entry in /etc/passwd."""
     if named := os.environ.get("XDG_CACHE_HOME"):
         return Path(named) / "ringscope"
     try:
@@ -96,7 +96,7 @@ def bytes_of(path: Path) -> bytes:
 
 
 def text_of(path: Path) -> str:
-    """The same as text. Raises OSError and ValueError."""
+    """`bytes_of` as text. Raises OSError, and ValueError if it is not UTF-8."""
     return bytes_of(path).decode("utf-8")
 
 
@@ -122,8 +122,8 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """While it lasts no other process holds the file, which is made if need be. Replace it by `write_whole`: whoever
-    waited for it then waits for the new one. Raises OSError."""
+    """Hold an exclusive lock on a file, which is made if it is missing. The block may replace it by `write_whole`: a
+    process that waited for the old file then locks the new one. Raises OSError."""
     import fcntl
 
     while True:

@@ -60,7 +60,7 @@ def union(start: ArrayLike, end: ArrayLike) -> Intervals:
 
 
 def covered(pieces: Iterable[tuple[Int64s, Int64s]]) -> int:
-    """ns in any of [start[i], end[i]) of pieces that come in order of start, some at a time: as `union`, unbuilt."""
+    """ns covered by [start[i], end[i]), in order of start, array by array: the total of `union`, not built."""
     total, reach = 0, np.iinfo(np.int64).min
     for start, end in pieces:
         before = np.maximum.accumulate(np.append(reach, end))
@@ -106,7 +106,7 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
         return a
     first, last = touching(a, b)
     count = last - first
-    # Piece i leaves at most count[i] + 1: from its start or the end of a `b`, to the start of the next `b` or its end.
+    # Piece i of `a` leaves at most count[i] + 1 gaps: each from its start or a `b`'s end to the next `b` or its end.
     left, place = one_after_another(count + 1)
     following = first[left] + place
     start = np.where(place == 0, a.start[left], b.end[np.maximum(following - 1, 0)])
@@ -116,14 +116,14 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
 
 
 def one_after_another(count: Int64s) -> tuple[Int64s, Int64s]:
-    """For each of count[i] places of piece i, one piece after the other: i, and the place from 0."""
+    """(i, k) for each piece i and each k in range(count[i]), as two arrays, one piece after the other."""
     piece = np.repeat(np.arange(len(count)), count)
     return piece, np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
 
 
 def summed(ns: Int64s, group: NDArray[np.integer[Any]], groups: int) -> Int64s:
     """ns per group, int64[groups]: ns[i] >= 0 goes to group[i]."""
-    # Whole floats below 2**53 are exact, and sums of the lower and the upper half of 2**22 numbers stay below.
+    # bincount adds floats, which are exact below 2**53: larger sums are taken of lower and upper halves.
     if not len(ns) or int(ns.max()) < (1 << 53) // len(ns):
         return np.bincount(group, weights=ns, minlength=groups).astype(np.int64)
     halves = (np.bincount(group, weights=half, minlength=groups).astype(np.int64) for half in (ns & _LOW, ns >> 31))
@@ -171,14 +171,14 @@ class Nested:
     """Ranges that may nest or cross: for an instant, finds the range around it that began last.
 
     start, end: [start[i], end[i]), in any order. Of ranges that begin together the shorter one counts as later.
-    n ranges cost O(n log n) to look through.
+    Building it for n ranges costs O(n log n).
     """
 
     def __init__(self, start: ArrayLike, end: ArrayLike) -> None:
         first, last = np.asarray(start, np.int64), np.asarray(end, np.int64)
         self._row = np.lexsort((-last, first))
         self._start, self._end = first[self._row], last[self._row]
-        # For each, the one before that ends later: the ones between end no later, and hold nothing more.
+        # For each range, the last earlier one that ends later: ranges between the two end no later and need no look.
         around = np.arange(-1, len(first) - 1)
         asked = np.flatnonzero(around >= 0)
         while len(asked):

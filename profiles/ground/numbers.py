@@ -1,7 +1,7 @@
-"""The one place that turns a number into text, with its unit. Unknown is "n/a", with the reason where one is known.
+"""Turn numbers into text with a unit. An unknown number is "n/a", with the reason if one is known.
 
-Every view uses these, and the sentences of the verdicts, so that the terminal, the page and the Markdown of one run
-show the same digits.
+Every view and every sentence of a verdict uses these functions, so that the terminal, the page and the Markdown
+of one run show the same digits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def duration(ns: int | float | None, why: str = "") -> str:
 
 
 def minutes(seconds: float) -> str:
-    """A time that a person waits: `45 s`, `3 min 20 s`, `2 h 5 min`."""
+    """A time in seconds for a person who waits: `45 s`, `3 min 20 s`, `2 h 5 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -41,7 +41,7 @@ def gigabytes(number: float | None, why: str = "") -> str:
 
 
 def share(part: float | None, why: str = "") -> str:
-    """A share of 1 as percent with one decimal; what is there but rounds to nothing is `<0.1 %`."""
+    """A share (0 to 1) as percent with one decimal; a share that would round to 0 is `<0.1 %`."""
     if part is None:
         return unknown(why)
     if 0 < abs(part) < 0.0005:
@@ -50,7 +50,7 @@ def share(part: float | None, why: str = "") -> str:
 
 
 def share_of(part_ns: int | None, whole_ns: int | None) -> str:
-    """`share` of one time in another; unknown where either is, or the whole is 0."""
+    """`share` of one time in another; n/a if either is unknown or the whole is 0."""
     return UNKNOWN if part_ns is None or not whole_ns else share(part_ns / whole_ns)
 
 
@@ -64,12 +64,12 @@ def gain(ratio_less_one: float | None, why: str = "") -> str:
 
 
 def count(number: int | None, why: str = "") -> str:
-    """A whole number with thousands apart: `45,678`."""
+    """A whole number with thousands separators: `45,678`."""
     return unknown(why) if number is None else f"{number:,}"
 
 
 def ranges(several: Iterable[int]) -> str:
-    """Whole numbers, neighbours together: `0, 8 to 15, 37`."""
+    """Whole numbers, with runs of three or more joined: `0, 8 to 15, 37`."""
     runs: list[list[int]] = []
     for one in sorted(set(several)):
         if runs and one == runs[-1][-1] + 1:
@@ -95,7 +95,7 @@ def gb_per_s(rate: float | None, why: str = "") -> str:
 
 
 def energy(joules: float | None, why: str = "") -> str:
-    """To three digits: `214 J`, `19.5 J`, `1.20 kJ`."""
+    """An energy in joules to three digits: `214 J`, `19.5 J`, `1.20 kJ`."""
     return unknown(why) if joules is None else _scaled(1000 * joules, _ENERGY, digits=3)
 
 
@@ -118,7 +118,7 @@ def factor(ratio: float | None, why: str = "") -> str:
 
 
 def figure(value: float | None, why: str = "") -> str:
-    """A number without a unit, such as a loss, to four digits: `2.303`; whole ones as they are."""
+    """A number without a unit, such as a loss, to four significant digits: `2.303`."""
     return unknown(why) if value is None else _significant(value, 4)
 
 

@@ -1,4 +1,4 @@
-"""Find where the GPU becomes faster than the CPU, and why: what a call costs before its first sample, and for each."""
+"""Find the batch from which the GPU is faster than the CPU, and why: a call's fixed cost, and its cost per sample."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Line:
 
 
 def line(calls: Sequence[Call]) -> Line | None:
-    """The line of one model on one device; None of a single batch."""
+    """The line of one model on one device; None if only one batch was measured."""
     ordered = sorted(calls, key=lambda call: call.batch)
     if len(ordered) < 2:
         return None
@@ -28,7 +28,7 @@ def line(calls: Sequence[Call]) -> Line | None:
 
 
 def between(cpu: Sequence[Call], gpu: Sequence[Call]) -> tuple[int | None, int | None]:
-    """(the largest batch below the crossover, the smallest from which on the GPU is faster), among batches both ran."""
+    """(largest batch below the crossover, smallest batch from which on the GPU is faster), of batches that both ran."""
     slower = {call.batch: call.call_ns for call in cpu}
     faster = {call.batch: call.call_ns for call in gpu}
     both = sorted(slower.keys() & faster.keys())
@@ -65,7 +65,7 @@ def _words(until: int | None, beyond: int | None, cpu: Sequence[Call], gpu: Sequ
 
 
 def _reasons(until: int | None, beyond: int | None, cpu: Sequence[Call], gpu: Sequence[Call]) -> list[str]:
-    """Say what the GPU's time is on the CPU's side of the crossover, and what each sample more costs on both."""
+    """Explain the crossover: the parts of the GPU's time just below it, fixed and per-sample cost of both devices."""
     reasons = []
     at = until if until is not None else beyond
     ours = next(call for call in gpu if call.batch == at)

@@ -12,26 +12,27 @@ from ..ground import numbers, stats
 from . import batching
 from .records import Best, Served
 
-# Answers of a load of some seconds end some ms after it; a rate that is missed by more than this is a queue that grows.
+# A rate below this share of the planned one means a growing queue; the last answers, some ms after the load, explain
+# the rest.
 KEEPS_UP = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A load, request by request, in the order of planned arrivals. Times in ns from the load's begin."""
+    """The requests of a load in the order of their planned arrivals. Times in ns from the load's begin."""
 
     due_ns: NDArray[np.int64]
     sent_ns: NDArray[np.int64]
     done_ns: NDArray[np.int64]
     good: NDArray[np.bool_]  # answered, with status 200 and as many answers as samples
-    wrong: NDArray[np.bool_]  # good, but not the answer of its sample
-    batch: NDArray[np.int64]  # requests in the batch that it was computed in; 0: the server does not tell
-    service_ns: NDArray[np.int64]  # of that batch
+    wrong: NDArray[np.bool_]  # good, but the values are not the right ones for the sample
+    batch: NDArray[np.int64]  # number of requests in this request's batch; 0: the server does not tell
+    service_ns: NDArray[np.int64]  # time in which the model computed that batch
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits that a server is told: batches of `most` requests, within `wait_ms`."""
+    """Batching limits of a server: at most `most` requests in a batch, gathered within `wait_ms`."""
 
     most: int
     wait_ms: float
@@ -76,14 +77,14 @@ def served(
 
 
 def _rate(times_ns: NDArray[np.int64], begin_ns: int, count: int) -> float | None:
-    """Events a second until the last one; None where there is no time between."""
+    """Events per second from `begin_ns` to the last event; None if no time lies between."""
     span_ns = int(times_ns.max()) - begin_ns
     return count * 1e9 / span_ns if span_ns > 0 else None
 
 
 def simulated(answers: Answers, limits: Limits, rule: str) -> tuple[int, int]:
-    """p50 and p99 of the latency in ns if there were only the batching and the model: the same arrivals, and for each
-    size of a batch the median time that the server's own batches of that size took."""
+    """p50 and p99 latency in ns of a simulation of batching and model alone: the same arrivals, and per batch size the
+    median service time that the server reported."""
     sizes = {int(size) for size in np.unique(answers.batch)}
     seen = {size: int(np.median(answers.service_ns[answers.batch == size])) for size in sizes}
     found = batching.simulate(

@@ -25,11 +25,11 @@ class Call:
     calls: int
     call_ns: int  # the median
     p95_ns: int
-    copies_ns: int | None = None  # copies that no kernel hides
+    copies_ns: int | None = None  # copies while no kernel runs
     compute_ns: int | None = None  # kernels
-    launches_ns: int | None = None  # the GPU does nothing: the host prepares, launches, waits
+    launches_ns: int | None = None  # the rest, in which the GPU is idle: the host prepares, launches, waits
     kernels: int | None = None  # launched per call
-    why: str = ""  # the parts are unknown
+    why: str = ""  # the reason, if the parts are unknown
 
     @property
     def samples_per_s(self) -> float:
@@ -43,12 +43,12 @@ class Crossover:
     model: str
     cpu_until: int | None  # the largest batch measured below the crossover; None: the GPU is faster from the first on
     gpu_from: int | None  # the smallest measured from which on the GPU is faster; None: it never is
-    text: str  # and why
+    text: str  # one sentence for the user, with the reason
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several devices used at once: by processes that know nothing of each other, or by one that cuts its batch."""
+    """Several devices used at once: by independent processes, or by one process that splits its batch."""
 
     model: str
     way: str  # replicas or synchronous
@@ -56,7 +56,7 @@ class Together:
     devices: int
     batch: int  # samples per device and call
     samples_per_s: float
-    p50_ns: int  # of a call
+    p50_ns: int  # latency of a call
     p99_ns: int
 
 
@@ -65,13 +65,13 @@ class Served:
     """A server under load, at one waiting limit and one limit of the batch. Latency counts from the planned arrival."""
 
     server: str  # its name, or its URL
-    model: str  # empty: the server's own
-    most: int | None  # b: requests in a batch at most; None where the server has limits of its own
-    wait_ms: float | None  # t
+    model: str  # empty: the only model of a running server
+    most: int | None  # the largest batch in requests (b); None if the server has limits of its own
+    wait_ms: float | None  # the longest wait for a batch (t)
     asked_per_s: float  # the rate of arrivals that was asked for
     requests: int
     lost: int  # without a good answer
-    wrong: int  # answered with what is not the sample's answer
+    wrong: int  # answered, but with values that are not the sample's
     answered_per_s: float | None
     p50_ns: int | None
     p99_ns: int | None
@@ -79,7 +79,7 @@ class Served:
     keeps_up: bool  # no request is lost, and the queue does not grow
     late_p99_ns: int  # how much later than planned the load was sent
     mean_batch: float | None = None  # requests in a batch; None where the server does not tell
-    simulated_p50_ns: int | None = None  # without HTTP and JSON
+    simulated_p50_ns: int | None = None  # latency of a simulation without HTTP and JSON
     simulated_p99_ns: int | None = None
 
 

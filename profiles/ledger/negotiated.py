@@ -1,7 +1,7 @@
 """The time at which each rank had a tensor ready, from Horovod's own timeline (HOROVOD_TIMELINE).
 
-While Horovod negotiates a tensor, its timeline gets an event for each rank that is ready, when the coordinator hears of
-it. The exchange is a range that follows; a launch call within it belongs to all tensors exchanged at that time.
+While Horovod negotiates a tensor, its timeline gets an event for each rank, when the coordinator hears that it
+is ready. The exchange is a range that follows; a launch call within it belongs to all tensors exchanged at that time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def of_timeline(timeline: Timeline) -> Negotiated | None:
     if not len(phases) or utc is None:
         return None
     ready: list[tuple[int, int, int]] = []
-    open_: dict[str, tuple[str, list[tuple[int, int]]]] = {}  # by tensor what is negotiated, and who is ready
+    open_: dict[str, tuple[str, list[tuple[int, int]]]] = {}  # tensor -> (exchange, [(rank, ready ns)])
     columns = (phases[name].tolist() for name in ("start_ns", "end_ns", "tensor", "name", "rank"))
     exchanges: list[tuple[int, int]] = []
     for start, end, tensor, name, rank in zip(*columns, strict=True):

@@ -17,12 +17,12 @@ Int64s = NDArray[np.int64]
 
 
 IDLE = -1  # the owner of idle time whose cause is not known yet
-LEFT_OUT = len(OWNERS)  # the owner of what lies between the ends of a window and is no part of it
-_BLOCK = 1 << 17  # pieces looked at together: what a cache holds
+LEFT_OUT = len(OWNERS)  # the owner of breaks, which lie between a window's ends but do not count in it
+_BLOCK = 1 << 17  # pieces per pass, so that temporary arrays fit in a cache
 
 
 def busy(operations: Operations) -> tuple[Intervals, ...]:
-    """Per device class, when any stream of the GPU had an operation of it running."""
+    """Per device class, the intervals in which any stream of the GPU ran an operation of that class."""
     kinds = (operations.kind == kind for kind in range(len(CLASSES)))
     return tuple(intervals.union(operations.start_ns[rows], operations.end_ns[rows]) for rows in kinds)
 
@@ -35,7 +35,7 @@ def parted(busy_by_class: tuple[Intervals, ...], first: int, last: int) -> tuple
     """
     starts, ends, owners = [], [np.array([first])], []
     for owner, active in enumerate(busy_by_class):
-        # One class after the other: most are small beside compute, and cost no more than their own size.
+        # Class by class: most have few pieces beside compute, and subtracting costs no more than their own number.
         for above in busy_by_class[:owner]:
             active = intervals.subtract(active, above)
         starts.append(active.start)
@@ -52,7 +52,7 @@ def parted(busy_by_class: tuple[Intervals, ...], first: int, last: int) -> tuple
         raise AssertionError(f"pieces of the ledger overlap in [{first}, {last})")
     edges = np.empty(len(opens) + int(idle.sum()), np.int64)
     owner_of = np.full(len(edges) - 1, IDLE, np.int8)
-    before = 0  # idle pieces before these
+    before = 0  # idle pieces in the earlier blocks
     for start in range(0, len(opens), _BLOCK):
         block = slice(start, start + _BLOCK)
         dry = np.flatnonzero(idle[block])
@@ -96,7 +96,7 @@ def _cut(edges: Int64s, owner: NDArray[np.int8], at: Intervals) -> tuple[Int64s,
     cuts.sort()
     place = np.searchsorted(edges, cuts)
     new = edges[place] != cuts
-    if not new.any():  # to insert nothing copies all
+    if not new.any():  # np.insert would copy the arrays to insert nothing
         return edges, owner
     place = place[new]
     return np.insert(edges, place, cuts[new]), np.insert(owner, place, owner[place - 1])
@@ -108,8 +108,8 @@ def _window(found: Ownership) -> Intervals:
 
 def owned_by(found: Ownership, owner: int) -> Intervals:
     """Intervals in which this owner (an index into OWNERS) has the GPU."""
-    mine = np.flatnonzero(found.owner == owner)  # taking rows by number is quicker than by flag
-    return Intervals(found.start_ns[mine], found.end_ns[mine])  # no two neighbours have one owner
+    mine = np.flatnonzero(found.owner == owner)  # indexing by row numbers is faster than by a mask
+    return Intervals(found.start_ns[mine], found.end_ns[mine])  # neighbours have different owners, so none touch
 
 
 def is_idle(owner: NDArray[np.int8]) -> NDArray[np.bool_]:
@@ -143,7 +143,7 @@ def per_bin(found: Ownership, start: NDArray[np.int64], end: NDArray[np.int64]) 
     """ns per owner in each bin [start[i], end[i]) of the window: they sum to its length, less what is left out."""
     first, last = intervals.touching(Intervals(start, end), Intervals(found.start_ns, found.end_ns))
     cells = np.zeros((len(start), LEFT_OUT + 1), np.int64)
-    # Some bins at a time: the temporary arrays are as large as the pieces in them.
+    # In groups of bins, because the temporary arrays have an entry for each piece in them.
     for bins in np.array_split(np.arange(len(start)), (last - first).sum() // _BLOCK + 1):
         at, place = intervals.one_after_another((last - first)[bins])
         piece = first[bins][at] + place

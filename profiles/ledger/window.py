@@ -1,4 +1,4 @@
-"""The time that numbers are taken over: from one instant to another, without the breaks between them."""
+"""The window: the time span that a GPU's numbers are taken over, without the breaks in it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Window:
         return intervals.merge(self.breaks, intervals.span(self.end_ns, last_ns))
 
     def places(self, start_ns: Int64s) -> slice | Int64s:
-        """The places of the times (ascending) that lie in the window."""
+        """The indices of the times (ascending) that lie in the window."""
         first, last = np.searchsorted(start_ns, (self.start_ns, self.end_ns)).tolist()
         if not len(self.breaks):
             return slice(first, last)

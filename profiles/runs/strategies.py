@@ -1,7 +1,7 @@
-"""The ways to spread a training over GPUs, one `Strategy` each, with all that other rooms need.
+"""The table of strategies, the ways to spread a training over GPUs.
 
-The table gives the values of the setting `strategy`, the number of processes, what a cell may combine with
-it, and the words of findings and advice. What each does is in harness/training/strategies/.
+It gives the values of the setting `strategy`, the number of processes, the settings that a cell may combine with each,
+and words for findings and advice. The code of each is in harness/training/strategies/.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 EVERY_FEED: Final = ("numpy", "host", "prefetch", "device", "staging", "pinned", "resident")
-# A step of its own takes batches as they come; `pinned` ones are in carriers that ring's loop opens.
+# Feeds for strategies with their own step: all but `pinned`, whose batches only ring's loop can unpack.
 OWN_STEP: Final = tuple(feed for feed in EVERY_FEED if feed != "pinned")
 TENSORFLOW: Final = "tensorflow"
-DATASETS: Final = ("host", "prefetch", "device")  # tf.distribute feeds itself from a data set
+DATASETS: Final = ("host", "prefetch", "device")  # feeds for tf.distribute, which takes batches from a tf.data data set
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +21,19 @@ class Strategy:
     """One way to train on several GPUs."""
 
     name: str
-    does: str  # in one line
+    does: str  # description in one line
     exchange: str | None  # what carries gradients or activations between GPUs; None: nothing does
-    synchronous: bool = True  # ends in the weights of one GPU on the joined batch
-    one_process: bool = False  # for all GPUs of the cell; else one for each
-    splits: bool = False  # a process holds `stages` GPUs, each with some of the layers
+    synchronous: bool = True  # gives the weights of one GPU on the joined batch
+    one_process: bool = False  # True: one process for all GPUs of the cell; False: one process per GPU
+    splits: bool = False  # True: a process holds `stages` GPUs, each with some of the layers
     steps: tuple[str, ...] = ("fit",)
     feeds: tuple[str, ...] = OWN_STEP
-    heeds: tuple[str, ...] = ()  # of OWN_SETTINGS
-    backend: str = TENSORFLOW  # of Keras; on another one Keras's own `fit` takes the steps and feeds itself
+    heeds: tuple[str, ...] = ()  # the settings among OWN_SETTINGS that have an effect
+    backend: str = TENSORFLOW  # Keras's backend; on JAX and PyTorch Keras's own `fit` runs the steps and the feed
 
     @property
     def note(self) -> str:
-        """Words on what is not comparable with rows of TensorFlow; empty where all is."""
+        """Words on differences that limit a comparison with rows of TensorFlow; empty for TensorFlow."""
         return "" if self.backend == TENSORFLOW else "Keras's own fit, fed with NumPy arrays; weights of its own draw"
 
 
@@ -48,7 +48,7 @@ OWN_SETTINGS: Final = (
     "micro_batches",
     "stages",
 )
-# Settings of Horovod's own threads, whatever they exchange.
+# Settings of Horovod's background thread, for any exchange by Horovod.
 OF_HOROVOD: Final = ("fusion_mb", "cycle_us", "autotune")
 
 STRATEGIES: Final = {
@@ -142,5 +142,5 @@ STRATEGIES: Final = {
 
 
 def of(name: str) -> Strategy:
-    """The strategy of that name; of one that this version does not know, a process per GPU and nothing else."""
+    """The strategy of that name; a name that this version does not know counts as one process per GPU."""
     return STRATEGIES.get(name) or Strategy(name, "unknown to this version", None, synchronous=False)
