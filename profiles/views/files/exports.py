@@ -60,4 +60,6 @@ def of(path: Path) -> Callable[[Sequence[Value]], str]:
     for ending, written in FORMATS.items():
         if path.name.endswith(ending):
             return written
-    raise RingscopeError(f"--export {path}: no format ends so; end the name with one of {', '.join(FORMATS)}")
+    raise RingscopeError(
+        f"--export {path}: this ending belongs to no format; end the name with one of {', '.join(FORMATS)}"
+    )

@@ -72,7 +72,7 @@ def silent(one: Json) -> str:
     if one["finding"] or one["method"] is None:
         return ""
     if one["largest"] is None:
-        return "No loss here exceeds both the difference between launches and 3 % of the step."
+        return "No loss here is larger than the difference between launches and than 3 % of the step."
     if one["largest"] in ("unknown", "idle_unknown"):
         return "The recordings do not show the cause of the largest loss."
     return f"No finding explains the largest loss, {label(one, one['largest'])}."

@@ -112,11 +112,11 @@ def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
     if told is None:
         return []
     text = (
-        f"± behind samples/s: half of {told.interval} over {told.ok} launches, which contains the true median with "
-        f"{100 * (told.coverage or 0):.0f} %"
+        f"± after samples/s: half the width of {told.interval} over {told.ok} launches; this interval contains the "
+        f"true median with a probability of {100 * (told.coverage or 0):.0f} %"
     )
     if any(row.efficiency_error and row.cell.ranks > 1 for row in cells):
-        text += "; behind efficiency: 1.4826 x MAD of both cells' launches"
+        text += "; after efficiency: 1.4826 x MAD of both cells' launches"
     return [Prose(f"\n{text}", style="dim")]
 
 
