@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, Overflow
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,7 +125,7 @@ def _picoseconds(text: msgspec.Raw) -> int | None:
     try:
         value = Decimal(raw.decode("ascii")) * 10**6 if 0 < len(raw) <= _LONGEST else Decimal("nan")
         return round(value) if value.is_finite() and abs(value) < xplane.LIMIT * 1000 else None
-    except (InvalidOperation, UnicodeDecodeError):
+    except (InvalidOperation, Overflow, UnicodeDecodeError):
         return None
 
 

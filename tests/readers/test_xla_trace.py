@@ -114,6 +114,7 @@ def made(*events: dict[str, Any], plane: str = "/device:GPU:0") -> str:
     ("broken", "left_out"),
     [
         ({"ts": "1e400", "dur": 1}, "without times"),
+        ({"ts": "1e1000000", "dur": 1}, "without times"),
         ({"ts": None, "dur": 1}, "without times"),
         ({"ts": 5, "dur": float("inf")}, "without times"),
         ({"ts": 5, "dur": 1, "pid": [1]}, "not an event"),
