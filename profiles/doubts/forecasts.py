@@ -1,4 +1,4 @@
-"""Doubts about what more GPUs would do."""
+"""Doubts about predictions for more GPUs."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Doubts about what inference costs."""
+"""Doubts about measured times and throughput of inference."""
 
 from __future__ import annotations
 
 from ..model.timeline import Doubt
 
-# Loads of fewer requests: their p99 is one of the two slowest.
+# A load of fewer requests raises a doubt: its p99 is one of its two slowest requests.
 FEW_REQUESTS = 200
-# The share of the p99 latency that the load itself may be late.
+# The load generator may be late by this share of the p99 latency before a doubt is raised.
 LATE = 0.1
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..ground import numbers
 from ..model.timeline import Doubt
 
-# Values of collectives that need several ranks' recordings.
+# Fields of collectives whose values need the recordings of several ranks.
 _ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share", "by_turns_ns")
 _ALL_RANKS = "give the recordings of all ranks"
 _ONE_CLOCK = "record the ranks at the same time, with nsys, on hosts with one clock"
@@ -35,7 +35,7 @@ def clocks_shifted(residual_ns: int, where: tuple[str, ...]) -> Doubt:
 
 
 def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
-    """`those`: which recordings there are. `shared`: the GPUs whose collectives were matched with another's."""
+    """`those`: words for the recordings given. `shared`: GPUs whose collectives were matched with others."""
     return Doubt(
         "ranks-missing",
         f"{those}, and collectives also waited for ranks that were not recorded. The wait may be longer than given, "

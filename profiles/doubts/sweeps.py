@@ -76,7 +76,7 @@ def not_explained(cell: str, why: str) -> Doubt:
 
 
 def recorded_unlike_timed(cell: str, recorded_ns: Fraction, timed_ns: Fraction, *, corrected: bool) -> Doubt:
-    """corrected: the ledger has the steps as they were timed."""
+    """`corrected`: True if the ledger is scaled to the timed steps."""
     text = f"{cell}: a recorded step takes {float(recorded_ns / timed_ns):.2f} x as long as a timed one; "
     if corrected:
         return Doubt(

@@ -1,4 +1,4 @@
-"""Can a recording be trusted? Its doubts, weighed."""
+"""Weigh a recording's doubts, and tell whether its numbers can be trusted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXIT_CODES: Final = {"yes": 0, "with care": 1, "no": 2}
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A doubt, its weight here, and the numbers that it touches in words."""
+    """A doubt, its weight for this recording, and words for the numbers that it affects."""
 
     code: str
     weight: str  # note, care, refuse
@@ -38,7 +38,7 @@ def reasons(measures: Measures) -> list[Reason]:
 
 
 def judged(measures: Measures) -> Trust:
-    """The verdict, and the codes of the doubts that it rests on; none where it is "yes"."""
+    """The verdict, and the codes of the doubts behind it; no codes if it is "yes"."""
     return _verdict(reasons(measures))
 
 
@@ -77,6 +77,6 @@ def _weight(doubt: Doubt, measures: Measures) -> str:
 
 
 def _touched(doubt: Doubt, measures: Measures) -> list[GpuMeasures]:
-    """The GPUs that a doubt names; all, where it names none."""
+    """The GPUs that a doubt names; all GPUs if it names none."""
     named = {one.split("/")[2] for one in doubt.where if one.startswith("/gpus/")}
     return [gpu for place, gpu in enumerate(measures.gpus) if not named or str(place) in named]

@@ -1,4 +1,4 @@
-"""The cells between which a model's time is lost, and the launches that tell why."""
+"""Choose the pairs of cells (one rank, most ranks) whose difference is explained, and the launches for it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ..runs.strategies import OWN_SETTINGS, TENSORFLOW, of
 from ..scaling.alike import same_but_ranks
 from ..scaling.measure import Scaling
 
-BOUNDS = (("feed", "resident"), ("strategy", "independent"))  # they leave out the feed, or the exchange
+BOUNDS = (("feed", "resident"), ("strategy", "independent"))  # bounds: cells without the feed, or without the exchange
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The cells of one model between which its time is lost: on one rank, and on the most."""
+    """A model's cells on one rank and on the most ranks, whose step times are compared."""
 
     one: Cell
     many: Cell
 
     @property
     def scale(self) -> Fraction:
-        """The share of one rank's step that a step of many has to do: 1; with strong scaling, the share of a rank."""
+        """Samples in a rank's step on many ranks by those on one: 1; less with a fixed global batch."""
         return Fraction(self.many.per_rank_batch, self.one.per_rank_batch)
 
 
@@ -30,13 +30,13 @@ def pairs(scaling: Scaling) -> list[Pair]:
     """The fastest settings on the most ranks of each model that ran on one rank and on more, horovod before other
     strategies.
 
-    Upper bounds (BOUNDS) are no settings to train with: one is taken where nothing else was measured.
+    Upper bounds (BOUNDS) are no settings to train with: one is chosen only if nothing else was measured.
     """
     speed = {row.cell: row.samples_per_s_global or 0.0 for row in scaling.cells if row.samples_per_s_global}
     best: dict[str, Pair] = {}
     for many in speed:
         one = next((cell for cell in speed if cell.ranks == 1 and same_but_ranks(many, cell)), None)
-        if one is None or many.ranks == 1 or many.spread.backend != TENSORFLOW:  # which alone is recorded
+        if one is None or many.ranks == 1 or many.spread.backend != TENSORFLOW:  # only TensorFlow is recorded
             continue
         before = best.get(many.model)
         if before is None or _rank_of(many, speed) > _rank_of(before.many, speed):
@@ -50,12 +50,12 @@ def _rank_of(cell: Cell, speed: dict[Cell, float]) -> tuple[int, bool, bool, flo
 
 
 def short(cell: Cell, steps: int) -> Cell:
-    """The cell as it is recorded."""
+    """The cell for a recording: at most `steps` steps, without a target accuracy."""
     return replace(cell, steps=min(cell.steps, steps), until="")
 
 
 def exchanging_nothing(cell: Cell) -> Cell | None:
-    """The same ranks beside each other without the exchange; None where it cannot be left out."""
+    """The same cell with independent ranks, without the exchange; None if its strategy cannot do without."""
     if cell.strategy not in ("horovod", "independent"):
         return None
     unheeded = {name: setting(name).default for name in OWN_SETTINGS if name not in of("independent").heeds}

@@ -1,9 +1,8 @@
-"""Explain the time of a step that N ranks take more than one, by launches alone: with the exchange of gradients
-and without it.
+"""Explain by timed launches alone why a step on N ranks takes longer than on one: launches with and without exchange.
 
-For machines without a GPU to record. Three kinds of launches of a cell are set against each other: on one rank, on N
+For machines without a GPU to record. Three kinds of launches of a cell are compared: on one rank, on N
 ranks, and on N ranks that train beside each other and exchange nothing (`--strategy independent`). Of each the step's
-time and its wait for input are the means over all steps of all ranks. With t the step less its wait:
+time and its wait for input are the means over all steps of all ranks. With t = step - wait:
 
     waiting for input     wait(N) - wait(1)
     exchange              t(N) - t(N without the exchange)
@@ -24,7 +23,7 @@ from ..runs.rank_records import RankRecord
 
 INPUT, EXCHANGE, COMPUTE, UNKNOWN = "input_wait", "exchange", "compute", "unknown"
 CAUSES = (INPUT, EXCHANGE, COMPUTE, UNKNOWN)
-Launch = Sequence[RankRecord]  # of all its ranks
+Launch = Sequence[RankRecord]  # the records of all its ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Step:
 
 
 def step_of(launch: Launch) -> Step:
-    """Ranks take as many steps each."""
+    """The means of one launch. All its ranks have the same number of steps."""
     steps = sum(len(rank.step_ns) for rank in launch)
     whole = sum(sum(rank.step_ns) for rank in launch)
     return Step(Fraction(whole, steps), Fraction(sum(sum(rank.input_wait_ns) for rank in launch), steps))
@@ -54,7 +53,7 @@ def usual(launches: Sequence[Launch]) -> Step:
 def ledger(
     one: Sequence[Launch], many: Sequence[Launch], without: Sequence[Launch], *, scale: Fraction = Fraction(1)
 ) -> LossLedger:
-    """The ledger of the usual launch of each kind; all but the wait is unknown where none is without the exchange.
+    """The ledger of the `usual` launch of each kind; without launches in `without`, only the wait for input is known.
 
     scale: as of loss_ledger.losses.
     """
@@ -72,7 +71,7 @@ def ledger(
 def bounds(
     one: Sequence[Launch], many: Sequence[Launch], without: Sequence[Launch], *, scale: Fraction = Fraction(1)
 ) -> dict[str, tuple[Fraction, Fraction]]:
-    """Per cause the least and the most that any launch of each kind gives, taken with any of the others."""
+    """Per cause (least, most) in ns, over all combinations of launches of each kind."""
     before, after, alone = ([step_of(launch) for launch in launches] for launches in (one, many, without))
     found = {INPUT: _apart([step.wait for step in after], [scale * step.wait for step in before])}
     if alone:

@@ -17,11 +17,11 @@ from ..runs import written
 from . import of_logs
 
 BASELINE_SCHEMA = "ringscope.baseline/1"
-# How much worse than the baseline is noise: of single recordings, 5 % of the value and half a point of share.
+# Tolerances: single recordings may be worse by 5 % of a value, or half a percentage point of a share, by noise.
 RELATIVE, ABSOLUTE_SHARE = 0.05, 0.005
 _WRITE = "write one with --write-baseline"
 _SHOWN = 60  # characters of a metric's name
-# What is told by shares of the window, by the owner whose share it is.
+# Metrics that are shares of the window, with the owner in the ledger whose share each is.
 SHARES = {
     "feed_gap_share": "idle_feed",
     "compute_share": "compute",
@@ -33,7 +33,7 @@ RECORDED = (*SHARES, "input_stall_share")
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The metrics, and what the run ran on."""
+    """The metrics of a run, its GPUs, its work and the tolerances."""
 
     metrics: Mapping[str, float]
     gpus: Sequence[str]  # names, sorted; empty without a GPU
@@ -41,13 +41,13 @@ class Baseline:
     relative: float = RELATIVE
     absolute_share: float = ABSOLUTE_SHARE
     schema: str = BASELINE_SCHEMA
-    # What the work was, where no cell tells it; unknown in baselines of before.
+    # The work, for runs without a cell; unknown in older baselines.
     kernels_per_step: int | None = None
     kernels: Mapping[str, float] = field(default_factory=dict)
     ranks: int | None = None  # of the collectives that NCCL's Inspector logged
 
     def __post_init__(self) -> None:
-        """Raises ValueError for numbers that no run has, by which a check would hold or break whatever it is of."""
+        """Raises ValueError for impossible numbers, by which a check would always hold or always break."""
         if self.relative < 0 or self.absolute_share < 0:
             raise ValueError("a tolerance is below 0")
         for name, value in self.metrics.items():
@@ -68,7 +68,7 @@ def to_json(baseline: Baseline) -> dict[str, Any]:
 
 
 def load(path: Path) -> Baseline:
-    """The baseline in a file. Raises RingscopeError where it holds none."""
+    """Read the baseline in a file. Raises RingscopeError if it holds none."""
     try:
         return from_json(typed.loads(text_of(path)))
     except RingscopeError as error:
@@ -81,7 +81,7 @@ def load(path: Path) -> Baseline:
 
 
 def _other(path: Path) -> str:
-    """The words about a file of ringscope's that is no baseline; "" for others."""
+    """Words about another file of ringscope, given instead of a baseline; "" for any other file."""
     try:
         head = opening.head(path)
     except RingscopeError:
@@ -91,7 +91,7 @@ def _other(path: Path) -> str:
 
 
 def from_json(data: Any) -> Baseline:
-    """Raises RingscopeError for anything but a baseline."""
+    """Make a baseline from decoded JSON. Raises RingscopeError for anything else."""
     if not isinstance(data, dict) or data.get("schema") != BASELINE_SCHEMA:
         raise RingscopeError(f"not a baseline of schema {BASELINE_SCHEMA}; {_WRITE}")
     try:

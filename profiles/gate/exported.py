@@ -1,4 +1,4 @@
-"""Values of a run for other tools, by names that stay the same from run to run."""
+"""Values of a run for other tools, under names that are the same in every run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .of_logs import BUS
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    benchmark: str  # the work: a cell, or what a recording's launch trained
+    benchmark: str  # the work: a cell, or the training of a recording's launch
     measure: str
     unit: str  # ns, share
     value: float
@@ -21,8 +21,8 @@ class Value:
 
 
 def values(subject: Subject) -> list[Value]:
-    """The time of a step, by owner; of a sample per cell; and all shares. Raises RingscopeError where no time is
-    known."""
+    """Step time in total and by owner, time per sample of each cell, bus bandwidths, and shares. Raises RingscopeError
+    if no time is known."""
     run = run_of(subject, "", None)
     name = _name(run.of)
     found = [Value(name, STEP, "ns", run.times[STEP])] if STEP in run.times else []
@@ -32,7 +32,7 @@ def values(subject: Subject) -> list[Value]:
         kind = metric.partition("[")[0]
         if kind == BUS != metric:
             found.append(Value(_cell(metric), kind, "GB/s", value, smaller_is_better=False))
-        if kind not in (*RECORDED, "efficiency") or metric == "efficiency":  # rates are told as times, and by cell
+        if kind not in (*RECORDED, "efficiency") or metric == "efficiency":  # rates are given as times
             continue
         benchmark = _cell(metric) if kind != metric else name
         found.append(Value(benchmark, kind, "share", value, kind not in HIGHER_IS_BETTER))

@@ -13,7 +13,7 @@ Known = Mapping[str, tuple[float | None, str]]
 
 
 def values(logged: Logged | None) -> Known:
-    """Each metric's value and where it is so, None with the reason; `bus_gb_per_s[AllReduce]` for each kind."""
+    """Each metric's value and its place, or None and the reason; `bus_gb_per_s[AllReduce]` for each kind."""
     if logged is None:
         return dict.fromkeys(LOGGED, (None, "no logs of NCCL's Inspector: record with NCCL_INSPECTOR_ENABLE=1"))
     rates = [one for one in logged.kinds if one.bus_gb_per_s is not None]
@@ -39,7 +39,7 @@ def _slowest(kinds: list[LoggedKind], none: str) -> tuple[float | None, str]:
 
 
 def _waits(logged: Logged) -> tuple[float | None, str]:
-    """The share of the process that waited most; who kept it waiting stands beside."""
+    """The waiting share of the process that waited most; words for it and for the process that arrives last."""
     known = [one for one in logged.processes if one.waiting_share is not None]
     if not known:
         return None, "no call stands in the logs of all its ranks"

@@ -1,5 +1,4 @@
-"""A comparison of two recordings' kernels: do they do the same work? It decides where no run directory names the
-cell."""
+"""Tell by their kernels whether two recordings do the same work, if no run directory names the cell."""
 
 from __future__ import annotations
 
@@ -10,15 +9,15 @@ from ..gpus.collective_kernels import names_collective
 from ..ground import numbers
 from ..model.measures import GpuMeasures
 
-MOST: Final = 30  # names, which have nearly all the time
-# Of one model trained in the same way on 1 to 4 GPUs the kernels of the same names take 61 % of the time and more, of
-# unlike models, and of one that is compiled and one that is not, 54 % and less; steps have 0 to 13 % more kernels,
-# and 18 % and more. A newer library may rename all kernels, and is to be judged: so both must differ.
+MOST: Final = 30  # kernel names; these take nearly all the time
+# Measured: for one model on 1 to 4 GPUs, kernels of the same names take 61 % of the time or more, and the number of
+# kernels per step differs by 0 to 13 %; for unlike models, or compiled against not, 54 % or less, and 18 % or more.
+# Both must differ, since a newer library may rename all kernels and must still be judged.
 _SAME_TIME, _SAME_COUNT = 0.55, 0.15
 
 
 def kernels(gpu: GpuMeasures) -> dict[str, float]:
-    """The kernels that take most of the time, but for collectives, with their shares of it."""
+    """The kernels, without collectives, that take most of the time, with their shares of it."""
     computing = [one for one in gpu.kernels.top if not names_collective(one.name)]
     longest = sorted(computing, key=lambda one: -one.total_ns)[:MOST]
     total = sum(one.total_ns for one in longest)
@@ -26,7 +25,7 @@ def kernels(gpu: GpuMeasures) -> dict[str, float]:
 
 
 def unlike(before: Mapping[str, float], before_per_step: int | None, gpu: GpuMeasures) -> str:
-    """The sign that the work is another one; "" where nothing tells, or it is not known."""
+    """Words that tell why the work is not the same; "" if it looks the same, or is not known."""
     now, per_step = kernels(gpu), gpu.kernels.per_step
     if not before or not now or not before_per_step or not per_step:
         return ""

@@ -1,4 +1,4 @@
-"""Call back when a module has been imported, and import nothing before the user's script does."""
+"""Call a function once a module has been imported, without importing it before the user's script does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
         execute, then = spec.loader.exec_module, self._then
 
         def exec_module(module: ModuleType) -> None:
-            self._names.discard(name)  # not before: TensorFlow only asks whether there is a keras
+            self._names.discard(name)  # not earlier, as TensorFlow calls find_spec only to see if keras exists
             execute(module)
             then(module)
 

@@ -19,7 +19,7 @@ class MissingLibrary(RingscopeError, ImportError):
 
 
 class UnreadableRecording(RingscopeError):
-    """A file that is not a readable recording: which file, what is wrong with it, what to do."""
+    """A file that is not a readable recording: path, problem and remedy."""
 
     def __init__(self, path: Path | str, problem: str, remedy: str) -> None:
         super().__init__(f"{path}: {problem}; {remedy}".translate(_ONE_LINE))
@@ -32,8 +32,8 @@ class UnreadableRecording(RingscopeError):
 
 
 class InspectorLog(UnreadableRecording):
-    """A log of NCCL's Inspector: collectives without a timeline of a GPU, which `timeline` and `gate` read apart."""
+    """A log of NCCL's Inspector: collectives without a timeline of a GPU, which `timeline` and `gate` read too."""
 
 
 class SameRecording(UnreadableRecording):
-    """A file that is another of the files given again."""
+    """A file that is a copy of another given file."""

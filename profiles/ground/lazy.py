@@ -17,13 +17,13 @@ from . import version
 from .errors import RingscopeError
 from .terminals import plain, shortened, show_everything
 
-# Looking for garbage in what is imported, some 75 000 objects, again and again takes a tenth of a start.
+# Imports make some 75 000 objects: with Python's default the garbage collector's runs take a tenth of a start.
 _OBJECTS_BETWEEN_LOOKS: Final = 100_000
-# The error of a standard output on a full disk.
+# Errors of writing to standard output, as on a full disk.
 _CANNOT_PRINT: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
-INTERRUPTED: Final = 130  # as of a shell's command that Ctrl-C ends
+INTERRUPTED: Final = 130  # exit code, as of a shell's command that Ctrl-C ends
 
 
 class LazyGroup(click.Group):
@@ -55,7 +55,7 @@ class LazyGroup(click.Group):
             raise _in_one_line(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """click would end with 1, which some verbs reserve: for a broken budget, for failed cells."""
+        """End Ctrl-C with INTERRUPTED: click would exit with 1, which some verbs reserve, as for failed cells."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -79,12 +79,12 @@ def _in_one_line(error: click.UsageError) -> Exception:
 
 
 def run(group: LazyGroup) -> None:
-    """Run the command line: a RingscopeError becomes its one line and its exit code, a file that cannot be opened too.
+    """Run the command line: a RingscopeError, or a file that cannot be opened, becomes one line and an exit code.
 
-    Never exits with 1 for them, which some verbs reserve.
+    That code is never 1, which some verbs reserve.
     """
     gc.set_threshold(_OBJECTS_BETWEEN_LOOKS)
-    if not sys.warnoptions:  # warnings of libraries about numbers are no answer to a command
+    if not sys.warnoptions:  # libraries' warnings would mix with a command's answer
         warnings.simplefilter("ignore")
     show_everything(sys.stdout, sys.stderr)
     try:
@@ -102,7 +102,7 @@ def run(group: LazyGroup) -> None:
         if error.filename is None and error.errno not in _CANNOT_PRINT:
             raise
         about = error.filename or "what is printed"
-        if error.filename is None:  # what is left of it fails again at the end, and changes the exit code
+        if error.filename is None:  # else the flush at exit fails again, and changes the exit code
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(plain(f"ringscope: {about}: {error.strerror}"), file=sys.stderr)
         sys.exit(2)

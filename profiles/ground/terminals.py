@@ -1,4 +1,4 @@
-"""Send a terminal only characters that it has, and none that command it.
+"""Print only characters that the terminal's encoding has, and no control characters.
 
 Names of ranges, kernels, GPUs and files are data, and may hold escape sequences or markup. Everything that is printed
 goes through `echo` or a `console` of this module.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Of one column each where a table or a bar stands on it.
+# ASCII substitutes, each one column wide so that tables and bars keep their shape.
 _INSTEAD: Final = {
     **dict.fromkeys("█▉▊▋▌", "#"),
     **dict.fromkeys("▍▎▏", "-"),
@@ -33,9 +33,9 @@ _INSTEAD: Final = {
 }
 _NAME: Final = "ringscope"
 _KEPT: Final = "\n\t"
-_HALF: Final = 38  # letters of a word that is shortened, on either side
+_HALF: Final = 38  # characters kept at each end of a shortened word
 _LONG: Final = re.compile(rf"\S{{{2 * _HALF + 2},}}")
-_PICTURES: Final = 0x2400  # of the control characters, in Unicode
+_PICTURES: Final = 0x2400  # first of Unicode's symbols for control characters
 
 
 def plain(text: str) -> str:
@@ -57,7 +57,7 @@ def shortened(text: str) -> str:
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print text that may hold names."""
+    """Print text, with control characters made visible."""
     import click
 
     click.echo(plain(text), err=err, nl=nl)
@@ -77,7 +77,7 @@ def _plain_console() -> type[Console]:
 
 
 def console(**options: Any) -> Console:
-    """A rich console that takes texts for what they are: no markup, no emoji, no control characters."""
+    """A rich console that prints texts literally: no markup, no emoji, no control characters."""
     return _plain_console()(**{"highlight": False, "markup": False, "emoji": False, **options})
 
 

@@ -1,4 +1,4 @@
-"""Work for each GPU by itself, on two threads: numpy lets go of Python's lock for most of it. And the cores."""
+"""Work on two GPUs' data at once by threads, since numpy releases Python's lock for most of it; and count cores."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-# Each more takes memory for the GPU it is at: some 60 bytes an operation.
+# Threads. Each holds temporary arrays for its GPU: some 60 bytes per operation.
 _AT_ONCE: Final = 2
 _LARGE_ROWS: Final = 1 << 21
-# Of fewer, threads wait for Python's lock, and for their own start, longer than they work.
+# With fewer rows, threads wait longer for Python's lock and for their own start than they work.
 _SMALL_ROWS: Final = 1 << 16
-_WORTH_ROWS: Final = 1 << 17  # some 10 MB
+_WORTH_ROWS: Final = 1 << 17  # rows of operations, some 10 MB
 _alone = False
 
 Item = TypeVar("Item")
@@ -21,8 +21,8 @@ Result = TypeVar("Result")
 
 
 def each(function: Callable[[Item], Result], items: Iterable[Item], rows: int) -> Iterator[Result]:
-    """`function(item)` of every item, in their order. rows: of the largest; large ones are worked on one by one, and so
-    are small ones."""
+    """`function(item)` of every item, in their order. rows: number of the largest item's rows; threads are used for
+    medium items alone, since large ones need too much memory and small ones are not worth it."""
     if _alone or not _SMALL_ROWS <= rows <= _LARGE_ROWS:
         yield from map(function, items)
         return
@@ -31,7 +31,7 @@ def each(function: Callable[[Item], Result], items: Iterable[Item], rows: int) -
 
 
 def spread(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
-    """As `each`, on up to `most` threads; on an error, or Ctrl-C, the rest is not waited for."""
+    """As `each`, on up to `most` threads; does not wait for the rest after an error or Ctrl-C."""
     if _alone or most == 1:
         yield from map(function, items)
         return
@@ -58,12 +58,12 @@ def usable_cpus() -> int:
 
 
 def cores_of_ranks(ranks: int) -> int:
-    """The number of cores that `ranks` ranks of this host may use together: a share each, or all of them the same."""
+    """The number of cores that `ranks` ranks of this host may use together: each as many as this process."""
     return min(ranks * usable_cpus(), len(os.sched_getaffinity(1)))
 
 
 def loaders_over_cores(workers: int, ranks: int, cores: int) -> tuple[str, str] | None:
-    """Say what is wrong with the number of workers of each rank of a host, and what to do; None: cores are enough."""
+    """(problem, advice) if a host's ranks have more data-loading workers than it has cores; None if cores suffice."""
     if workers <= 1 or workers * ranks <= cores:
         return None
     return (
@@ -74,9 +74,9 @@ def loaders_over_cores(workers: int, ranks: int, cores: int) -> tuple[str, str] 
 
 
 def release_unused(rows: int) -> None:
-    """Give memory that is free back to the system. glibc keeps it, for each thread apart.
+    """Give freed memory, which glibc keeps per thread, back to the system.
 
-    Of small recordings (`rows` of them) it may keep it for the next one: to fetch it again takes a tenth of their time.
+    Does nothing for small recordings (fewer than _WORTH_ROWS `rows`): to get memory again takes a tenth of their time.
     """
     if rows < _WORTH_ROWS:
         return

@@ -1,4 +1,4 @@
-"""The version of ringscope: the one place that says it (setup.cfg reads it from here)."""
+"""The version of ringscope; setup.cfg reads it from here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Requests gathered into batches: what a server with one model would do with them, played through event by event.
+"""Simulate, event by event, how a server with one model gathers requests into batches.
 
 A batch leaves when it holds as many requests as it may (b), or when it has waited for the limit (t), whichever comes
-first, and never while the model computes the batch before. Servers differ in what they count the waiting from: `RULES`.
+first, and never while the model computes the batch before. Servers differ in when the wait
+begins to count: `RULES`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Times = NDArray[np.int64]
-# first: from the arrival of its first request (TensorFlow Serving). taken: from when the free model takes its first
-# request. windows: from when the model is free, again and again while no request comes (LitServe).
+# The wait counts, by rule: first: from the arrival of the batch's first request (TensorFlow Serving). taken: from when
+# the free model takes that request. windows: from when the model is free, anew in each window without one (LitServe).
 RULES: Final = ("first", "taken", "windows")
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Requests as they were served, in their order."""
+    """Times at which requests were answered, int64[requests] ns in order of arrival, and batch sizes."""
 
     done_ns: Times  # of each request
     sizes: Times  # of each batch
@@ -32,8 +33,8 @@ def simulate(
 ) -> Batches:
     """Serve requests in the order of their arrival by one model.
 
-    arrivals_ns: ascending. service_ns: what a batch of that many takes. most: b, at least 1. wait_ns: t. Raises
-    ValueError for anything else.
+    arrivals_ns: ascending. service_ns: time of a batch by its size. most: the largest batch (b), at least 1.
+    wait_ns: the longest wait (t). Raises ValueError for other values.
     """
     if most < 1 or wait_ns < 0 or rule not in RULES or np.any(np.diff(arrivals_ns) < 0):
         raise ValueError(
@@ -67,7 +68,7 @@ def _leaves(arrivals_ns: Times, first: int, free: int, most: int, wait_ns: int, 
 
 
 def service_times(seen_ns: Mapping[int, int]) -> Callable[[int], int]:
-    """Service time over the batch's size: a line between the sizes that were seen, level beyond them."""
+    """Service time in ns as a function of the batch size: linear between the sizes seen, constant beyond them."""
     sizes = sorted(seen_ns)
     if not sizes:
         raise ValueError("the server reported no batch")

@@ -1,4 +1,4 @@
-"""A part of an analysis: some of its GPUs, with their recordings, as if there were no others.
+"""Cut an analysis down to some of its GPUs and their recordings, as if there were no others.
 
 It has no findings, doubts or straggler: these are about all GPUs, and the summary has them.
 """

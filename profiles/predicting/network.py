@@ -1,13 +1,13 @@
-"""Price the all-reduce between hosts that a step gets (docs/reference/measures.md, "Prediction across hosts").
+"""Estimate the time that an all-reduce between hosts adds (docs/reference/measures.md, "Prediction across hosts").
 
-A hierarchical all-reduce: gradients are summed inside each host first, so what crosses the network is S bytes, over
-all links of a host at once. Between H hosts the cheaper of the two algorithms that NCCL chooses from (costs by
-Thakur, Rabenseifner, Gropp 2005; latency a, bandwidth b of a host's links together):
+A hierarchical all-reduce: gradients are summed inside each host first, so S bytes cross the network, over all
+links of a host at once. Between H hosts the estimate takes the cheaper of the two algorithms that NCCL
+chooses from (costs by Thakur, Rabenseifner, Gropp 2005; latency a, bandwidth b of a host's links together):
 
     ring  2 (H - 1) a + 2 (H - 1) / H S / b          tree  2 log2(H) a + 2 S / b
 
-Backward, two thirds of a step's compute, may hide it. How much it does hide is known from a recording; where it is
-not, the estimate hides half of what could be, and the interval reaches from all of it to none.
+The backward pass, two thirds of a step's compute, may hide it. A recording tells the hidden share; without one, the
+estimate hides half of the part that could be hidden, and the interval reaches from all of that part to none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The links of one host: how many, how fast each, how late a message is."""
+    """The links of one host: number, speed of each, latency of a message."""
 
     links: int
     bytes_per_s: float  # of one link
@@ -58,8 +58,8 @@ def network(text: str) -> Network:
 def measured(path: Path) -> Network:
     """The network of the hosts on which `python -m harness.doctor.allreduce` has written `path`.
 
-    Its times count as a ring's between the hosts: the latency and the bandwidth whose relative errors have
-    the least squares. Both include the time inside a host.
+    Fits latency and bandwidth of a ring between the hosts to its times, by least squares of the relative errors. Both
+    include the time inside a host.
     """
     try:
         found = typed.loads(text_of(path))
@@ -76,7 +76,7 @@ def measured(path: Path) -> Network:
     times = np.array([took for _, took in sweep], float)
     costs = np.array([[2 * (hosts - 1), 2 * (hosts - 1) / hosts * size] for size, _ in sweep]) / times[:, None]
     (latency_ns, byte_ns), *_ = np.linalg.lstsq(costs, np.ones(len(sweep)), rcond=None)
-    if latency_ns < 0:  # all of it is bandwidth
+    if latency_ns < 0:  # fit the bandwidth alone
         latency_ns, byte_ns = 0.0, costs[:, 1].sum() / (costs[:, 1] ** 2).sum()
     if byte_ns <= 0:
         raise RingscopeError(f"--network {path}: more bytes took no longer, which no network does; measure again")
@@ -84,7 +84,7 @@ def measured(path: Path) -> Network:
 
 
 def between_hosts_ns(hosts: int, step_bytes: int, net: Network, pieces: int = 1) -> float:
-    """Time of one all-reduce of `step_bytes` between hosts, in ns; 0 for one host. In `pieces`, each has a latency."""
+    """Time of one all-reduce of `step_bytes` between hosts, in ns; 0 for one host. Each of `pieces` has the latency."""
     if hosts < 2:
         return 0.0
     moved_ns = step_bytes / net.host_bytes_per_s * 1e9
@@ -95,7 +95,7 @@ def between_hosts_ns(hosts: int, step_bytes: int, net: Network, pieces: int = 1)
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """ns that a step on several hosts is longer by: the estimate, and with all hidden that could be, and with none."""
+    """ns that the network adds to a step: the estimate, the least (all that can be hidden is) and the most."""
 
     expected_ns: float
     least_ns: float

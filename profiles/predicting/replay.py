@@ -1,8 +1,8 @@
-"""A step's collectives again, with other times: how much of them compute then hides.
+"""Replay a step's collectives with other durations, to see how much of them compute then hides.
 
 The step is what `metrics.buckets` kept of it: collectives go one after the other, each once all ranks have it ready;
-what was seen to wait for one waits for it again; all are done before the step ends. What ran while a collective did
-needs none of it, and runs on.
+work that waited for a collective in the recording waits again; all end before the step does. Work that ran beside a
+collective does not depend on it, and runs on.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _READY, _NEEDED = 0, 1
 
 
 def exposed_ns(step: OneStep, takes_ns: Sequence[float]) -> float:
-    """The time by which collectives make the step longer; the argument has the length of each, in their order."""
+    """The time in ns by which collectives make the step longer. `takes_ns`: the duration of each, in their order."""
     events = []
     for number, bucket in enumerate(step.buckets):
         needed_ns = step.rest_ns if bucket.needed_ns is None else bucket.needed_ns
         events += [(bucket.ready_ns, _READY, number), (max(needed_ns, bucket.ready_ns), _NEEDED, number)]
-    late, free = 0.0, 0.0  # the clock that stands is so late; the network is free from then on
+    late, free = 0.0, 0.0  # delay of compute so far; time from which the network is free
     ends: dict[int, float] = {}
     for instant, kind, number in sorted(events):
         if kind == _READY:
@@ -33,6 +33,6 @@ def exposed_ns(step: OneStep, takes_ns: Sequence[float]) -> float:
 
 
 def holds(step: OneStep) -> bool:
-    """True if the replay with its own times gives what the recording shows."""
+    """True if a replay with the recorded durations gives the recorded exposed time, to _SAME of the step."""
     again = exposed_ns(step, [bucket.transfer_ns for bucket in step.buckets])
     return abs(again - step.exposed_ns) <= _SAME * (step.rest_ns + step.exposed_ns)

@@ -13,7 +13,7 @@ from ..ground.files import text_of, write_whole
 
 RANK_SCHEMA = "ringscope.rank/1"
 _ADDS_UP = 0.01
-_LONGEST_HEADER = 1 << 20  # letters of the first line
+_LONGEST_HEADER = 1 << 20  # characters of the first line
 
 
 class Damaged(RingscopeError):
@@ -25,7 +25,7 @@ class RankRecord:
     """`rank<k>.jsonl`: a header line, one line a timed step, a closing line.
 
     Times are that host's UTC clock in ns (time.time_ns at the window's edges; steps by the monotonic clock laid on it).
-    `step_ns` and `input_wait_ns`: one entry a timed step, measured on the host.
+    `step_ns` and `input_wait_ns`: one entry per timed step, measured on the host.
     """
 
     rank: int
@@ -80,7 +80,7 @@ def read_rank(path: Path) -> RankRecord:
 
 
 def _check(record: RankRecord, path: Path) -> None:
-    """Raises ValueError where it is not of the rank that its file is named by, or holds what no rank measures."""
+    """Raises ValueError if the record is of another rank than its file's name tells, or holds impossible values."""
     if path.name != f"rank{record.rank}.jsonl":
         raise ValueError(f"the record is of rank {record.rank}")
     if record.window_start_ns < 0:
@@ -92,7 +92,7 @@ def _check(record: RankRecord, path: Path) -> None:
     if not record.size > 0 or record.samples < 0:
         raise ValueError(f"{record.samples} samples of {record.size} ranks")
     window_ns = record.window_end_ns - record.window_start_ns
-    # A window is its steps, one after the other: another sum tells of a changed file, or of a clock that was set.
+    # The window consists of its steps: another sum means that the file was changed, or the clock was set.
     if abs(sum(record.step_ns) - window_ns) > _ADDS_UP * window_ns:
         raise ValueError("the times of the steps do not add up to the time measured; the file was changed")
 

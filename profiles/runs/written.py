@@ -1,4 +1,4 @@
-"""Files that ringscope wrote, given where another one is due: what each is, and which command takes it."""
+"""Recognise files that ringscope wrote, given where another kind is due: name each, and the command that takes it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _READ: Final = {
     "places": ("samples of Python, which belong to the recording beside them", "name that recording"),
     **dict.fromkeys(("sweep", "run", "rank", "applied", "fits", "machine"), _IN_A_RUN),
 }
-# Who writes what no command reads.
+# The commands that write files which no command reads, by schema.
 _WRITERS: Final = {
     "summary": "timeline --json-summary",
     "collectives": "timeline --json",
@@ -61,7 +61,7 @@ def of_a_run(path: Path) -> bool:
 
 
 def told(path: Path, head: bytes) -> tuple[str, str] | None:
-    """(what it is, what to do with it) of a file of ringscope's that begins with `head`; None for any other file."""
+    """(what it is, what to do with it) for a file of ringscope that begins with `head`; None for any other file."""
     if _HISTORY.match(head):
         return HISTORY
     if (found := _SCHEMA.search(head)) and (schema := found[1].decode()) in (*_READ, *_WRITERS):

@@ -1,4 +1,4 @@
-"""Cells that are alike but for one thing, and how they compare."""
+"""Find cells that differ in one respect only, and compare their throughput."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from ..ground.stats import Ratio, Spread, ratio
 from ..runs.cell import SETTINGS, Cell
 from ..runs.strategies import OWN_SETTINGS
 
-# Settings of how something is trained; the others are of what is.
+# Settings of how a model is trained; the others tell which model and data.
 HOW = ("strategy", "feed", "step", *OWN_SETTINGS)
 
 
 def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> Ratio | None:
-    """X(N) / (N X(1)) against the same cell on one rank: None without it or its numbers; exactly 1 for that cell."""
+    """X(N) / (N X(1)) against the same cell on one rank: None if it is missing or
+    has no throughput; exactly 1 for that cell itself."""
     if cell.id not in spreads:
         return None
     one = next((other for other in cells if other.ranks == 1 and same_but_ranks(cell, other)), None)
@@ -26,8 +27,8 @@ def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread])
 
 
 def of_horovod(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> float | None:
-    """X(cell) / X(horovod), of the same batches on as many GPUs: of horovod's cells that with the same step and feed,
-    else the fastest. Null without one."""
+    """X(cell) / X(horovod), for the same work: against horovod's cell with the same step and feed, else its
+    fastest. None if there is none."""
     beside = [
         other for other in cells if other.strategy == "horovod" and other.id in spreads and same_work(cell, other)
     ]
@@ -46,6 +47,6 @@ def same_work(cell: Cell, other: Cell) -> bool:
 
 
 def same_but_ranks(cell: Cell, other: Cell) -> bool:
-    """True if two cells differ in nothing but their ranks (and with a batch held over all ranks, each rank's share)."""
+    """True if two cells differ in nothing but their ranks (and, with a fixed global batch, the batch per rank)."""
     batch = other.per_rank_batch if cell.global_batch is not None else cell.per_rank_batch
     return replace(cell, ranks=other.ranks, per_rank_batch=batch) == other

@@ -10,7 +10,7 @@ from ..runs.strategies import TENSORFLOW
 from .alike import same_work
 from .rows import CellRow
 
-WORTH_A_WORD = 0.05  # of a step: less is no limit
+WORTH_A_WORD = 0.05  # share of a step; a smaller share is not called a limit
 COMPUTE = "compute"
 
 
@@ -18,12 +18,12 @@ def tell(rows: Sequence[CellRow]) -> None:
     """Set `limited_by` and `limited_share` of each row that stands beside another strategy: the largest of
 
     input: the share of the step that waits for its batch (`input_wait_share`);
-    bubble: the share that the stages of a split model stand still (`bubble_share`);
-    exchange: 1 - X / X(independent), what it does less than as many GPUs that exchange nothing and are fed alike.
+    bubble: the pipeline bubble, the share in which stages of a split model are idle (`bubble_share`);
+    exchange: 1 - X / X(independent), the throughput lost against as many GPUs with the same feed and no exchange.
 
-    `compute` where none of them is worth a word, with the share that is left. Null where the exchange is not known,
-    because `independent` is not beside it, and none of the others is half of the step; and on another backend than
-    TensorFlow, where copies of batches are part of the step.
+    `compute`, with the rest of the step, if all shares are below WORTH_A_WORD. None if the exchange is not known, for
+    want of an `independent` cell, and no other share is half of the step; and on other backends than TensorFlow,
+    where copies of batches are part of the step.
     """
     for row in rows:
         if row.cell.spread.backend != TENSORFLOW:

@@ -1,4 +1,4 @@
-"""Run records -> how it scales: every launch and cell, what to doubt in them, what to look at first."""
+"""Measure the scaling of a sweep from its run records: launches, cells, doubts, and advice on what to look at first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Scaling:
 
 
 def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
-    """The scaling of a sweep, from what its launches wrote. Launches under a profiler stand in `launches` alone."""
+    """The scaling of a sweep, from what its launches wrote. Launches under a profiler are listed in `launches` only."""
     rows = [launch_row(run) for run in runs]
     plain = [run for run in runs if not run.record.profiled]
     by_cell: dict[str, list[tuple[Run, LaunchRow]]] = defaultdict(list)

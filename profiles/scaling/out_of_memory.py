@@ -1,4 +1,4 @@
-"""A cell that was out of memory -> a look that names what would make it fit, with what each change saves."""
+"""Advice for cells that ran out of memory: changes that would make each fit, and the bytes that each change saves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .rows import CellRow
 
 
 def looks(cells: Sequence[CellRow], runs: Sequence[Run]) -> list[Look]:
-    """One for the smallest batch of each kind of cell that did not fit."""
+    """Advice for the smallest batch that did not fit, of each group of cells that differ in batch only."""
     smallest: list[CellRow] = []
     for row in sorted(cells, key=lambda row: row.cell.per_rank_batch):
         if row.status == "oom" and not any(alike(row.cell, other.cell) for other in smallest):
@@ -35,7 +35,7 @@ def _look(row: CellRow, runs: Sequence[Run]) -> Look:
     takes = "" if needs is None else f": this batch takes some {numbers.size(needs)}, judged by smaller batches"
     where = f", and a rank has {numbers.size(room)}" if room else ""
     changes = remedies(cell, about, capacity_bytes=room, fits=fitting)
-    searched = replace(cell, until="")  # a search has nothing to learn
+    searched = replace(cell, until="")  # a search trains to no accuracy
     return Look(
         "out-of-memory",
         f"{in_words(cell)} does not fit{takes}{where}",

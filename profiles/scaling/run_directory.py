@@ -1,4 +1,4 @@
-"""A run directory -> its scaling, and the two tables that lie in it."""
+"""Measure the scaling of a run directory, and write its two tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path("runs")
 
 
 def read(directory: Path, runs: Sequence[Run] | None = None) -> Scaling:
-    """Measure a run directory, or the `runs` that were read of it. Raises RingscopeError where it holds no sweep."""
+    """Measure a run directory, or `runs` already read from it. Raises RingscopeError where it holds no sweep."""
     return measure(read_sweep(directory), read_runs(directory) if runs is None else runs)
 
 
@@ -37,14 +37,13 @@ def machine(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def newest(root: Path = ROOT, *, searches: bool = False) -> Path:
-    """The sweep begun last under `runs/`, what `ringscope record` and `ringscope fits` wrote there aside; or the search
-    of the latter begun last.
+    """The directory of the last begun sweep under `runs/`, or with `searches` of the last search of `ringscope fits`.
 
-    Raises RingscopeError where there is none.
+    Recordings of `ringscope record` do not count. Raises RingscopeError if there is none.
     """
     sweeps = {}
     for path in root.glob("*/sweep.json"):
-        with contextlib.suppress(Damaged):  # one that is not whole hides no other
+        with contextlib.suppress(Damaged):  # a damaged sweep must not hide others
             sweeps[path.parent] = read_sweep(path.parent)
     found = [
         path
@@ -58,7 +57,7 @@ def newest(root: Path = ROOT, *, searches: bool = False) -> Path:
 
 
 def csv_text(rows: Sequence[LaunchRow] | Sequence[CellRow], kind: type[LaunchRow] | type[CellRow]) -> str:
-    """The rows with a header line; unknown is empty."""
+    """The rows as CSV with a header line; unknown values are empty."""
     out = io.StringIO()
     writer = csv.DictWriter(out, column_names(kind), lineterminator="\n")
     writer.writeheader()

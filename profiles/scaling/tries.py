@@ -1,8 +1,8 @@
-"""Choose among launches of a search for a batch: which count for memory, and which one to launch again.
+"""Sort the launches of a batch search: which tell whether a batch fits, and which batch to launch again.
 
-Near the end of a GPU's memory a library may fail without a word of memory (cuDNN: `Failed to call DoRnnBackward`). So a
-launch that failed counts as one that does not fit where a smaller batch fits or a larger one was out of memory, and
-where it fails twice: once may have been another's fault.
+Near the end of a GPU's memory a library may fail without telling of memory (cuDNN: `Failed to call DoRnnBackward`).
+So a failed launch counts as one that does not fit if a smaller batch fits or a larger one does not, and it failed
+twice: a single failure may have another cause.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _SILENT = ("interrupted", "damaged")  # their launch is repeated
 class Tried:
     """The results of launches.
 
-    tries: launches that fit or do not, in their order. again: a batch that has failed once. stopping: launches that
-    say nothing of memory, and that a search cannot go on behind.
+    tries: launches that fitted or did not, in their order. again: a batch to launch again, as it failed once. stopping:
+    failed launches that tell nothing about memory, and end the search.
     """
 
     tries: tuple[Try, ...]
@@ -34,7 +34,7 @@ class Tried:
 
 
 def tried(runs: Sequence[Run]) -> Tried:
-    """The same, of all launches of a search."""
+    """Sort all launches of a search."""
     fitting = [_batch(run) for run in runs if run.record.status == "ok"]
     over = [_batch(run) for run in runs if run.record.status == "oom"]
 

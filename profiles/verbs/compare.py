@@ -14,7 +14,7 @@ from .options import Output, Verb, refuse_ignored, write_json
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the command line; None is not given."""
+    """Options of the command line; None if an option was not given."""
 
     before: Path
     after: Path

@@ -1,4 +1,4 @@
-"""`ringscope cut`: a smaller recording out of a larger one."""
+"""`ringscope cut`: make a smaller recording from a larger one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def command(context: click.Context, /, **options: Any) -> None:
 
 
 def write(given: Options) -> None:
-    """One recording in, one new file out."""
+    """Cut one recording into one new file."""
     if given.steps is None and given.time is None and not (given.shrink or given.strip_private):
         raise RingscopeError("nothing to leave out: give --steps, --time, --shrink or --strip-private")
     from ..measuring.cutting import of_steps

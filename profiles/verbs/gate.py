@@ -32,7 +32,7 @@ class Options:
 
     @property
     def judges(self) -> bool:
-        """True if the run is to be checked against anything."""
+        """True if the run is to be checked against a budget, a baseline or a history."""
         return bool(self.at_most or self.at_least or self.baseline or self.history)
 
 

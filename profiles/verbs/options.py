@@ -1,5 +1,5 @@
-"""Share among verbs: options that would be ignored are refused, JSON goes to a file or to the terminal, and
-nothing is written over what a command was given to read."""
+"""Helpers that verbs share: refuse options that would be ignored, write JSON to a file or the terminal, and never
+overwrite a command's own input."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import click
 from ..ground.errors import RingscopeError
 
 STDOUT: Final = Path("-")
-# A profiler's files: not written over if they lie in a directory that is read.
+# Suffixes of a profiler's files, which are not overwritten in a directory that is read.
 _RECORDINGS: Final = (".sqlite", ".nsys-rep", ".qdrep", ".nvvp", ".nvprof", ".pb", ".xz", ".zst", ".tar")
-# (whether it applies, parameters that would then be ignored, why and what to do)
+# (True if the rule applies, parameters that would then be ignored, reason and remedy)
 Rule = tuple[bool, Collection[str], str]
 
 
 class Number(click.FloatRange):
-    """A number of a range. click lets NaN into every range, and infinities into those without an end."""
+    """A finite number in a range. click accepts NaN in every range, and infinities in ranges without an end."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found: float = super().convert(value, param, ctx)
@@ -31,7 +31,7 @@ class Number(click.FloatRange):
 
 
 class Output(click.Path):
-    """A file that a command writes, or with `folder` a directory; with `stdout`, `-` is that.
+    """A file that a command writes, or with `folder` a directory; with `stdout`, `-` means standard output.
 
     A file that can never be written is refused before anything is read or trained.
     """
@@ -54,7 +54,7 @@ class Output(click.Path):
 
 
 class Verb(click.Command):
-    """A command that refuses to write over a file that it was given, or two things into one file."""
+    """A command that refuses to overwrite a file that it was given to read, or to write one file twice."""
 
     def invoke(self, ctx: click.Context) -> Any:
         written: dict[Path, str] = {}
@@ -99,7 +99,7 @@ def _is_read(path: Path, word: str) -> bool:
             kept = path.suffix in _RECORDINGS or (written.of_a_run(path) and path.name != "measures.json")
             return kept and path.resolve().is_relative_to(Path(word).resolve())
         return os.path.samefile(path, word)
-    except (OSError, ValueError):  # no file, or a text too long to be the name of one
+    except (OSError, ValueError):  # not a file, or a text too long for a file name
         return False
 
 

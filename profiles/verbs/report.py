@@ -1,4 +1,4 @@
-"""`ringscope report DIR`: a run directory again."""
+"""`ringscope report DIR`: print the report of a run directory again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .options import Output, Verb, write_json
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the command line; None is not given."""
+    """Options of the command line; None if an option was not given."""
 
     directory: Path | None
     as_json: Path | None
@@ -59,7 +59,7 @@ def command(**chosen: Path | None) -> None:
     scaling = read(path, runs)
     try:
         write(path, scaling)
-    except OSError as error:  # somebody else's sweep, or a disk that is full or read-only
+    except OSError as error:  # another user's sweep, or a disk that is full or read-only
         click.echo(f"ringscope: results.csv and summary.csv stay as they are: {error.strerror or error}", err=True)
     scaling, found = explained.told(scaling, runs, path)
     if any(options.pictures.values()):
