@@ -134,7 +134,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "coarse-times": Weight(NOTE, "gaps and overlaps shorter than one tick of the clock"),
         "coarse-sizes": Weight(NOTE, "bytes of copies: each is exact to 500 bytes"),
         "missing-strings": Weight(CARE, _NAMES),
-        # Ranks: their clocks, and ranks without a recording.
+        # Doubts about ranks: their clocks, and ranks without a recording.
         "clock-residual": Weight(CARE, f"times between ranks: {_ACROSS}", _clocks),
         "ranks-missing": Weight(NOTE, _ACROSS),
         "peers-or-launch": Weight(NOTE, "idle_launch and idle_peers: only their sum is certain"),

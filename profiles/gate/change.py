@@ -26,7 +26,7 @@ LATEST: Final = {3: 0.25, 4: 0.25, 5: 0.5}
 # does not know the noise.
 BY_RANKS, BY_LINE = 1 / 100, 1 / 125
 BY_ONE: Final = 2e-6
-TAIL: Final = 2  # one run is a change only from this many times the largest distance of an earlier run
+TAIL: Final = 2  # one run is a change only if it is this many times as far from the level as any earlier run
 FEW: Final = 10  # with fewer earlier runs the tails of their noise are unknown
 FIXED: Final = 0.05  # what a run may then differ from their median, as from a baseline; more where they scatter more
 # How much they scatter is known badly: as if of these many runs before them, with this scatter, two-sided.

@@ -106,7 +106,7 @@ def from_text(path: Path, text: str) -> list[Run]:
             if run.ledger_ns.keys() - set(OWNERS) or any(ns < 0 for ns in run.ledger_ns.values()) or not run.times:
                 raise ValueError("no times of a step by owner, nor of a cell")
             if not all(0 < one < float("inf") for one in run.times.values()):
-                raise ValueError("a time of 0, or without end")
+                raise ValueError("a time that is no positive, finite number")
             found.append(run)
         except ValueError as error:
             raise RingscopeError(

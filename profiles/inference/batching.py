@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Times = NDArray[np.int64]
-# The wait counts, by rule: first: from the arrival of the batch's first request (TensorFlow Serving). taken: from when
-# the free model takes that request. windows: from when the model is free, anew in each window without one (LitServe).
+# From when a server counts the batching delay. first: from the arrival of the batch's first request (TensorFlow
+# Serving). taken: from when the free model takes that request. windows: from when the model is free, and again from the
+# end of each delay in which no request came (LitServe).
 RULES: Final = ("first", "taken", "windows")
 
 

@@ -162,7 +162,8 @@ def _whole(spans: Intervals, inside: Intervals) -> Intervals:
 def launch_idle_waiting(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
 ) -> Intervals:
-    """Launch idle while any thread of the processes waits for its next batch: another thread launches work for it."""
+    """Launch idle while any thread of the processes waits for its next batch. Any thread counts, because another one
+    may launch the work of the thread that waits."""
     launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
     waits = (intervals.union(*one) for one in _named(timelines, shift_ns, gpu, "marks", WAITING_FOR_INPUT))
     return intervals.intersect(launch, intervals.merge(*waits))

@@ -14,8 +14,10 @@ HOW = ("strategy", "feed", "step", *OWN_SETTINGS)
 
 
 def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> Ratio | None:
-    """X(N) / (N X(1)) against the same cell on one rank: None if it is missing or
-    has no throughput; exactly 1 for that cell itself."""
+    """Scaling efficiency X(N) / (N X(1)); X is the throughput, and X(1) is of the cell that is equal but for one rank.
+
+    None if that cell is missing or has no throughput; exactly 1 for the cell of one rank itself.
+    """
     if cell.id not in spreads:
         return None
     one = next((other for other in cells if other.ranks == 1 and same_but_ranks(cell, other)), None)

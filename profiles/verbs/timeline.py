@@ -201,7 +201,7 @@ def _shown() -> set[str]:
 
 
 def _rules(given: Options) -> list[Rule]:
-    """Rules for options that would have no effect."""
+    """Rules that refuse options without effect, or in conflict."""
     shown = _shown() | {"json_to"}
     return [
         (given.cuts, {*shown, "info", "strict"}, f"has no effect with {_CUTTING}; leave it out"),

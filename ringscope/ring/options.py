@@ -1,4 +1,4 @@
-"""The options of `ring.distribute`, and the errors for options that need no model to be refused."""
+"""The options of `ring.distribute`, and the errors that can be raised before the model is known."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One rule in a process of its own: `python -m harness.training.rules.worker --rule NAME --out DIR`.
 
-Like the worker of a cell, it writes `rank0.jsonl` or `rank0.error.json`, and `rank0.progress`. In `rank0.jsonl` the
-turns are the steps, and `extra` lists them with their kind.
+Like the worker of a cell, it writes `rank0.jsonl` or `rank0.error.json`, and `rank0.progress`. Each step of
+`rank0.jsonl` is one turn: a timed stretch of one of the ways that the rule compares. `extra` names the way of each.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ _SECTIONS: Final = {"CPU HIP API": "api", "COPY": "copies", "Markers and Ranges"
 _HEAD: Final = re.compile(rb'"(?:CPU H(?:IP|SA) API|COPY|Markers and Ranges|GPU\d+)"')
 _BARRIER: Final = "<barrier packet>"
 _KINDS: Final = {"HostToDevice": "h2d", "DeviceToHost": "d2h", "DeviceToDevice": "d2d", "PeerToPeer": "p2p"}
-# Found in a call's arguments, as tblextr.py does: the kernel that it launches, its stream, the bytes it copies or sets.
+# Found in a call's arguments, as rocprof's tblextr.py does: the kernel that it launches, its stream, the bytes that it
+# copies or sets.
 _KERNEL: Final = re.compile(r" kernel\((.*?)\)(?: |\)?$)")
 _STREAM: Final = re.compile(r" (?:stream|hStream)\((\d{1,9})\)")
 _BYTES: Final = re.compile(r" (?:sizeBytes|count)\((\d{1,15})\)")

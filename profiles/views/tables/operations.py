@@ -11,7 +11,8 @@ from .. import spoken
 from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Field, Format, Json, Table, each_gpu, titles, words
 
-# The text that a column adds to its GPU's title, the format of its numbers, and the divisor's key for a quotient.
+# Of a column: the text after its GPU's title, the format of its numbers, and, if it shows a ratio, the key of the field
+# to divide by.
 Form: TypeAlias = tuple[str, Format, str]
 MOST_OPERATORS = 20
 MOST_KERNELS = 20

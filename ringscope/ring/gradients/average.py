@@ -147,8 +147,8 @@ def _is_of_any_batch(indices: Any) -> bool:
 
 
 def _has_each_once(indices: Any) -> bool:
-    """True if a batch of any size has one row per index, because a lookup of sparse ids sums the rows of each id
-    first."""
+    """True if the sparse gradient has each index once, whatever the batch: a lookup of sparse ids has already summed
+    the rows of equal ids."""
     if tf.executing_eagerly():
         return False
     op = indices.op

@@ -25,7 +25,8 @@ from .one_program import check_start, joined_losses
 
 
 class Halves:
-    """A model's step with one optimizer, whose own `apply` is given because another method has replaced it.
+    """A step of a model with one optimizer, as two programs. `apply` is the optimizer's original method, because ring
+    has already replaced the attribute.
 
     The first program is the model's own train step, traced with an `apply` that only catches the gradients; the second
     is `apply`. outgoing: the form in which gradients leave the first program. aggregate: number of steps whose
