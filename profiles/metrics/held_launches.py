@@ -1,5 +1,5 @@
-"""Batch gaps in which the host launches the step only after a small copy (docs/reference/measures.md, "Batch gap, feed
-gap")."""
+"""Batch gaps in which the host launches the step only after a small copy
+(docs/reference/measures.md, "Batch gap, feed gap")."""
 
 from __future__ import annotations
 
