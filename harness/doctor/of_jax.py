@@ -126,8 +126,8 @@ def _part(batch: Any) -> list[str] | None:
 
 
 def _replicas(weights: list[tuple[str, Any]]) -> dict[str, Any]:
-    """As of a strategy of TensorFlow's (observer.py): copies of a weight, or of a part of it, on this process's
-    devices."""
+    """The number of copies of each weight, or of each part of it, on this process's devices, and how far they are
+    apart: the record that observer.py makes for a strategy of TensorFlow."""
     import numpy as np
 
     count, apart = 1, None

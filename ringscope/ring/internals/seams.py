@@ -65,8 +65,8 @@ def has(name: str, kind: str = NICETY) -> bool:
 
 
 def missing(name: str, kind: str) -> Missing | None:
-    """The missing names of this seam; None if it lacks none. Only its own names are looked up, since forms ask while
-    tracing."""
+    """The missing names of this seam; None if it lacks none. Looks up this seam alone, because forms call it while a
+    step is traced."""
     found = (_missing(seam) for seam in SEAMS if (seam.name, seam.kind) == (name, kind))
     return next((one for one in found if one is not None), None)
 
