@@ -81,9 +81,10 @@ def returned_sizes(operations: Operations, steps: FoundSteps) -> NDArray[np.int6
     """
     if not steps.learns:
         return np.empty(0, np.int64)
-    large = operations.launched & (operations.bytes >= SCALAR_BYTES)
-    there, came = np.unique(operations.bytes[large & (operations.kind == H2D)], return_counts=True)
-    back, went = np.unique(operations.bytes[large & (operations.kind == D2H)], return_counts=True)
+    copies = operations.chosen(operations.launched & np.isin(operations.kind, (H2D, D2H)))
+    moved, comes = copies.bytes, copies.kind == H2D
+    there, came = np.unique(moved[comes & (moved >= SCALAR_BYTES)], return_counts=True)
+    back, went = np.unique(moved[~comes & (moved >= SCALAR_BYTES)], return_counts=True)
     went = np.append(went, 0)[np.where(np.isin(there, back), np.searchsorted(back, there), len(back))]
     alike: NDArray[np.int64] = there[np.abs(came - went) <= _UNRETURNED * np.maximum(came, went)]
     return alike

@@ -18,7 +18,7 @@ from ..recordings import DATA, rows
 from .test_nsys_sqlite import CUPTI, build, kernel, strings
 
 REAL = DATA / "gpu-metrics" / "phases-2gpu.sqlite.xz"
-# What each metric is called on GH100; several names add up.
+# The names of each metric on GH100; the values of several names are summed.
 CALLED = {
     "gr_active": ["GR Active [Throughput %]"],
     "sm_active": ["SMs Active [Throughput %]"],

@@ -84,7 +84,7 @@ def test_several_tensors_copied_ahead_are_no_feed_gap(each: int):
     [(True, STEPS, 0), (True, STEPS - 2, STEPS + 1), (True, 0, STEPS + 1), (False, STEPS, STEPS + 1)],
 )
 def test_what_a_training_copies_to_the_host_as_often_is_no_batch(learns: bool, back: int, inputs: int):
-    """Weights that an optimizer on the host updates. What does not train may answer with as much as it was asked."""
+    """Weights that an optimizer on the host updates. An inference may answer with as many bytes as it takes."""
     made, steps = trained(lambda batch: 1)
     for at in range(0, back * PERIOD, PERIOD):
         made.copy("d2h", at + 100, at + 150, SIZE, call=(at + 90, at + 95), stream=3)
