@@ -1,4 +1,4 @@
-"""`ringscope`: the one command. It has its own verbs, and the verbs of `profiles` beside them."""
+"""The command `ringscope`: the harness's own verbs, and the verbs of `profiles` beside them."""
 
 from __future__ import annotations
 

@@ -4,8 +4,9 @@ On several hosts (`horovodrun -np 8 -H a:4,b:4 ...`) FILE also describes their n
 FILE`.
 
 Bus bandwidth = bytes / time x 2 (n - 1) / n: the load on each link of a ring, so that it can be compared with the
-hardware for any n (nccl-tests, doc/PERFORMANCE.md). The time is what each further all-reduce adds to a row of them:
-within a row, the ranks' negotiation in Horovod, some ms, overlaps with the previous all-reduce. Rank 0 writes FILE.
+hardware for any n (nccl-tests, doc/PERFORMANCE.md). The time of one all-reduce is taken from IN_A_ROW of them launched
+one after the other: (time of the row - time of a single one) / (IN_A_ROW - 1). Within a row Horovod's negotiation
+between the ranks, some ms, overlaps with the previous all-reduce. Rank 0 writes FILE.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from profiles.ground.files import write_whole
 WARM_UP = 3
 REPEATS = 10
 IN_A_ROW = 5
-SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 26)  # bytes; latency dominates the smallest, bandwidth the largest
+SIZES = (1 << 16, 1 << 20, 1 << 24, 1 << 26)  # bytes; latency limits the smallest vector, bandwidth the largest
 
 
 def bus_gb_per_s(size_bytes: int, time_ns: float, ranks: int) -> float:
@@ -33,10 +34,10 @@ def bus_gb_per_s(size_bytes: int, time_ns: float, ranks: int) -> float:
 
 
 def measure(sizes: Sequence[int]) -> dict[str, Any]:
-    """For float32 vectors of these bytes: the median over REPEATS of the time that each further all-reduce in a row
-    takes.
+    """Measure the all-reduce of float32 vectors of `sizes` bytes: ns each, as the median over REPEATS.
 
-    All keys but `sweep` describe the largest vector. `device` says where Horovod put the result.
+    Returns one dict: `sweep` lists the bytes and time of each size; all other keys describe the largest vector and the
+    hosts.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from ringscope import ring
@@ -63,7 +64,8 @@ def _measured(size_bytes: int) -> dict[str, Any]:
         return value
 
     def timed_ns(times: int) -> tuple[int, Any]:
-        hvd.allreduce(tf.zeros(()), name="together")  # Horovod's TensorFlow API has no barrier
+        # starts the ranks together; Horovod's TensorFlow API has no barrier
+        hvd.allreduce(tf.zeros(()), name="together")
         start_ns = time.perf_counter_ns()
         value = reduced(times)
         tf.test.experimental.sync_devices()

@@ -1,7 +1,7 @@
 """Host-device copy bandwidth of each GPU, from pageable and from pinned memory, in GB/s (1e9 bytes).
 
-`python -m harness.doctor.bandwidth` prints one line of JSON. It runs in a process of its own, so that its CUDA contexts
-end with it.
+`python -m harness.doctor.bandwidth` prints one line of JSON. A separate process measures, so that its CUDA contexts end
+with it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any
 
 from ringscope.ring.feed.cuda import Driver
 
-COPY_BYTES = 256 << 20  # so large that fixed costs do not count: 5 ms at 55 GB/s
+COPY_BYTES = 256 << 20  # bytes; a copy takes 5 ms at 55 GB/s, so its fixed costs do not count
 REPEATS = 8
 
 
 def measure() -> list[dict[str, Any]]:
-    """One entry per GPU: {"device", "pageable": {"h2d_gb_per_s", "d2h_gb_per_s"}, "pinned": {the same}}."""
+    """The bandwidth of each GPU: {"device", "pageable": {"h2d_gb_per_s", "d2h_gb_per_s"}, "pinned": {the same
+    keys}}."""
     cuda = Driver()
     cuda.cuInit(0)
     count = ctypes.c_int()
@@ -39,7 +40,7 @@ def _measure_device(cuda: Driver, index: int) -> dict[str, Any]:
         pinned = ctypes.c_void_p()
         cuda.cuMemHostAlloc(ctypes.byref(pinned), ctypes.c_size_t(COPY_BYTES), ctypes.c_uint(0))
         pageable = ctypes.create_string_buffer(COPY_BYTES)
-        ctypes.memset(pageable, 1, COPY_BYTES)  # written once, so that every page is mapped
+        ctypes.memset(pageable, 1, COPY_BYTES)  # write the memory once, so that every page is mapped before the timing
         answer = {
             "device": index,
             "pageable": _both_ways(cuda, memory, ctypes.cast(pageable, ctypes.c_void_p)),

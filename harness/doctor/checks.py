@@ -18,7 +18,8 @@ from ..launch import mpirun
 
 SCHEMA = "ringscope.doctor/1"
 OK, WARNING, FAILURE, UNKNOWN = "ok", "warning", "failure", "n/a"
-SHM_WANTED_BYTES = 1 << 30  # containers have 64 MB by default; NCCL and Open MPI need some 10 MB for each pair of ranks
+# bytes; containers have 64 MB by default, and NCCL and Open MPI need some 10 MB for each pair of ranks
+SHM_WANTED_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Check:
     text."""
 
     name: str
-    status: str  # ok, warning, failure; n/a if nothing can be judged: the text says why
+    status: str  # ok, warning or failure; n/a if doctor cannot judge it (the text says why)
     text: str
     remedy: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +38,7 @@ class Check:
 
 
 def to_json(checks: list[Check], machine: dict[str, Any] | None) -> dict[str, Any]:
-    """The result as JSON. machine: the machine's description; None if none was made."""
+    """All checks as JSON. machine: the machine's description; None if there is none."""
     return {
         "schema": SCHEMA,
         "status": FAILURE if any(c.status == FAILURE for c in checks) else OK,
@@ -47,7 +48,7 @@ def to_json(checks: list[Check], machine: dict[str, Any] | None) -> dict[str, An
 
 
 def judge(machine: dict[str, Any]) -> Iterator[Check]:
-    """Yield the checks that need nothing but the machine's description."""
+    """Yield the checks that need only the machine's description."""
     libraries = machine["libraries"]
     yield _system(machine)
     yield _shared_memory()
@@ -103,7 +104,8 @@ def _gpus(machine: dict[str, Any]) -> Iterator[Check]:
             )
         elif _less(gpu["pcie_width"], gpu["pcie_width_max"]):
             fault = (
-                f"the slot gives x{gpu['pcie_width']} of x{gpu['pcie_width_max']}: reseat the card or use another slot"
+                f"the slot gives x{gpu['pcie_width']} of the card's x{gpu['pcie_width_max']} PCIe lanes: reseat the "
+                "card or use another slot"
             )
         yield Check(f"gpu {gpu['index']}", WARNING if fault else OK, text, fault, gpu)
     if machine["topology"] and len(machine["gpus"]) > 1:
@@ -209,7 +211,7 @@ def _horovod(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
 
 
 def _seams(libraries: dict[str, Any]) -> Check:
-    """Check the private names that ring uses: Keras, TensorFlow and Horovod do not promise to keep them."""
+    """Check that this machine's Keras, TensorFlow and Horovod have the private names that ring uses."""
     remedy = "install the releases that ring was tried with: pip install '.[train]' here"
     seams = libraries.get("seams")
     if seams is None:
@@ -244,8 +246,8 @@ def _mpi(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
         # Seen with Horovod linked to Open MPI 4.1.4 under mpirun 5.0.11: MPI_Init fails, or every rank starts alone.
         # Horovod linked to 5.0.11 trains under mpirun 4.1.4.
         remedy = (
-            "ranks of another or an older MPI do not find each other under this mpirun: put their own mpirun first on "
-            "the PATH"
+            "ranks do not find each other if Horovod is linked to another or an older MPI than this mpirun's: put the "
+            "mpirun of Horovod's MPI first on the PATH"
         )
         return Check("mpi", WARNING, text, f"{remedy}, or use --launcher horovodrun, which needs no MPI", data)
     return Check("mpi", OK, text, None, data)

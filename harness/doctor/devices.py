@@ -15,14 +15,15 @@ IN_SCOPE = "make and compile the model in `with strategy.scope():`"
 LAY_OUT = "before the model is made call keras.distribution.set_distribution(keras.distribution.DataParallel())"
 INITIALIZE = f"call keras.distribution.initialize(...) first in each process, and {LAY_OUT}"
 DIVIDE = (
-    "no key of the LayoutMap matches the whole path of a weight (v.path, as by re.fullmatch): mend the keys "
+    "no key of the LayoutMap matches a weight's path; a key must match the whole v.path, as by re.fullmatch: mend the "
+    "keys "
     f"('.*dense/kernel'), give the mesh an axis for the batch, or {LAY_OUT}"
 )
 Line = dict[str, Any]
 
 
 def are_one_process(ranks: list[Rank]) -> bool:
-    """True if each rank is a whole training on devices of its own process, started several times."""
+    """True if every rank trains alone on several devices: the same training was started several times."""
     lines = [rank.steps[rank.last_step] for rank in ranks if rank.last_step]
     return len(ranks) > 1 and len(lines) == len(ranks) and all(map(_is_alone, lines))
 
@@ -33,12 +34,12 @@ def _is_alone(line: Line) -> bool:
 
 
 def of_jax(lines: list[Line]) -> str:
-    """The remedy where the ranks of JAX have come apart."""
+    """The remedy if ranks of Keras on JAX have different weights."""
     return INITIALIZE if any(line["jax"]["processes"] == 1 for line in lines) else LAY_OUT
 
 
 def of_each_part(ranks: list[Rank]) -> list[Rank]:
-    """The ranks, and one alone of those that JAX gives the same part of a batch to: they have parts of one model."""
+    """The ranks, but only one of those that get the same part of a batch from JAX: together they hold one model."""
     found: dict[str, Rank] = {}
     for rank in ranks:
         part = rank.steps[rank.last_step].get("part")
@@ -47,7 +48,7 @@ def of_each_part(ranks: list[Rank]) -> list[Rank]:
 
 
 def replicas(ranks: list[Rank]) -> list[Check]:
-    """Check that copies of the weights on several devices of a rank are equal."""
+    """Check that the copies of each weight on a rank's devices are equal."""
     lines = [(rank, rank.steps[step]) for rank in ranks for step in sorted(rank.steps)]
     count = max(line["replicas"]["count"] for _, line in lines)
     made = max(line["replicas"].get("of", 1) for _, line in lines)
@@ -71,7 +72,7 @@ def replicas(ranks: list[Rank]) -> list[Check]:
 
 
 def used(ranks: list[Rank]) -> list[Check]:
-    """Check that each device of JAX's has work, and not all of them the same."""
+    """Check that each of JAX's devices takes part in the training, and that not all of them do the same work."""
     lines = [rank.steps[rank.last_step] for rank in ranks]
     worst = min(lines, key=lambda line: line.get("jax", {"used": 0})["used"])
     data = worst.get("jax")
@@ -83,5 +84,8 @@ def used(ranks: list[Rank]) -> list[Check]:
     if data["parts"] == 1 and not worst["sharded"]:
         text = f"all {data['used']} devices do the same work: each has all weights, and takes the whole batch"
         return [Check("devices", WARNING, text, DIVIDE, data)]
-    text = f"{data['used']} devices: the batch in {data['parts']} parts, {worst['sharded']} weights in parts"
+    text = (
+        f"{data['used']} devices: the batch is cut into {data['parts']} parts, and {worst['sharded']} weights are "
+        "sharded"
+    )
     return [Check("devices", OK, text, None, data)]

@@ -26,8 +26,8 @@ from profiles.ground.errors import RingscopeError
 from profiles.runs.cell import setting
 from profiles.runs.records import Cell
 
-TOLERANCE = 1e-5  # float32 sums in another order differ by 1e-7 a step; a check takes some tens of steps
-LAST_LINES = 30  # lines of a log's end that the error quotes
+TOLERANCE = 1e-5  # relative; float32 sums in another order differ by 1e-7 a step, and a check takes some tens of steps
+LAST_LINES = 30  # the number of last lines of a log that an error quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Equality:
 
     cell: Cell
     max_difference: float
-    trainable_bit_equal: bool  # between the N ranks
-    statistics_bit_equal: bool  # likewise, for moving statistics and other weights that are not trained
+    trainable_bit_equal: bool  # trainable weights are equal to the bit on all N ranks
+    statistics_bit_equal: bool  # so are moving statistics and other untrained weights
 
     @property
     def holds(self) -> bool:
@@ -65,7 +65,7 @@ def check(
 
 
 def on_one_device(cell: Cell) -> Cell:
-    """The same cell on one device with the joined batch, and no strategy."""
+    """The cell's joined batch on one device, without a strategy."""
     plain = {name: setting(name).default for name in ("strategy", "micro_batches", "stages", "compression")}
     return replace(cell, **plain, ranks=1, per_rank_batch=cell.per_rank_batch * cell.ranks)
 
@@ -172,10 +172,10 @@ def main(argv: list[str] | None = None) -> None:
         faulthandler.dump_traceback_later(options.stacks_after, file=place.open("w"))
     ring.init(pin=not any(cell.spread.one_process or cell.spread.splits for cell in cells))
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
-    # Without this a GPU rounds float32 factors to 10 bits of mantissa (TF32), and the order of sums shows.
+    # Without this a GPU rounds float32 factors to 10 bits of mantissa (TF32), and results depend on the order of sums.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     if (most := max(cell.gpus_per_process for cell in cells)) > 1:
-        # devices must be chosen before the first cell uses any
+        # devices must be chosen before a cell uses one
         devices.take(device, most, local_rank=ring.local_rank())
     for cell in cells:
         trainer = trainer_of(cell, device)

@@ -1,7 +1,7 @@
-"""The private names that doctor lays its hooks over, and what it cannot see if a release lacks one.
+"""The private names of Keras, TensorFlow and PyTorch that doctor's hooks need, and what doctor cannot see without them.
 
-ring's own table is ringscope/ring/internals/seam_table.py. This one stands here because ranks of PyTorch and JAX have
-no TensorFlow, and could not import ring.
+They do not stand in ring's own table (ringscope/ring/internals/seam_table.py), because ranks of PyTorch and JAX may
+have no TensorFlow and then cannot import ring.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 
 from .told import Told
 
-# What a hook sees -> module:name, each needed for it.
+# What a hook sees -> the names that it needs, as module:name.
 TABLE = {
     "steps of Keras on TensorFlow": (
         "keras.src.backend.tensorflow.trainer:TFEpochIterator",
@@ -31,7 +31,7 @@ TABLE = {
 
 
 def lay(told: Told, seen: str, hook: Callable[[], None]) -> None:
-    """Call the hook if all of its names are there; else tell which one is absent."""
+    """Call `hook` if all names that it needs exist; else record the missing ones in `told`."""
     absent = [name for name in TABLE[seen] if not _is_there(name)]
     if absent:
         told.write({"kind": "unseen", "what": seen, "absent": absent})

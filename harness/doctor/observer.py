@@ -35,7 +35,7 @@ EXCHANGES = (*REDUCES, "alltoall")
 
 
 def begin() -> None:
-    """Observe this process if it is a rank, but no process that it starts."""
+    """Observe this process if it is a rank; processes that the rank starts are not observed."""
     if "RINGSCOPE_RANK" not in os.environ and not own.is_rank():
         return
     folder, steps = os.environ.pop(FOLDER, None), os.environ.pop(STEPS, "0")
@@ -55,10 +55,10 @@ def begin() -> None:
 
 
 class Observer:
-    """Observes the training of one process. Its hooks run on the thread that trains."""
+    """Observes the training of one process, on the thread that trains."""
 
     def __init__(self, told: Told, others: Mapping[str, OfTorch | OfJax]) -> None:
-        """others: who sees Keras on other backends, by their names."""
+        """others: backend of Keras -> the observer of its training."""
         self._told, self._others = told, others
         self._lock, self._within = threading.RLock(), threading.local()
         self._optimizers: dict[int, Any] = {}
@@ -66,7 +66,7 @@ class Observer:
         self._variables: dict[int, Any] = {}
         self._step = 0
         self._exchanged = 0
-        self._workers = 1  # workers that make the batches
+        self._workers = 1  # number of processes or threads that make the batches
         self._fed: weakref.WeakSet[Batches] = weakref.WeakSet()
         self._drawn: list[str] | None = None
 
@@ -140,7 +140,7 @@ class Observer:
         OwnedIterator.__next__ = followed
 
     def horovod_is_there(self, operations: Any) -> None:
-        """Count the elements that Horovod exchanges, in each call that is traced or runs eagerly."""
+        """Count the elements that Horovod exchanges in each call."""
         library = getattr(operations, "MPI_LIB", None)
         for name in EXCHANGES:
             own = getattr(library, f"horovod_{name}", None)
@@ -158,16 +158,14 @@ class Observer:
 
         return cast(Callable[..., Any], autograph.experimental.do_not_convert(counted))
 
-    # ---- what is seen
-
     def _meet(self, optimizer: Any, variables: Sequence[Any] | None) -> None:
-        """Note an optimizer and its variables when it applies gradients, mostly while TensorFlow traces the step."""
+        """Remember an optimizer and its variables, mostly while TensorFlow traces the step."""
         with self._lock:
             known = id(optimizer) in self._optimizers
             if not known:
                 self._optimizers[id(optimizer)] = optimizer
                 self._began[id(optimizer)] = _count(optimizer)
-            # sharded by ring: the optimizer's own variables are parts of these
+            # ring shards this optimizer: its own variables are only parts of the weights
             if (parts := getattr(optimizer, "parts_by_ring", None)) is not None:
                 variables = parts.variables
             new = [v for v in variables or optimizer._trainable_variables if id(v) not in self._variables]
@@ -176,7 +174,7 @@ class Observer:
                 self._told.write(self._line(0, None))
 
     def _look(self, arguments: Any) -> None:
-        """Write the weights and the samples of the steps that were taken since the last call, if any."""
+        """Record the weights and the samples of the steps since the last call, if there were any."""
         with self._lock:
             steps = max((_count(o) - self._began[key] for key, o in self._optimizers.items()), default=0)
             if steps <= self._step:
@@ -205,7 +203,8 @@ class Observer:
 
     @functools.cached_property
     def _strategies(self) -> dict[str, Any]:
-        """replicas: of this process, of the largest strategy that was made; exchange: with those of other processes."""
+        """replicas: number in this process, for the largest tf.distribute strategy; exchange: True if a strategy spans
+        processes."""
         import tensorflow as tf
 
         kinds = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
@@ -217,7 +216,7 @@ class Observer:
         }
 
     def _rows(self, arguments: Any, steps: int) -> list[str] | None:
-        """Digests of the samples of the last `steps` steps; None if they cannot be seen."""
+        """Digests of the samples of the last `steps` steps; None if doctor cannot see the samples."""
         import tensorflow as tf
 
         leaves = tf.nest.flatten(arguments) if arguments is not None else []
@@ -273,6 +272,6 @@ def _told(variable: Any) -> list[Any]:
     try:
         with tf.init_scope():
             values = np.asarray(variable.numpy())
-    except Exception:  # TensorFlow documents no kind of error for this
+    except Exception:  # TensorFlow does not say which error `numpy()` raises there
         return []
     return values_of(values)

@@ -1,11 +1,11 @@
-"""See Keras on JAX train from inside of a rank's process: `ringscope doctor -- COMMAND`.
+"""Observe a training by Keras on JAX inside a rank's process: `ringscope doctor -- COMMAND`.
 
-Keras's steps on JAX are functions from a state to the next one, and the model's variables are empty while `fit` runs.
-So the state that each step gives back is looked at, and the batch that it takes.
+A step of Keras on JAX is a function from one state to the next, and the model's variables are empty while `fit` runs.
+So doctor looks at each step's batch and at the state that the step returns.
 
-A weight is one array over all devices of its layout, those of other processes included. Each process sees its own
-devices' parts of it: equal parts must be equal to the bit, and a weight that is whole on each device is compared with
-the other ranks', too.
+A weight is one array over all devices of its layout, also over those of other processes. Each process sees only the
+parts on its own devices. Copies of one part must be equal to the bit, and a weight that is whole on each device is also
+compared between ranks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .told import Told
 
 
 class OfJax:
-    """Observes the training of one process."""
+    """Observes the training of one process by Keras on JAX."""
 
     def __init__(self, told: Told) -> None:
         self._told, self._steps = told, 0
@@ -66,7 +66,7 @@ class OfJax:
             "weights": [[name, *values_of(_parts(array)[0][1])] for name, array in whole],
             "sharded": len(named) - len(whole),
             "elements": sum(array.size for _, array in whole),
-            # One array over several processes is one program's, whose exchange XLA has made.
+            # An array over several processes belongs to one program, so XLA exchanged its gradients.
             "exchanged": sum(array.size for _, array in whole if not array.is_fully_addressable),
             "rows": [row for each in rows for row in each] if taken else None,
             "part": _part(leaves[-1][0]) if leaves and leaves[-1] else None,
@@ -92,33 +92,33 @@ def _kept(batches: Iterator[Any], taken: list[Any]) -> Iterator[Any]:
 
 
 def _parts(array: Any) -> list[tuple[str, Any]]:
-    """(which part of the whole, its values) on each device of this process."""
+    """(index of the part in the whole array, the part's values) for each device of this process."""
     import numpy as np
 
     if not hasattr(array, "sharding"):
         return [("", np.asarray(array))]
     places = array.sharding.addressable_devices_indices_map(array.shape)
-    if len(places) == 1:  # some releases of JAX have no shards of an array with one device in each process
+    if len(places) == 1:  # some releases of JAX have no `addressable_shards` if each process has one device
         return [(str(index), np.asarray(array.addressable_data(0))) for index in places.values()]
     return [(str(shard.index), np.asarray(shard.data)) for shard in array.addressable_shards]
 
 
 def _joined(array: Any) -> Any:
-    """The rows that this process has, each once."""
+    """The rows of the array that lie on this process's devices, without copies."""
     import numpy as np
 
     return np.concatenate(list(dict(_parts(array)).values()))
 
 
 def _places(batch: Any) -> dict[Any, str]:
-    """The rows that each device has, of whichever process."""
+    """Device, of any process -> the rows that lie on it."""
     if not hasattr(batch, "sharding"):
         return {None: ""}
     return {device: str(index[0]) for device, index in batch.sharding.devices_indices_map(batch.shape).items()}
 
 
 def _part(batch: Any) -> list[str] | None:
-    """The part of a batch that this process has; None where the processes have batches of their own."""
+    """The rows of the batch on this process's devices; None if each process has its own batch."""
     if getattr(batch, "is_fully_addressable", True):
         return None
     mine = {index for device, index in _places(batch).items() if device in batch.sharding.addressable_devices}
@@ -126,8 +126,8 @@ def _part(batch: Any) -> list[str] | None:
 
 
 def _replicas(weights: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The number of copies of each weight, or of each part of it, on this process's devices, and how far they are
-    apart: the record that observer.py makes for a strategy of TensorFlow."""
+    """{"count": the most copies of one part of a weight on this process's devices, "apart": [weight, copy, difference]
+    of the first copy that differs from another, None if all are equal}."""
     import numpy as np
 
     count, apart = 1, None

@@ -1,8 +1,8 @@
-"""Observe a PyTorch training inside a rank's process, in a loop of its own or by Keras: `ringscope doctor -- COMMAND`.
+"""Observe a training by PyTorch, or by Keras on PyTorch, inside a rank's process: `ringscope doctor -- COMMAND`.
 
-A step is counted at the outermost optimizer, because a sharding wrapper has another optimizer inside. Weights are read
-when the next step begins, because some trainings change them after the optimizer's step: sharded optimizers send the
-parts that each rank updated, other scripts average the weights.
+Only the outermost optimizer's calls count as steps, because a sharding wrapper calls another optimizer inside. Weights
+are read when the next step begins, because some trainings change them after the optimizer's step: sharded optimizers
+send the parts that each rank updated, other scripts average the weights.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ REDUCES = (
     *("all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "reduce", "reduce_scatter"),
     *("reduce_scatter_tensor", "all_to_all", "all_to_all_single"),
 )
-FEW = 64  # elements of a tensor that may hold a loss or other numbers for people
+FEW = 64  # elements; a smaller tensor in a collective may hold a loss or a metric
 Values = list[tuple[str, Any]]  # (name, tensor) of weights or buffers
 
 
 class OfTorch:
-    """Observes the PyTorch training of one process."""
+    """Observes the training of one process by PyTorch."""
 
     def __init__(self, told: Told) -> None:
         self._told = told
-        self._within = 0  # depth of nested optimizer steps
+        self._within = 0  # calls of optimizer.step() now under way, one inside the other
         self._taken: dict[int, int] = {}  # id of an optimizer -> its steps so far
         self._weights: Values = []
         self._others: Values = []  # module tensors that no gradient moves: BatchNorm's statistics, frozen weights
@@ -45,7 +45,7 @@ class OfTorch:
         self._ready: dict[str, Any] | None = None  # the record of the last step, still without the weights
         self._exchanged = self._most_exchanged = 0
         self._wrapped = self._called = 0
-        self._numbers = 0  # exchanges of few elements
+        self._numbers = 0  # collective calls on tensors of at most FEW elements
         self._workers = 1
 
     def watch(self) -> None:
@@ -73,7 +73,7 @@ class OfTorch:
         self._begins(optimizer, lambda: [("", each) for group in groups for each in group["params"]])
 
     def keras_is_there(self) -> None:
-        """Hook Keras's optimizers, which are not subclasses of PyTorch's."""
+        """Hook Keras's optimizers, which are no subclasses of PyTorch's."""
         from keras.src.callbacks.callback_list import CallbackList
         from keras.src.optimizers.base_optimizer import BaseOptimizer
 
@@ -116,7 +116,7 @@ class OfTorch:
         import torch
 
         kind = distributed.DistributedDataParallel
-        begin, forward = kind.__init__, kind._pre_forward  # not `forward`, since `replicate` does not call it
+        begin, forward = kind.__init__, kind._pre_forward  # `replicate` calls this method, but not `forward`
 
         @functools.wraps(begin)
         def begun(ddp: Any, *arguments: Any, **options: Any) -> None:
@@ -141,7 +141,7 @@ class OfTorch:
         @functools.wraps(following)
         def followed(iterator: Any) -> Any:
             batch = following(iterator)
-            # the last iterator before a step feeds it; others may serve validation
+            # the iterator used last before a step feeds this step; others may serve validation
             self._last_loader = id(iterator)
             self._drawn.setdefault(self._last_loader, []).extend(rows_of(list(_arrays(batch))) or [])
             self._workers = max(self._workers, getattr(iterator, "_num_workers", 1))
@@ -152,25 +152,27 @@ class OfTorch:
     # ---- steps
 
     def _begins(self, optimizer: Any, moved: Callable[[], Values]) -> None:
-        """Note that an optimizer's step begins. moved: returns the (name or "", tensor) pairs that it updates."""
+        """Note that an optimizer's step begins. moved: returns the (name or "", tensor) pairs of the weights that it
+        updates."""
         self._within += 1
         if self._within > 1:
             return
         if not self._taken:
             self._meet(moved())
             self._told.write(self._line(0, None) | {"weights": _digests(self._weights)})
-        elif max(self._taken.values()) == self._taken.get(id(optimizer), 0):  # not the second optimizer in a GAN's step
+        # a GAN's second optimizer in a step does not count
+        elif max(self._taken.values()) == self._taken.get(id(optimizer), 0):
             self._look()
         if id(optimizer) not in self._taken:
             self._meet(moved())
             self._taken[id(optimizer)] = 0
 
     def _meet(self, moved: Values) -> None:
-        """Add an optimizer's weights in the optimizer's order, which is the same on all ranks; list the modules' other
-        tensors."""
+        """Add an optimizer's weights, in its own order, which is the same on all ranks; also list the tensors that no
+        gradient moves."""
         known = {id(tensor) for _, tensor in self._weights}
         names, others = _named()
-        # DeepSpeed's optimizer holds copies, in parts
+        # DeepSpeed's optimizer holds parts of copies, not the weights
         if not any(name or id(tensor) in names for name, tensor in moved):
             moved = sorted((("", names[key][1]) for key in names), key=lambda pair: names[id(pair[1])][0])
         for name, tensor in moved:
@@ -191,7 +193,7 @@ class OfTorch:
             self._drawn, self._given, self._exchanged = {}, [], 0
 
     def _look(self) -> None:
-        """Write the record of the last step, with the weights as they are now."""
+        """Record the last step with the weights of now."""
         if self._ready is not None:
             line, self._ready = self._ready, None
             self._told.stepped(line | {"weights": _digests(self._weights), "buffers": _digests(self._others)})
@@ -223,7 +225,8 @@ class OfTorch:
 
 
 def _named() -> tuple[dict[int, tuple[str, Any]], dict[int, tuple[str, Any]]]:
-    """Tensors of all modules by id, each with its longest name: parameters that gradients move, and all others."""
+    """(parameters that gradients move, all other tensors) of all modules: id of a tensor -> (its longest name, the
+    tensor)."""
     from torch import nn
 
     moved: dict[int, tuple[str, Any]] = {}
@@ -244,7 +247,7 @@ def _is_sharded(name: str, tensor: Any) -> bool:
     if placements:
         return not all(one.is_replicate() for one in placements)
     return (
-        "_fsdp_wrapped_module" in name  # also the views of a flat one that use_orig_params gives
+        "_fsdp_wrapped_module" in name  # also the views into a flat parameter under use_orig_params
         or getattr(tensor, "_is_flat_param", False)
         or hasattr(tensor, "ds_id")
         or bool(getattr(tensor, "tensor_model_parallel", False))
@@ -265,7 +268,7 @@ def _numpy(tensor: Any) -> Any:
     told = tensor.detach().cpu()
     try:
         return told.numpy()
-    except TypeError:  # bfloat16 and the like, of which each has its float32
+    except TypeError:  # NumPy has no bfloat16; float32 holds its values exactly
         return told.float().numpy()
 
 
@@ -283,7 +286,6 @@ def _arrays(batch: Any) -> Iterator[Any]:
 
 
 def _count(tensors: Any) -> int:
-    """The number of elements in a tensor or in nested lists of tensors."""
     if isinstance(tensors, (list, tuple)):
         return sum(map(_count, tensors))
     return int(tensors.numel()) if hasattr(tensors, "numel") else 0

@@ -1,4 +1,4 @@
-"""The samples and weights of a rank as digests, so that those of different ranks can be compared."""
+"""Digests of the samples and the weights of a rank, which doctor compares between ranks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-ROWS = 1024  # digested of a batch at most
-SAMPLED = 64  # values compared per weight, to tell the size of a difference
+ROWS = 1024  # samples of a batch that are digested, at most
+SAMPLED = 64  # values compared for each weight, to tell how large a difference is
 
 
 def values_of(values: Any) -> list[Any]:
-    """[digest of the bits, values at fixed places] of a NumPy array."""
+    """[digest of the bits, SAMPLED values at fixed places] of a NumPy array."""
     import numpy as np
 
     places = np.linspace(0, values.size - 1, min(SAMPLED, values.size)).astype(np.int64)
@@ -20,8 +20,8 @@ def values_of(values: Any) -> list[Any]:
 
 
 def rows_of(leaves: Sequence[Any]) -> list[str] | None:
-    """A digest of each of the first ROWS samples of a batch, over all arrays whose length is that of the first one;
-    None if there is no batch."""
+    """A digest of each of the first ROWS samples of a batch; None if there is no batch. Arrays of another length than
+    the first are left out."""
     import numpy as np
 
     arrays = [np.asarray(leaf) for leaf in leaves if _is_batch(leaf)]
@@ -41,12 +41,13 @@ def rows_of(leaves: Sequence[Any]) -> list[str] | None:
 def _is_batch(leaf: Any) -> bool:
     if not hasattr(leaf, "shape") or not (hasattr(leaf, "numpy") or type(leaf).__module__ == "numpy"):
         return False
-    # Excluded are tf.Variables and iterators, whose dtype is `resource`, and Keras's variables, which have `assign`.
+    # tf.Variables and iterators have the dtype `resource`, and Keras's variables have `assign`: none of them is a
+    # batch.
     return len(leaf.shape) > 0 and getattr(leaf, "dtype", None) != "resource" and not hasattr(leaf, "assign")
 
 
 class Batches:
-    """A data set for Keras's `fit` that keeps the digests of its samples in their order."""
+    """Wraps a data set for Keras's `fit`, and keeps the digests of its samples in order."""
 
     def __init__(self, dataset: Any) -> None:
         self._rows: list[list[str]] = []
@@ -54,12 +55,12 @@ class Batches:
         self.iterator: Any = None
 
     def __iter__(self) -> Any:
-        self._rows.clear()  # drops batches that an earlier iterator has prepared ahead
+        self._rows.clear()  # forget batches that an earlier iterator prepared and nobody used
         self.iterator = iter(self._dataset)
         return self.iterator
 
     def take(self, count: int) -> list[str]:
-        """Take the digests of the next `count` batches."""
+        """The digests of the samples in the next `count` batches, which are then forgotten."""
         taken, self._rows[:count] = self._rows[:count], []
         return [row for rows in taken for row in rows]
 

@@ -1,7 +1,8 @@
-"""`ringscope doctor -- COMMAND`: run a script for some steps and tell whether its ranks train together.
+"""`ringscope doctor -- COMMAND`: run a script for some steps and say whether its ranks train together.
 
-The command runs on every rank in a copy of the working directory, observed from inside (observer.py). It is ended when
-every rank has taken enough steps or has ended, when ranks hang, or when the time limit is over.
+The command runs on every rank in a copy of the working directory, and observer.py observes each rank from inside.
+Doctor ends the command when every rank has taken enough steps or has ended, when ranks hang, or when the time limit is
+over.
 """
 
 from __future__ import annotations
@@ -29,27 +30,28 @@ from ..processes.lifeline import Lifeline
 from . import observer
 from .workspace import copied
 
-IN_PLACE = ", or give --in-place: then it may overwrite files here"
+IN_PLACE = ", or give --in-place: then the script may overwrite files here"
 POLL_S = 0.2
 STALL_S = 60.0  # seconds without a new step of any rank, after at least one rank has finished
-LAST_WORDS_S = 10.0  # seconds that ranks have to end after they are told to
+LAST_WORDS_S = 10.0  # seconds that a rank has to end after doctor tells it to
 
 
 @dataclass
 class Rank:
-    """The observations of one rank. steps: step number -> its line; 0 is the state before the first step."""
+    """The observations of one rank. steps: number of a step -> its record; number 0 is the state before the first
+    step."""
 
     number: int
-    of: int = 0  # number of ranks, as its launcher says
+    of: int = 0  # number of ranks, as the launcher tells each rank
     pid: int | None = None
     steps: dict[int, dict[str, Any]] = field(default_factory=dict)
     backend: str | None = None
     unseen: dict[str, list[str]] = field(default_factory=dict)  # what doctor cannot see -> absent names (hooks.py)
     done: bool = False
-    end: dict[str, Any] | None = None  # how the process ended, as its keeper wrote it
+    end: dict[str, Any] | None = None  # exit code or signal and time, as the rank's keeper wrote them
     ended_at: float = 0.0
     log: str = ""
-    stack: str = ""  # its Python stack when it hung
+    stack: str = ""  # the Python stack of a rank that hangs
 
     @property
     def last_step(self) -> int:
@@ -58,7 +60,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The trial to run. launcher: one of ringscope's or, if `own`, the user's, which is part of the command and sets
+    """The trial to run. launcher: one of ringscope's; if `own`, the user's own, which is part of the command and sets
     the number of ranks."""
 
     command: Sequence[str]
@@ -98,7 +100,7 @@ def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[s
             with Lifeline(lines=1 if trial.own else trial.ranks + 1) as lifeline:
                 process = _start(trial, seen, folder, environ, lifeline.address)
                 found = _follow(trial, process, seen, tell)
-            process.wait()  # all processes that are left end with the lifeline
+            process.wait()  # processes that still run end with the lifeline
         return Observed(trial, *found)
 
 
@@ -143,7 +145,8 @@ def _start(
 def _follow(
     trial: Trial, process: subprocess.Popen[bytes], seen: Path, tell: Callable[[list[Rank]], None]
 ) -> tuple[list[Rank], bool, bool, str]:
-    """Wait until enough is known: (the ranks, whether they hung, whether time was up, the launcher's output)."""
+    """Wait until enough is known. Returns (the ranks, True if they hung, True if time was up, the launcher's
+    output)."""
     deadline = time.monotonic() + trial.limit_s
     moved_at, moves = time.monotonic(), -1
     hung = late = False
@@ -172,13 +175,13 @@ def _follow(
         rank.log = rank.log or _text(seen / f"rank{rank.number}.log") or words
         rank.stack = _text(seen / f"rank{rank.number}.stack")
     if trial.own and over and process.returncode and all(rank.end is None for rank in ranks):
-        for rank in waited_for:  # the process ended before it could write how
+        for rank in waited_for:  # the process ended before it could record how
             rank.end = {"exit_code": process.returncode, "signal": None}
     return ranks, hung, late and bool(waited_for), words
 
 
 def _ranks(trial: Trial, seen: Path) -> list[Rank]:
-    """All ranks as observed so far; under the user's launcher the ranks' own files tell how many there are."""
+    """All ranks as observed so far; under the user's launcher, the ranks' own files say how many there are."""
     number = trial.ranks
     if trial.own:
         there = (int(path.stem.removeprefix("rank")) for path in seen.glob("rank*.jsonl"))
@@ -191,7 +194,7 @@ def _text(path: Path) -> str:
 
 
 def _read(seen: Path, number: int) -> Rank:
-    """Read a rank's lines so far. A command may start Python several times; the last process counts."""
+    """Read a rank's file so far. If the command started Python several times, the last process counts."""
     rank = Rank(number)
     for text in _text(seen / f"rank{number}.jsonl").splitlines(keepends=True):
         if not text.endswith("\n"):

@@ -1,4 +1,4 @@
-"""Judge whether a script's ranks train together, by what was observed in them: one `Check` per question."""
+"""Judge from what doctor observed whether a script's ranks train together: one `Check` per question."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ BY_RING = (
     "something other than the distributed optimizer updates this weight: update it by an optimizer that the model "
     "holds when ring.distribute(model) is called, or average the gradients first: ring.average_gradients(gradients)"
 )
-# the least share of a rank's samples that must differ; below it, equal samples on two ranks prove nothing
 BROADCAST = (
     "send rank 0's first weights to all ranks, as torch.nn.parallel.DistributedDataParallel and ring.distribute do, or "
     "give all ranks one seed before the model is made"
 )
-FIRST_EPOCH = 32  # rows of a rank before its first repeated one, from which they are enough to compare
-DISTINCT = 0.9
+# if each rank drew this many samples before its first repeated one, only the samples before it are compared
+FIRST_EPOCH = 32
+DISTINCT = 0.9  # if fewer of a rank's samples differ from each other, equal samples on two ranks prove nothing
 Line = dict[str, Any]
 
 
 def judge(found: Observed) -> list[Check]:
-    """The check `script` and, if steps were seen, `weights` and `data`; also `buffers` if they differ, `metrics` if
-    Keras reports them, `replicas` if a process has copies of weights on several devices, `devices` if JAX has several,
-    and `loaders` if workers make the batches."""
+    """All checks on a script. If every rank took steps, they say whether the ranks' weights, data, buffers and metrics
+    agree, whether all devices of each rank train, and whether the host has cores for all loader workers."""
     checks, ranks = [_script(found), *unlike.unseen(found.ranks)], found.ranks
     if all(rank.last_step for rank in ranks):
         if len(ranks) > 1:
@@ -44,9 +43,6 @@ def judge(found: Observed) -> list[Check]:
             checks += [_weights(ranks, apart), data, *unlike.buffers(ranks), *unlike.metrics(ranks)]
         checks += [*devices.replicas(ranks), *devices.used(ranks), *_loaders(ranks)]
     return checks
-
-
-# ---- did it run
 
 
 def _script(found: Observed) -> Check:
@@ -62,7 +58,7 @@ def _script(found: Observed) -> Check:
     waiting = [rank for rank in ranks if not rank.done and rank.end is None]
     if waiting and (found.hung or found.late):
         return _waiting(found, waiting[0], data)
-    if waiting:  # the launcher ended without them
+    if waiting:  # the launcher ended, but some ranks never started
         lines = found.launcher_log.strip().splitlines()
         return Check("script", FAILURE, f"not started: {lines[-1][:300] if lines else command}", _mend(found), data)
     if not all(steps):
@@ -81,15 +77,15 @@ def _script(found: Observed) -> Check:
             return Check("script", UNKNOWN, text, None, data)
         text = f"{command} ended, and on rank {steps.index(0)} no optimizer of Keras or PyTorch took a step"
         remedy = (
-            "ringscope sees only steps of Keras 3 and of PyTorch; if the script trains with these, give the command "
-            "the arguments with which it trains"
+            "ringscope sees only steps of Keras 3 and of PyTorch; if the script uses one of them, give the command the "
+            "arguments with which it really trains"
         )
         return Check("script", FAILURE, text, remedy, data)
     if len(set(steps)) > 1 and not all(rank.done for rank in ranks):
         few, many = min(ranks, key=lambda rank: rank.last_step), max(ranks, key=lambda rank: rank.last_step)
-        text = f"rank {few.number} took {few.last_step} steps and rank {many.number} {many.last_step}"
+        text = f"rank {few.number} took {few.last_step} steps, but rank {many.number} took {many.last_step}"
         return Check(
-            "script", WARNING, text, "give all ranks the same number of batches, or one waits for the other", data
+            "script", WARNING, text, "give all ranks the same number of batches, or one rank waits for the other", data
         )
     by = "then ended by ringscope" if all(rank.done for rank in ranks) else "then it ended"
     return Check("script", OK, f"{len(ranks)} ranks, {found.trial.launcher}: {min(steps)} steps each, {by}", None, data)
@@ -138,17 +134,14 @@ def _waiting(found: Observed, rank: Rank, data: dict[str, Any]) -> Check:
 
 
 def _where(stack: str) -> str:
-    """The innermost line in the user's own code, in the main thread, whose stack is written last."""
+    """The innermost line of the user's own code on the main thread, whose stack is written last."""
     frames = re.findall(r'File "([^"]+)", line (\d+) in', re.split(r"(?m)^(?:Current thread|Thread) .*$", stack)[-1])
     own = [frame for frame in frames if not re.search(r"site-packages|/lib/python3|/harness/|^<", frame[0])]
     return f"{Path(own[0][0]).name}:{own[0][1]}" if own else ""
 
 
-# ---- do they train together
-
-
 def _weights(ranks: list[Rank], apart: bool) -> Check:
-    """Judge the weights. apart: the ranks took different samples, so equal weights prove that gradients were
+    """Compare the ranks' weights. apart: the ranks took different samples, so equal weights prove that gradients were
     exchanged."""
     common = sorted(set.intersection(*(set(rank.steps) for rank in ranks)) - {0})
     lines = [rank.steps[rank.last_step] for rank in ranks]
@@ -173,8 +166,8 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
             text = f"each rank trains alone: {name} differs between rank 0 and rank {rank} {when}, by {by:.2g}"
             text += f", and {count - 1} more" if count > 1 else ""
             if step == 0 and not _differing([rank.steps[last] for rank in ranks]):
-                continue  # rank 0 broadcasts its weights within the first step
-            if step == 0 and exchanged >= values:  # averaged gradients keep what differed
+                continue  # the script sends rank 0's weights to all ranks within its first step
+            if step == 0 and exchanged >= values:  # averaged gradients do not remove a first difference
                 text = text.replace("each rank trains alone:", "each rank began with weights of its own:")
                 remedy = BROADCAST
             later = [k for k in common if k > step and not _differing([rank.steps[k] for rank in ranks])]
@@ -185,17 +178,18 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
             return Check("weights", FAILURE, text, remedy, data | {"variable": name, "step": step, "difference": by})
     if not apart and exchanged < values / 2 and not (ring and exchanged) and not _unseen(ranks, lines):
         text = (
-            "equal on all ranks only because each trains alone on the same samples, from the same seed: "
+            "the weights are equal on all ranks only because each rank trains alone on the same samples from the same "
+            "seed: "
             f"{exchanged or 'no'} values were exchanged, and the model has {values} weights"
         )
         return Check("weights", FAILURE, text, remedy, data)
     first = [rank.steps.get(0) or rank.steps[common[0]] for rank in ranks]
     if len(common) > 1 and first[0]["weights"] == ranks[0].steps[last]["weights"]:
-        return Check("weights", WARNING, "no weight moved: nothing is trained", "look at the learning rate", data)
+        return Check("weights", WARNING, "no weight changed: nothing is trained", "look at the learning rate", data)
     variables = len(lines[0]["weights"])
     text = f"{variables} variables, {values} values, bit-equal on all ranks after each of {len(common)} steps"
     if sharded := lines[0].get("sharded", 0):
-        text += f"; {sharded} more are sharded, each rank has another part of these"
+        text += f"; {sharded} more are sharded and not compared, because each rank has another part of them"
     return Check("weights", OK, text, None, data)
 
 
@@ -205,8 +199,8 @@ def _unseen(ranks: list[Rank], lines: list[Line]) -> bool:
 
 
 def _differing(lines: list[Line]) -> tuple[str, int, float, int] | None:
-    """(first variable that differs, its rank, the largest difference in the compared values, number of such
-    variables)."""
+    """(first variable that differs, its rank, the largest difference in the compared values, number of variables that
+    differ); None if all are equal."""
     found = []
     for rank, line in enumerate(lines[1:], start=1):
         for mine, theirs in zip(lines[0]["weights"], line["weights"], strict=False):
@@ -217,16 +211,20 @@ def _differing(lines: list[Line]) -> tuple[str, int, float, int] | None:
 
 
 def _data(ranks: list[Rank]) -> tuple[Check, bool]:
-    """Judge the ranks' samples: how many they share, and whether they are known to differ between ranks."""
+    """Judge the ranks' samples: how many samples they share. Also True if the samples are known to differ between
+    ranks."""
     last = min(rank.last_step for rank in ranks)
     if len(ranks := devices.of_each_part(ranks)) == 1:
-        text = f"{len(_rows(ranks[0], last) or ())} samples in {last} steps on all ranks: each has a part of one model"
+        text = (
+            f"{len(_rows(ranks[0], last) or ())} samples in {last} steps, the same on all ranks: each rank has a part "
+            "of one model"
+        )
         return Check("data", OK, text), False
     rows = [_rows(rank, last) for rank in ranks]
     if any(each is None for each in rows):
         text = (
-            "the samples of a step cannot be seen: they come neither from `fit`, nor a data set or DataLoader, "
-            "nor as arguments of a tf.function or of DistributedDataParallel"
+            "the samples of a step cannot be seen: they come neither from `fit`, a data set or a DataLoader, nor as "
+            "arguments of a tf.function or of DistributedDataParallel"
         )
         return Check("data", UNKNOWN, text), False
     taken = [each for each in rows if each is not None]
@@ -234,14 +232,15 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
     judged = firsts if min(map(len, firsts)) >= FIRST_EPOCH else taken
     kinds = [set(each) for each in judged]
     common = set.intersection(*kinds)
-    if judged != taken and len(common) <= (1 - DISTINCT) * min(map(len, judged)):  # shuffled anew before one came again
+    # few samples in common: a second epoch began with another shuffle
+    if judged != taken and len(common) <= (1 - DISTINCT) * min(map(len, judged)):
         common = set()
     counts = " and ".join(str(len(each)) for each in taken)
     data = {"samples": [len(each) for each in taken], "in_common": len(common)}
     if any(len(kind) < DISTINCT * len(each) for kind, each in zip(kinds, judged, strict=True)):
         return Check("data", UNKNOWN, f"{counts} samples, too many of them equal to compare", None, data), not common
     if not common:
-        anew = ", until one came again" if set.intersection(*map(set, taken)) else ""
+        anew = ", until samples came a second time" if set.intersection(*map(set, taken)) else ""
         return Check("data", OK, f"{counts} samples in {last} steps, none of them on two ranks{anew}", None, data), True
     share = "the same samples on all ranks" if all(kind == common for kind in kinds) else f"{len(common)} in common"
     remedy = unlike.SAME_SAMPLES + unlike.SAMPLES[unlike.backend(ranks[0].steps[last])]
@@ -250,7 +249,7 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
 
 
 def _until_repeated(rows: list[str]) -> list[str]:
-    """The rows of the first epoch, at least: until one comes for the second time."""
+    """The samples before the first one that comes a second time: the first epoch, or a part of it."""
     seen: set[str] = set()
     for at, row in enumerate(rows):
         if row in seen:
@@ -260,7 +259,7 @@ def _until_repeated(rows: list[str]) -> list[str]:
 
 
 def _loaders(ranks: list[Rank]) -> list[Check]:
-    """Check that this host has a core for each loader worker of all its ranks."""
+    """Check that this host has a core for each loader worker of all ranks."""
     lines = [rank.steps[rank.last_step] for rank in ranks]
     workers, cores = max(line["workers"] for line in lines), len(set().union(*(line["cores"] for line in lines)))
     if workers <= 1:
@@ -268,7 +267,7 @@ def _loaders(ranks: list[Rank]) -> list[Check]:
     data = {"workers": workers, "ranks": len(ranks), "cores": cores}
     if told := threads.loaders_over_cores(workers, len(ranks), cores):
         return [Check("loaders", WARNING, *told, data)]
-    return [Check("loaders", OK, f"{workers} workers of each of {len(ranks)} ranks, {cores} cores", None, data)]
+    return [Check("loaders", OK, f"{workers} loader workers on each of {len(ranks)} ranks, {cores} cores", None, data)]
 
 
 def _rows(rank: Rank, last: int) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""The file in which a rank records its observations, and the early end of its script."""
+"""The file in which a rank records what doctor observes, and the early end of the rank's script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORD_LIMIT_S = 120.0
 class Told:
     """Writes `rank<k>.jsonl`: a line at the start, one before the first step, one after each step, and one at the end.
 
-    steps: after this many steps the rank has written enough.
+    steps: the number of steps to record; the script is ended after the last.
     """
 
     def __init__(self, folder: Path, rank: int, steps: int) -> None:
@@ -40,8 +40,8 @@ class Told:
         self._file.flush()
 
     def stepped(self, line: dict[str, Any]) -> None:
-        """Write a step's line. After the last wanted step, wait until ringscope lets the rank end, then end it in
-        mid-script."""
+        """Write a step's line. After the last wanted step, wait until ringscope lets the rank end, then end the rank in
+        the middle of its script."""
         self.write(line)
         if line["step"] < self._steps:
             return
@@ -58,8 +58,7 @@ class Told:
         self._tell(kind, error, trace)
 
     def _ends(self, code: int, log: str) -> None:
-        """Write the end of the process. Ranks of the user's launchers need it, because they have no keeper to write
-        it."""
+        """Write the end of the process; under a user's launcher there is no keeper to write it."""
         if not self._failed and os.getpid() == self._pid:
             self._failed = bool(code)
             self.write({"kind": "end", "exit_code": code, "log": log[-20_000:], "at": time.time()})

@@ -30,12 +30,12 @@ PAGEABLE_SHARE = 0.5
 # more.
 NVLINK_GB_PER_S = 20.0
 NAMES_ERROR = re.compile("rror")
-SMALL = 1 << 16  # bytes of an all-reduce whose time is latency only
+SMALL = 1 << 16  # bytes; an all-reduce of them takes only latency
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A check that runs something, and about how many seconds it takes."""
+    """A check that runs a program, and about how many seconds it takes."""
 
     name: str
     expected_s: float
@@ -43,7 +43,7 @@ class Trial:
 
 
 def plan(machine: dict[str, Any], *, ranks: int | None, launcher: str) -> list[Trial]:
-    """The trials for this machine. ranks: None for every GPU, or 2 without a GPU."""
+    """The trials for this machine. ranks: None for one rank per GPU, or for 2 ranks if there is no GPU."""
     gpus = visible(len(machine["gpus"]))
     count = ranks or gpus or 2
     return [
@@ -66,7 +66,8 @@ def copies(machine: dict[str, Any]) -> list[Check]:
 def judge_copies(found: dict[str, Any]) -> Check:
     pageable, pinned = found["pageable"], found["pinned"]
     text = (
-        f"to the GPU {pageable['h2d_gb_per_s']:.1f} GB/s pageable, {pinned['h2d_gb_per_s']:.1f} pinned; "
+        f"to the GPU {pageable['h2d_gb_per_s']:.1f} GB/s from pageable memory, {pinned['h2d_gb_per_s']:.1f} from "
+        "pinned; "
         f"back {pageable['d2h_gb_per_s']:.1f} and {pinned['d2h_gb_per_s']:.1f}"
     )
     name = f"copies gpu {found['device']}"
@@ -94,7 +95,7 @@ def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
 
 
 def judge_allreduce(found: dict[str, Any], launcher: str, machine: dict[str, Any]) -> Check:
-    """Judge an all-reduce. machine: the description by `machine.describe`, whose GPUs and links tell what to expect."""
+    """Judge the result of an all-reduce. machine: from `machine.describe`; its GPUs and links tell what to expect."""
     text = (
         f"{found['bus_gb_per_s']:.2f} GB/s bus bandwidth, {found['ranks']} ranks on {found['device']}, "
         f"{found['bytes'] >> 20} MiB in {found['time_ns'] / 1e6:.1f} ms, {launcher}"
@@ -122,12 +123,12 @@ def _cannot_launch(machine: dict[str, Any], ranks: int) -> str | None:
     if ranks == 1:
         return "one rank has no other to exchange with"
     if machine["gpus"] and ranks > visible(len(machine["gpus"])):
-        return f"{ranks} ranks need as many GPUs, and there are {len(machine['gpus'])}"
+        return f"{ranks} ranks need {ranks} GPUs, and there are {len(machine['gpus'])}"
     return None
 
 
 def training(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
-    """Check that the ranks reach the weights of one rank that trains on their joined batches, in both step modes.
+    """Check, in both step modes, that N ranks train to the same weights as one rank on the joined batches.
 
     Without a GPU for each rank they train on the CPU, which tests only that gradients are exchanged.
     """
@@ -143,7 +144,7 @@ def training(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
     with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as folder, Lifeline(lines=ranks + 1) as lifeline:
 
         def start(ranks: int) -> list[str]:
-            """The launcher's words, without the rank's command."""
+            """The launcher's command line, without the rank's command."""
             job = launch.command([], ranks=ranks, launcher=launcher, environ=environ, lifeline=lifeline.address)
             return launch.keeper(job.argv, lifeline=lifeline.address)
 
@@ -187,14 +188,13 @@ def judge_training(found: list[Equality], where: str) -> Check:
 
 
 def _launch(rank_argv: list[str], *, ranks: int, launcher: str) -> subprocess.CompletedProcess[str] | str:
-    """Start the ranks under a lifeline, so that they end when this process does."""
+    """Run the ranks under a lifeline, so that they end when this process does."""
     with Lifeline(lines=ranks + 1) as lifeline:
         job = launch.command(rank_argv, ranks=ranks, launcher=launcher, environ=os.environ, lifeline=lifeline.address)
         return _run(launch.keeper(job.argv, lifeline=lifeline.address), job.env | {"TF_CPP_MIN_LOG_LEVEL": "3"})
 
 
 def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str] | str:
-    """Run a command. Returns the finished process, or one line that says how it failed."""
     try:
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=RUN_LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -207,7 +207,7 @@ def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[st
 
 
 def why(output: str) -> str:
-    """The most telling line of a failed command's output: the first that names an error, else the last."""
+    """The line of a failed command's output that tells most: the first that names an error, else the last."""
     return line_with(NAMES_ERROR, output) or output.strip().rpartition("\n")[2][:300]
 
 

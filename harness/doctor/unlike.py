@@ -1,4 +1,5 @@
-"""Differences between ranks that may be intended, and their meaning; also the remedies for PyTorch."""
+"""Differences between ranks that may be intended: what they mean, and what to do about them; also the remedies for
+PyTorch."""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ def unseen(ranks: list[Rank]) -> list[Check]:
 
 
 def parts(lines: list[Line]) -> str | None:
-    """The reason why the ranks' weights cannot be compared, because each rank has another part of the model; else
-    None."""
+    """The reason why the ranks' weights cannot be compared: each rank has another part of the model. None if they
+    can."""
     first, *others = ([each[0] for each in line["weights"]] for line in lines)
     if not first and (sharded := lines[0]["sharded"]):
         return (
@@ -72,30 +73,31 @@ def parts(lines: list[Line]) -> str | None:
     for rank, other in enumerate(others, start=1):
         if other != first:
             return (
-                f"rank 0 trains {len(first)} weights and rank {rank} {len(other)}, of other names: the ranks have "
+                f"rank 0 trains {len(first)} weights and rank {rank} trains {len(other)} with other names: the ranks "
+                "have "
                 "parts of a model (a pipeline?), and there is nothing to compare"
             )
     return None
 
 
 def buffers(ranks: list[Rank]) -> list[Check]:
-    """Report values that no gradient moves, such as statistics, and that differ between ranks. This is no fault."""
+    """Report tensors that no gradient updates, such as statistics, and that differ between ranks. This is no fault."""
     last = min(rank.last_step for rank in ranks)
     first, *others = (rank.steps[last].get("buffers", []) for rank in ranks)
     names = [mine[0] for k, mine in enumerate(first) if any(o[k : k + 1] and o[k][1] != mine[1] for o in others)]
     if not names:
         return []
     text = (
-        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} differ between ranks; no gradient "
-        "moves them: each rank keeps statistics or random states of its own samples, and a checkpoint has rank 0's "
+        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} differ between ranks; gradients do not "
+        "update them: each rank keeps statistics or random states of its own samples, and a checkpoint has rank 0's "
         "(for BatchNorm with few samples per rank: torch.nn.SyncBatchNorm)"
     )
     return [Check("buffers", OK, text, None, {"differ": len(names), "of": len(first)})]
 
 
 def metrics(ranks: list[Rank]) -> list[Check]:
-    """Report whether Keras's loss and metrics agree on all ranks, or each rank has its own. Of a loop of PyTorch,
-    report if it exchanged no numbers."""
+    """Report whether Keras's loss and metrics agree on all ranks. In a PyTorch loop, report if no single numbers were
+    exchanged."""
     common = set.intersection(*({k for k, line in rank.steps.items() if line.get("logs")} for rank in ranks))
     if not common:
         return _of_a_loop(ranks)

@@ -19,8 +19,8 @@ def copied(folder: Path, into: Path, or_else: str = "") -> Iterator[Path]:
     """A copy of `folder` below `into`, a new folder that is removed afterwards. Environments, .git and targets of links
     are linked, not copied.
 
-    or_else: words for the error about a folder that is too large. Raises RingscopeError for more than MOST_FILES files
-    or LARGEST_BYTES bytes.
+    or_else: text added to the error about a folder that is too large. Raises RingscopeError for more than MOST_FILES
+    files or LARGEST_BYTES bytes.
     """
     _check(folder, or_else)
     into.mkdir()

@@ -1,8 +1,8 @@
-"""`python -m harness.inference.devices PLAN.json OUT.jsonl`: how long calls of models take on the CPU and on a GPU.
+"""`python -m harness.inference.devices PLAN.json OUT.jsonl`: time calls of models on the CPU and on a GPU.
 
 PLAN: {"models": [name], "batches": [samples], "least_s": seconds per point, "narrow": whether to look for the crossover
-between two batches}. OUT gets a line of JSON as each point is done: a `Call` (profiles.inference.records), or
-{"model", "device", "batch", "failed": reason}.
+between two batches}. OUT gets one line of JSON for each (model, device, batch): a `Call` (profiles.inference.records),
+or {"model", "device", "batch", "failed": reason}.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Measuring:
         self.calls: dict[tuple[str, int], Call] = {}
 
     def point(self, device: str, batch: int) -> Call | None:
-        """Measure a call with that batch; None if it fails, and then the failure is reported."""
+        """Measure a call with this batch. If the call fails, report the failure and return None."""
         if (device, batch) not in self.calls:
             try:
                 self.calls[device, batch] = self._measure(device, batch)
@@ -92,7 +92,7 @@ def timed(call: Callable[[], object], least_s: float) -> list[int]:
 
 
 def _with_parts(found: Call, call: Callable[[], object]) -> Call:
-    """Add to a call its copies, launches and compute, from a recording by TensorFlow's profiler."""
+    """Add to a call its copies, launches and compute, as recorded by TensorFlow's profiler."""
     from profiles.measuring.analysis import measure
 
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +121,7 @@ def main(plan_path: str, out: str) -> int:
         for name in plan["models"]:
             try:
                 measuring = Measuring(name, places, plan["least_s"], tell)
-            except Exception as error:  # reported as a row, as in `point`
+            except Exception as error:  # a failure is reported as a row, as in `point`
                 tell({"model": models.named(name), "device": None, "batch": None, "failed": what_became(error)[1]})
                 continue
             for batch in plan["batches"]:

@@ -1,5 +1,5 @@
-"""`python -m harness.inference.export MODEL DIR SAMPLES.json SERVED`: writes made-up samples of a model, maybe a
-SavedModel.
+"""`python -m harness.inference.export MODEL DIR SAMPLES.json SERVED`: write random samples for a model and, if asked
+for, a SavedModel.
 
 SAMPLES.json gets {"instances": [sample, ...]}. If SERVED is `saved-model`, DIR/1 becomes a SavedModel for TensorFlow
 Serving; if it is `samples`, only the samples are written.

@@ -1,10 +1,10 @@
-"""`python -m harness.inference.load PLAN.json OUT.json`: sends requests at planned times, however fast the answers
-come.
+"""`python -m harness.inference.load PLAN.json OUT.json`: send requests at planned times, whether or not earlier ones
+are answered.
 
 PLAN: {"url", "per_s", "seconds", "seed", "instances": [sample, ...], "limit_s": seconds that an answer may take}.
-Arrivals are a Poisson process. A request is sent when it is due, even if earlier ones are not answered yet (open loop):
-a server that falls behind gets no fewer requests, so the latency, counted from the planned arrival, is what users would
-see. OUT has a list for each column of `profiles.inference.loads.Answers`, and `errors`: reasons with their counts.
+Arrivals are a Poisson process (open loop): a server that falls behind gets no fewer requests, so the latency from the
+planned arrival is what users would see. OUT has a list for each column of `profiles.inference.loads.Answers`, and
+`errors`: reasons with their counts.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Load:
         connector = aiohttp.TCPConnector(limit=0)
         headers = {"Content-Type": "application/json"}
         async with aiohttp.ClientSession(connector=connector, timeout=limit, headers=headers) as self._session:
-            # warms the server up, and gets the expected answer to each sample, one request at a time
+            # one request at a time: warms up the server and gives the expected answer to each sample
             for number in range(max(WARM_UP, len(self._bodies))):
                 which = number % len(self._bodies)
                 self._expected[which] = (await self._ask(which))["predictions"]
             gc.collect()
-            gc.disable()  # a pause of this process would be counted as the server's
+            gc.disable()  # a garbage collection here would be counted as the server's time
             self._begin = time.monotonic_ns()
             tasks = []
             for number, due in enumerate(self.due_ns.tolist()):
@@ -119,7 +119,7 @@ def main(plan_path: str, out: str) -> int:
     load = Load(json.loads(Path(plan_path).read_text()))
     try:
         asyncio.run(load.run())
-    except FAULTS as error:  # raised by the warm-up only, because the load itself counts its errors
+    except FAULTS as error:  # only the warm-up raises; the load itself counts errors
         print(f"{load.url} does not answer as asked: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     write_whole(Path(out), json.dumps(load.to_json()))

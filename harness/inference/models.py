@@ -1,4 +1,4 @@
-"""The model for inference: a model of ours by name, or a `.keras` file, on a device, as one traced function."""
+"""The model for inference, one of ringscope's by name or a `.keras` file, as one traced function on a device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..training import models
 from . import is_file
 
 Array = NDArray[Any]
-SAMPLES = 8  # different samples, so that an answer to another request is noticed
+SAMPLES = 8  # different samples, so that a swapped answer is noticed
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class Loaded:
     """A model on a device, and the shape and type of its input."""
 
     model: Any
-    answer: Callable[[Any], Any]  # a batch of any size, as tensor or array -> a tensor
+    answer: Callable[[Any], Any]  # a batch of any size, as tensor or array -> the predictions as a tensor
     input_shape: tuple[int, ...]
     input_dtype: str
     parameters: int
 
 
 def gpus() -> list[Any]:
-    """The GPUs that TensorFlow sees; sets them to allocate memory as needed."""
+    """The GPUs that TensorFlow sees, set to allocate memory as needed."""
     import tensorflow as tf
 
     found: list[Any] = tf.config.list_physical_devices("GPU")
@@ -42,7 +42,7 @@ def gpus() -> list[Any]:
 
 
 def load(name: str, place: str = "/CPU:0") -> Loaded:
-    """A model by name or path, with its weights on the device `place`. Raises RingscopeError."""
+    """Load a model by name or path, with its weights on the device `place`. Raises RingscopeError."""
     import tensorflow as tf
 
     with tf.device(place):
@@ -86,5 +86,5 @@ def instances(shape: tuple[int, ...], dtype: str) -> str:
 
 
 def named(name: str) -> str:
-    """The model's name in a report: its own, or that of its file."""
+    """The model's name in a report: its own, or its file's."""
     return Path(name).stem if is_file(name) else name

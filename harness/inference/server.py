@@ -1,4 +1,4 @@
-"""`python -m harness.inference.server PLAN.json`: a model behind HTTP, by LitServe (uvicorn, FastAPI, and batching).
+"""`python -m harness.inference.server PLAN.json`: serve a model over HTTP by LitServe (uvicorn, FastAPI, and batching).
 
 PLAN: {"model", "port", "most", "wait_ms", "workers"}. `POST /predict` takes {"instances": [sample, ...]} and answers
 {"predictions": [...]} like TensorFlow Serving's REST interface. Two keys are added: `batch`, the number of requests
@@ -24,7 +24,7 @@ WARM_UP = 3
 
 
 class Answers(litserve.LitAPI):
-    """A model in LitServe's workers. LitServe gives `predict` one request, or with batching the list that `batch`
+    """The model in a worker of LitServe. LitServe gives `predict` one request, or with batching the list that `batch`
     returns."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -34,11 +34,11 @@ class Answers(litserve.LitAPI):
     def setup(self, device: str) -> None:
         self._loaded = models.load(self._name, "/GPU:0" if models.gpus() else "/CPU:0")
         shape, dtype = self._loaded.input_shape, self._loaded.input_dtype
-        for size in range(1, self._most + 1):  # the one-time costs of each batch size, paid before the load
+        for size in range(1, self._most + 1):  # pays the one-time costs of each batch size before the load
             for _ in range(WARM_UP):
                 self._loaded.answer(models.samples(shape, dtype, size)).numpy()
 
-    # FastAPI would take the annotation of `request`, a string here, for that of a parameter of the URL.
+    # Without the real class FastAPI would read the annotation, a string here, as a parameter of the URL.
     def decode_request(self, request) -> Array:  # type: ignore[no-untyped-def]
         return np.asarray(request["instances"], self._loaded.input_dtype)
 

@@ -29,12 +29,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A kind of server. start(model, limits, folder for its files) -> its Start. rule: how it forms batches, one of
-    profiles.inference.batching.RULES."""
+    """A kind of server. start(model, limits, folder for the server's files) -> how to start it. rule: how the server
+    forms batches, one of profiles.inference.batching.RULES."""
 
     start: Callable[[str, Limits, Path], Start]
     rule: str
-    needs: str  # a program, or a Python module
+    needs: str  # the program or Python module that must be installed
     remedy: str
 
 
@@ -83,7 +83,7 @@ SERVERS: Final = {
 
 
 def check(name: str) -> None:
-    """Raise RingscopeError if that server, or the client that loads it, is not installed."""
+    """Raise RingscopeError if the server, or aiohttp for its client, is not installed."""
     import importlib.util
 
     server = SERVERS[name]
@@ -95,7 +95,7 @@ def check(name: str) -> None:
 
 
 def check_load() -> None:
-    """Raise RingscopeError if the client that loads a server is not installed."""
+    """Raise RingscopeError if aiohttp, which the client of a server needs, is not installed."""
     import importlib.util
 
     if not importlib.util.find_spec("aiohttp"):
@@ -103,7 +103,7 @@ def check_load() -> None:
 
 
 def free_port() -> int:
-    """A port of this host that nobody listens on now."""
+    """A port of this host that is free now."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

@@ -1,5 +1,5 @@
-"""`python -m harness.inference.together PLAN.json NUMBER DIR`: one of several processes that compute predictions at
-once.
+"""`python -m harness.inference.together PLAN.json NUMBER DIR`: one of several processes that compute predictions at the
+same time.
 
 PLAN: {"model", "batch": samples per device, "devices": of this process, "kind": CPU or GPU, "threads", "seconds"}. When
 the process is ready it writes `ready<NUMBER>` into DIR and waits for the file `go`, which holds the time to start. From

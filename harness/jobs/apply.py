@@ -1,7 +1,8 @@
-"""Run `record --apply`: train a script unchanged and with one setting (a knob) changed, by turns; print what pays.
+"""Run `record --apply`: train a script by turns unchanged and with one setting (a knob) changed, and print which
+settings make it faster.
 
 A turn starts the script on all ranks in a copy of the working directory, and ends it once enough steps are timed. The
-settings that made it faster are printed as lines to paste into the script or the shell.
+settings that pay are printed as lines to paste into the script or the shell.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ from .options import Record
 from .progress import about, counted
 from .run_directory import new_path, writing
 
-TURNS = 2  # of the unchanged script, and of each knob
-STEPS, SECONDS = 40, 20.0  # timed in a turn, whichever is over first
-LIMIT_S = 600.0  # a turn that takes longer is ended
+TURNS = 2  # turns of the unchanged script, and of each knob
+STEPS, SECONDS = 40, 20.0  # a turn times this many steps, or as many as fit into these seconds
+LIMIT_S = 600.0  # the longest time of a turn, start included
 POLL_S = 0.2
 Copied = Callable[[Path, Path], AbstractContextManager[Path]]
 
 
 @dataclass(slots=True)
 class Trials:
-    """The turns of one script so far. take: runs a turn with the given knobs turned."""
+    """The turns of one script so far. take: runs a turn with the given knobs changed."""
 
     take: Callable[[Sequence[Knob]], Taken]
     as_it_is: list[Taken] = field(default_factory=list)
     tried: dict[Knob, list[Taken]] = field(default_factory=dict)
-    again: list[Taken] = field(default_factory=list)  # turns with all the knobs that paid, together
+    again: list[Taken] = field(default_factory=list)  # turns with all knobs that paid, at once
 
     def first(self) -> Taken:
         """Run a turn of the unchanged script. Raises RingscopeError if it does not train."""
@@ -71,14 +72,14 @@ class Trials:
                     turns.append(self.take([knob]))
 
     def confirm(self, paid: Sequence[Knob]) -> None:
-        """Run turns with all the knobs that paid, because among many knobs one may look faster in few turns by
+        """Run turns with all the knobs that paid, because one of many knobs may look faster in a few turns by
         chance."""
         for _ in range(TURNS):
             self.again.append(self.take(paid))
             self._again()
 
     def verdicts(self) -> dict[Knob, Verdict]:
-        """The verdict on each knob that had all its turns, or failed in one."""
+        """The verdict on each knob that had all of its turns, or that failed in one."""
         whole = {knob: turns for knob, turns in self.tried.items() if len(turns) == TURNS or turns[-1].step_ns is None}
         return {knob: knobs.judge(self.as_it_is, turns) for knob, turns in whole.items()}
 
@@ -154,7 +155,7 @@ def _turn(
     turned: Sequence[Knob],
     steps: int,
 ) -> Taken:
-    """Start the script once in `place`. Its ranks are ended when each has written its report into `folder`."""
+    """Start the script once in `place`, and end its ranks when each has written its report into `folder`."""
     folder.mkdir()
     environment = {name: value for knob in turned for name, value in knob.environment.items()}
     change = [f"--change={name}={number}" for name, number in (knob.change for knob in turned if knob.change)]
@@ -180,7 +181,7 @@ def _turn(
 
 
 def _wait(process: subprocess.Popen[bytes], folder: Path, ranks: int) -> bool:
-    """Wait until all ranks have reported or the launcher has ended. True if the time ran out first."""
+    """Wait until all ranks have reported or the launcher has ended. Returns True if the time limit came first."""
     deadline_s = time.monotonic() + LIMIT_S
     while process.poll() is None and len(list(folder.glob("rank*.tried.json"))) < ranks:
         if time.monotonic() > deadline_s:
@@ -193,7 +194,7 @@ def _taken(folder: Path, ranks: int, turned: Sequence[Knob], late: bool) -> Take
     """Read the ranks' reports of a turn."""
     told = [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.tried.json"))]
     if len(told) < ranks:
-        why = f"not {STEPS} steps within {numbers.minutes(LIMIT_S)}" if late else f"it failed: {_last_words(folder)}"
+        why = f"not done within {numbers.minutes(LIMIT_S)}" if late else f"it failed: {_last_words(folder)}"
         return Taken(None, why=why)
     refused: dict[str, str] = {}
     for rank in told:
@@ -215,7 +216,7 @@ def _last_words(folder: Path) -> str:
         lines = path.read_text(errors="replace").split("\n") if path.exists() else []
         if said := [line.strip() for line in lines if line.strip()]:
             return f"{said[-1][:200]} ({path})"
-    return f"it printed nothing ({folder})"
+    return f"the script printed nothing ({folder})"
 
 
 def _report(trials: Trials, options: Record, folder: Path, console: Console) -> None:

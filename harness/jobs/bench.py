@@ -83,8 +83,8 @@ def main(options: Bench) -> int:
 
 
 def _is_submitted(options: Bench, how: sweep.How) -> bool:
-    """True if a batch system is to run the sweep. Raises RingscopeError if an option for a batch system is given
-    without one."""
+    """True if a batch system runs the sweep. Raises RingscopeError if an option for a batch system is given without
+    one."""
     if how.launcher in BATCH and not (how.launcher in ("slurm", "srun") and in_allocation()):
         return True
     if named := options.launch.given & {one.name for one in fields(Job)}:
@@ -96,20 +96,20 @@ def _is_submitted(options: Bench, how: sweep.How) -> bool:
 
 
 def _submit(chosen: list[Cell], options: Bench, how: sweep.How, gpus: int, console: Console) -> int:
-    _file_of(chosen, options, gpus)  # unknown values are refused here, before anything is written
+    _file_of(chosen, options, gpus)  # refuse unknown values before anything is written
     directory = _directory(options, chosen, how)
     tasks = sweep.missing(directory, retry_failed=options.retry_failed)
     path = directory.path.resolve()
     written = submit.file_of(directory.sweep, len(tasks), path, options.launch, gpus=bool(gpus))
-    directory.release()  # the job may begin before this process has ended
+    directory.release()  # the job may begin now and needs the lock
     return submit.submit(written, directory.path, console)
 
 
 def _run(rounds: Rounds) -> bool:
-    """Launch what is missing. True if it was interrupted."""
+    """Make the launches that are missing. Returns True if a signal interrupted them."""
     directory, console = rounds.directory, rounds.console
     try:
-        with stopped_by_signals():  # also while a result is shown or measured between launches
+        with stopped_by_signals():  # also between launches, while a result is shown or measured
             console.print(f"{rounds.plan()}, into {directory.path}", soft_wrap=True)
             rounds.run()
     except KeyboardInterrupt:
@@ -118,7 +118,7 @@ def _run(rounds: Rounds) -> bool:
 
 
 def remembered(options: Bench) -> Bench:
-    """The options of `--resume`: an option that is not given now has the value with which the sweep began."""
+    """The options of `--resume`: an option that is not given now keeps the value that the sweep began with."""
     path = options.launch.out or run_directory.newest()
     before = read_sweep(path).options
     launch, given = options.launch, options.launch.given
@@ -140,7 +140,7 @@ def remembered(options: Bench) -> Bench:
 
 
 def _trial(options: Bench, gpus: int, console: Console) -> prove.Trial | None:
-    """Find the trial that `--apply` asks for and print it; None without `--apply`."""
+    """Find the trial that `--apply` asks for and print it. Returns None without `--apply`."""
     if options.finding is None or options.of is None:
         return None
     steps, warmup = (options.choices.values[name][0] for name in ("steps", "warmup"))
@@ -178,7 +178,7 @@ def how_to_launch(options: Launch) -> sweep.How:
     hosts, words = options.hosts, options.launcher_args
     if options.launcher in ("slurm", "srun") and in_allocation():
         hosts = hosts or slurm.hosts(os.environ)
-        # arguments that a sweep remembers were for sbatch, not for a launcher inside the job
+        # the sweep remembers arguments for sbatch, which are none for the launcher inside the job
         words = words if "launcher_args" in options.given else ""
     return sweep.How(
         launcher=options.launcher,
@@ -248,7 +248,7 @@ def run_tasks(
     found: dict[str, Any],
     console: Console,
 ) -> bool:
-    """Run the tasks. True if Ctrl-C, SIGTERM or SIGHUP stopped them."""
+    """Run the tasks. Returns True if Ctrl-C, SIGTERM or SIGHUP stopped them."""
     with Watch(tasks, console) as watch:
         return run_watched(directory, tasks, how, found, watch)
 
@@ -256,7 +256,7 @@ def run_tasks(
 def run_watched(
     directory: RunDirectory, tasks: Iterable[sweep.Task], how: sweep.How, found: dict[str, Any], watch: Watch
 ) -> bool:
-    """Run the tasks and report their progress to `watch`. True if a signal stopped them."""
+    """Run the tasks and report their progress to `watch`. Returns True if a signal stopped them."""
     try:
         with stopped_by_signals():
             sweep.run(directory, tasks, how=how, machine=found, watcher=watch)
@@ -268,7 +268,7 @@ def run_watched(
 def _dry_run(
     cells: Sequence[Cell], options: Bench, how: sweep.How, gpus: int, submitting: bool, console: Console
 ) -> int:
-    """Print the cells and the commands that would run, or the file for the batch system."""
+    """Print the cells, and the commands that would run or the file for the batch system."""
     launches = options.launches or LAUNCHES
     cells = [cell for cell, _ in sweep.order(cells, 1)]
     for cell in cells:
@@ -288,7 +288,7 @@ def _dry_run(
 
 
 def _file_of(cells: Sequence[Cell], options: Bench, gpus: int) -> submit.Written:
-    """The file for the batch system, for a sweep whose run directory does not exist yet. Raises RingscopeError."""
+    """The file for the batch system, before the sweep's run directory exists. Raises RingscopeError."""
     launches = options.launches or LAUNCHES
     record = SweepRecord(list(cells), launches, options.launch.launcher)
     path = (options.launch.out or new_path()).resolve()

@@ -1,8 +1,8 @@
-"""A few launches beside a sweep's timed launches, which explain why N ranks are not N times as fast as one.
+"""Extra launches that explain why N ranks of a sweep are not N times as fast as one.
 
 With GPUs each model is recorded on one rank and on the most ranks. Without a GPU, the most ranks train once more
-without exchanging gradients (profiles.explaining.explained evaluates both). The launches lie in `explain/` of the run
-directory. This is a run directory too: it can be resumed, and a failed launch is a record in it.
+without exchanging gradients (profiles.explaining.explained evaluates both). The launches lie in `explain/`, a run
+directory of its own inside the sweep's: `--resume` continues it, and a failed launch is a record in it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from . import measuring, sweep
 from .run_directory import RunDirectory, check_space
 from .times import Times
 
-# The share of the whole sweep's time that these launches may take; more if the sweep has time left.
+# The part of a sweep's time that explaining may take; more if the sweep has time left.
 SHARE = 1 / 3
-RECORDED_STEPS = 12  # as `ringscope record` does
-# Launches without an exchange of gradients: two, so that one disturbed launch does not decide.
+RECORDED_STEPS = 12  # like `ringscope record`
+# Two launches without exchanging gradients, so that one disturbed launch does not decide.
 UNEXCHANGED = 2
-# Time of a recorded launch relative to a timed launch of the same cell: profiling, exporting and measuring are added.
+# A recorded launch takes this many times as long as a timed one: profiling, exporting and measuring are added.
 RECORDING_TAKES = 1.5
 
 Launch = Callable[[Sequence[sweep.Task], RunDirectory, sweep.How, Callable[[sweep.Task], bool]], None]
@@ -36,17 +36,17 @@ Launch = Callable[[Sequence[sweep.Task], RunDirectory, sweep.How, Callable[[swee
 
 @dataclass(slots=True)
 class Budget:
-    """The time that the launches may take in all. limit_s: None for no limit."""
+    """The time for all launches that explain. limit_s: None for no limit."""
 
     limit_s: float | None
     usual_s: dict[Cell, float]  # expected seconds of one launch, from the timed launches
     spent_s: float = 0.0
     left_out: int = 0
-    # of these, first launches of a cell: without its first launch a cell tells nothing, without its second less
+    # launches left out that would have been the first of their cell, without which the cell explains nothing
     untold: int = 0
 
     def allows(self, task: sweep.Task) -> bool:
-        """True if a launch may begin; its expected time then counts as spent."""
+        """True if there is time for this launch; its expected time then counts as spent."""
         expected_s = self.usual_s[task[0]]
         if self.limit_s is not None and self.spent_s + expected_s > self.limit_s:
             self.left_out += 1
@@ -66,11 +66,11 @@ def explain(
     *,
     allowed_s: Callable[[float], float | None],
 ) -> None:
-    """Launch those of these launches that are missing.
+    """Make the launches that explain a sweep and are still missing.
 
-    scaling, runs: the timed launches. launch: runs tasks in a run directory, each if it is allowed at its turn.
-    allowed_s: seconds spent on explaining before -> seconds that it may take in all; None for no limit, and then failed
-    launches are repeated.
+    scaling, runs: the timed launches. launch: runs tasks in a run directory; before each task it asks whether there is
+    time for it. allowed_s: seconds that explaining has taken so far -> seconds that it may take in all, or None for no
+    limit; then failed launches are repeated.
     """
     on_gpus = any(rank.device for run in runs for rank in run.ranks)
     how = replace(how, profiler=profilers.choose() if on_gpus else None)
@@ -83,7 +83,7 @@ def explain(
     missing = [task for task in tasks if not inside.done(*task, retry_failed=limit_s is None)]
     budget = Budget(limit_s, usual_s, spent_s)
     if missing:
-        by = how.profiler.name if how.profiler else "launches without the exchange"
+        by = how.profiler.name if how.profiler else "launches without exchanging gradients"
         if most := sum(map(replace(budget).allows, missing)):
             console.print(f"launches that explain the losses, by {by}: at most {most} more")
         if how.profiler:
@@ -98,8 +98,8 @@ def explain(
 
 
 def planned(scaling: Scaling, how: sweep.How) -> tuple[list[sweep.Task], dict[Cell, float]]:
-    """The launches that explain a sweep, with the expected time of each: the first launch of every model before any
-    second."""
+    """The launches that explain a sweep: the first launch of every model, then the second ones; also the expected
+    seconds of each."""
     times = Times(how.gpus, scaling.launches)
     tasks: list[sweep.Task] = []
     usual_s: dict[Cell, float] = {}
@@ -120,7 +120,7 @@ def _took_s(run: Run) -> float:
 
 
 def _folder(directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How) -> RunDirectory:
-    """The run directory `explain/` with the cells of the tasks; cells that it already has stay."""
+    """The run directory `explain/`; cells of the tasks that it does not have yet are added."""
     path = directory.path / explained.FOLDER
     cells = list(dict.fromkeys(cell for cell, _ in tasks))
     launches = 1 + max(number for _, number in tasks)
@@ -136,7 +136,7 @@ def _folder(directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How
 
 
 def _measure(inside: RunDirectory, profiler: profilers.Profiler) -> None:
-    """Measure the recordings that are not measured yet; a launch that cannot be measured is recorded as failed, with
+    """Measure the recordings that are not measured yet. A launch that cannot be measured is recorded as failed, with
     the reason."""
     for run in read_runs(inside.path):
         if run.record.status != "ok" or not run.record.profiled or (run.directory / "measures.json").exists():
@@ -144,4 +144,4 @@ def _measure(inside: RunDirectory, profiler: profilers.Profiler) -> None:
         try:
             measuring.write_measures(measuring.collect(profiler, run.directory))
         except RingscopeError as error:
-            inside.finish(run.record, "failed", f"recorded, and not measured: {error}")
+            inside.finish(run.record, "failed", f"recorded but not measured: {error}")

@@ -1,8 +1,7 @@
-"""The job of `fits`: find the largest batch of a cell by launches that fit or run out of memory
+"""The job of `fits`: find the largest batch of a cell by launches, each of which fits or runs out of memory
 (docs/guides/memory.md).
 
-Each try is a launch of its own, kept in the run directory. The kept launches decide on the next batch, so an
-interrupted search can continue.
+The launches are kept in the run directory and decide on the next batch, so an interrupted search can continue.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from .options import Bench, Fits
 from .progress import Watch, told_on
 from .run_directory import RunDirectory
 
-# The share of the host's free memory that may be used if no limit is given; the rest is for other programs.
+# The part of the host's free memory that ranks may use if no limit is given; the rest is for other programs.
 SHARE_OF_HOST = 0.8
-FIRST_PART = 8  # the search begins with this part of the model's usual GPU batch, where memory use still says little
+FIRST_PART = 8  # the search begins with the model's usual GPU batch divided by this
 MIB = fits.MIB
 
 
@@ -104,7 +103,7 @@ def _first(options: Fits, how: sweep.How) -> Cell:
     """The cell with the batch to try first and its memory limit. Raises RingscopeError."""
     given = options.choices.values
     cell = grid(options.choices, gpus=how.gpus)[0]
-    # other feeds keep many batches in host memory, which a training on the CPU needs itself
+    # other feeds keep many batches in host memory, which a training on the CPU itself needs
     if "feed" not in given and not how.gpus:
         cell = replace(cell, feed="resident")
     if "per_rank_batch" not in given:
@@ -123,7 +122,8 @@ def _first(options: Fits, how: sweep.How) -> Cell:
 
 
 def _capacity(cell: Cell) -> int | None:
-    """The bytes that a rank may use: its limit, else the least free memory of any GPU now; None if unknown."""
+    """The bytes of memory that a rank may use: its limit, else the least free memory of any GPU now; None if
+    unknown."""
     if cell.memory_limit_mb:
         return cell.memory_limit_mb * MIB
     free = [gpu["memory_bytes"] - (gpu["memory_used_bytes"] or 0) for gpu in nvml.visible_gpus() if gpu["memory_bytes"]]
@@ -131,7 +131,8 @@ def _capacity(cell: Cell) -> int | None:
 
 
 def _search(directory: RunDirectory, how: sweep.How, console: Console) -> bool:
-    """Launch until the answer is known or a launch fails in another way. True if a signal stopped the search."""
+    """Launch until the answer is known or a launch fails for another reason than memory. Returns True if a signal
+    stopped the search."""
     plan = fits.planned(directory.sweep)
     first = directory.sweep.cells[0]
     if not directory.sweep.machine:
@@ -155,7 +156,7 @@ def _search(directory: RunDirectory, how: sweep.How, console: Console) -> bool:
 
 
 def _task(directory: RunDirectory, cell: Cell) -> sweep.Task:
-    """The next launch of the cell; a new cell is added to the sweep's record."""
+    """The next launch of the cell. A new cell is added to the sweep's record."""
     if cell not in directory.sweep.cells:
         directory.sweep.cells.append(cell)
         directory.write_sweep()

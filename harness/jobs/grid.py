@@ -14,7 +14,7 @@ from profiles.runs.strategies import OWN_SETTINGS, TENSORFLOW
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The defaults of a model, for settings that the command line does not give."""
+    """The values that a model's settings have by default."""
 
     gpu_batch: int
     cpu_batch: int
@@ -23,7 +23,7 @@ class Fit:
     cpu_feeds: tuple[str, ...] = ("prefetch",)
 
 
-# GPU batches that keep an 80 GB GPU busy; they do not fill its memory.
+# These GPU batches keep an 80 GB GPU busy, but do not fill its memory.
 FITS = {
     "resnet50": Fit(256, 4, gpu_input="uint8"),
     "inception3": Fit(128, 4, gpu_input="uint8"),
@@ -38,8 +38,8 @@ FITS = {
     "dense2": Fit(4096, 256),
     "mlp": Fit(4096, 256, cpu_feeds=("prefetch", "resident")),
 }
-ALL = "all"  # stands for all models: GPU_ALL, or CPU_ALL
-# convolutions, and attention: each scaling curve takes less than three minutes
+ALL = "all"  # names all models of the list GPU_ALL or CPU_ALL
+# one with convolutions and one with attention; each of their scaling curves takes less than three minutes
 GPU_MODELS = ("resnet50", "transformer")
 GPU_ALL = (*GPU_MODELS, "inception3", "vgg16", "lstm", "gru", "dense41m", "cnn_cifar", "mlp")
 GPU_PRECISION = "mixed_bfloat16"
@@ -48,8 +48,8 @@ CPU_MODELS = ("cnn_cifar", "mlp")
 CPU_ALL = (*CPU_MODELS, "lstm", "gru", "dense2")
 CPU_RANKS = (1, 2)
 LAUNCHES = 3  # launches of each cell
-# Minutes within which launches are repeated. On two cores one launch of each of four cells takes 1 min, and explaining
-# them 1 min.
+# Minutes within which launches are repeated. On two cores, four cells launched once each take 1 min, and explaining
+# them takes 1 min.
 GPU_MINUTES, CPU_MINUTES = 12, 4
 
 
@@ -62,7 +62,7 @@ class Choices:
     scaling: str = "weak"
 
 
-# The order of reading: first the model, then its settings, innermost the number of ranks.
+# The grid is sorted by these settings: first the model, innermost the number of ranks.
 _ORDER = sorted((one for one in SETTINGS if not one.derived), key=lambda one: one.name == "ranks")
 
 
@@ -77,12 +77,12 @@ def grid(choices: Choices, *, gpus: int) -> list[Cell]:
         values = {**suits(model, gpus), **choices.values, "model": (model,)}
         values["ranks"] = sorted(values["ranks"])
         several = len(values.get("strategy", ())) > 1
-        if several and "feed" not in choices.values:  # compared strategies must have the same feed
+        if several and "feed" not in choices.values:  # strategies can only be compared with the same feed
             values["feed"] = values["feed"][:1]
         for chosen in itertools.product(*(values.get(one.name) or (one.default,) for one in _ORDER)):
             cell = Cell(**dict(zip((one.name for one in _ORDER), chosen, strict=True)))
             if several and cell.ranks % cell.gpus_per_process and any(n % cell.stages == 0 for n in values["ranks"]):
-                continue  # drop only this cell: other numbers of ranks divide by its stages
+                continue  # leave out this cell alone; other numbers of ranks may divide by its stages
             cell = _as_its_strategy_can(cell, choices.values)
             cells.append(share(cell, cell.per_rank_batch) if choices.scaling == "strong" else cell)
     return list(dict.fromkeys(cells))
@@ -95,7 +95,7 @@ def models(choices: Choices, gpus: int) -> tuple[str, ...]:
 
 
 def suits(model: str, gpus: int) -> dict[str, Any]:
-    """Default values of a model on a host with `gpus` GPUs, for the settings that depend on the machine."""
+    """The model's default values for settings that depend on the machine, on a host with `gpus` GPUs."""
     fit = FITS.get(model, Fit(64, 16, gpu_step="fit"))
     if not gpus:
         return {"ranks": CPU_RANKS, "per_rank_batch": (fit.cpu_batch,), "feed": fit.cpu_feeds}
@@ -110,13 +110,17 @@ def suits(model: str, gpus: int) -> dict[str, Any]:
 
 
 def _as_its_strategy_can(cell: Cell, given: Mapping[str, tuple[Any, ...]]) -> Cell:
-    """The cell with every setting that the command line leaves open changed to a value that its strategy supports. With
-    several strategies, a setting that a strategy ignores gets its default, so that equal cells are measured once. A
-    value given for a single strategy stays, and is refused later if the strategy does not support it."""
+    """The cell with every setting that the command line leaves open changed to a value that the cell's strategy
+    supports.
+
+    With several strategies, a setting that a strategy ignores gets its default, so that equal cells are measured once.
+    A value given for a single strategy stays; it is refused later if the strategy does not support it.
+    """
     spread = cell.spread
-    if spread.backend != TENSORFLOW and len(given.get("strategy", ())) > 1:  # Keras's fit chooses both there
+    # Keras's fit chooses these two settings there
+    if spread.backend != TENSORFLOW and len(given.get("strategy", ())) > 1:
         cell = replace(cell, feed=spread.feeds[0], step=spread.steps[0])
-    # training on one repeated batch reaches no accuracy
+    # a training on one repeated batch reaches no accuracy
     if "feed" not in given and cell.until and cell.feed == "resident":
         cell = replace(cell, feed="prefetch")
     if "feed" not in given and cell.feed not in spread.feeds:
@@ -142,7 +146,7 @@ def default_ranks(gpus: int) -> tuple[int, ...]:
 
 
 def indivisible(cell: Cell) -> str | None:
-    """The reason why the cell's batch or ranks cannot be divided as it asks; None if they can."""
+    """The reason why the cell's batch or ranks do not divide evenly; None if they do."""
     if cell.global_batch is not None and cell.global_batch % cell.ranks:
         return f"a batch of {cell.global_batch} over all ranks does not divide by {cell.ranks}"
     if cell.ranks % cell.gpus_per_process:

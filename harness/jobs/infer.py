@@ -94,7 +94,7 @@ def measure(options: Infer, gpus: int, out: Path, found: Inference, console: Con
 
 
 def take(step: Step, progress: Steps, found: Inference, console: Console) -> None:
-    """Run one step. If it fails, its error is recorded and printed, and the next step runs all the same."""
+    """Run one step. If it fails, its error is recorded and printed, and the next step still runs."""
     progress.begun(step.words)
     began = time.monotonic()
     try:
@@ -106,7 +106,7 @@ def take(step: Step, progress: Steps, found: Inference, console: Console) -> Non
 
 
 def told(found: Inference, options: Infer, gpus: int) -> list[Doubt]:
-    """Doubts about the numbers."""
+    """Doubts about the measured numbers."""
     said = []
     if found.calls and not gpus:
         said.append(doubts.no_gpu())
@@ -124,7 +124,7 @@ def told(found: Inference, options: Infer, gpus: int) -> list[Doubt]:
 
 
 def write(found: Inference, text: str, options: Infer, out: Path, console: Console) -> None:
-    """Write the report to the terminal and to the files that are asked for. text: the report as JSON."""
+    """Print the report and write the files that the options ask for. text: the report as JSON."""
     if options.json is not None:
         write_json(text, options.json)
     if options.html is not None:

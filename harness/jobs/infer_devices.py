@@ -20,13 +20,12 @@ from .options import Infer
 CPU_MODELS = ("dense2", "mlp", "cnn_cifar")
 GPU_MODELS = (*CPU_MODELS, "resnet50")
 BATCHES = (1, 10, 100, 1000)
-POINT_S = 0.3  # seconds of calls per point
-NARROWED = 6  # points that narrowing a crossover may take
+POINT_S = 0.3  # seconds of calls per measurement
+NARROWED = 6  # measurements that narrowing a crossover may take
 
 
 def steps(options: Infer, gpus: int, out: Path, found: Inference) -> list[Step]:
-    """One step for each model, each in a process of its own, so that a failure or a full memory affects only that
-    model."""
+    """One step for each model, each in its own process, so that a failure or a full memory affects only that model."""
     chosen = options.models or (GPU_MODELS if gpus else CPU_MODELS)
     batches = options.batches or BATCHES
     points = len(batches) * (2 if gpus else 1) + (2 * NARROWED if gpus else 0)
@@ -57,13 +56,13 @@ def measure(model: str, batches: tuple[int, ...], folder: Path, found: Inference
 
 
 def first_gpu() -> dict[str, str]:
-    """The variables that let a process see only the first GPU, so that its recording holds no other."""
+    """Environment variables that let a process see only the first GPU, so that its recording holds no other."""
     gpus = nvml.visible_gpus()
     return {"CUDA_VISIBLE_DEVICES": str(gpus[0]["uuid"])} if gpus else {}
 
 
 def take(rows: Path, found: Inference) -> None:
-    """Add the process's rows to the report, and the crossover if both devices were measured with a common batch."""
+    """Add the process's rows to the report, also the crossover if both devices were measured with a common batch."""
     mine: list[Call] = []
     for line in rows.read_text().splitlines() if rows.exists() else ():
         try:

@@ -54,7 +54,7 @@ def said(rates: tuple[float, ...]) -> str:
 
 
 def pairs(options: Infer) -> list[Limits]:
-    """Every limit on the batch with every waiting time; a batch of 1 waits for no request, so it occurs once."""
+    """Every limit on the batch with every waiting time; a batch of 1 never waits, so it occurs once."""
     waits = options.wait_ms or WAIT_MS
     return [Limits(most, wait) for most in options.most or MOST for wait in (waits if most > 1 else (0.0,))]
 
@@ -86,7 +86,7 @@ def prepare(model: str, folder: Path, *, saved: bool) -> None:
 
 
 def answers(url: str) -> bool:
-    """True if a server answers that it is ready."""
+    """True if a server says that it is ready."""
     try:
         with urllib.request.urlopen(url, timeout=READY_S) as response:
             return bool(response.status == 200)
@@ -104,10 +104,8 @@ def ask(
     found: Inference,
     rule: str | None = None,
 ) -> None:
-    """Load a server at each rate and add the resulting rows to `found`.
-
-    of: names of the server and of its model. limits: None if the server has its own.
-    """
+    """Load a server at each rate and add the results as rows to `found`. of: names of the server and its model. limits:
+    None if ringscope does not set the server's limits."""
     folder.mkdir(parents=True, exist_ok=True)
     samples = folder / "samples.json"
     if options.instance is not None:
@@ -125,7 +123,7 @@ def ask(
         row = loads.served(loads.from_json(told), server=of[0], model=of[1], limits=limits, asked_per_s=rate, rule=rule)
         found.served.append(row)
         for why, count in told["errors"].items():
-            found.failures.append({"what": f"{count} of {row.requests} requests at {rate:g}/s", "why": why})
+            found.failures.append({"what": f"{count} of {row.requests} requests at {rate:g} requests/s", "why": why})
 
 
 def instance(path: Path) -> object:

@@ -47,7 +47,7 @@ def steps(options: Infer, gpus: int, out: Path, found: Inference) -> list[Step]:
 class Way:
     name: str
     processes: int
-    devices: int  # of each process
+    devices: int  # of each device in each process
     batch: int  # of each device
 
 
@@ -59,7 +59,6 @@ def ways(count: int, batch: int, gpus: int) -> tuple[Way, Way]:
 
 
 def said(way: Way, gpus: int) -> str:
-    """The way in words, for example `2 processes with a GPU each`."""
     if way.name == "synchronous":
         return f"one process with {way.devices} device{'s' * (way.devices > 1)}"
     kind = "GPU" if gpus >= way.processes else "part of a GPU" if gpus else "part of the CPU"
@@ -90,7 +89,8 @@ def measure(model: str, way: Way, kind: str, seconds: float, folder: Path, found
 
 
 def visible(number: int, kind: str, way: str) -> dict[str, str]:
-    """The variables that set a process's visible GPUs: one GPU for each replica, all for the synchronous model."""
+    """Environment variables that set a process's visible GPUs: one GPU for each replica, all for the synchronous
+    model."""
     if kind == "CPU":
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     gpus = nvml.visible_gpus()

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from profiles.ground.stats import Ratio, ratio, spread
 
-# The largest difference of losses between turns, relative to the loss or 1, whichever is larger. Sums in another order
-# differ by 1e-7 a step in float32 and by 4e-3 in bfloat16, and a loss is the mean of many; a change of the training
-# soon differs by more.
+# The largest difference between the losses of two turns of one training, relative to the loss or to 1, whichever is
+# larger. Sums in another order differ by 1e-7 a step in float32 and by 4e-3 in bfloat16, and a loss is the mean of
+# many; a changed training soon differs by more.
 TOLERANCE = 1e-3
-LEAST_GAIN = 0.01  # a smaller gain is not worth a line in a script
+LEAST_GAIN = 0.01  # 1 %: a smaller gain is not worth a line in a script
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Knob:
     name: str
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     change: tuple[str, int] | None = None
-    code: str = ""  # the line for the script
+    code: str = ""  # the line to paste into the script
 
     @property
     def lines(self) -> list[str]:
@@ -36,8 +36,8 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The result of one turn. step_ns: of the slowest rank; None if it failed, for the reason `why`. losses:
-    "rank:epoch:steps" -> loss. refused: change of `fit` -> why it cannot be made."""
+    """The result of one turn. step_ns: time per step of the slowest rank; None if the turn failed, for the reason
+    `why`. losses: "rank:epoch:steps" -> loss. refused: change of `fit` -> why it cannot be made."""
 
     step_ns: int | None
     losses: Mapping[str, float] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Verdict:
 
 
 def of_environment(*, gpus: int, ranks: int, cores: int, environ: Mapping[str, str]) -> list[Knob]:
-    """Knobs that set environment variables and fit the machine and the number of ranks; variables that are already set
+    """Knobs that set environment variables and fit the machine and the number of ranks. Variables that are set already
     are left alone."""
     each = max(1, cores // ranks)
     found = [_threads(number) for number in dict.fromkeys((each, 1)) if number < cores]
@@ -68,9 +68,9 @@ def of_environment(*, gpus: int, ranks: int, cores: int, environ: Mapping[str, s
             Knob("XLA hides latencies", {"XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=true"}),
         ]
     if ranks > 1:
-        found += [Knob(f"Horovod's cycle {ms} ms", {"HOROVOD_CYCLE_TIME": ms}) for ms in ("0.1", "5")]
+        found += [Knob(f"a Horovod cycle of {ms} ms", {"HOROVOD_CYCLE_TIME": ms}) for ms in ("0.1", "5")]
         if gpus:
-            found.append(Knob("32 channels of NCCL", {"NCCL_MIN_NCHANNELS": "32"}))
+            found.append(Knob("32 NCCL channels", {"NCCL_MIN_NCHANNELS": "32"}))
     kept = []
     for knob in found:
         names = {name for name in knob.environment if name != "XLA_FLAGS"}
@@ -88,7 +88,7 @@ def _threads(number: int) -> Knob:
 
 
 def of_code(refused: Mapping[str, str], *, ranks: int, cores: int) -> list[Knob]:
-    """Knobs in the code that the script's call of `fit` allows."""
+    """Knobs that change arguments of `fit`, if the script's call allows it."""
     workers = max(2, min(8, cores // ranks))
     every = (
         Knob(
@@ -101,7 +101,7 @@ def of_code(refused: Mapping[str, str], *, ranks: int, cores: int) -> list[Knob]
 
 
 def apart(one: Mapping[str, float], other: Mapping[str, float]) -> str:
-    """The reason why two turns did not train alike; "" if their losses agree to TOLERANCE."""
+    """The reason to believe that two turns trained differently; "" if their losses agree within TOLERANCE."""
     common = [place for place in one if place in other]
     if not common:
         return "the two runs share no step whose loss is known"
@@ -126,7 +126,7 @@ def _difference(one: float, other: float) -> float:
 
 
 def judge(without: Sequence[Taken], having: Sequence[Taken]) -> Verdict:
-    """Compare the turns with a knob to the turns without it; the latter have all succeeded."""
+    """Compare turns with a knob to turns without it. The turns without it have all succeeded."""
     if failed := next((turn for turn in having if turn.step_ns is None), None):
         return Verdict(False, failed.why)
     if told := next(filter(None, (apart(without[0].losses, turn.losses) for turn in having)), ""):

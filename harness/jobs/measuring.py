@@ -24,12 +24,12 @@ from ..launch import tensorflow_profiler
 from ..launch.profilers import Profiler
 from ..processes.lifeline import Lifeline
 
-_TOLD = 0.01  # a line of the user's code with a smaller share of the time is not reported
+_TOLD = 0.01  # a line of the user's code that takes less of the time is not reported
 
 
 def collect(profiler: Profiler, folder: Path) -> list[Path]:
-    """The recordings in `folder`, one per rank: nsys reports are exported to SQLite, framework recordings moved up into
-    `folder`.
+    """The recordings in `folder`, one per rank: nsys reports are exported to SQLite, recordings by a framework's
+    profiler are moved up into `folder`.
 
     No export outlives this process, even after KeyboardInterrupt or kill -9. Raises RingscopeError if there is no
     recording, or an export fails.
@@ -45,7 +45,7 @@ def collect(profiler: Profiler, folder: Path) -> list[Path]:
             tensorflow_profiler.take_out(directory)
         found = in_order(path for suffix in profiler.suffixes for path in folder.glob(f"rank*{suffix}"))
     if not found:
-        log = folder / "rank0.log"  # only cells have a log; the output of a user's command went to the terminal
+        log = folder / "rank0.log"  # only cells have a log; a user's command printed to the terminal
         see = f"see {log.name} there" if log.exists() else "see what the command printed: perhaps it ended too soon"
         raise RingscopeError(f"{folder}: {profiler.name} wrote no recording; {see}")
     return found
@@ -54,14 +54,14 @@ def collect(profiler: Profiler, folder: Path) -> list[Path]:
 def write_measures(recordings: Sequence[Path]) -> Measures:
     """Measure the recordings of one launch. Raises RingscopeError if they hold no GPU work, or none can be read."""
     measures = load(list(recordings)).measures
-    assert measures is not None  # recordings were given
+    assert measures is not None  # the caller gave no recordings that are unreadable
     write_whole(recordings[0].with_name("measures.json"), measures_json.dumps(measures))
     return measures
 
 
 def of_the_host(recordings: Sequence[Path]) -> list[str]:
-    """A text for each part of the user's code that takes at least 1 % of the time, in recordings without a GPU; the
-    longest first."""
+    """A text for each line of the user's code that takes at least 1 % of the time, longest first; only for recordings
+    without a GPU."""
     told: list[tuple[float, str]] = []
     for path in recordings:
         try:
@@ -81,8 +81,8 @@ def of_the_host(recordings: Sequence[Path]) -> list[str]:
 
 
 def _export_all(nsys: str, reports: Sequence[Path]) -> None:
-    """Export as many reports at once as there are cores. Each export has a keeper, because a thread that waits for a
-    process gets no signal."""
+    """Export the reports, as many at once as there are cores. Each export has a keeper, because a thread that waits for
+    a process gets no signal."""
     at_once = min(len(reports), len(os.sched_getaffinity(0)))
     with Lifeline(lines=at_once + 1) as lifeline, ThreadPoolExecutor(at_once) as pool:
         kept = launch.keeper([nsys], lifeline=lifeline.address)
@@ -94,7 +94,7 @@ def _export_all(nsys: str, reports: Sequence[Path]) -> None:
 
 
 def _export(nsys: Sequence[str], report: Path) -> None:
-    """Export one report to SQLite. The file is renamed when complete, so that a killed export is not taken for a
+    """Export one report to SQLite. The file gets its name when complete, so that a killed export is not taken for a
     recording."""
     partial_file = report.with_name(f".{report.stem}.partial.sqlite")  # nsys adds the suffix .sqlite if it is missing
     done = run_export(nsys, report, partial_file, kept=True)
@@ -102,6 +102,7 @@ def _export(nsys: Sequence[str], report: Path) -> None:
         partial_file.unlink(missing_ok=True)
         words = (done.stderr or done.stdout).strip().splitlines()
         raise RingscopeError(
-            f"{report}: nsys export failed ({words[-1] if words else 'no word'}); export this report by hand"
+            f"{report}: nsys export failed ({words[-1] if words else 'it printed no reason'}); export this report by "
+            "hand"
         )
     partial_file.replace(report.with_suffix(".sqlite"))

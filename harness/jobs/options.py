@@ -1,4 +1,4 @@
-"""Options of a command line, frozen: made by the verbs, read by the jobs."""
+"""Frozen options of each verb's command line: the verbs make them, the jobs read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .grid import Choices
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Options for a batch system."""
+    """Options for a sweep in a batch system."""
 
     ranks_per_node: int | None = None
     cpus_per_rank: int | None = None
@@ -26,46 +26,46 @@ class Launch:
     """Options that say where and how ranks are started, and where their files go."""
 
     launcher: str = "horovodrun"
-    launcher_args: str = ""  # split as a shell would
-    hosts: tuple[Host, ...] = ()  # none: this machine
+    launcher_args: str = ""  # arguments for the launcher itself, split as a shell would
+    hosts: tuple[Host, ...] = ()  # empty: this machine
     limits: Limits = field(default_factory=Limits)
     out: Path | None = None  # the run directory; None: a new one under runs/
     variables: tuple[str, ...] = ()  # environment variables that ranks get beside those that training needs
     container: str | None = None  # the image that ranks run in
     job: Job = field(default_factory=Job)
-    given: frozenset[str] = frozenset()  # the options above that the command line names
+    given: frozenset[str] = frozenset()  # names of the options in this class that the command line gives
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A grid, or the trial of a finding, and how often each cell is launched."""
+    """Options of `bench`: a grid of cells, or the trial of a finding, and how often each cell is launched."""
 
     choices: Choices
     launch: Launch
-    launches: int | None = None  # None: as many as fit into `minutes`, 3 at most
-    minutes: float | None = None  # time in which launches are repeated; None: a default for the machine
+    launches: int | None = None  # None: as many as fit into `minutes`, at most 3
+    minutes: float | None = None  # repeat launches within this time; None: a default for the machine
     first_only: bool = False  # train only the first cell of the grid
-    finding: str | None = None  # code of a finding to prove, in the launch `of`
+    finding: str | None = None  # code of the finding to prove, which the launch `of` has
     of: Path | None = None
     resume: bool = False
-    more_cells: bool = False  # with `resume`: the grid is added to the sweep's cells
+    more_cells: bool = False  # with `resume`: add the grid to the sweep's cells
     retry_failed: bool = False
-    # run launches that explain why N ranks are not N times as fast; None: if they take little time
+    # make launches that explain why N ranks are not N times as fast; None: if they take little time
     explain: bool | None = None
     dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """The search for the largest batch of a cell, or its prediction from earlier runs."""
+    """Options of `fits`: search for the largest batch of a cell, or predict it from earlier runs."""
 
     launch: Launch
     choices: Choices
     most: int
-    within: float  # precision, as a share of the batch
+    within: float  # how exactly to find the batch, as a share of it
     multiple_of: int
     resume: bool = False
-    of: Path | None = None  # runs from which the batch is predicted, without launching anything
+    of: Path | None = None  # directory of the runs to predict the batch from, without a launch
     as_json: Path | None = None
 
 
@@ -89,31 +89,31 @@ class Record:
     """Options of `record`: a cell, or a command of the user's, and how to record it."""
 
     launch: Launch
-    choices: Choices | None  # the cell; None for a command
+    choices: Choices | None  # the cell to record; None for a command
     command: tuple[str, ...] = ()
-    ranks: int = 1  # of the command; `span` too
+    ranks: int = 1  # number of ranks of a command
     span: Span = field(default_factory=Span)
     profiler: str | None = None
     keep: str = "recordings"
-    recorded: str = "all"  # ranks: all, first-per-host, 0,8,16
-    stops: bool = False  # end the command once it is recorded
+    recorded: str = "all"  # which ranks to record: all, first-per-host, or numbers such as 0,8,16
+    stops: bool = False  # end the command as soon as it is recorded
 
 
 @dataclass(frozen=True, slots=True)
 class Infer:
     """Options of `infer`: the inference to measure, and how long."""
 
-    parts: tuple[str, ...]  # devices, replicas, batching
-    models: tuple[str, ...] = ()  # names, or .keras files; none: what fits the machine
+    parts: tuple[str, ...]  # of devices, replicas and batching
+    models: tuple[str, ...] = ()  # names, or .keras files; empty: what fits the machine
     batches: tuple[int, ...] = ()
     replicas: int | None = None
-    most: tuple[int, ...] = ()  # requests in a batch at most
+    most: tuple[int, ...] = ()  # limits on the requests in a batch
     wait_ms: tuple[float, ...] = ()
-    rates: tuple[float, ...] = ()  # requests a second
-    seconds: float = 10.0  # of each load
+    rates: tuple[float, ...] = ()  # requests per second, one load for each
+    seconds: float = 10.0  # duration of each load
     server: str = "litserve"
-    url: str | None = None  # of a server that runs already
-    instance: Path | None = None  # a sample for it, as JSON
+    url: str | None = None  # URL of a server that already runs
+    instance: Path | None = None  # file with a sample for this server, as JSON
     seed: int = 0
     out: Path | None = None
     json: Path | None = None

@@ -29,14 +29,14 @@ def told_on(as_json: Path | None) -> Console:
 
 
 class Clock:
-    """Estimates how long the remaining launches take, from the launches so far."""
+    """Estimates how long the remaining launches take, from the finished ones."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._left = [cell.id for cell, _ in tasks]
         self._took: dict[str, list[float]] = {}
 
     def expect(self, tasks: Sequence[Task]) -> None:
-        """Replace the remaining tasks, when their number is known only while the job runs."""
+        """Replace the remaining tasks; some jobs learn their number only while they run."""
         self._left = [cell.id for cell, _ in tasks]
 
     def ended(self, cell: Cell, seconds: float) -> None:
@@ -44,7 +44,7 @@ class Clock:
         self._took.setdefault(cell.id, []).append(seconds)
 
     def left_s(self) -> float | None:
-        """The seconds left: for each launch the cell's own median, or the median of all cells; None before the first
+        """Seconds left: for each launch the cell's own median, or the median of all cells; None before the first
         launch."""
         if not self._took:
             return None
@@ -54,7 +54,7 @@ class Clock:
 
 
 class _Shown:
-    """A job that shows a progress bar while it is used as a context manager. `_done` counts its finished parts."""
+    """Shows a progress bar while it is used as a context manager. `_done` counts the job's finished parts."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -81,7 +81,7 @@ class Watch(_Shown):
         self._task = self._bar.add_task("launches", total=len(tasks), left="", now="")
 
     def expect(self, tasks: Sequence[Task]) -> None:
-        """Replace the remaining tasks, when their number is known only while the job runs."""
+        """Replace the remaining tasks; some jobs learn their number only while they run."""
         self._clock.expect(tasks)
         self._count = self._done + len(tasks)
         self._bar.update(self._task, total=self._count)
@@ -116,8 +116,8 @@ class Steps(_Shown):
         self._task = self._bar.add_task("steps", total=len(self._planned), left=self._left(), now="")
 
     def left_s(self) -> float:
-        """The seconds left: the planned time of the remaining steps, scaled by how much longer than planned the steps
-        so far took."""
+        """Seconds left: the planned time of the remaining steps, times how much longer than planned the steps so far
+        took."""
         before = sum(self._planned[: self._done])
         return sum(self._planned[self._done :]) * (self._took / before if before else 1.0)
 
@@ -145,7 +145,7 @@ def _bar(console: Console) -> Progress:
         TextColumn("{task.fields[left]}"),
         TextColumn("[dim]{task.fields[now]}"),
         console=console,
-        refresh_per_second=2,  # drawing takes CPU time from ranks on the same cores
+        refresh_per_second=2,  # few updates, because drawing takes CPU time from ranks on the same cores
         disable=not console.is_terminal,
     )
 

@@ -1,4 +1,4 @@
-"""Prove a finding: train the cell that it was found in, and the same cell with the advised change."""
+"""Prove a finding: train its cell once more, and the same cell with the advised change."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from profiles.scaling.measure import Scaling
 from profiles.verdicts.feed import HOST_FED
 
 RECORDINGS = (".sqlite", ".nvvp", ".xplane.pb")
-LARGER = 2  # factor on the batch, or on the number of local steps between all-reduces
+LARGER = 2  # multiplies the batch, or the local steps between two all-reduces
 
-# (cell, GPUs of the host) -> the changed cell; the same cell if it has the change already
+# (cell, GPUs of the host) -> the changed cell; an equal cell if it has the change already
 Change = Callable[[Cell, int], Cell]
 
 
@@ -44,7 +44,7 @@ def _even_batch(cell: Cell, gpus: int) -> Cell:
 
 def _ahead(cell: Cell, gpus: int) -> Cell:
     if gpus:
-        feeds = ("pinned", "device", cell.feed)  # not every strategy has `pinned`
+        feeds = ("pinned", "device", cell.feed)  # the first of these that the strategy has
         return replace(cell, feed=next(feed for feed in feeds if feed in cell.spread.feeds))
     return replace(cell, feed="prefetch") if cell.feed in HOST_FED else cell
 
@@ -61,7 +61,7 @@ def _less_often(cell: Cell, gpus: int) -> Cell:
     return replace(cell, aggregate=LARGER * cell.aggregate) if "aggregate" in cell.spread.heeds else cell
 
 
-# A finding's code -> changes; the first one that alters the cell is taken.
+# A finding's code -> changes to try; the first one that alters the cell is taken.
 CHANGES: dict[str, tuple[Change, ...]] = {
     "not-compiled": (_compiled, _larger_batch),
     "unfused-batch-norm": (_compiled,),
@@ -83,7 +83,8 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "gradients-not-compressed": (_compressed,),
     "model-too-small": (_less_often,),
 }
-# The reason why no setting of a cell can make a finding's change.
+OF_THE_MACHINE = "the cause is the machine, not a setting of bench"
+# A finding's code -> why no setting of a cell can make its change.
 BY_HAND = {
     "loss-fetched-every-step": "bench's training fetches nothing in a step",
     "host-synchronises": "in bench's training only the feed waits for the GPU",
@@ -94,15 +95,15 @@ BY_HAND = {
     "copies-on-gpu-exposed": "these copies are part of the model's step",
     "small-copy-before-step": "bench's models take int64 labels: if the recording is older, record again",
     "collectives-not-fused": "bench already exchanges gradients in as few messages as --step allows",
-    "cores-shared": "the cause is the machine, not a setting of bench",
+    "cores-shared": OF_THE_MACHINE,
     "threads-oversubscribed": "bench already divides the host's cores among the ranks",
-    "straggler": "the cause is the machine, not a setting of bench",
+    "straggler": OF_THE_MACHINE,
     "ranks-wait-by-turns": "bench's ranks already exchange once in a step, in as few messages as --step allows",
     "gradients-wait-for-ranks": "the cause is on the ranks that are late: apply the findings of these ranks",
-    "slow-gpu": "the cause is the machine, not a setting of bench",
-    "gpu-slows-down": "the cause is the machine, not a setting of bench",
-    "slow-link": "the cause is the machine, not a setting of bench",
-    "slow-host": "the cause is the machine, not a setting of bench",
+    "slow-gpu": OF_THE_MACHINE,
+    "gpu-slows-down": OF_THE_MACHINE,
+    "slow-link": OF_THE_MACHINE,
+    "slow-host": OF_THE_MACHINE,
     "cpu-may-be-faster": "the finding asks for another machine, which bench cannot try here",
     "collectives-exposed": "bench's ranks exchange only gradients",
     "graphs-updated-every-step": "no setting keeps the buffers at the same addresses in each step",
@@ -116,14 +117,14 @@ BY_HAND = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A finding, the cell in which it was found, and the cell with the change. finding: None if nothing was
-    measured."""
+    """A finding, the cell in which it was found, and the cell with the change. finding: None if the launch has no
+    measures."""
 
     code: str
     finding: Finding | None
     before: Cell
     after: Cell
-    recorded_on: frozenset[str]  # the names of the GPUs
+    recorded_on: frozenset[str]  # the names of the GPUs that the launch was recorded on
 
     @property
     def prediction(self) -> str:
@@ -160,11 +161,8 @@ def trial(code: str, path: Path, *, gpus: int, steps: int | None = None, warmup:
 
 
 def _launch(path: Path) -> tuple[Subject | None, RunRecord]:
-    """The measures of a launch, None if nothing was measured, and its record.
-
-    path: the launch, one of its files, or its run directory; of a run directory the last measured launch, else the
-    last.
-    """
+    """A launch's measures (None if nothing was measured) and its record. path: the launch, one of its files, or a run
+    directory, of which the last measured launch is taken, else the last."""
     folder = path.parent if path.is_file() else path
     if not (folder / "record.json").is_file():
         launches = sorted(
@@ -180,7 +178,8 @@ def _launch(path: Path) -> tuple[Subject | None, RunRecord]:
         )
     if not (folder / "measures.json").is_file():
         return None, record
-    # Measure the recordings again, because this version may find more than the one that wrote the measures.
+    # Measure the recordings again, because this version of ringscope may find more than the one that wrote
+    # measures.json.
     recordings = (in_order(folder.glob(f"rank*{suffix}")) for suffix in RECORDINGS)
     return load(next(filter(None, recordings), [folder])), record
 
@@ -190,7 +189,7 @@ def _found(code: str, subject: Subject | None, path: Path) -> Finding | None:
         return None
     found: dict[str, Finding] = {}
     for finding in subject.measures.findings:
-        # findings are sorted: for several GPUs keep the one with the largest gain
+        # findings are sorted by gain: of the same finding on several GPUs the first is kept
         found.setdefault(finding.code, finding)
     if code not in found:
         raise RingscopeError(f"{path}: no finding {code!r} there; its findings are {', '.join(found) or 'none'}")
@@ -198,13 +197,13 @@ def _found(code: str, subject: Subject | None, path: Path) -> Finding | None:
 
 
 def outcome(tried: Trial, scaling: Scaling) -> Ratio | None:
-    """Throughput with the change over throughput without it, in samples; None if either failed."""
+    """Samples/s with the change divided by samples/s without it; None if a launch of either cell failed."""
     one, other = (scaling.spreads.get(cell.id) for cell in (tried.before, tried.after))
     return ratio(other, one) if one is not None and other is not None else None
 
 
 def report(tried: Trial, scaling: Scaling, directory: Path) -> str:
-    """Compare prediction and measurement in a sentence, and write both into `applied.json`."""
+    """A sentence that compares prediction and measurement. Both are also written into `applied.json`."""
     measured = outcome(tried, scaling)
     most = tried.finding.at_most_gain if tried.finding else None
     written = {
@@ -218,7 +217,7 @@ def report(tried: Trial, scaling: Scaling, directory: Path) -> str:
     }
     write_whole(directory / "applied.json", json.dumps(written, indent=1) + "\n")
     if measured is None:
-        return f"{tried.words()}; not measured, a launch failed"
+        return f"{tried.words()}; not measured, because a launch failed"
     gain = f"{numbers.gain(measured.value - 1)} ({numbers.gain(measured.low - 1)} to {numbers.gain(measured.high - 1)})"
     if most is not None and measured.low - 1 > most:
         meaning = ": more than the finding promised at most, so the change made something else faster, too"

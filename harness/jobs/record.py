@@ -32,7 +32,7 @@ from .options import Record
 from .run_directory import check_space, new_path, writing
 
 POLL_S = 0.5  # seconds between checks for complete recordings
-LOWEST = 19  # the lowest priority, as niceness
+LOWEST = 19  # niceness: the lowest priority
 
 
 def main(options: Record) -> int:
@@ -69,7 +69,7 @@ def main(options: Record) -> int:
 
 @dataclass(slots=True)
 class _Report:
-    """Reports the recordings once: names the files and shows what they measure."""
+    """Reports the recordings once: names their files and shows what they measure."""
 
     options: Record
     profiler: Profiler
@@ -88,12 +88,12 @@ class _Report:
     def tell_beside(self, folder: Path) -> None:
         """Report while the ranks still train, at the lowest priority and without a spinner in their output.
 
-        An error here does not end the training; the report is tried again at its end.
+        An error does not end the training; the report is made again at the training's end.
         """
         os.nice(LOWEST)
         try:
             self._tell(folder, measuring.collect(self.profiler, folder))
-        except Exception as error:  # (an early report is worth less than days of training)
+        except Exception as error:  # an early report is worth less than days of training
             self.say(f"not measured yet: {error}; the training goes on, and ringscope tries again at its end")
         else:
             self.say("the training continues to its end")
@@ -111,8 +111,8 @@ class _Report:
 
 
 def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -> tuple[Path | None, bool]:
-    """Train one cell and record its timed steps. Returns the launch's folder, None if nothing was recorded, and whether
-    it failed."""
+    """Train one cell and record its timed steps. Returns the launch's folder (None if nothing was recorded) and True if
+    the launch failed."""
     cell = grid(choices, gpus=how.gpus)[0]
     sample.check(how.recorded, cell.ranks)
     bench.check_data([cell], how)
@@ -129,11 +129,12 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
 
 
 def _command(options: Record, how: sweep.How, report: _Report, theirs: str | None) -> tuple[Path | None, bool]:
-    """Run the user's command on every rank and pass its output through. Returns the folder of its recordings, None if
-    there are none, and whether the command failed.
+    """Run the user's command on every rank and pass its output through. Returns the folder of its recordings (None if
+    there are none) and True if the command failed.
 
     The measures are shown as soon as the recordings are complete. Then the command is ended (`--then stop`) or runs on
-    to its end. theirs: the user's own launcher, if the command calls one; it starts the ranks.
+    to its end. theirs: name of the launcher that the command calls itself to start the ranks; None if ringscope starts
+    them.
     """
     profiler = report.profiler
     if options.stops:
@@ -183,7 +184,8 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
 
 @dataclass(frozen=True, slots=True)
 class _Ranks:
-    """Functions that start and count a command's ranks, made for ringscope or for the user's own launcher."""
+    """Functions that start and count a command's ranks. One set is for ringscope's launchers, one for the user's
+    own."""
 
     job: Callable[[str], launch.Job]
     """Lifeline address -> the command that starts the ranks; ranks that ringscope starts have a keeper with this
@@ -195,7 +197,6 @@ class _Ranks:
 
 
 def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
-    """Describe ranks that ringscope starts."""
     sample.check(how.recorded, options.ranks)
     if not how.hosts:
         profilers.check_script(options.command)
@@ -216,8 +217,8 @@ def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, spa
 
 
 def _theirs(name: str, options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
-    """Describe ranks that the user's launcher `name` starts. Raises RingscopeError for options that this launcher
-    decides."""
+    """Ranks that the user's launcher `name` starts. Raises RingscopeError for options that only ringscope's launchers
+    heed."""
     ours = ("launcher", "launcher_args", "hosts", "hostfile", "env", "container")
     if given := [one for one in ours if one in options.launch.given]:
         flag = given[0].replace("_", "-")
@@ -246,7 +247,7 @@ def _check_stop(profiler: Profiler, how: sweep.How) -> None:
 
 
 def _until_end(process: subprocess.Popen[bytes], whole: Callable[[], bool]) -> int | None:
-    """Wait until the command ends and return its exit code; return None if its recordings are complete before that."""
+    """Wait until the command ends, and return its exit code; None if all recordings are complete before."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(POLL_S)
@@ -259,17 +260,17 @@ def _recorded(how: sweep.How, ranks: int) -> int:
 
 
 def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:
-    """Measure the recordings into `measures.json` beside them; with `keep` "measures" the recordings are then deleted.
+    """Measure the recordings into `measures.json` beside them; `keep` "measures" then deletes the recordings.
 
-    Returns None and prints the reason if they cannot be measured, for example after a training on the CPU; the files
-    stay.
+    If they cannot be measured, for example after a training on the CPU, the reason is printed, the files stay, and None
+    is returned.
     """
     try:
         measures = measuring.write_measures(recordings)
     except RingscopeError as error:
         here = nvml.visible_gpus()
         why = error if here else "this host has no GPU, and only GPUs are measured"
-        print(f"recorded, not measured: {why}", file=sys.stderr)
+        print(f"recorded but not measured: {why}", file=sys.stderr)
         for line in measuring.of_the_host(recordings):
             print(line, file=sys.stderr)
         return None

@@ -1,5 +1,5 @@
-"""Run a sweep: launch each curve once, show and explain it as soon as it is complete, then repeat the launches as often
-as asked for, or as time allows."""
+"""Run a sweep: launch each scaling curve once, then show and explain it; then repeat the launches as often as the
+options ask for, or as time allows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from .times import Times
 
 @dataclass(slots=True)
 class Rounds:
-    """A sweep under way. launches: the most launches of a cell. limit_s: no round begins that would end more than this
-    many seconds after `began_s` on the monotonic clock; None for no limit. explain: True if asked for, False if
-    refused, None as time allows."""
+    """A sweep under way. launches: the most launches of a cell. limit_s: no round begins that would probably end later
+    than this many seconds after `began_s` (on the monotonic clock); None for no limit. explain: True: always; False:
+    never; None: if it takes little time."""
 
     directory: RunDirectory
     how: sweep.How
@@ -38,10 +38,11 @@ class Rounds:
     explain: bool | None = None
     retry_failed: bool = False
     began_s: float = field(default_factory=time.monotonic)
-    _machine: dict[str, Any] = field(default_factory=dict)  # filled when the machine is first described
+    # empty until the machine is described before the first launch
+    _machine: dict[str, Any] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Launch what is missing. Raises KeyboardInterrupt if a signal stops it."""
+        """Make the launches that are missing. Raises KeyboardInterrupt if a signal stops the sweep."""
         first = self._missing(0)
         for model, curves in groupby(sweep.curves(self.directory.sweep.cells), key=lambda curve: curve[0].model):
             if any([self._curve(curve, [task for task in first if task[0] in curve]) for curve in curves]):
@@ -50,10 +51,10 @@ class Rounds:
             if not self._begins(number):
                 break
             self._launch(self._missing(number))
-        self._explain()  # repeated, since later launches may show that another setting is faster
+        self._explain()  # explained once more, since later launches may show that another setting is faster
 
     def plan(self) -> str:
-        """A line that says what will be launched, and how long it takes."""
+        """A line that says what will be launched, and how long that takes."""
         cells = self.directory.sweep.cells
         begun = range(self.directory.sweep.launches)
         count = sum(len(self._missing(number)) for number in begun)
@@ -65,9 +66,9 @@ class Rounds:
             ranks = ", ".join(str(cell.ranks) for cell in curve)
             seconds = sum(map(times.next_s, curve))
             said += f": first {curve[0].model} on {ranks} ({about(seconds)})"
-        said += f", all {about(sum(times.next_s(cell) for n in begun for cell, _ in self._missing(n)))}"
+        said += f", all cells {about(sum(times.next_s(cell) for n in begun for cell, _ in self._missing(n)))}"
         if self.limit_s is not None and self.launches > len(begun):
-            said += f"; then the launches that explain losses, and each cell again, within {about(self.limit_s)}"
+            said += f"; then launches that explain the losses, and more of each cell, within {about(self.limit_s)}"
         return said
 
     def _missing(self, number: int) -> list[sweep.Task]:
@@ -75,14 +76,14 @@ class Rounds:
         return [task for task in tasks if not self.directory.done(*task, retry_failed=self.retry_failed)]
 
     def _curve(self, curve: Sequence[Cell], tasks: Sequence[sweep.Task]) -> bool:
-        """Launch what is missing of a curve once and show the curve. True if anything was missing."""
+        """Launch what is missing of a scaling curve once, and show the curve. Returns True if anything was missing."""
         self._launch(tasks)
         if tasks and len(sweep.curves(self.directory.sweep.cells)) > 1:
             view.show_curve(run_directory.read(self.directory.path), curve, self.console)
         return bool(tasks)
 
     def _begins(self, number: int) -> bool:
-        """True if another round of all cells is to begin; the sweep's record then counts it."""
+        """True if another round of all cells is to begin; then the sweep's record counts it."""
         if number < self.directory.sweep.launches:
             return True
         expected_s = sum(map(self._times().next_s, self.directory.sweep.cells))
@@ -99,7 +100,7 @@ class Rounds:
         how: sweep.How | None = None,
         allowed: Callable[[sweep.Task], bool] = lambda task: True,
     ) -> None:
-        """Launch the tasks one after the other, each if `allowed` says so at its turn."""
+        """Launch the tasks one after the other; a task for which `allowed` returns False at its turn is left out."""
         if not tasks:
             return
         found, each = self._described() if inside is None else inside.sweep.machine, filter(allowed, tasks)
@@ -107,7 +108,7 @@ class Rounds:
             sweep.run(inside or self.directory, each, how=how or self.how, machine=found, watcher=watch)
 
     def _described(self) -> dict[str, Any]:
-        """Describe the machine as it is now; it may differ from the machine on which the sweep began."""
+        """Describe the machine, once; it may not be the machine on which the sweep began."""
         if not self._machine:
             with self.console.status("looking at this machine"):
                 self._machine = machine.describe()
@@ -117,7 +118,7 @@ class Rounds:
         return self._machine
 
     def _explain(self, model: str | None = None) -> None:
-        """Launch the cells that explain why N ranks are not N times as fast; with a model, show its explanation."""
+        """Make the launches that explain why N ranks are not N times as fast. With a model, show its explanation."""
         if self.explain is False:
             return
         try:
@@ -126,7 +127,7 @@ class Rounds:
             explain.explain(
                 self.directory, scaling, runs, self.how, self.console, self._launch, allowed_s=self._allowed_s
             )
-        except RingscopeError as error:  # the sweep's own results are complete all the same
+        except RingscopeError as error:  # the sweep's own results are complete without the explanation
             self.console.print(f"not explained: {error}", style="red", soft_wrap=True)
             return
         if model is not None and len({cell.model for cell in self.directory.sweep.cells}) > 1:
@@ -135,8 +136,8 @@ class Rounds:
             view.show_explained(shown, str(self.directory.path), self.console)
 
     def _allowed_s(self, spent_s: float) -> float | None:
-        """The seconds for explaining in all, including the `spent_s` so far: a third of the sweep, or the time left
-        after every cell's first launch if that is more. None for no limit."""
+        """Seconds that explaining may take in all: a third of the sweep, or the time left after every cell's first
+        launch if that is more. None for no limit. spent_s: seconds that it has taken so far."""
         if self.explain:
             return None
         sweep_, times = self.directory.sweep, self._times()

@@ -66,7 +66,7 @@ def main(options: Rules) -> int:
 
 
 def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found], bool]:
-    """Measure each rule. Returns the findings, and whether a signal stopped the measuring."""
+    """Measure each rule. Returns the findings, and True if a signal stopped the measuring."""
     gpus = len(nvml.visible_gpus())
     found: list[Found] = []
     took_s: list[float] = []
@@ -92,7 +92,7 @@ def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found],
 
 
 def _kept(path: Path, rule: Rule) -> Found | None:
-    """The finding on the rule that an earlier call has recorded; None without one."""
+    """The finding on the rule that an earlier call recorded; None if there is none."""
     for record in sorted((path / rule.name).glob("*/rank0.jsonl")):
         with contextlib.suppress(Damaged):  # a damaged record is measured again
             return rules.of_record(rule, read_rank(record))

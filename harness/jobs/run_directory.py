@@ -27,8 +27,8 @@ from profiles.scaling.run_directory import ROOT
 
 # Statuses of launches that --resume repeats.
 UNFINISHED = ("interrupted", "damaged")
-# Records and logs of a launch take some 100 KB; with less space than this the disk would soon be full, and a launch
-# lost.
+# Records and logs of a launch take some 100 KB. With less space than this the disk would soon be full, and a launch
+# would be lost.
 LEAST_FREE_BYTES = 200_000_000
 
 
@@ -38,7 +38,7 @@ class RunDirectory:
     def __init__(self, path: Path, sweep: SweepRecord) -> None:
         self.path = path
         self.sweep = sweep
-        # launches that began in this process -> start on the monotonic clock
+        # launches that this process began -> their start on the monotonic clock, in ns
         self._begun: dict[tuple[str, int], int] = {}
         with writing(path):
             self._lock = (path / ".lock").open("w")
@@ -83,14 +83,16 @@ class RunDirectory:
         return self.path / cell.id / str(launch)
 
     def done(self, cell: Cell, launch: int, *, retry_failed: bool = False) -> bool:
-        """True if that launch has a final result. A launch recorded as `interrupted` counts as ok, and is rewritten so,
-        if all its ranks have written complete records; `damaged` is no result."""
+        """True if the launch has a final result, which `damaged` is not.
+
+        A launch recorded as `interrupted` whose ranks all have complete records is rewritten as ok and counts.
+        """
         directory = self.launch_dir(cell, launch)
         if not (directory / "record.json").exists():
             return False
         record = read_run(directory).record
         if record.status == "interrupted" and all_ranks_whole(directory, cell):
-            # The sweep was ended after the last rank's record and before the launch's.
+            # The sweep ended after the last rank wrote its record, but before the launch's status was written.
             ranks = (read_rank(directory / f"rank{rank}.jsonl") for rank in range(cell.processes))
             self.finish(record, "ok", "", max(rank.window_end_ns for rank in ranks))
             return True
@@ -114,14 +116,14 @@ class RunDirectory:
         return directory
 
     def finish(self, record: RunRecord, status: str, reason: str, finished_utc_ns: int | None = None) -> None:
-        """Write a launch's status. finished_utc_ns: the time of its end if that is not now."""
+        """Write a launch's status. finished_utc_ns: the time at which the launch ended, in ns; None for now."""
         record.status, record.reason = status, reason
         record.finished_utc_ns = finished_utc_ns or self._now_ns(record)
         self._write(record)
 
     def _now_ns(self, record: RunRecord) -> int:
-        """The current time as the launch's start plus the monotonic clock, since the system clock may have been set
-        meanwhile."""
+        """The time now, in ns (UTC): the launch's start plus the monotonic clock, since the system clock may have been
+        set meanwhile."""
         begun = self._begun.get((record.cell.id, record.launch))
         return time.time_ns() if begun is None else record.started_utc_ns + time.monotonic_ns() - begun
 

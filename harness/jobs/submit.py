@@ -18,7 +18,7 @@ from profiles.runs.records import SweepRecord
 from ..launch import batch, kubeflow, lsf, pbs, slurm
 from .options import Launch
 
-SPARE_MINUTES = 5  # besides the launches' limits: for the machine's description and the report
+SPARE_MINUTES = 5  # time for the machine's description and the report, beside the launches
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from . import tuned
 from .grid import indivisible
 from .run_directory import RunDirectory
 
-# A rank that has loaded TensorFlow and Horovod and has not trained yet.
+# The host memory of a rank that has loaded TensorFlow and Horovod, but has not begun to train.
 LEAST_BYTES_A_RANK = 350_000_000
 
 
@@ -40,7 +40,7 @@ Task = tuple[Cell, int]  # a cell and the number of its launch
 
 
 class Watcher(Protocol):
-    """A listener that is told how the sweep goes: a progress bar, or lines."""
+    """A listener that follows the sweep: a progress bar, or a printer of lines."""
 
     def begun(self, cell: Cell, launch: int) -> None: ...
 
@@ -57,15 +57,15 @@ class How:
     hosts: tuple[Host, ...] = ()
     limits: Limits = field(default_factory=Limits)
     launcher_args: tuple[str, ...] = ()
-    profiler: Profiler | None = None  # records the timed steps; such a launch is no measurement
-    recorded: str = sample.ALL  # which ranks, see machine.sample
+    profiler: Profiler | None = None  # records the timed steps; a recorded launch does not count as a measurement
+    recorded: str = sample.ALL  # which ranks the profiler records (machine.sample)
     variables: tuple[str, ...] = ()  # environment variables that ranks get beside those that training needs
     container: str | None = None  # the image that ranks run in
     gpus: int = 0  # GPUs of this host that its ranks may use; 0: they train on the CPU
 
 
 def curves(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Lists of cells that differ only in their number of ranks, each sorted by it: the points of one scaling curve."""
+    """The scaling curves: lists of cells that differ only in their number of ranks, sorted by it."""
     found: list[list[Cell]] = []
     for cell in cells:
         curve = next((curve for curve in found if same_but_ranks(cell, curve[0])), None)
@@ -76,11 +76,9 @@ def curves(cells: Sequence[Cell]) -> list[list[Cell]]:
 
 
 def order(cells: Sequence[Cell], launches: int) -> list[Task]:
-    """First every cell once, curve after curve, so that early results can be read; then in each round all cells in a
-    shuffled order, the same on every machine.
-
-    Conditions that drift with time, such as clocks that warm up, then affect all cells alike.
-    """
+    """First every cell once, curve after curve, so that early results can be read. Then rounds of all cells, each
+    shuffled, in the same way on every machine: conditions that drift with time, such as clocks that warm up, then
+    affect all cells alike."""
     tasks = [(cell, 0) for curve in curves(cells) for cell in curve]
     for number in range(1, launches):
         shuffled = list(cells)
@@ -148,7 +146,8 @@ def _launch(
 
 
 def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> Callable[[str], launch.Job]:
-    """A function from a lifeline's address to the Job that trains the cell, with its files in `folder`."""
+    """A function that returns the job that trains the cell, for the address of a lifeline. The cell's files lie in
+    `folder`."""
 
     argv = launch.worker(folder / "cell.json", folder)
     if cell.spread.backend != TENSORFLOW:
@@ -168,15 +167,15 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
             variables=how.variables,
             container=how.container,
             recorded=how.recorded,
-            memory_limit_mb=0 if how.gpus else cell.memory_limit_mb,  # on a GPU the worker limits memory itself
+            memory_limit_mb=0 if how.gpus else cell.memory_limit_mb,  # on a GPU the rank itself limits memory
         )
 
     return make
 
 
 def stall_check(limits: Limits) -> dict[str, str]:
-    """Settings of Horovod's own stall limit, shorter than ours, because Horovod knows which tensor waits for which
-    rank."""
+    """Settings of Horovod's stall check: it ends a run before ringscope's own limit, because Horovod can say which
+    tensor waits for which rank."""
     shutdown_s = max(2, int(limits.stall_s * 0.8))
     return {
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(shutdown_s),
@@ -187,7 +186,7 @@ def stall_check(limits: Limits) -> dict[str, str]:
 
 
 def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
-    """The outcome of a cell that cannot run here, without trying it; None if it may be tried."""
+    """The outcome of a cell that this machine or launcher cannot run; None if it may be tried."""
     if reason := indivisible(cell):
         return Outcome("indivisible", reason)
     try:
@@ -203,7 +202,7 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
     except RingscopeError as error:
         return Outcome("unsupported", str(error))
     if how.gpus and not how.hosts and cell.ranks > how.gpus:
-        return Outcome("unsupported", f"{cell.ranks} ranks need a GPU each, and there are {how.gpus}")
+        return Outcome("unsupported", f"{cell.ranks} ranks need {cell.ranks} GPUs, and there are {how.gpus}")
     if reason := _too_many(cell, how):
         return Outcome("unsupported", reason)
     libraries = machine.get("libraries") or {}

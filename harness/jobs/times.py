@@ -12,23 +12,25 @@ from profiles.scaling.rows import LaunchRow
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """Seconds of a cell's first launch on one rank and on several, and the factor for a further launch."""
+    """Usual seconds of a cell's first launch, on one rank and on several; `again`: a later launch takes this part of
+    the first one's time."""
 
     one_s: float
     several_s: float
     again: float
 
 
-# On H100s and H200s ResNet-50 took 56 to 73 s on one rank, 35 of them in XLA's compiler; its second launch took 30 to
-# 35 s, because compiled programs are cached. Several GPUs need another program, but kernels are already chosen: its
-# first step came 10 to 30 s sooner (docs/results, 2026-11-21 and 2026-11-26). On two CPU cores most of the time is
-# TensorFlow's import.
+# On H100s and H200s ResNet-50 took 56 to 73 s on one rank, 35 of them in XLA's compiler; the second launch took 30 to
+# 35 s, because compiled programs are cached. On several GPUs the first step came 10 to 30 s sooner than on one: they
+# need another program, but its kernels are already chosen (docs/results, 2026-11-21 and 2026-11-26). On two CPU cores
+# most of the time is TensorFlow's import.
 GPU = Usual(70, 50, 0.55)
 CPU = Usual(10, 18, 1.0)
 
 
 class Times:
-    """Durations of launches in s: measured in this sweep, or before its first launch assumed from other machines."""
+    """Durations of launches in seconds: as measured in this sweep; before a cell's first launch, as assumed from other
+    machines."""
 
     def __init__(self, gpus: int, rows: Iterable[LaunchRow] = ()) -> None:
         self._usual = GPU if gpus else CPU
@@ -45,8 +47,8 @@ class Times:
         return median(took[1:]) if took[1:] else self._usual.again * took[0]
 
     def planned_s(self, cells: Collection[Cell], launches: int) -> float:
-        """The duration of `launches` launches of each of these cells that has run, in s: the time so far plus the
-        expected rest."""
+        """The duration of `launches` launches of each of the cells, in s: launches so far as measured, the rest as
+        expected. Cells that never ran do not count."""
         return sum(
             sum(took) + max(0, launches - len(took)) * self.next_s(cell)
             for cell, took in self._took.items()

@@ -1,4 +1,4 @@
-"""Keep the choices of Horovod's autotune per machine and cell, in `~/.cache/ringscope/autotune.json`."""
+"""Keep the settings that Horovod's autotune chose, per machine and cell, in `~/.cache/ringscope/autotune.json`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from profiles.runs.records import Cell
 
 from ..machine.tuning import Choice
 
-# The settings of a cell on which autotune's choice depends.
+# Autotune's choice depends on these settings of a cell.
 _OF_A_CELL = ("model", "ranks", "per_rank_batch", "precision", "step", "compression", "aggregate")
 
 
 def path() -> Path | None:
-    """The file of the choices; None if the user has no cache folder."""
+    """The file of autotune's choices; None if the user has no cache folder."""
     folder = user_cache()
     return folder / "autotune.json" if folder else None
 
 
 def key(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> str:
-    """The key of a choice: the machine, the launcher, and the cell's settings on which the choice depends."""
+    """The key under which a choice is kept: the machine, the launcher, and the settings in ON of the cell."""
     gpus = sorted(str(gpu.get("name")) for gpu in machine.get("gpus") or ())
     cpu = (machine.get("cpu") or {}).get("model")
     versions = (machine.get("packages") or {}).get("horovod")
@@ -34,13 +34,13 @@ def key(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> str:
 
 
 def find(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> Choice | None:
-    """The choice that was kept for such a cell on such a machine; None without one."""
+    """The choice that autotune made for an equal cell on an equal machine; None if there is none."""
     kept = _read().get(key(cell, launcher, machine))
     return Choice(**kept) if kept else None
 
 
 def keep(cell: Cell, launcher: str, machine: Mapping[str, Any], folder: Path) -> None:
-    """Keep the choice that a launch's rank 0 has recorded, if autotune finished there."""
+    """Keep the choice that rank 0 of a launch has recorded, if autotune finished there."""
     told = read_rank(folder / "rank0.jsonl").extra.get("autotune") or {}
     if not told.get("finished") or told.get("kept"):
         return
@@ -56,6 +56,6 @@ def _read() -> dict[str, Any]:
     file = path()
     try:
         found = json.loads(file.read_text()) if file else {}
-    except (OSError, ValueError):  # no file yet, or not one of ours; it will be overwritten
+    except (OSError, ValueError):  # no file yet, or not one of ringscope's; it will be overwritten
         return {}
     return found if isinstance(found, dict) else {}

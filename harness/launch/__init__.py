@@ -1,4 +1,4 @@
-"""Launching: build the command line and the environment that start a command on every rank.
+"""Build the command line and the environment that start a command on every rank.
 
 The functions are pure, except that mpirun is asked for its version once. Each rank's command runs under a keeper
 (harness/processes/keeper.py), which ends the rank when the sweep ends.
@@ -19,13 +19,13 @@ from . import horovodrun, mpirun, single, srun
 from .environment import OF_SLURM, allowed, on_this_host
 from .hosts import Host, is_local, take
 
-# For these batch systems a script is written; all other launchers start ranks on this machine or on named hosts.
+# For these batch systems ringscope writes a script; all other launchers start ranks on this machine or on named hosts.
 BATCH = ("slurm", "srun", "pbs", "lsf", "kubeflow")
 HERE = ("horovodrun", "mpirun", "single")  # launchers whose ranks run on this host, unless hosts are named
 _BUILDERS: dict[str, Callable[..., list[str]]] = {
     "horovodrun": horovodrun.argv,
     "mpirun": mpirun.argv,
-    "slurm": mpirun.argv,  # inside the allocation mpirun starts the ranks; srun starts mpirun's daemons
+    "slurm": mpirun.argv,  # inside an allocation mpirun starts the ranks by srun, which starts mpirun's daemons
     "srun": srun.argv,
     "single": single.argv,
 }
@@ -79,14 +79,14 @@ def command(
     lifeline: `host:port/token`; each rank ends when its connection to it does.
     log_dir: a rank's output goes to `rank<k>.log` there, and how it ended to `rank<k>.end.json`. None: output passes
         through.
-    launcher_args: words for the launcher itself.
-    variables: names of variables that ranks on other hosts get besides those that training needs; on this host ranks
-        get all variables.
+    launcher_args: arguments for the launcher itself.
+    variables: names of environment variables that ranks on other hosts get besides the variables that training
+        needs; ranks on this host get all variables.
     container: the image that ranks run in.
     recorded: which ranks the prefix is for (`machine.sample`).
     memory_limit_mb: a rank that uses more host memory than this, in MiB, is ended; 0: no limit.
 
-    Raises RingscopeError for an unknown launcher, or where the hosts have too few slots.
+    Raises RingscopeError for an unknown launcher, or if the hosts have too few slots.
     """
     if launcher not in _BUILDERS:
         raise RingscopeError(f"there is no launcher {launcher!r}; choose from {', '.join(_BUILDERS)}")
@@ -113,8 +113,8 @@ def keeper(
     rank: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """`argv` under a keeper. rank: `argv` is a rank's command, not a launcher's. more: further options of the
-    keeper."""
+    """The command `argv` under a keeper. rank: True if `argv` is a rank's command, False if it is a launcher's. more:
+    further options of the keeper."""
     kept = [sys.executable, "-m", "harness.processes.keeper"]
     if rank:
         kept += ["--rank"]

@@ -1,7 +1,7 @@
-"""The step from which all ranks of a host record: the first rank whose steps are steady names it in a file.
+"""The step from which all ranks of a host record: the first rank whose step times are steady writes it into a file.
 
-Steady is what a rank's own clock says, so ranks that decide alone may record unlike steps, and no collective of one has
-its counterpart in the other's recording.
+If each rank decided alone, ranks might record different steps, and a collective in one recording would have no
+counterpart in another.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-AHEAD = 3  # steps; a rank waits for the others in each step, so it is at most one ahead of them
+AHEAD = 3  # steps; ranks wait for each other in each step, so no rank is further ahead than one step
 
 
 class Agreed:
-    """The step that stands in `path`, or that this rank writes there first."""
+    """The first step to record: the one in the file `path`, or the one that this rank writes there first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._step: int | None = None
 
     def step(self, number: int, *, steady: bool) -> int | None:
-        """The step to record from; None while no rank is steady. number: of the current step."""
+        """The first step to record; None while no rank is steady. number: of the rank's current step. steady: True if
+        this rank's step times are."""
         if self._step is not None:
             return self._step
         if steady:
@@ -32,10 +33,10 @@ class Agreed:
             text = self._path.read_text()
         except FileNotFoundError:
             return None
-        self._step = int(text) if text.endswith("\n") else None  # another rank is writing it
+        self._step = int(text) if text.endswith("\n") else None  # None: another rank is still writing the file
         return self._step
 
     def forget(self) -> None:
-        """Remove the file, once this rank has recorded: the others know the step by then."""
+        """Remove the file; this rank has recorded, so the others have read the file."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)

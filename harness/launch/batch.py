@@ -1,6 +1,6 @@
-"""Options of a batch system, and the common part of all batch scripts; a module per system writes the script.
+"""The request for a batch job, and the common part of all batch scripts; one module per batch system writes the script.
 
-A script runs the whole sweep in one allocation: `ringscope bench --resume`, which starts the ranks there. Every path
+A script runs the whole sweep in one allocation by `ringscope bench --resume`, which starts the ranks there. Every path
 and argument from the user is quoted, so that none is read as a command (tests/harness/launch/test_batch.py).
 """
 
@@ -26,16 +26,15 @@ class Request:
     ranks: int
     minutes: int
     log: Path
-    ranks_per_node: int | None = None  # None: all on one node; under Slurm, as Slurm decides
+    ranks_per_node: int | None = None  # None: all ranks on one node; under Slurm, as Slurm decides
     cpus_per_rank: int | None = None
     gpus: bool = False
-    args: tuple[str, ...] = ()  # further options of the system; they override ringscope's
+    args: tuple[str, ...] = ()  # further options of the system, which override ringscope's
     prologue: str = ""  # lines of bash to run first, such as `module load cuda`
     variables: tuple[str, ...] = ()  # names of variables that ranks get beside those that training needs
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def nodes(self) -> list[int]:
-        """The number of ranks on each node."""
         most = self.ranks_per_node or self.ranks
         full, rest = divmod(self.ranks, most)
         return [most] * full + ([rest] if rest else [])
@@ -51,7 +50,7 @@ def script(
 ) -> str:
     """A batch script: lines `<mark> <directive>`, the prologue, the variables that ranks may get, the command.
 
-    without: prefixes of the system's own variables, which each node gets from the system. before: lines before the
+    without: prefixes of the batch system's own variables, which the system sets on each node. before: lines before the
     command.
     """
     env = allowed(request.environ, request.variables)
@@ -66,7 +65,7 @@ def script(
 
 
 def _word(word: str) -> str:
-    """A word of the command, quoted, except the name of the file in which the system lists the nodes."""
+    """A word of the command, quoted for bash. The variable that names the system's list of nodes is left to bash."""
     return f'"{word}"' if word in NODE_FILES else shlex.quote(word)
 
 
@@ -87,14 +86,15 @@ def _value(name: str, value: str, prologue: bool) -> str:
 
 
 def one_line(text: str) -> str:
-    """A directive unchanged. Raises RingscopeError for a line break, which would end it and begin a command."""
+    """Return a directive unchanged. Raises RingscopeError for a line break, which would end the directive and begin a
+    command."""
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise RingscopeError(f"{text!r} has a line break or another control character; a batch script cannot name it")
     return text
 
 
 def read_prologue(path: Path) -> str:
-    """The lines of a prologue. Raises RingscopeError if the file cannot be read."""
+    """The lines of the prologue file. Raises RingscopeError if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

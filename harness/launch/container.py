@@ -1,4 +1,4 @@
-"""Ranks in a container: by pyxis if srun starts them, by Apptainer under any other launcher."""
+"""Run ranks in a container: by pyxis if srun starts them, by Apptainer under any other launcher."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]  # this package, mounted because the image need not have it
-PYTHON = "python3"  # the image's own
+ROOT = Path(__file__).resolve().parents[2]  # this package is mounted, because the image need not have it
+PYTHON = "python3"  # the image's own Python
 
 
 def apptainer(image: str, argv: Sequence[str], *, folders: Sequence[Path | str]) -> list[str]:
-    """`argv` inside the image; this package and the folders are mounted, and `--nv` adds the GPU driver."""
+    """`argv` inside the image. This package and the folders are mounted, and `--nv` adds the GPU driver."""
     binds = [word for folder in (ROOT, *folders) for word in ("--bind", str(folder))]
     return ["apptainer", "exec", "--nv", *binds, image, *of_the_image(argv)]
 
@@ -23,5 +23,5 @@ def pyxis(image: str, *, folders: Sequence[Path | str]) -> list[str]:
 
 
 def of_the_image(argv: Sequence[str]) -> list[str]:
-    """The command with the image's Python in place of ours."""
+    """The command with the image's Python in place of this process's."""
     return [PYTHON if word == sys.executable else word for word in argv]

@@ -1,7 +1,7 @@
-"""The environment variables of a rank: on this host all of them, on another host only names that training needs.
+"""The environment variables of a rank: all of this host's on this host, on another host only those that training needs.
 
-horovodrun puts its whole environment on ssh's command line, where everybody on both hosts can read it; so other
-variables do not leave this host. On this host ranks inherit the launcher's environment.
+horovodrun puts its whole environment on ssh's command line, where everybody on both hosts can read it. So other
+variables do not leave this host; here ranks inherit the launcher's environment.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ _OF_SLURM = """
 NAMES = frozenset(_NAMES.split())
 FAMILIES = tuple(_FAMILIES.split())
 OF_SLURM = frozenset(_OF_SLURM.split())
-# Words in a name that mark it as secret, even if its prefix is allowed.
+# Words in a variable's name that mark it as secret, even if its prefix is allowed.
 SECRET = re.compile(
     r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|COOKIE|(^|_)(API_?)?(AUTH|BEARER|CERT|JWT|KEY|PASS|PWD)(_|$)", re.IGNORECASE
 )
-# Set by a launcher above this process; with them a launch below it would take itself for part of the outer launch.
+# A launcher sets these. A second launcher below it would take itself for part of the outer launch.
 INHERITED = re.compile(
     r"OMPI_(COMM_WORLD_|WORLD_|UNIVERSE|APP_CTX_|NUM_APP_CTX|FIRST_RANKS|FILE_LOCATION|ARGV$|COMMAND$)|"
     r"OMPI_MCA_(ess$|pmix$|orte_ess_|orte_hnp_uri|orte_local_daemon_uri|num_procs$)|PMI_|MPI_LOCAL(RANKID|NRANKS)$|"
     r"PMIX_(RANK|NAMESPACE|SERVER|SECURITY_MODE|GDS_MODULE|BFROP_BUFFER_TYPE|VERSION|HOSTNAME)|PRTE_LAUNCHED|"
     r"TORCHELASTIC_|RINGSCOPE_(RANK|SIZE|RECORDED)$|"
     r"HOROVOD_(RANK|SIZE|LOCAL_|CROSS_|GLOO_(IFACE|RENDEZVOUS))|"
-    # By these mpirun finds an allocation and its nodes, and a rank its number. The excepted names only describe the
+    # mpirun finds an allocation and its nodes by these, and a rank its number. The excepted names only describe the
     # job.
     r"SLURM_(?!JOB_(ID|NAME|USER|ACCOUNT|PARTITION|QOS)$|ARRAY_|SUBMIT_|TMPDIR$|CLUSTER_NAME$)"
 )
 
 
 def on_this_host(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
-    """All variables of `environ` except those of a launcher above this process, and with the changes that `allowed`
+    """`environ` without the variables that a launcher above this process has set, and with the changes that `allowed`
     makes.
 
     more: names of variables that are passed in any case.
@@ -66,7 +66,7 @@ def on_this_host(environ: Mapping[str, str], more: Collection[str] = ()) -> dict
 
 
 def allowed(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
-    """The variables of `environ` that a rank on another host gets, with this package on its path; Open MPI may run as
+    """The variables of `environ` that a rank on another host gets, with this package on PYTHONPATH; Open MPI may run as
     root.
 
     more: names of variables that are passed in any case.
@@ -97,16 +97,16 @@ def search_path(environ: Mapping[str, str]) -> str:
 
 
 def home(environ: Mapping[str, str]) -> dict[str, str]:
-    """{"HOME": folder}, because Open MPI does not start without it: from the environment, else from the password
+    """{"HOME": folder}, without which Open MPI does not start: from the environment, else from the password
     database."""
     try:
         return {"HOME": environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir}
-    except KeyError:  # a container's user may have no entry
+    except KeyError:  # a container's user may have no entry in the database
         return {}
 
 
 def passes(name: str) -> bool:
-    """True if a variable of this name is passed to ranks by default."""
+    """True if ranks get a variable of this name by default."""
     if name in NAMES:
         return True
     return name.startswith(FAMILIES) and not SECRET.search(name) and not INHERITED.match(name)

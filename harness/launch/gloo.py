@@ -1,9 +1,11 @@
-"""`python -m harness.launch.gloo WORDS...`: `horovodrun --gloo` that starts its ranks 4 s of CPU time sooner.
+"""`python -m harness.launch.gloo WORDS...`: `horovodrun --gloo`, whose ranks start after 4 s less of CPU time.
 
-horovodrun imports TensorFlow only to ask whether Gloo is built. `bench` has asked before, and a Horovod without Gloo
-fails in its ranks with a clear error. horovodrun also puts its environment on each rank's command line, which anybody
-can read and which may hold 128 KiB at most. If --here comes first, the command line gets only the variables that
-training needs: ranks on this host inherit the others.
+horovodrun imports TensorFlow only to ask whether Horovod has Gloo. `bench` has asked before, and in a Horovod without
+Gloo the ranks fail with a clear error.
+
+horovodrun also puts its environment on each rank's command line, which anybody can read and which may hold 128 KiB at
+most. With --here as the first word, the command line gets only the variables that training needs, and ranks on this
+host inherit the others.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if __name__ == "__main__":
     sys.argv[0] = "horovodrun"
     try:
         launch.run_commandline()
-    # raised if ranks failed; their own output says why, and a traceback would say no more
+    # ranks failed; their own output says why, and a traceback would say no more
     except RuntimeError as error:
         if "non-zero status" not in str(error):
             raise

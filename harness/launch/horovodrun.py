@@ -11,21 +11,21 @@ from profiles.ground.errors import RingscopeError
 
 from .hosts import Host, is_local
 
-# horovodrun waits up to this long for its service on every host, so that one missing host does not use up the whole
-# limit.
+# horovodrun waits up to this long for its service on every host, a short time, so that one missing host does not use up
+# the whole limit.
 START_TIMEOUT_S = 45
 
 
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """The command line. Ranks inherit the environment from horovodrun, so no variable is named.
+    """The command line. No variable is named, because ranks inherit horovodrun's environment.
 
     Raises RingscopeError if horovodrun cannot make semaphores here.
     """
     _need_semaphores()
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
-    installed = importlib.util.find_spec("horovod")  # otherwise use the horovodrun on the PATH, from another Python
+    installed = importlib.util.find_spec("horovod")  # this Python has no Horovod; use the horovodrun on the PATH
     here = ["--here"] if all(is_local(host.name) for host in hosts) else []
     return [
         *([sys.executable, "-m", "harness.launch.gloo", *here] if installed else ["horovodrun"]),
@@ -34,7 +34,7 @@ def argv(
         str(ranks),
         "-H",
         where,
-        "--disable-cache",  # the cache would hold for an hour that a host answers
+        "--disable-cache",  # without this horovodrun believes for an hour that a host answers
         "--start-timeout",
         str(START_TIMEOUT_S),
         *launcher_args,

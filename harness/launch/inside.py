@@ -1,4 +1,4 @@
-"""The profiler of the framework that trains, inside its process: it records where neither nsys nor nvprof can."""
+"""Record a training inside its own process by its framework's profiler, which works where nsys and nvprof do not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def framework() -> str:
 
 @contextmanager
 def opened(folder: Path, rank: str, name: str | None = None) -> Iterator[None]:
-    """While the block runs, a framework's profiler records this process into a file `rank<k>` in the folder. name: the
+    """Within this context a framework's profiler records this process into a file `rank<k>` in the folder. name: the
     framework; None for the one that trains."""
     name = name or framework()
     ranges.for_framework(name)
@@ -46,7 +46,7 @@ def opened(folder: Path, rank: str, name: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def _by_jax(folder: Path) -> Iterator[None]:
-    """JAX's profiler writes the same files as TensorFlow's, at the same place."""
+    """Record by JAX's profiler, which writes the same files as TensorFlow's to the same place."""
     import jax
 
     with jax.profiler.trace(str(folder)):
@@ -67,14 +67,14 @@ def _by_pytorch(path: Path) -> Iterator[None]:
     finally:
         profiler.stop()
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}")  # it gets its final name when it is complete
+        beside = path.with_name(f".{path.name}")  # the file gets its final name when it is complete
         profiler.export_chrome_trace(str(beside))
         beside.replace(path)
 
 
 def _of_all_threads() -> dict[str, Any]:
-    """Options that record all threads; {} for an older PyTorch, which records only the thread that starts the
-    profiler."""
+    """The option by which PyTorch's profiler records all threads; {} for an older PyTorch, whose profiler records only
+    the thread that starts it."""
     from torch._C._profiler import _ExperimentalConfig
 
     try:

@@ -1,7 +1,8 @@
 """Kubeflow's MPI Operator: a manifest of an MPIJob (kubeflow.org/v2beta1) that runs the sweep in pods.
 
 The fields are those in the operator's `pkg/apis/kubeflow/v2beta1/types.go`. A ConfigMap holds the sweep, so the cluster
-needs no disk of this machine. The operator lists the workers in /etc/mpi/hostfile and lets the launcher in by ssh.
+needs no access to this machine's disk. The operator lists the workers in /etc/mpi/hostfile and lets the launcher in by
+ssh.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from .environment import FAMILIES, passes
 RUNS = "/runs"  # where the launcher's pod mounts the volume
 SWEEP = "/etc/ringscope"
 HOSTFILE = "/etc/mpi/hostfile"
-# Prefixes of variables that the pod or the operator sets itself.
+# The pod or the operator itself sets variables with these prefixes.
 _NOT_PASSED = ("LC_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "RINGSCOPE_")
 
 
 def manifest(request: batch.Request, *, name: str, image: str, volume: str | None, sweep: str) -> str:
-    """A List of a ConfigMap that holds sweep.json and of the MPIJob, as JSON for `kubectl create -f`.
+    """A List for `kubectl create -f`, as JSON: the MPIJob, and a ConfigMap that holds sweep.json.
 
     volume: the volume claim that keeps the run directory; None: the directory is lost with the pod, and the report is
     only in its log.
@@ -56,7 +57,7 @@ def manifest(request: batch.Request, *, name: str, image: str, volume: str | Non
         "metadata": {"name": name},
         "spec": {
             "slotsPerWorker": slots,
-            "launcherCreationPolicy": "WaitForWorkersReady",  # before that the launcher's ssh would reach no worker
+            "launcherCreationPolicy": "WaitForWorkersReady",  # earlier, the launcher's ssh would reach no worker
             "runPolicy": {
                 "cleanPodPolicy": "Running",
                 "activeDeadlineSeconds": 60 * request.minutes,
@@ -83,8 +84,8 @@ def _resources(request: batch.Request, slots: int) -> dict[str, int]:
 
 
 def _environment(request: batch.Request) -> list[dict[str, str]]:
-    """The environment of the launcher's pod: settings of libraries, and the variables asked for; paths come from the
-    image."""
+    """The environment of the launcher's pod: settings of libraries, and the variables that the request names; paths
+    come from the image."""
     ours = {name for name in request.environ if name.startswith(FAMILIES) and passes(name)}
     names = {name for name in ours if not name.startswith(_NOT_PASSED)} | {*request.variables} & {*request.environ}
     return [{"name": name, "value": request.environ[name]} for name in sorted(names)]

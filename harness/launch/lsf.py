@@ -1,4 +1,4 @@
-"""LSF: a batch script. Inside it mpirun starts the ranks on the hosts of LSB_DJOB_HOSTFILE."""
+"""A batch script for LSF. Inside the job mpirun starts the ranks on the hosts of LSB_DJOB_HOSTFILE."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import batch
 
 
 def script(request: batch.Request) -> str:
-    """The batch script. The shell redirects its output to the log, so that no directive contains a path."""
+    """The batch script for LSF. The shell redirects its output to the log, so that no directive contains a path."""
     per_node = max(request.nodes())
     hours, minutes = divmod(request.minutes, 60)
     directives = [

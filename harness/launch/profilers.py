@@ -1,4 +1,5 @@
-"""The profilers (Nsight Systems, nvprof, the frameworks' own): which one records here, its options and its files."""
+"""The profilers (Nsight Systems, nvprof, the frameworks' own): which one records here, with which options, into which
+files."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ from profiles.ground.errors import RingscopeError
 from ..machine import describe, nvml
 
 SUFFIXES = (".sqlite", ".nsys-rep", ".nvvp", ".xplane.pb", ".pt.trace.json")
-# Profilers that run inside the process: TensorFlow's, or that of the framework with which the script trains.
+# Profilers that run inside the process, by the suffixes of their files: TensorFlow's, or that of the framework that the
+# script trains with.
 INSIDE = {"tensorflow": (".xplane.pb",), "framework": (".xplane.pb", ".pt.trace.json")}
-# Disk space of a rank's recording and its export; 12 steps of ResNet-50 take some 30 MB.
+# Bytes of disk space for a rank's recording and its export; 12 steps of ResNet-50 take some 30 MB.
 BYTES_A_RANK = 300_000_000
-SETTLED_S = 5.0  # seconds; nsys writes a report of 300 MB with pauses shorter than this
-STEPS = 20  # recorded of a Python command, once the step time is steady
-# For a program without visible steps, which never shows when it is steady.
+SETTLED_S = 5.0  # seconds; when nsys writes a report of 300 MB it pauses for less than this
+STEPS = 20  # steps of a Python command that are recorded, once the step time is steady
+# Seconds before and of the recording, for a program in which no steps are seen.
 DELAY_S, DURATION_S = 30.0, 10.0
 
 
@@ -50,15 +52,15 @@ class Profiler:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """The suffixes that its files may have."""
+        """The suffixes of the profiler's files."""
         return INSIDE.get(self.name) or ({"nsys": ".nsys-rep", "nvprof": ".nvvp"}[self.name],)
 
     def whole(self, folder: Path, count: int) -> bool:
         """True if the recordings of `count` ranks are complete while the ranks still run.
 
-        A framework's recording gets its name only when it is complete. nsys's grows under its final name, so it counts
-        as complete if it has not changed for SETTLED_S; the export shows whether that is right. nvprof writes when the
-        process ends.
+        A framework's recording gets its name only when it is complete. nsys's recording grows under its final name, so
+        it counts as complete if it has not changed for SETTLED_S; if that is wrong, the export fails. nvprof writes
+        when the process ends.
         """
         found = [path for suffix in self.suffixes for path in folder.glob(f"rank*{suffix}")]
         if len(found) < count or self.name == "nvprof":
@@ -67,10 +69,10 @@ class Profiler:
         return all(state.st_size and time.time() - state.st_mtime > SETTLED_S for state in states)
 
     def prefix(self, folder: Path, span: Span | None = None) -> list[str]:
-        """The words before a rank's command. span: for a user's command; None for a cell, which opens its own capture
+        """The words before a rank's command. span: of a user's command; None for a cell, which opens its own capture
         range."""
         stem = f"{folder}/rank%q{{RINGSCOPE_RANK}}"
-        # without a timed span the profiler waits for the capture range
+        # without a span in seconds the profiler waits for the capture range
         timed = span if span is not None and span.steps is None else None
         if self.name == "nsys":
             return [str(self.path), "profile", *_NSYS, *(_nsys_span(timed) if timed else _IN_RANGE), "-o", stem]
@@ -80,11 +82,12 @@ class Profiler:
         return []
 
     def worker_options(self) -> list[str]:
-        """Options that make the harness's worker open the recording."""
+        """Options by which a cell's rank (harness.training.worker) opens the recording."""
         return ["--record", "tensorflow" if self.name in INSIDE else "cuda"]
 
     def of_command(self, argv: Sequence[str], folder: Path, span: Span) -> list[str]:
-        """The user's command with the words that record it. Raises RingscopeError if this profiler cannot record it."""
+        """The user's command with what records it from inside. Raises RingscopeError if this profiler cannot record the
+        command."""
         options = self.options_of_command(folder, span)
         if not options:
             return list(argv)
@@ -102,7 +105,7 @@ class Profiler:
 
     def options_of_command(self, folder: Path, span: Span) -> list[str]:
         """The words to put between `python` and a script (or `-m` and a module) so that it is recorded; empty if the
-        profiler is put before `python` and needs nothing inside the script."""
+        profiler stands before `python` and needs nothing inside the script."""
         if self.name not in INSIDE and span.steps is None:
             return []
         wrapped = ["-m", "harness.launch.recorded", "--delay", f"{span.delay_s:g}"]
@@ -127,16 +130,17 @@ def python_words(argv: Sequence[str]) -> tuple[list[str], list[str]] | None:
 
 
 def check_script(argv: Sequence[str]) -> None:
-    """Raise RingscopeError if the script of a Python command does not exist, before any rank is started."""
+    """Raise RingscopeError, before any rank starts, if the script of a Python command does not exist."""
     words = python_words(argv)
     if words and words[1][0] != "-m" and not Path(words[1][0]).exists():
         raise RingscopeError(f"{words[1][0]}: no such file; check the path of the script")
 
 
-# Without -I, -E and -S, with which Python does not find this package. -X and -W have a value, here or in the next word.
+# -I, -E and -S are left out: with them Python does not find this package. -X and -W have a value, in the same or in the
+# next word.
 _PYTHON_FLAG = re.compile(r"(-[XW])|-(?:[bBdOPqRsuvx]+|[XW].+)")
-# Graphs are traced by node, because by default nsys shows a CUDA graph as one launch without its kernels. No CPU
-# sampling, no OS calls.
+# nsys would show a CUDA graph as one launch without its kernels, so it traces graphs by node. It samples no CPU and
+# traces no OS calls.
 _NSYS = ("-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--cuda-graph-trace=node", "--force-overwrite=true")
 
 
@@ -149,10 +153,8 @@ def _nsys_span(span: Span) -> list[str]:
 
 
 def choose(wanted: str | None = None) -> Profiler:
-    """The wanted profiler, else the best one that is here and can record these GPUs; the framework's own without a GPU.
-
-    Raises RingscopeError if the wanted one is not here.
-    """
+    """The wanted profiler, else the best one that is here and can record these GPUs; without a GPU the framework's own.
+    Raises RingscopeError if the wanted profiler is not here."""
     found = {"nsys": describe.find_nsys(), "nvprof": describe.find_nvprof()}
     if wanted in found and not found[wanted]:
         raise RingscopeError(

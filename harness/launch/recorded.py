@@ -1,9 +1,9 @@
-"""Runs a Python script and has a profiler record a part of it: some steps, once they are steady, or some seconds.
+"""Run a Python script and let a profiler record a part of it: some steps, once their time is steady, or some seconds.
 
-    python -m harness.launch.recorded --steps 20 --delay 30 --duration 10 -- SCRIPT|-m MODULE ...
+python -m harness.launch.recorded --steps 20 --delay 30 --duration 10 -- SCRIPT|-m MODULE ...
 
-`ringscope record` puts this before a Python command. Compiling takes a script from seconds to minutes, so no fixed
-delay suits every script; the steps are observed instead (steps.py).
+`ringscope record` puts this before a Python command. A script compiles for seconds or for minutes, so no fixed delay
+suits every script: steps.py observes the steps instead.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ SAY_S = 10.0  # seconds between messages about what the recording waits for
 
 
 def say_loaders(adapters: ModuleType) -> None:
-    """Warn on stderr before a training if the loader workers of all ranks on this host outnumber its cores. With ring
-    in the script there is no warning here, because ring prints one."""
+    """Warn on stderr before a training if the loader workers of all ranks on this host outnumber its cores. If the
+    script uses ring, ring prints the warning."""
     adapt, said = adapters.PyDatasetAdapter.__init__, set[str]()
 
     @functools.wraps(adapt)
@@ -91,7 +91,8 @@ def main() -> None:
     def begins() -> None:
         try:
             opened.enter_context(inside.opened(folder, rank, framework) if folder else capture_range.opened())
-        except Exception as error:  # the script runs a profiler of its own: training goes on without a recording
+        # perhaps the script runs a profiler itself; the training goes on without a recording
+        except Exception as error:
             print(f"ringscope: rank {rank} is not recorded: {error}", file=sys.stderr, flush=True)
             return
         if looks is not None:
@@ -105,7 +106,7 @@ def main() -> None:
         if agreed is not None:
             agreed.forget()
         if options.steps and rank == "0":
-            taken = recorder.number - (recorder.opened_at or 0)  # 0 if it was recorded by time
+            taken = recorder.number - (recorder.opened_at or 0)  # 0 if seconds were recorded, not steps
             print(f"ringscope: recorded{f' {taken} steps' if taken else ''}", file=sys.stderr, flush=True)
 
     recorder = Recorder(options.steps or 0, begins, ends, agreed=agreed)
@@ -140,8 +141,8 @@ def main() -> None:
         failed = end.code not in (None, 0)
         raise
     finally:
-        # Not at exit: TensorFlow cannot be loaded any more then, and a thread that tries to ends the process by
-        # SIGSEGV.
+        # Not in an atexit handler: TensorFlow cannot be loaded there any more, and a thread that tries to ends the
+        # process by SIGSEGV.
         over.set()
         waits.join()
         recorder.finish()
@@ -150,7 +151,7 @@ def main() -> None:
 
 
 def _say(recorder: Recorder, over: threading.Event) -> None:
-    """Print now and then what the recording waits for; steps of an eager script may take seconds each."""
+    """Print now and then what the recording waits for, because steps of an eager script may take seconds each."""
     said = ""
     while not recorder.closed and not over.wait(SAY_S):
         now = recorder.waits_for() if recorder.expects_steps else ""
@@ -160,9 +161,11 @@ def _say(recorder: Recorder, over: threading.Event) -> None:
 
 
 def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event) -> None:
-    """Record by time if no step is seen within `delay_s`, for example in a custom loop of TensorFlow or JAX. The time
-    starts again when Keras or PyTorch is imported, because the import alone may take as long. It ends where an
-    optimizer of PyTorch is made: its first step may compile for longer."""
+    """Record by time if no step is seen within `delay_s`, for example in a custom loop of TensorFlow or JAX.
+
+    The delay starts again when Keras or PyTorch is imported, because the import alone may take as long. Once PyTorch
+    has an optimizer nothing is recorded by time, because its first step may compile for longer than the delay.
+    """
     ends_s = time.monotonic() + delay_s
     waits = recorder.steps > 0
     while not over.wait(min(LOOK_S, max(0.0, ends_s - time.monotonic()))):

@@ -1,5 +1,5 @@
-"""The recorder of a training: it opens a profiler's range once the step time is steady, and closes it some steps
-later."""
+"""The recorder of a training: it opens a profiler's capture range once the step time is steady, and closes it some
+steps later."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from profiles.ground import numbers
 
 from .agreed import Agreed
 
-LOOK_EVERY = 10  # steps between checks
+LOOK_EVERY = 10  # steps between two checks whether the step time is steady
 FIRST_LOOK = 20  # steps before the first check
-ALIKE = 0.2  # the largest relative difference between the medians of the last steps and of as many before them
-# step counts to compare: either may be steady, since a checkpoint every ten steps makes groups of five differ
+# the step time is steady if two medians differ by less, relative to the larger: of the last steps, and of as many
+# before
+ALIKE = 0.2
+# numbers of steps in a median; one of them suffices, since a checkpoint every ten steps makes groups of five differ
 WINDOWS = 5, 10
-LAST_LOOK = 200  # steps; a training that is not steady by then is recorded as it is
+LAST_LOOK = 200  # steps; by then the range is opened even if the step time is not steady
 
 
 class Recorder:
     """Opens the profiler's range once the step time is steady, and closes it `steps` steps later.
 
-    steps: 0 if the range is opened and closed by time. begins, ends: open and close the range. clock: returns seconds.
-    agreed: where several ranks record the same steps.
+    steps: 0 if `open` and `finish` are called by time. begins, ends: open and close the range. clock: returns seconds.
+    agreed: the first step to record, if several ranks agree on one.
     """
 
     def __init__(
@@ -37,12 +39,12 @@ class Recorder:
     ) -> None:
         self._agreed = agreed
         self.steps, self._begins, self._ends, self._clock = steps, begins, ends, clock
-        self._lock = threading.Lock()  # the thread that records by time opens and closes the range too
+        self._lock = threading.Lock()  # another thread opens and closes the range too if it records by time
         self._took: list[float] = []
         self._began_s: float | None = None
-        self.number = 0  # of the current step
+        self.number = 0  # number of the current step
         self.expects_steps = False  # True once a training loop has begun
-        self.awaits_steps = False  # True once an optimizer is there, though its first step may compile for minutes
+        self.awaits_steps = False  # True once PyTorch has an optimizer, whose first step may compile for minutes
         self.opened_at: int | None = None
         self.closed = False
 
@@ -55,7 +57,7 @@ class Recorder:
         self._began_s = now_s
 
     def pause(self) -> None:
-        """Note that the current step is the last before other work: the end of an epoch, an evaluation."""
+        """Note that the current step is the last before other work, such as the end of an epoch or an evaluation."""
         if self._began_s is not None:
             self._began_s = None
             self._ended()
@@ -68,8 +70,8 @@ class Recorder:
 
     @property
     def holds_nothing(self) -> bool:
-        """True if the range was never opened, or was opened after the last step. (By time it is opened before any
-        step.)"""
+        """True if the range was never opened, or was opened after the last step. A range opened by time may hold no
+        step."""
         return self.opened_at is None or 0 < self.number == self.opened_at
 
     def unopened(self, *, failed: bool = False) -> str:
@@ -86,8 +88,8 @@ class Recorder:
         return f"nothing was recorded: {why}; let the script train longer, or set the time: --delay S --duration S"
 
     def waits_for(self) -> str:
-        """A line that says how far the recording is and how long the rest takes; "" once it is over, or if it is
-        recorded by time."""
+        """A line that says how far the recording is and how long the rest takes; "" once it is over, or if it is timed
+        in seconds."""
         if self.closed or not self.steps:
             return ""
         if self.opened_at is not None:
@@ -95,13 +97,13 @@ class Recorder:
         else:
             look = max(FIRST_LOOK, (self.number // LOOK_EVERY + 1) * LOOK_EVERY)
             done, of = self.number, look + self.steps
-            what = f"{look} steps until the step time may be steady, then {self.steps} are recorded"
+            what = f"{look} steps until the step time may be steady, then {self.steps} recorded ones"
         each = statistics.median(self._took[-5:]) if self._took else None
         left = f"; about {numbers.minutes((of - done) * each)} to go" if each else "; the first one is under way"
         return f"step {done} of {of} ({what}){left}"
 
     def open(self) -> bool:
-        """Open the range now; False if it was opened before."""
+        """Open the range now. Returns False if it was opened before."""
         with self._lock:
             if self.opened_at is not None or self.closed:
                 return False
@@ -122,7 +124,7 @@ class Recorder:
             return steady
         try:
             first = self._agreed.step(self.number, steady=steady)
-        except (OSError, ValueError):  # no file can be shared there
+        except (OSError, ValueError):  # the ranks cannot share a file there
             return steady
         return first is not None and self.number >= first
 
@@ -137,7 +139,7 @@ class Recorder:
         return self.number >= FIRST_LOOK and any(map(self._is_alike, WINDOWS))
 
     def _is_alike(self, steps: int) -> bool:
-        """True if the last `steps` steps took about as long as as many steps before them."""
+        """True if the last `steps` steps took about as long as the `steps` steps before them."""
         if len(self._took) < 2 * steps:
             return False
         earlier, later = (statistics.median(part) for part in (self._took[-2 * steps : -steps], self._took[-steps:]))

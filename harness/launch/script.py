@@ -1,4 +1,4 @@
-"""Runs a user's script or module inside this process, as Python itself would."""
+"""Run a user's script or module inside this process, as Python itself would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 def run(words: Sequence[str]) -> None:
     """Run `SCRIPT ...` or `-m MODULE ...`; a leading `--` is dropped."""
     script = list(words[1:] if words[:1] == ["--"] else words)
-    if script[0] == "-m":  # Python looks for modules in the current folder first
+    if script[0] == "-m":  # Python itself looks for modules in the current folder first
         sys.argv = script[1:]
         sys.path[0] = os.getcwd()
         runpy.run_module(script[1], run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""One process and no launcher: one rank, or a strategy that drives all GPUs from one process."""
+"""The launcher `single`: one process, which is one rank or drives all GPUs."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from .hosts import Host, slurm_slots
 
 def script(request: batch.Request, *, by_srun: bool = False) -> str:
     """The batch script. If two directives set the same option sbatch takes the later, so `request.args` override
-    ours."""
+    ringscope's."""
     per_node = request.ranks_per_node
     directives = [
         "--job-name=ringscope",
@@ -30,24 +30,25 @@ def script(request: batch.Request, *, by_srun: bool = False) -> str:
     directives += [_gpus(request, by_srun)] if request.gpus else []
     words = [_escaped(word) for word in [*directives, *request.args]]
     before = [
-        # After sbatch --export=NONE, srun passes no variables either, unless SLURM_EXPORT_ENV is unset (sbatch(1)).
+        # After sbatch --export=NONE, srun passes no variables to tasks unless SLURM_EXPORT_ENV is unset (sbatch(1)).
         "unset SLURM_EXPORT_ENV",
-        # mpirun's daemon is one task per node; with SLURM_WHOLE it gets all the node's allocated cores (srun(1)).
+        # mpirun's daemon is one task per node; SLURM_WHOLE gives this task all cores of the node's allocation
+        # (srun(1)).
         *([] if by_srun else ["export SLURM_WHOLE=1"]),
     ]
     return batch.script("#SBATCH", words, request, without="SLURM_", before=before)
 
 
 def _gpus(request: batch.Request, by_srun: bool) -> str:
-    """The directive for GPUs. Under mpirun it is not --gpus-per-task, which would bind each node's daemon, and so all
-    its ranks, to one GPU."""
+    """The directive for GPUs. mpirun must not get --gpus-per-task, which would bind each node's daemon, and so all its
+    ranks, to one GPU."""
     if by_srun:
         return "--gpus-per-task=1"
     return f"--gpus-per-node={request.ranks_per_node}" if request.ranks_per_node else f"--gpus={request.ranks}"
 
 
 def _pattern(log: Path) -> str:
-    """The log's path as a file name pattern (sbatch(1)), in which % is special and a backslash disables that."""
+    """The log's path as a file name pattern (sbatch(1)), in which % is special and a backslash makes it plain."""
     if "\\" in str(log):
         raise RingscopeError(f"{log}: Slurm writes no log to a path with a backslash; name another --out")
     return str(log).replace("%", "%%")
@@ -62,7 +63,7 @@ def _escaped(word: str) -> str:
 
 
 def submit(path: Path) -> str | None:
-    """Submit the script to Slurm. Returns the job's id, None if there is no sbatch here. Raises RingscopeError."""
+    """Submit the script to Slurm. Returns the job's id, or None if there is no sbatch here. Raises RingscopeError."""
     if not shutil.which("sbatch"):
         return None
     done = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True, check=False)

@@ -10,9 +10,9 @@ from .hosts import Host
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """The command line. Ranks fill node after node and are bound to no core. They inherit `env` from srun."""
+    """The command line. Ranks fill node after node, are not bound to cores, and inherit `env` from srun."""
     where = [f"--nodes={len(hosts)}", f"--nodelist={','.join(host.name for host in hosts)}"] if hosts else []
-    # srun does not inherit --cpus-per-task from the allocation (srun(1), since 22.05).
+    # srun takes no --cpus-per-task from the allocation (srun(1), since 22.05).
     cpus = [f"--cpus-per-task={env['SLURM_CPUS_PER_TASK']}"] if env.get("SLURM_CPUS_PER_TASK") else []
     return [
         "srun",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-# Never ask, because nobody would answer; accept the key of a new host, and refuse a changed key.
+# Never ask, because nobody would answer. Accept the key of a new host, and refuse a changed key.
 OPTIONS = "-o BatchMode=yes -o ConnectTimeout=15 -o StrictHostKeyChecking=accept-new"
 # Give up within a minute on a host that dies.
 KEEP_ALIVE = "-o ServerAliveInterval=15 -o ServerAliveCountMax=3"
@@ -14,7 +14,8 @@ _OF_MPIRUN = ("plm_ssh_args", "plm_rsh_args")
 
 
 def words(launcher: str, launcher_args: Sequence[str]) -> list[str]:
-    """`ssh` with the options that the launcher's arguments give to the launcher's own ssh; empty if it uses no ssh."""
+    """`ssh` with the options that the launcher's arguments give to the launcher's own ssh; empty if the launcher uses
+    no ssh."""
     if launcher not in ("horovodrun", "mpirun"):
         return []
     found = ["ssh", *shlex.split(OPTIONS), *shlex.split(KEEP_ALIVE)]

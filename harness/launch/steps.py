@@ -1,7 +1,7 @@
-"""The steps of a training, observed inside its process.
+"""Observe the steps of a training inside its process.
 
-Keras's list of callbacks reports every batch of `fit`, on any backend; `train_on_batch` is observed too. PyTorch's
-optimizers call a hook after each step. Each step gets a mark (`step N`), unless the script's ring writes the marks.
+Keras's list of callbacks reports every batch of `fit`, on any backend, and `train_on_batch` is observed too. PyTorch's
+optimizers call a hook after each step. Each step gets a mark (`step N`), unless ring writes the marks of this script.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ TORCH, OPTIMIZERS = "torch", "torch.optim.optimizer"
 class Steps:
     """Tells a recorder of each step, and marks it by `step N` on the thread that launches it.
 
-    within: the profiler is a framework's own, which does not see the marks that ring writes. stepped: called on the
-    thread of each step.
+    within: True if the profiler is a framework's own, which does not see ring's marks. stepped: called on the thread of
+    each step.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Steps:
             self._begun.append(ranges.writer().begin(marks.step(self.recorder.number)))
 
     def pause(self) -> None:
-        """Note that other work than a step begins."""
+        """Note that the next work is no step."""
         self._end()
         self.recorder.pause()
 
@@ -84,10 +84,9 @@ def watch(keras: ModuleType, steps: Steps) -> None:
 
 
 def watch_optimizers(optimizers: ModuleType, steps: Steps) -> None:
-    """Report the steps of a PyTorch loop: a step begins where the previous one has updated the weights.
+    """Report the steps of a PyTorch loop: a step begins when the previous one has updated the weights.
 
-    With several optimizers, as in a GAN, only the first one that steps is counted. A training by Keras is not counted
-    again.
+    Only the first of several optimizers counts, as in a GAN. The steps of a training by Keras do not count twice.
     """
     first: list[int] = []
 

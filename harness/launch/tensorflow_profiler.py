@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def opened(folder: Path) -> Iterator[None]:
-    """While the block runs, TensorFlow records this process; afterwards the recording is below `folder`."""
+    """Within this context TensorFlow's profiler records this process; the recording is then below `folder`."""
     import tensorflow as tf
 
     tf.profiler.experimental.start(str(folder))
@@ -21,8 +21,8 @@ def opened(folder: Path) -> Iterator[None]:
 
 
 def take_out(folder: Path) -> None:
-    """Move TensorFlow's `rank0.xplane/plugins/profile/<date>/<host>.xplane.pb` to `rank0.xplane.pb`, which thus exists
-    only when it is complete."""
+    """Move TensorFlow's `rank0.xplane/plugins/profile/<date>/<host>.xplane.pb` to `rank0.xplane.pb`, a name that only a
+    complete recording has."""
     written = sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
     if written:
         written[-1].replace(folder.with_name(f"{folder.name}.pb"))

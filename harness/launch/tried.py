@@ -1,10 +1,11 @@
-"""Runs a Python script for some steps, with a change that cannot alter its result, and writes down how long they took.
+"""Run a Python script for some steps, with a change that cannot alter its result, and write down how long the steps
+took.
 
-    python -m harness.launch.tried --out DIR --steps 40 --seconds 20 [--change NAME=NUMBER ...] -- SCRIPT|-m MODULE ...
+python -m harness.launch.tried --out DIR --steps 40 --seconds 20 [--change NAME=NUMBER ...] -- SCRIPT|-m MODULE ...
 
 `ringscope record --apply` puts this before a command. Each rank writes `rank<k>.tried.json` (`Seen`) as soon as it has
-timed enough steps, and trains on until ringscope ends it. Changes of environment variables are made by ringscope; this
-module changes arguments of `fit`, each only if there is no sign that the change may alter the result.
+timed enough steps, and trains on until ringscope ends it. Ringscope sets environment variables itself; this module
+changes arguments of `fit`, but none of which there is a sign that it may alter the result.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from profiles.ground.files import write_whole
 from . import script
 from .steps import KERAS
 
-WARM_UP = 16  # steps before timing starts: programs are compiled in them, and their losses are compared
+WARM_UP = 16  # untimed steps at the start, in which programs are compiled; their losses are compared
 LEAST_S = 1.0  # seconds that are timed at least, however short the steps are
-SEED = 1  # of every turn; a seed that the script sets replaces it
+SEED = 1  # seed of every turn, unless the script sets one
 Change = Callable[[int], None]
 BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-BY_EPOCH = ("ModelCheckpoint", "BackupAndRestore")  # Keras callbacks that need no batch hook if save_freq is "epoch"
-PYTHON = (b"PyFunc", b"GeneratorDataset")  # parts of a data set's graph that run Python
+# these Keras callbacks need no hook for each batch if save_freq is "epoch"
+BY_EPOCH = ("ModelCheckpoint", "BackupAndRestore")
+PYTHON = (b"PyFunc", b"GeneratorDataset")  # operations of a data set's graph that run Python
 
 
 @dataclass(slots=True)
@@ -50,8 +52,8 @@ class Seen:
 
 
 class Turn:
-    """Times the training steps of this process: `steps` of them, more until `least_s` is over, but none after
-    `seconds`. out: the folder of the report. wanted: change of `fit` -> its number."""
+    """Times the training steps of this process: `steps` of them, more until `least_s` have passed, but none after
+    `seconds`. out: the folder of the report. wanted: change of `fit` -> the number to set."""
 
     def __init__(
         self, out: Path, rank: int, steps: int, seconds: float, wanted: dict[str, int], least_s: float = 0.0
@@ -84,7 +86,8 @@ class Turn:
         keras.Model.fit = changed
 
     def _change(self, possible: dict[str, Change | str]) -> None:
-        """Make the wanted changes. The first `fit` tells which are possible; if a wanted one is not, the turn ends."""
+        """Make the wanted changes. The script's first `fit` tells which changes are possible; if a wanted one is not,
+        the turn ends."""
         first = not self.seen.refused
         if first:
             self.seen.refused = {name: made if isinstance(made, str) else "" for name, made in possible.items()}
@@ -96,7 +99,7 @@ class Turn:
                 self._write()
 
     def finish(self) -> None:
-        """Write the report at the end of the script, if it has not been written before."""
+        """Write the report at the end of the script, unless it is written already."""
         if not self._done:
             self._write()
 
@@ -112,7 +115,7 @@ class Turn:
         setattr(kind, name, call)
 
     def _hear_ends(self, kind: Any) -> None:
-        """Watch `on_train_batch_end` of this class of callback lists, because a subclass may override it."""
+        """Hook into `on_train_batch_end` of this class of callback lists, because a subclass may override it."""
         if getattr(kind.on_train_batch_end, "tried_by", None) is not self:
             self._before(kind, "on_train_batch_end", self._batch_ends)
 
@@ -121,13 +124,13 @@ class Turn:
         self._at = 0
 
     def _batch_ends(self, known: Any, batch: int, *_: Any) -> None:
-        end = min(batch + 1, _steps(known) or batch + 1)  # the last execution of an epoch may have fewer steps
+        end = min(batch + 1, _steps(known) or batch + 1)  # an epoch's last execution may have fewer steps
         self._count, self._at = end - self._at, end
         if self._total < WARM_UP and (loss := _loss(known.model)) is not None:
             self.seen.losses[f"{self._epoch}:{self._at}"] = loss
 
     def _ended(self, known: Any, *, goes_on: bool) -> None:
-        """Count the steps that have just ended, if any had begun; restart the clock if training `goes_on`."""
+        """Count the steps that just ended, if any had begun. Restart the clock if training `goes_on`."""
         if self._done:
             return
         if self._began_s is not None:
@@ -136,7 +139,7 @@ class Turn:
                 enough_s = self._least_s if self.seen.steps >= self._steps else self._seconds
                 last = self._elapsed_s() >= enough_s
                 if last:
-                    _loss(known.model)  # reading the loss waits for the GPU
+                    _loss(known.model)  # reading the loss waits for the GPU, which no timed step may do
                 self.seen.seconds = self._elapsed_s()
                 if last:
                     self._write()
@@ -154,13 +157,12 @@ class Turn:
 
 
 def _steps(known: Any) -> int | None:
-    """The number of steps in an epoch, if this callback list knows it."""
     steps: int | None = (known.params or {}).get("steps")
     return steps
 
 
 def _loss(model: Any) -> float | None:
-    """The first metric, which is the loss unless the model's own train step has others."""
+    """The first metric: the loss, unless the model's own train step returns others."""
     metrics = getattr(model, "metrics", None)
     return float(metrics[0].result()) if metrics else None
 
@@ -178,7 +180,7 @@ def changes(keras: ModuleType, call: dict[str, Any]) -> dict[str, Change | str]:
 def _steps_per_execution(keras: ModuleType, call: dict[str, Any]) -> Change | str:
     model, given = call["self"], call.get("callbacks") or []
     if getattr(model, "steps_per_execution", 1) != 1:
-        return f"it is {model.steps_per_execution} already"
+        return f"the script sets {model.steps_per_execution} already"
     if model.run_eagerly:
         return "the model runs eagerly"
     if not _has_length(call):
@@ -205,7 +207,7 @@ def _has_length(call: dict[str, Any]) -> bool:
 
 
 def _batch_hook(keras: ModuleType, callback: Any) -> str | None:
-    """The first method of this callback that Keras would call for each batch; None if there is none."""
+    """The first method of the callback that Keras would call for each batch; None if there is none."""
     kind = type(callback)
     if kind.__name__ in BY_EPOCH and kind.__module__.startswith("keras.") and callback.save_freq == "epoch":
         return None
@@ -219,16 +221,16 @@ def _batch_hook(keras: ModuleType, callback: Any) -> str | None:
 def _prefetch(call: dict[str, Any]) -> Change | str:
     data, tf = call.get("x"), sys.modules.get("tensorflow")
     if tf is None or not isinstance(data, tf.data.Dataset):
-        return "the data is no tf.data.Dataset"
+        return "the data is not a tf.data.Dataset"
     if "Prefetch" in type(data).__name__:
-        return "the data set ends in prefetch already"
+        return "the data set's pipeline already ends in prefetch"
     try:
         ignored = tf.data.experimental.ExternalStatePolicy.IGNORE
         graph = data._as_serialized_graph(external_state_policy=ignored).numpy()
-    except Exception as error:  # TensorFlow documents no kind of error for this
+    except Exception as error:  # TensorFlow does not say which error it raises here
         return f"the graph of the data set cannot be read ({type(error).__name__})"
     if any(word in graph for word in PYTHON):
-        return "Python makes its samples, and may read the state of the training"
+        return "Python code makes the samples, and may read the state of the training"
 
     def change(number: int) -> None:
         call["x"] = data.prefetch(number)
@@ -239,9 +241,9 @@ def _prefetch(call: dict[str, Any]) -> Change | str:
 def _workers(keras: ModuleType, call: dict[str, Any]) -> Change | str:
     data = call.get("x")
     if not isinstance(data, keras.utils.PyDataset):
-        return "the data is no PyDataset"
+        return "the data is not a PyDataset"
     if data.workers > 1:
-        return f"there are {data.workers} already"
+        return f"the PyDataset has {data.workers} workers already"
     if type(data).on_epoch_end is not keras.utils.PyDataset.on_epoch_end:
         return f"{type(data).__name__}.on_epoch_end changes the data between epochs"
     first, other, again = data[0], data[1 % len(data)], data[0]

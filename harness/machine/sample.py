@@ -1,4 +1,4 @@
-"""Choose the ranks of a job to record: all of them, the first of each host, or some by number."""
+"""Choose the ranks of a job that are recorded: all of them, the first of each host, or some by number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from profiles.ground.errors import RingscopeError
 
 ALL, FIRST_PER_HOST = "all", "first-per-host"
-# If "0", the rank's own code must not record it; needed where no profiler stands before the command.
+# "0" in a rank that must not be recorded; read by the rank's own code, where no profiler stands before the command.
 RECORDED = "RINGSCOPE_RECORDED"
 
 
@@ -24,14 +24,14 @@ def check(sample: str, ranks: int) -> None:
 
 
 def holds(sample: str, rank: int, local_rank: int) -> bool:
-    """True if that rank is recorded."""
+    """True if the choice `sample` holds this rank."""
     if sample == FIRST_PER_HOST:
         return local_rank == 0
     return sample == ALL or rank in map(int, sample.split(","))
 
 
 def count(sample: str, ranks: int, slots: Sequence[int]) -> int:
-    """The number of recorded ranks. slots: ranks on each host; empty for this host alone."""
+    """The number of ranks that are recorded. slots: ranks on each host; empty for this host alone."""
     if sample == ALL:
         return ranks
     return max(1, len(slots)) if sample == FIRST_PER_HOST else len(set(sample.split(",")))

@@ -1,7 +1,8 @@
-"""Horovod's gathering of gradients before an exchange: its variables for a cell, and the choices of its autotune.
+"""Horovod's tensor fusion: the environment variables that set it for a cell, and what Horovod's autotune has chosen.
 
 Horovod waits for a cycle, takes the gradients that are ready, and joins them into buffers up to the fusion threshold.
-Its autotune tries values of both while training goes on, and keeps the pair that moved the most bytes per second.
+Its autotune tries values of cycle time and threshold while training goes on, and keeps the pair that moved the most
+bytes per second.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 from profiles.runs.cell import Cell, setting
 
 MIB = 1 << 20
-# Autotune tries 8 points, with five samples of 4 steps each and one sample to warm up. Horovod's own 20 points and 10
-# steps would take some thousand steps.
+# Autotune tries 8 points, each with one sample to warm up and five more, of 4 steps each. Horovod's defaults, 20 points
+# and 10 steps, would take some thousand steps.
 TUNING = {
     "HOROVOD_AUTOTUNE": "1",
     "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1",
@@ -26,7 +27,7 @@ TUNING = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A pair that autotune has chosen: fusion threshold and cycle time."""
+    """A fusion threshold (MB) and a cycle time (ms) that autotune has chosen."""
 
     fusion_mib: float
     cycle_ms: float
@@ -39,11 +40,11 @@ class Choice:
 
 
 def environment(cell: Cell, log: Path, kept: Choice | None) -> dict[str, str]:
-    """Horovod's variables for a cell. Settings at Horovod's defaults are not set, so that a variable of the user's
+    """Horovod's variables for a cell. A setting at Horovod's default gets no variable, so that the user's variable
     stays.
 
-    log: the file in which autotune writes its points. kept: autotune's earlier choice for this cell on this machine; if
-    there is one it is used, and autotune does not run.
+    log: the file in which autotune writes its points. kept: autotune's earlier choice for this cell on this machine;
+    with one, autotune does not run.
     """
     if "autotune" not in cell.spread.heeds:
         return {}
@@ -55,7 +56,7 @@ def environment(cell: Cell, log: Path, kept: Choice | None) -> dict[str, str]:
 
 
 def read(log: Path) -> tuple[Choice | None, bool]:
-    """The best choice in autotune's log so far, and whether it is final: Horovod then writes the best point a second
+    """The best choice in autotune's log so far, and True if it is final: then Horovod writes the best point a second
     time."""
     try:
         rows = list(csv.DictReader(log.read_text().splitlines()))
@@ -63,7 +64,7 @@ def read(log: Path) -> tuple[Choice | None, bool]:
             (float(row["score"]), Choice(float(row["tensor_fusion_threshold"]), float(row["cycle_time_ms"])))
             for row in rows
         ]
-    except (OSError, KeyError, TypeError, ValueError):  # no file yet, or a half-written line
+    except (OSError, KeyError, TypeError, ValueError):  # there is no file yet, or its last line is half-written
         return None, False
     points = [point for point in points if math.isfinite(point[0])]
     if not points:

@@ -1,4 +1,4 @@
-"""Processes of a job that are not ranks: each runs under a keeper, so that none outlives the job."""
+"""Processes of a job that are no ranks, such as servers: each runs under a keeper, so that none outlives the job."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LOOK_S = 0.1
 
 
 class Helpers:
-    """A group of processes; use it as a context manager, which ends all of them and their children."""
+    """A group of processes, as a context manager that ends all of them and their children."""
 
     def __init__(self, *, most: int = 1) -> None:
         self._lifeline = Lifeline(lines=most + 1)
         self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def start(self, argv: Sequence[str], log: Path, more: Mapping[str, str] | None = None) -> None:
-        """Start a command with its output in `log`. more: variables added to those of a rank."""
+        """Start a command with its output in `log`. more: environment variables beside a rank's."""
         with log.open("ab") as output:
             process = subprocess.Popen(
                 launch.keeper(argv, lifeline=self._lifeline.address),
@@ -35,7 +35,7 @@ class Helpers:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C must reach only the job, which ends these processes in order
+                start_new_session=True,  # Ctrl-C must reach only the job, which then ends these processes in order
             )
         self._running.append((process, log))
 
@@ -48,7 +48,7 @@ class Helpers:
                 if process.poll() is not None and not holds():
                     raise RingscopeError(f"{what}: ended with {process.returncode}{last_words(log)}; see {log}")
             if time.monotonic() > until:
-                raise RingscopeError(f"{what}: not within {limit_s:g} s; see {self._running[-1][1]}")
+                raise RingscopeError(f"{what}: not ready within {limit_s:g} s; see {self._running[-1][1]}")
             time.sleep(LOOK_S)
 
     def ended(self, limit_s: float, what: str) -> None:

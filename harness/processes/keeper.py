@@ -1,4 +1,4 @@
-"""`python -m harness.processes.keeper -- COMMAND`: runs a command and lets none of its processes outlive the sweep.
+"""`python -m harness.processes.keeper -- COMMAND`: run a command, and let none of its processes outlive the sweep.
 
 A keeper runs above the launcher and one above every rank, on this and on other hosts. It holds a TCP connection to the
 sweep, the lifeline. Whatever ends the sweep, kill -9 included, closes the connection: the kernel tells the keepers at
@@ -31,12 +31,12 @@ from ..machine import ranks, sample
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CONNECT_TIMEOUT_S = 15
-GRACE_S = 3  # seconds from passing on a SIGTERM to the SIGKILL
+GRACE_S = 3  # seconds between a SIGTERM that the keeper passes on and its SIGKILL
 MEMORY_POLL_S = 0.05
 MIB = 1 << 20
 CANNOT_START = 127
-# mpirun 4 and 5 make a folder below these, named by their process id. A killed mpirun leaves it behind, and a later
-# mpirun with the same process id refuses to start.
+# mpirun 4 and 5 make a folder below these, named by their process id. A killed mpirun leaves its folder behind, and a
+# later mpirun with the same process id refuses to start.
 MPIRUN_FILES = ("OMPI_MCA_orte_local_tmpdir_base", "PRTE_MCA_prte_local_tmpdir_base")
 
 
@@ -53,7 +53,7 @@ def main() -> int:
         "--profiler-words",
         type=int,
         default=0,
-        help="how many words at the beginning of the command call the profiler",
+        help="how many words at the beginning of the command belong to the profiler",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -114,7 +114,8 @@ def _refuse(why: str) -> int:
 
 
 def connect(lifeline: str) -> socket.socket:
-    """Connect to a lifeline, `host:port/token`. A connection that is cut off ends within 35 s. Raises OSError."""
+    """Connect to a lifeline, `host:port/token`. A connection to a host that does not answer ends within 35 s. Raises
+    OSError."""
     address, _, token = lifeline.partition("/")
     host, _, port = address.rpartition(":")
     line = socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S)
@@ -128,8 +129,8 @@ def connect(lifeline: str) -> socket.socket:
 
 
 def oom_kills() -> int:
-    """The number of processes that this host's kernel has killed for lack of memory since boot; 0 if it does not
-    say."""
+    """The number of processes that this host's kernel has killed for lack of memory since boot; 0 if the kernel does
+    not count them."""
     try:
         counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     except OSError:
@@ -142,7 +143,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _wake_on_signals() -> int:
-    """A file descriptor that becomes readable when a child ends or this process is told to end: a byte per signal."""
+    """A file descriptor that gets a byte for each signal: when a child ends, or when this process is told to end."""
     wake, write = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(write, False)
@@ -172,8 +173,11 @@ def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | OSErr
 
 
 def _watch(pid: int, line: socket.socket | None, wake: int, memory_limit_mb: int) -> tuple[int, int]:
-    """Wait for the child's end. End it if the lifeline closes, a signal asks for it, or its memory exceeds the limit.
-    Returns its exit code and its peak memory in bytes (0 without a limit)."""
+    """Wait for the child's end. End the child if the lifeline closes, a signal asks for it, or its memory exceeds the
+    limit.
+
+    Returns its exit code and its peak memory in bytes (0 without a limit).
+    """
     deadline: float | None = None
     seen_bytes = 0
     while True:
@@ -205,7 +209,7 @@ def peak_bytes(pid: int) -> int:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0
-    peak = status.partition("VmHWM:")[2].split()  # a process that is ending has no such line
+    peak = status.partition("VmHWM:")[2].split()  # a process that is ending has no line VmHWM
     return int(peak[0]) * 1024 if peak else 0
 
 
@@ -217,7 +221,8 @@ def _alive(line: socket.socket) -> bool:
 
 
 def _reap(pid: int) -> int | None:
-    """Reap every child that has ended. Returns the exit code (negative: signal) of `pid` if it is among them."""
+    """Reap every child that has ended. Returns the exit code of `pid` if it is among them; negative: the number of a
+    signal."""
     found = None
     while True:
         try:
@@ -231,7 +236,7 @@ def _reap(pid: int) -> int | None:
 
 
 def kill_below() -> None:
-    """Kill every descendant until none is left; orphans of a killed process become children of this one."""
+    """Kill every descendant until none is left; orphans of a killed process become children of this process."""
     import psutil
 
     while True:

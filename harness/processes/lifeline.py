@@ -26,9 +26,9 @@ from profiles.ground.errors import RingscopeError
 from ..launch.hosts import Host, is_local
 
 TOKEN_S = 10.0
-SPARE_FILES = 64  # files that the sweep itself opens: logs, records, libraries
+SPARE_FILES = 64  # open files that the sweep itself needs: logs, records, libraries
 RETRY_S = 0.2
-LETTING_GO_S = 15  # seconds from closing the lifeline to the keeper's end
+LETTING_GO_S = 15  # seconds that a keeper has to end after the lifeline closes
 
 
 class Lifeline:
@@ -48,7 +48,7 @@ class Lifeline:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._ended, self._end = socket.socketpair()
         self._selector.register(self._ended, selectors.EVENT_READ)
-        self._strangers: dict[socket.socket, float] = {}  # connection without a token so far -> its deadline
+        self._strangers: dict[socket.socket, float] = {}  # connection that has not sent the token yet -> its deadline
         self._most_strangers = 2 * lines + SPARE_FILES
         self._lines: set[socket.socket] = set()
         self._complained = False
@@ -72,7 +72,7 @@ class Lifeline:
             line, _ = self._listener.accept()
         except BlockingIOError:
             return
-        except OSError as error:  # no descriptor is left: connections wait in the queue until there is one
+        except OSError as error:  # no file descriptor is left: connections wait in the queue until one is free
             if not self._complained:
                 print(f"ringscope: no connection for another rank: {error.strerror}; raise ulimit -n", file=sys.stderr)
             self._complained = True
@@ -119,7 +119,7 @@ class Lifeline:
 
 
 def let_go(keeper: subprocess.Popen[bytes]) -> None:
-    """Wait for a keeper, which ends once its lifeline is closed; if it does not, kill it and its session."""
+    """Wait for a keeper to end after its lifeline is closed; if it does not, kill it and its session."""
     try:
         keeper.wait(LETTING_GO_S)
     except subprocess.TimeoutExpired:
@@ -129,7 +129,7 @@ def let_go(keeper: subprocess.Popen[bytes]) -> None:
 
 
 def _make_room(lines: int) -> None:
-    """Raise this process's limit of open files, so that it has one for each line beside its present ones."""
+    """Raise this process's limit of open files to the files open now plus `lines`."""
     needed = len(os.listdir("/proc/self/fd")) + lines + SPARE_FILES if os.path.isdir("/proc/self/fd") else 0
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and needed > hard:
@@ -141,9 +141,9 @@ def _make_room(lines: int) -> None:
 
 
 def _own_address(remote: Sequence[str]) -> str:
-    """This machine's address from which packets to the remote hosts leave, so that these hosts can reach it."""
+    """This machine's address on the route to the remote hosts, at which these hosts can reach it."""
     for name in remote:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-            probe.connect((name, 9))  # no packet is sent
+            probe.connect((name, 9))  # connecting a UDP socket sends no packet
             return str(probe.getsockname()[0])
     return "127.0.0.1"

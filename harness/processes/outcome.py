@@ -1,4 +1,4 @@
-"""Judge how a launch ended by the files it left: exit codes, the ranks' records and errors, logs."""
+"""Judge how a launch ended by the files that it left: exit codes, the ranks' records and errors, logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from profiles.runs.records import STATUSES
 from ..machine.memory import OUT_OF_MEMORY
 from .keeper import MIB
 
-# A rank that says this reports the end of another rank, not a fault of its own.
+# A rank whose error says this reports that another rank ended, not a fault of its own.
 OF_A_PEER = re.compile(
     r"HorovodInternalError|Horovod has been shut down|[Cc]onnection (reset|closed|refused)|peer|Broken pipe|"
     r"communication failed|mpirun noticed|UnavailableError"
@@ -30,18 +30,19 @@ UNREACHABLE = re.compile(
     r"[Uu]nable to connect|unable to reliably start|lost communication with|cannot reach the sweep|"
     r"closed by remote host|Timed out waiting for|not reachable"
 )
-# Tried when no line says why a host could not be reached.
+# Looked for if no line says why a host could not be reached.
 UNREACHABLE_SOMEHOW = re.compile(r"ssh not successful|A daemon failed to report back")
 UNSUPPORTED = re.compile(
     r"(Gloo|MPI|NCCL)( support)? has not been built|not (been )?built with|unavailable because|Invalid MPI type"
 )
 STALLED = re.compile(r"is stalled for longer than|Timed out waiting \d+ms")
 
-# Lines at a log's end that explain nothing: TensorFlow's information and warnings, a bare exception, a rule, a frame.
+# Lines at a log's end that explain nothing: TensorFlow's information and warnings, the bare name of an exception, a
+# line of dashes, a stack frame.
 SAYS_NOTHING = re.compile(r"^[IW]\d{4} \d\d[: ]|^\d{4}-\d\d-\d\d [\d:.]+: [IW] |^[\w.]+$|^Traceback \(most recent")
-WITHOUT_MODEL = ("start", "import", "connect")  # phases of a worker's progress
+WITHOUT_MODEL = ("start", "import", "connect")  # phases of a rank's progress in which it has no model yet
 RANK = re.compile(r"^\[\d+\]<\w+>:")  # horovodrun's prefix of a rank's line
-KEEPERS = re.compile(r"ringscope: ")  # the prefix of lines that a keeper prints itself
+KEEPERS = re.compile(r"ringscope: ")  # a keeper's prefix of its own lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,9 @@ def judge(
 ) -> Outcome:
     """The outcome of the launch that left its files in `directory`.
 
-    The first failure counts, because ranks whose peer has gone fail too. processes: the number of ranks. exit_code: the
-    launcher's. stopped: why the launch was ended from outside, if it was. remote: ranks ran on other hosts. lost: hosts
-    that do not see `directory` -> why their ranks' files could not be fetched.
+    The first failure counts, because the other ranks then fail too. processes: the number of ranks. exit_code: the
+    launcher's. stopped: the outcome if ringscope ended the launch. remote: True if ranks ran on other hosts. lost:
+    hosts that do not see `directory` -> why their ranks' files could not be fetched.
     """
     errors = _by_rank(directory, "error.json")
     ends = _by_rank(directory, "end.json")
@@ -106,7 +107,7 @@ def _first(found: dict[int, dict[str, Any]]) -> tuple[int, dict[str, Any]]:
 
 def _of_error(rank: int, error: dict[str, Any]) -> Outcome:
     status = error.get("status")
-    # A cell that is not possible fails on every rank, so do not name one.
+    # A cell that is not possible fails on every rank, so do not name a rank.
     who = "" if status in ("unsupported", "indivisible") else f"rank {rank}: "
     return Outcome(status if status in STATUSES else "failed", f"{who}{error.get('reason', 'no reason given')}")
 
@@ -115,7 +116,8 @@ def _over_limit(directory: Path, rank: int, end: dict[str, Any]) -> Outcome:
     """The outcome of a rank that used more host memory than its limit, however it ended."""
     held, limit = end["max_rss_bytes"] / MIB, end["over_memory_limit_mb"]
     phase = _by_rank(directory, "progress").get(rank, {}).get("phase")
-    when = " before it had a model" if phase in WITHOUT_MODEL else ""  # a smaller batch is no help then
+    # tells `fits` that a smaller batch would not help
+    when = " before it had a model" if phase in WITHOUT_MODEL else ""
     return Outcome(
         "oom", f"rank {rank} used {held:,.0f} MiB of host memory{when}, more than {limit:,} (--memory-limit-mb)"
     )
@@ -144,7 +146,7 @@ def _where(directory: Path, lost: Mapping[str, str]) -> str:
 
 
 def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> Outcome | None:
-    """Judge by the output of the launcher and the ranks; None if that does not settle it."""
+    """Judge by the output of the launcher and the ranks; None if it does not say what happened."""
     said = _read(directory / "launcher.log")
     if remote and (line := line_with(UNREACHABLE, said) or line_with(UNREACHABLE_SOMEHOW, said)):
         return Outcome("unreachable", line)
@@ -157,7 +159,7 @@ def _of_logs(directory: Path, ends: dict[int, dict[str, Any]], remote: bool) -> 
         if line := line_with(OUT_OF_MEMORY, log):
             return Outcome("oom", f"rank {rank}: {line}")
         if line := line_with(STALLED, log):
-            return Outcome("hung", f"rank {rank} waited for another rank, which did not come: {line}")
+            return Outcome("hung", f"rank {rank} waited in vain for another rank: {line}")
     return None
 
 
@@ -174,7 +176,7 @@ def _of_ends(directory: Path, ends: dict[int, dict[str, Any]]) -> Outcome | None
 
 
 def _signal(end: Mapping[str, Any]) -> signal.Signals | None:
-    """The signal that ended a rank; a profiler or shell around it exits with 128 + its child's signal."""
+    """The signal that ended a rank, also below a profiler or shell, which exits with 128 + its child's signal."""
     number = end["signal"] or (end["exit_code"] or 0) - 128
     return signal.Signals(number) if number in set(signal.Signals) else None
 
@@ -189,8 +191,7 @@ def _read(path: Path, tail_bytes: int = 200_000) -> str:
 
 
 def line_with(pattern: re.Pattern[str], text: str) -> str | None:
-    """The first line that matches; lines that are not indented come first, because a traceback shows the code
-    indented."""
+    """The first line that matches. Lines that are not indented come first, because a traceback shows code indented."""
     found = [line for line in text.splitlines() if pattern.search(line)]
     return _clean(min(found, key=_is_indented)) if found else None
 
@@ -200,7 +201,7 @@ def _is_indented(line: str) -> bool:
 
 
 def last_words(log: Path) -> str:
-    """`: <the last line that explains something>`; empty if there is none."""
+    """`: <the last line that explains something>` of a log; empty if there is none."""
     lines = map(_clean, (line for line in _read(log).splitlines() if not line.startswith((" ", "\t"))))
     said = [line for line in lines if re.search(r"\w", line) and not SAYS_NOTHING.search(line)]
     return f": {said[-1]}" if said else ""

@@ -1,4 +1,4 @@
-"""A launch on hosts that do not share the sweep's disk: make its directory there first, and fetch the files
+"""A launch on hosts that do not see the sweep's disk: make the launch's directory there, and fetch the files
 afterwards."""
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ from ..launch.hosts import Host, is_local
 from .lifeline import Lifeline
 
 SEES_IT = 3  # exit code of a host that sees the sweep's disk
-# Files of an earlier try are moved aside, so that they are not taken for this one's. On a host that sees the sweep's
-# disk the script does nothing.
+# A host that sees the sweep's disk is left alone. Files of an earlier try are moved aside, so that they are not taken
+# for this one's.
 LAY_OUT = f"""[ -e "$1" ] && exit {SEES_IT}
 [ ! -e "$2" ] || mv "$2" "$2.earlier-$(date +%s)" || exit
 mkdir -p "$2" && {{ [ -z "$3" ] || printf %s "$3" >"$2/cell.json"; }}"""
 FETCH = 'tar -cf - -C "$1" .'
 CLEAR = 'rm -rf "$1"; rmdir "$(dirname "$1")" 2>/dev/null; true'
-LAY_OUT_S, FETCH_S = 60, 900  # a recording of a rank may take 300 MB
+LAY_OUT_S, FETCH_S = 60, 900  # time limits in seconds; a rank's recording may have 300 MB
 
 
 @contextlib.contextmanager
 def copied(directory: Path, hosts: Sequence[Host], ssh: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Wrap a launch in `directory`, two levels below the run directory. Hosts that do not see it get a directory of
-    their own with the cell in it; the ranks' files are fetched from there at the end, but not if the launch is
-    interrupted.
+    """Wrap a launch in `directory`, two levels below the run directory.
 
-    Yields a dict, filled at the end: host -> why its files are not here. ssh: the words of the ssh command before the
-    host's name.
+    Hosts that do not see the directory get one of their own with the cell in it. Afterwards the ranks' files are
+    fetched from there, unless the launch is interrupted. Yields a dict, filled at the end: host -> why its files are
+    not here. ssh: the words of the ssh command before the host's name.
     """
     lost: dict[str, str] = {}
     away: list[str] = []
@@ -58,7 +57,7 @@ def copied(directory: Path, hosts: Sequence[Host], ssh: Sequence[str]) -> Iterat
 
 
 def _lay_out(directory: Path, names: Sequence[str], shells: _Shells) -> list[str]:
-    """Make the directory on each host that does not see this one; returns these hosts.
+    """Make the directory on each host that does not see this machine's; returns the names of these hosts.
 
     A host sees this directory if it sees a marker file, whose new name no file system's cache can hold yet.
     """
@@ -70,13 +69,13 @@ def _lay_out(directory: Path, names: Sequence[str], shells: _Shells) -> list[str
         answers = shells.run(LAY_OUT, arguments, names, LAY_OUT_S)
     finally:
         sign.unlink()
-    # A host that did not answer here may still answer the launcher, whose output is then judged.
+    # A host that gives no answer here may still answer the launcher, whose output is then judged.
     return [host for host, answer in answers.items() if answer.code == 0]
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The result of a script on a host: its exit code, its output, and the last line of its errors."""
+    """The result of a script on a host: its exit code, its output, and the last line of stderr."""
 
     code: int
     output: IO[bytes]
@@ -85,14 +84,15 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Shells:
-    """Runs scripts on other hosts. files: keeps their outputs open, as unnamed files on the disk of `directory`."""
+    """Runs scripts on other hosts. files: keeps the scripts' outputs open, as unnamed files on the disk of
+    `directory`."""
 
     ssh: Sequence[str]
     directory: Path
     files: contextlib.ExitStack
 
     def run(self, script: str, arguments: Sequence[str], names: Sequence[str], limit_s: float) -> dict[str, _Answer]:
-        """Run a script on all these hosts at once. No ssh process outlives this process."""
+        """Run a script on all named hosts at once. No ssh process outlives this process."""
         with Lifeline(lines=len(names)) as lifeline:
             started = {name: self._start(name, script, arguments, lifeline) for name in names}
             deadline = time.monotonic() + limit_s
@@ -117,7 +117,7 @@ class _Shells:
 
 
 def _answer(process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[bytes]) -> _Answer:
-    """Wait for the ssh process and read its output. Call it after the lifeline is closed, because that ends the ssh
+    """Wait for the ssh process and read its output. The lifeline must be closed before, because that ends the ssh
     process."""
     code = process.wait()
     output.seek(0)
@@ -127,7 +127,8 @@ def _answer(process: subprocess.Popen[bytes], output: IO[bytes], errors: IO[byte
 
 
 def _unpack(answer: _Answer, directory: Path) -> str | None:
-    """Unpack the files that are not here yet, each completely or not at all. Returns what went wrong, or None."""
+    """Unpack the files that are not here yet, each completely or not at all. Returns the reason if that fails, else
+    None."""
     if answer.code:
         return answer.said
     try:

@@ -1,8 +1,8 @@
-"""Turns Ctrl-C, SIGTERM and SIGHUP into a KeyboardInterrupt, so that a job is ended in order.
+"""Turn Ctrl-C, SIGTERM and SIGHUP into a KeyboardInterrupt, so that a job is ended in order.
 
-A handler may run between any two instructions. If it raised there, a lock could stay taken, or Python could drop the
-exception inside a finalizer. So while a launch is under way the handler only notes the request, and the launch raises
-it when it looks.
+A signal handler may run between any two instructions. If it raised there, a lock could stay taken, or Python could drop
+the exception inside a finalizer. So while a launch is under way the handler only notes the request, and the launch
+raises it later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(slots=True)
 class _Request:
-    """asked: a signal has come and is not yet raised. noting: the number of launches under way."""
+    """A request to stop. asked: a signal has come and is not yet raised. noting: the number of launches under way."""
 
     asked: bool = False
     noting: int = 0
@@ -42,7 +42,7 @@ def stopped_by_signals() -> Iterator[None]:
     before = {number: signal.signal(number, _request.handle) for number in SIGNALS}
     try:
         yield
-        _request.look()  # a request that came as the last launch ended
+        _request.look()  # a request may have come as the last launch ended
     finally:
         _request.asked = False
         for number, handler in before.items():
@@ -53,7 +53,7 @@ def stopped_by_signals() -> Iterator[None]:
 def noted() -> Iterator[Callable[[], None]]:
     """Note requests in this block instead of raising them. Yields a function that raises a noted request.
 
-    Outside of `stopped_by_signals` signals act as before.
+    Outside of `stopped_by_signals` nothing changes.
     """
     _request.noting += 1
     try:

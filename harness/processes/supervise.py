@@ -1,4 +1,4 @@
-"""Start a launch, watch it, end it (at its limit, at a stall, or with the sweep) and judge how it ended."""
+"""Start a launch, watch it, end it (at its time limit, at a stall, or with the sweep) and judge how it ended."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from . import remote_files, stopping
 from .lifeline import Lifeline, let_go
 from .outcome import Outcome, judge
 
-# Short enough for a reader and for the limits, long enough to take no time from ranks on the same cores.
+# Short enough for the progress bar and the limits, long enough to take no time from ranks on the same cores.
 POLL_S = 0.5
-# Seconds from one rank's failure until the others are ended; a working launcher ends them by itself earlier.
+# Seconds between one rank's failure and the end of the other ranks; a working launcher ends them earlier.
 AFTER_FAILURE_S = 20
 PHASES = ("start", "import", "connect", "build", "autotune", "warm-up", "train", "judge", "finish", "done")
 
@@ -36,7 +36,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a rank: the worker's phase, and the steps done of `of` steps."""
+    """The progress of a rank: the phase, and how many of the phase's `of` steps are done."""
 
     phase: str
     step: int
@@ -47,8 +47,7 @@ class Progress:
         return (PHASES.index(self.phase) if self.phase in PHASES else -1, self.step)
 
     def stepping(self) -> bool:
-        """True if steps are under way, so that a time without a step is a stall; building and compiling are no
-        stall."""
+        """True if steps are under way, so that a long pause is a stall; building and compiling are none."""
         return self.phase == "train" or (self.phase in ("autotune", "warm-up") and self.step > 0)
 
     def __str__(self) -> str:
@@ -76,7 +75,7 @@ def supervise(
         stopping.noted() as look,
         Lifeline(hosts, lines=processes + 1) as lifeline,
     ):
-        look()  # a request that came as the launch before ended
+        look()  # a request may have come as the launch before ended
         job = make_job(lifeline.address)
         keeper = _start(job, lifeline.address, directory)
         try:
@@ -110,7 +109,8 @@ def _watch(
     on_progress: Callable[[Progress], object],
     look: Callable[[], None],
 ) -> Outcome | None:
-    """Wait for the end of a launch. Returns None if it ends by itself, else the outcome for which it must be ended.
+    """Wait for the end of a launch. Returns None if it ends by itself, else the outcome because of which the caller
+    must end it.
 
     `look` raises KeyboardInterrupt if the job was asked to end (`stopping`).
     """
@@ -130,7 +130,7 @@ def _watch(
         if failed is None and any(directory.glob("rank*.error.json")):
             failed = now
         if failed is not None and now - failed > AFTER_FAILURE_S:
-            return None  # the rank's error file tells the outcome
+            return None  # the rank's error file says what happened
         if now - began > limits.time_s:
             return Outcome("timeout", f"not done within {limits.time_s:g} s (--time-limit){_where(seen)}")
         if any(map(Progress.stepping, seen.values())) and now - moved > limits.stall_s:
@@ -160,7 +160,8 @@ def _where(progress: dict[int, Progress]) -> str:
 
 
 def _stopped_below(pid: int) -> str:
-    """Name the ranks of this host that are stopped (SIGSTOP or a debugger), because all other ranks wait for them."""
+    """Words that name the ranks of this host that are stopped (SIGSTOP or a debugger), because all other ranks wait for
+    them."""
     import psutil
 
     stopped = set()

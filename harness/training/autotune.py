@@ -1,4 +1,4 @@
-"""Steps until Horovod's autotune has finished, so that the timed steps use its choice."""
+"""Train until Horovod's autotune has finished, so that the timed steps use its choice."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PATIENCE_S = 120.0
 
 
 def settle(turn: Callable[[], int], progress: Callable[[int], object]) -> dict[str, Any]:
-    """Train until autotune has chosen, at most PATIENCE_S seconds. Returns its choice and whether it `finished`; `kept`
-    means that an earlier launch's choice is used, and no step was needed."""
+    """Train until autotune has chosen, at most PATIENCE_S seconds. Returns autotune's choice and `finished`; `kept` is
+    True if an earlier launch's choice is used, which takes no step."""
     from ringscope.ring.exchange import from_rank
     from ringscope.ring.internals.frameworks import hvd
 
@@ -29,7 +29,7 @@ def settle(turn: Callable[[], int], progress: Callable[[int], object]) -> dict[s
             turn()
             steps += 1
             progress(steps)
-        # Rank 0 writes the log, and tells the other ranks, because all must take the same number of steps.
+        # Rank 0 writes autotune's log and tells the other ranks, because all must take the same number of steps.
         choice, finished = read(log) if hvd.rank() == 0 else (None, False)
         over = finished or time.monotonic() - began > PATIENCE_S
         choice, finished, over = from_rank(0, (choice, finished, over))

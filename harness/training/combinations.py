@@ -9,7 +9,7 @@ from profiles.runs.strategies import OWN_SETTINGS, STRATEGIES, TENSORFLOW
 from .models import MODELS
 from .strategies import Unsupported
 
-LEARNING = ("horovod", "independent", "mirrored")  # strategies that can train to an accuracy
+LEARNING = ("horovod", "independent", "mirrored")  # strategies that can train until an accuracy is reached
 
 
 def check(cell: Cell, *, gpus: int | None) -> None:
@@ -48,11 +48,11 @@ def _check_learning(cell: Cell) -> None:
         raise Unsupported(f"--until does not work with the strategy {cell.strategy}; use {', '.join(LEARNING)}")
     if cell.rate_rule == "warm-up" and cell.strategy not in ("horovod", "independent"):
         raise Unsupported(
-            f"only ring warms the learning rate up, and {cell.strategy} does not use ring; use --rate-rule linear"
+            f"only ring warms up the learning rate, and {cell.strategy} does not use ring; use --rate-rule linear"
         )
     if cell.rate_rule != "constant" and cell.spread.splits:
         raise Unsupported(
             f"{cell.strategy} splits one batch over its GPUs, so the learning rate stays; leave --rate-rule out"
         )
     if cell.optimizer == "lamb" and cell.strategy == "sharded":
-        raise Unsupported("LAMB needs the norms of whole weights, and sharded gives each rank a part of them")
+        raise Unsupported("LAMB needs the norms of whole weights, but sharded gives each rank only a part of them")

@@ -1,4 +1,4 @@
-"""Train until a validation accuracy is reached: epochs are timed; the evaluation between them is not."""
+"""Train until a validation accuracy is reached. Epochs are timed, the evaluations between them are not."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ EVALUATED_AT_ONCE = 256  # samples
 
 @dataclass(slots=True)
 class Epoch:
-    """The state at an epoch's end. training_ns: since the start, without evaluation. samples: of all ranks since the
-    start."""
+    """The state at an epoch's end. training_ns: ns since the start, without evaluations. samples: of all ranks since
+    the start."""
 
     training_ns: int
     samples: int
@@ -37,7 +37,7 @@ def converged(
     done: Callable[[int], None],
     judging: Callable[[], object],
 ) -> tuple[Window, dict[str, Any]]:
-    """Run `converge` for a trainer. measured(steps, done) trains and times these steps, and calls `done` after each;
+    """Run `converge` for a trainer. measured(steps, done) trains and times `steps` steps, and calls `done` after each.
     judging() is called before each evaluation."""
 
     def average() -> None:
@@ -88,7 +88,7 @@ def converge(
 
 
 def laid_together(windows: list[Window]) -> Window:
-    """One window with all their steps laid end to end; it starts where the first window starts."""
+    """One window with the steps of all windows laid end to end; it starts where the first one starts."""
     start = windows[0].start_ns
     steps = [step for window in windows for step in window.step_ns]
     return Window(start, start + sum(steps), steps, [wait for window in windows for wait in window.input_wait_ns])
@@ -126,7 +126,8 @@ def judge_of(model: Any, source: Generated, average: Callable[[], object]) -> Ca
 
 @contextmanager
 def untouched(model: Any) -> Iterator[None]:
-    """Restore the weights and the optimizer's state at the end of the block, so that its steps leave no trace."""
+    """Restore the weights and the optimizer's state at the end of the block, so that steps in the block change
+    nothing."""
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]

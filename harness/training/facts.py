@@ -1,4 +1,4 @@
-"""Facts that a rank records about itself after training: its last logs, its weights, its memory, its GPU."""
+"""Facts that a rank records after training: its last logs, its weights, its memory, its GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def closing(model: Any, logs: Any) -> dict[str, Any]:
 
 
 def of_model(model: Any, logs: Any) -> dict[str, Any]:
-    """The facts that can be found on any backend of Keras."""
+    """The facts that any backend of Keras can give."""
     import keras
 
     digest = hashlib.sha256()
@@ -57,7 +57,7 @@ def _bytes_of(variables: Any) -> int:
 
 
 def memory_built_bytes() -> int:
-    """Bytes that this process holds now on its first GPU, or in host memory without a GPU; call it when the model is
+    """Bytes that this process holds on its first GPU, or in host memory without a GPU. Call it when the model is
     built."""
     import tensorflow as tf
 
@@ -71,7 +71,7 @@ def memory_peak_bytes() -> list[int] | None:
     GPUs."""
     import tensorflow as tf
 
-    gpus = range(len(tf.config.get_visible_devices("GPU")))  # without the GPUs of other tasks of a cluster
+    gpus = range(len(tf.config.get_visible_devices("GPU")))  # other tasks of a tf.distribute cluster have GPUs too
     return [int(tf.config.experimental.get_memory_info(f"GPU:{number}")["peak"]) for number in gpus] or None
 
 

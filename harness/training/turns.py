@@ -1,4 +1,4 @@
-"""Launches that warm up side by side and are timed one after the other.
+"""Let launches warm up side by side and be timed one after the other.
 
 RINGSCOPE_TURNS names a folder of one launch. Once its ranks are warm, rank 0 writes the file `warm` there and waits for
 the file `go`; the other ranks wait for rank 0. Without the variable no rank waits. `benchmarks/strategies.py` writes
@@ -17,7 +17,7 @@ LOOK_EVERY_S = 0.02
 
 
 def wait(rank: int, barrier: Callable[[], object]) -> None:
-    """Wait for this launch's turn. barrier: waits for all ranks, and for all work on their devices."""
+    """Wait for this launch's turn. barrier: a function that waits for all ranks and for all work on their devices."""
     if folder := os.environ.get(VARIABLE):
         barrier()
         if rank == 0:

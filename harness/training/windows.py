@@ -1,7 +1,7 @@
-"""Warm-up, and one timed window: how long each step took, and how much of it was waiting for input.
+"""Warm up, and time one window: how long each step took, and how much of it was waiting for input.
 
 The device is synchronised at both ends of the window and nowhere inside. A step lasts from its start to the start of
-the next one, in the host's time; the last step ends after the final synchronisation. So the step times sum to the
+the next one, in the host's time; the last step ends after the final synchronisation. So the step times add up to the
 window exactly.
 """
 
@@ -36,7 +36,7 @@ def measure(
 ) -> Window:
     """Time `steps` calls of `turn`, which takes one step and returns the ns that it waited for its batch.
 
-    synchronise, utc_ns, monotonic_ns: of `Edges`. progress: called with the number of steps done.
+    synchronise, utc_ns, monotonic_ns: as in `Edges`. progress: called with the number of steps done.
     """
     edges = Edges(steps, synchronise=synchronise, utc_ns=utc_ns, monotonic_ns=monotonic_ns)
     edges.begin()
@@ -48,10 +48,10 @@ def measure(
 
 
 class Edges:
-    """Notes the times at which a window's steps begin and end.
+    """Notes when a window's steps begin and end, in ns.
 
-    UTC is read once, at the start; later times are that time plus the monotonic clock, so that setting the clock during
-    the window changes nothing. synchronise: waits for the device.
+    The UTC clock is read once, at the start; later times are that time plus the monotonic clock, so that setting the
+    clock during the window changes nothing. synchronise: waits until the device has finished.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class Edges:
         self._start_utc_ns = 0
 
     def begin(self) -> None:
-        """Begin the window here."""
+        """Begin the window now."""
         self._synchronise()
         self._start_utc_ns = self._utc_ns()
         self._edges_ns[0] = self._monotonic_ns()
 
     def passed(self, waited_ns: int) -> None:
-        """Note that a step ends here, after it has waited `waited_ns` for its batch; after the last step synchronise
-        first."""
+        """Note that a step ends now, after it waited `waited_ns` for its batch. The last step ends when the device has
+        finished."""
         self._waits_ns[self._done] = waited_ns
         self._done += 1
         if self._done == len(self._waits_ns):

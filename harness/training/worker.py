@@ -41,8 +41,8 @@ OFFSET_BARRIERS = 21
 
 
 class Progress:
-    """Writes `rank<k>.progress`: one line, rewritten in place at most five times a second, so that it costs a step
-    nothing."""
+    """Writes `rank<k>.progress`: one line, rewritten in place at most five times a second, so that a step does not
+    become slower."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
@@ -64,7 +64,7 @@ class Progress:
         self._next_ns = time.monotonic_ns() + 200_000_000
 
 
-# Lines of a graph's error that only say where it happened, or that TensorFlow adds.
+# Lines of a graph's error that only say where it happened, or that TensorFlow adds to every error.
 PLACES = re.compile(r'Detected at node |<stack traces unavailable>|File "|\d+ root error|\[\[|Hint: |\[Op:')
 
 
@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
         nargs="?",
         const="cuda",
         choices=("cuda", "tensorflow"),
-        help="profile the timed steps: open the CUDA capture range, or run TensorFlow's profiler",
+        help="record the timed steps: open the CUDA capture range, or run TensorFlow's profiler",
     )
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -123,8 +123,8 @@ def what_became(error: Exception) -> tuple[str, str]:
 def first_cause(text: str) -> str:
     """The line of an error's text that says what happened.
 
-    This is the first line. If TensorFlow was executing a graph, lines that name places in the code come before it; if
-    memory did not suffice, it is the line that says so.
+    This is the first line that does not only name a place in a graph; if memory did not suffice, it is the line that
+    says so.
     """
     lines = [line for line in map(str.strip, text.splitlines()) if line]
     if lines[0].endswith("Graph execution error:"):
@@ -137,7 +137,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     """Train a cell as this rank: set up, warm up, time one window. record: the profiler to run, cuda or tensorflow, or
     None.
 
-    Raises Unsupported for a cell that cannot run here, RingscopeError where its data or its GPUs are missing.
+    Raises Unsupported for a cell that cannot run here, RingscopeError if its data or its GPUs are missing.
     """
     progress.phase("import")
     import tensorflow as tf
@@ -157,12 +157,12 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     _check_ranks(cell)
     progress.phase("build")
     trainer = trainer_of(cell, "/GPU:0" if gpus else "/CPU:0")
-    if gpus and cell.spread.exchange != "parameter server":  # parameter servers keep the weights in host memory
+    if gpus and cell.spread.exchange != "parameter server":  # a parameter server keeps the weights in host memory
         facts.check_on_gpu(trainer.model)
     last: dict[str, Any] = {}
 
     def turn() -> int:
-        with masks.unspread():  # traced like ring's own steps, so that every strategy trains the same program
+        with masks.unspread():  # traced like ring's own steps, so that all strategies train equal programs
             last["logs"], waited_ns = trainer.turn()
         return waited_ns
 
@@ -182,7 +182,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     first_gpu = ring.local_rank() * cell.gpus_per_process
 
     def measured(steps: int, done: Callable[[int], None]) -> windows.Window:
-        barrier()  # one rank's profiler may take longer to start than another's
+        barrier()  # the ranks' profilers do not take equally long to start
         return windows.measure(
             turn,
             steps=steps,
@@ -200,7 +200,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         else:
             window = measured(cell.steps, progress.phase("train", cell.steps))
     progress.phase("finish")
-    with masks.unspread():  # a split model traces each stage alone here
+    with masks.unspread():  # the strategy split traces each stage alone here
         own = trainer.told(recorded=record is not None)
     return RankRecord(
         rank=ring.rank(),
@@ -260,7 +260,7 @@ def synchronise(trainer: Trainer) -> None:
 
 
 def barrier() -> None:
-    """Wait until all ranks are here. The exchange runs on the CPU, so that recordings hold no kernel of it."""
+    """Wait until all ranks are here. The exchange runs on the CPU, so that recordings hold no kernel of the barrier."""
     import horovod.tensorflow as hvd
     import tensorflow as tf
 
@@ -269,7 +269,7 @@ def barrier() -> None:
 
 
 def clock_offset_ns() -> int:
-    """This host's clock minus rank 0's, in ns, from the times at which both leave the same barriers."""
+    """This host's clock minus rank 0's, in ns, from the times at which both ranks leave the same barriers."""
     from ringscope.ring.exchange import from_all
     from ringscope.ring.internals.frameworks import hvd
 
@@ -283,7 +283,7 @@ def clock_offset_ns() -> int:
 
 @contextmanager
 def recording(profiler: str | None, out: Path) -> Iterator[None]:
-    """Profile the block if a profiler is named; mark the recording with the rank."""
+    """Within this context, record the process if a profiler is named, and mark the recording with the rank."""
     from ringscope import ring
     from ringscope.ring import marks
 
@@ -295,7 +295,7 @@ def recording(profiler: str | None, out: Path) -> Iterator[None]:
     elif profiler == "tensorflow":
         import tensorflow as tf
 
-        # A directory per rank, else the ranks write over each other.
+        # A directory per rank; otherwise ranks would overwrite each other's files.
         capture = tf.profiler.experimental.Profile(str(out / f"rank{ring.rank()}.xplane"))
     with capture:
         marks.nvtx_marks().rank(ring.rank(), ring.size())

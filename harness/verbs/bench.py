@@ -81,7 +81,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
 
 def rules(chosen: dict[str, Any]) -> list[options.Rule]:
-    """Rules for options that would have no effect."""
+    """Refusals of options that would have no effect."""
     apply, of, resume = chosen["apply"], chosen["of"], chosen["resume"]
     return [
         (not resume, ("retry_failed",), "works only with --resume; add that, or leave it out"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..doctor.checks import Check
     from ..doctor.script import Trial
 
-NAME_WIDTH = 14  # width of the longest name, `shared memory`
+NAME_WIDTH = 14  # characters of the longest check's name, `shared memory`
 MARKS = {"ok": "green", "warning": "yellow", "failure": "red", "n/a": "dim"}
 
 
@@ -118,7 +118,7 @@ def command(
         from ..launch import own
 
         theirs = own.launcher(command_line)
-        says = f"is for {theirs} to say, which starts the ranks; leave it out, or give it to {theirs}"
+        says = f"is decided by {theirs}, which starts the ranks; leave it out, or give it to {theirs}"
         options.refuse_ignored(context, [(theirs is not None, ("ranks", "launcher"), says)])
         trial = Trial(
             command_line,
@@ -144,7 +144,9 @@ def command(
 def _try(console: Console, trial: Trial, *, tell: bool, alone_too: bool = False) -> list[Check]:
     """Run the command, show the steps of its slowest rank meanwhile, and judge the result.
 
-    alone_too: nobody gave the number of ranks: run it once more with one if each trains on several devices."""
+    alone_too: nobody gave the number of ranks, so the command runs once more with one rank if each trains on several
+    devices.
+    """
     import os
     from dataclasses import replace
 
@@ -156,7 +158,7 @@ def _try(console: Console, trial: Trial, *, tell: bool, alone_too: bool = False)
     environ = dict(os.environ)
     if not trial.own and trial.ranks > len(nvml.visible_gpus()):
         environ["CUDA_VISIBLE_DEVICES"] = ""
-    where = "here" if trial.in_place else "in a copy of this folder, which is dropped afterwards"
+    where = "here" if trial.in_place else "in a copy of this folder, which is deleted afterwards"
     if tell:
         device = "the CPU" if environ.get("CUDA_VISIBLE_DEVICES") == "" else "a GPU each"
         who = f"{trial.launcher} starts the ranks" if trial.own else f"{trial.ranks} ranks on {device}"
@@ -172,7 +174,7 @@ def _try(console: Console, trial: Trial, *, tell: bool, alone_too: bool = False)
     if alone_too and devices.are_one_process(found.ranks):
         if tell:
             console.print(
-                "each process trains on several devices of its own: once more, with one process", markup=False
+                "each process trains on several devices: the command runs once more, with one process", markup=False
             )
         return _try(console, replace(trial, ranks=1, launcher="single"), tell=tell)
     checks = together.judge(found)
@@ -185,7 +187,7 @@ def _try(console: Console, trial: Trial, *, tell: bool, alone_too: bool = False)
 def _examine(
     console: Console, *, ranks: int | None, launcher: str, quick: bool, tell: bool
 ) -> tuple[list[Check], dict[str, Any]]:
-    """Run all checks and print each as soon as it is known, so that a long trial does not delay earlier lines."""
+    """Run all checks and print each as soon as it is known, so that a long trial does not delay the lines before it."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from ..doctor import checks as doctor

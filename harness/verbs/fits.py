@@ -86,7 +86,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
 
 def rules(chosen: dict[str, Any]) -> list[options.Rule]:
-    """Rules for options that would have no effect."""
+    """Refusals of options that would have no effect."""
     of_a_search = {"up_to", "within", "multiple_of"}
     return [
         (

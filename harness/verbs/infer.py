@@ -19,7 +19,8 @@ _FILE = click.Path(path_type=Path)
 def _listed(
     convert: Callable[[str], Any], least: float, example: str
 ) -> Callable[[click.Context, click.Parameter, str | None], tuple[Any, ...]]:
-    """A click callback that reads numbers: `1,2` -> (1, 2), each at least `least`; () if the option is not given."""
+    """A click callback that reads numbers: `1,2` -> (1, 2), each at least `least`; () if the option is not given.
+    example: a valid value, for the error."""
 
     def read(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Any, ...]:
         try:
@@ -152,13 +153,13 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
 
 def rules(chosen: dict[str, Any]) -> list[options.Rule]:
-    """Rules for options that would have no effect."""
+    """Refusals of options that would have no effect."""
     parts, url = chosen["parts"], chosen["url"]
     of_loads = ("rates", "most", "wait_ms", "server", "url", "instance", "seed")
     return [
         ("batching" not in parts, of_loads, "is for --parts batching; add that, or leave it out"),
         ("replicas" not in parts, ("replicas",), "is for --parts replicas; add that, or leave it out"),
-        (parts == ("batching",), ("batches",), "is for the parts devices and replicas; batching has --max-batch"),
+        (parts == ("batching",), ("batches",), "is for the parts devices and replicas; for batching use --max-batch"),
         (parts == ("devices",), ("seconds",), "is for the parts replicas and batching"),
         (
             bool(url),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 FITS = "  [default: fits the machine]"
-# Names of the parameters that describe a cell; a grid has `scaling` besides these.
+# Names of the parameters that describe a cell; a grid also has `scaling`.
 OF_A_CELL = frozenset(one.name for one in SETTINGS if not one.derived)
 OF_A_GRID = OF_A_CELL | {"scaling"}
 
@@ -36,7 +36,7 @@ def _values(
 ) -> Callable[[click.Context, click.Parameter, Any], tuple[Any, ...] | None]:
     """A click callback that checks every value: `a,b` -> ("a", "b"), `1,2` -> (1, 2); `help` prints the known values.
 
-    single: accept one value only, and return it as a tuple of one.
+    single: accept only one value, and return a tuple of it.
     """
 
     def read(context: click.Context, parameter: click.Parameter, value: Any) -> tuple[Any, ...] | None:
@@ -48,7 +48,7 @@ def _values(
             context.exit()
         words = tuple(part.strip() for part in str(value).split(",") if part.strip())
         if single and len(words) > 1:
-            raise RingscopeError(f"{flag} {value}: one only; lists are for ringscope bench")
+            raise RingscopeError(f"{flag} {value}: give one value only; ringscope bench takes lists")
         return _numbers(words, flag, value, setting) if setting.is_number else _names(words, flag, value, known)
 
     return read
@@ -62,7 +62,7 @@ def _numbers(words: tuple[str, ...], flag: str, given: object, setting: Setting)
         found = ()
     if not found or min(found) < least:
         raise RingscopeError(f"{flag}: {given!r} is not a list of whole numbers from {least} on; write it as 1,2,4")
-    if max(found) > MOST:  # a record with a larger number could not be read again
+    if max(found) > MOST:  # a record with a larger number could not be read back
         raise RingscopeError(f"{flag}: {max(found)} is more than any cell has")
     return found
 
@@ -77,7 +77,8 @@ def _names(words: tuple[str, ...], flag: str, given: object, known: tuple[str, .
 
 
 def choices_of(setting: Setting, *, listed: bool = False) -> tuple[str, ...]:
-    """Every value that a setting can have, with the word for all of them if `listed`; empty if any value is allowed."""
+    """Every value that a setting can have, with the word for all of them if `listed`; empty if every value is
+    allowed."""
     if setting.name == "model":
         from ..jobs.grid import ALL
         from ..training.models import MODELS
@@ -136,7 +137,7 @@ def _single(setting: Setting, **special: Any) -> Callable[[F], F]:
 def _option(flags: list[str], setting: Setting, *, single: bool, **special: Any) -> Callable[[F], F]:
     fits = FITS if setting.fits and setting.name != "model" else ""
     plain: dict[str, Any] = {
-        "type": str,  # click would infer a number from the default, and refuse a list
+        "type": str,  # otherwise click would infer a number from the default, and refuse a list
         "metavar": ("NUMBER" if setting.is_number else "NAME") + ("" if single else ",..."),
         "show_default": not setting.fits and setting.default is not None,
         "callback": _values(setting, single=single),
@@ -172,7 +173,7 @@ def choices(chosen: Mapping[str, Any]) -> Choices:
 
 
 def of_learning(chosen: Mapping[str, Any]) -> list[Rule]:
-    """Rules for options that say how long to learn, and that need --until or generated data."""
+    """Refusals of options that need --until or generated data."""
     return [
         (not chosen["until"], ("max_epochs",), "works only with --until accuracy=A; add that, or leave it out"),
         (
@@ -195,7 +196,7 @@ def _check_until(until: str, data: str) -> None:
 
 
 def of_a_launch(*launchers: str) -> Callable[[F], F]:
-    """Add options that say where and how ranks are started, for how long at most, and where their files go."""
+    """Add options that say where and how ranks are started, their time limits, and where their files go."""
     passed_on = ", or to the batch system" if "slurm" in launchers else ""
     seconds: dict[str, Any] = {"type": Number(1), "show_default": True}
     path = click.Path(path_type=Path)
@@ -269,7 +270,7 @@ def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
 
 
 def of_the_launcher(chosen: Mapping[str, Any]) -> list[Rule]:
-    """Rules for options of a launch that exclude each other."""
+    """Refusals of options of a launch that exclude each other."""
     from ..launch import BATCH
 
     return [
@@ -299,6 +300,6 @@ def of_the_launcher(chosen: Mapping[str, Any]) -> list[Rule]:
 
 
 def _together(command: F, *options: Callable[[F], F]) -> F:
-    for option in reversed(options):  # as decorators: the last one is applied first
+    for option in reversed(options):  # like decorators, the last option is applied first
         command = option(command)
     return command

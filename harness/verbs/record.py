@@ -115,7 +115,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
 
 def rules(chosen: dict[str, Any]) -> list[options.Rule]:
-    """Rules for options that would have no effect."""
+    """Refusals of options that would have no effect."""
     is_command = bool(chosen["command_line"])
     return [
         (is_command, options.OF_A_CELL - {"ranks", "steps"}, "is a setting of a cell, not of a command; leave it out"),

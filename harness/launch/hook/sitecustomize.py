@@ -1,5 +1,5 @@
-"""Python runs this file before any script if its folder is on PYTHONPATH. `ringscope doctor -- COMMAND` puts it there,
-and `ringscope record -- LAUNCHER ...`, where the user's launcher starts the ranks."""
+"""Python runs this file before any script if its folder is on PYTHONPATH. `ringscope doctor -- COMMAND` puts the folder
+there; so does `ringscope record -- LAUNCHER ...`, where the user's launcher starts the ranks."""
 
 import importlib
 import importlib.machinery
@@ -17,7 +17,7 @@ for variable, name in (("RINGSCOPE_OBSERVED", "harness.doctor.observer"), ("RING
             pass
         else:
             module.begin()
-# Then run the environment's own file of this name.
+# The environment may have its own file of this name, which runs next.
 spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
 if spec is not None and spec.loader is not None:
     spec.loader.exec_module(importlib.util.module_from_spec(spec))

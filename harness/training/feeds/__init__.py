@@ -5,7 +5,7 @@
 A feed yields batches of `source.batch` samples without end. x: (batch, *spec.input_shape) of `source.dtype`; y:
 (batch,) of int64; NumPy arrays or tensors, in host or device memory depending on the feed. `device` is "/GPU:0" or
 "/CPU:0". TensorFlow is loaded by the first feed that needs it. The time that `next` takes is the step's wait for input.
-Cells and tests find the feeds in FEEDS.
+FEEDS names all feeds.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def pinned(source: Source, device: str) -> Iterator[Batch]:
 
 
 def resident(source: Source, device: str) -> Iterator[Batch]:
-    """One batch that stays on the device: no feeding at all, the upper bound for the other feeds."""
+    """One batch that stays on the device: without any feeding, the fastest that another feed can be."""
     import tensorflow as tf
 
     x, y = next(source.arrays())

@@ -1,9 +1,11 @@
-"""A generated classification task that can be learnt, with a known best accuracy.
+"""A generated classification task that a model can learn, with a known best accuracy.
 
-Samples are drawn evenly from at most 10 classes, each with a fixed pattern plus noise. In sequences, shape (steps,
-features), the pattern is the same at every step and weak against the noise, so a model must combine many steps. Over a
-whole sample the noise confuses no two classes. LABEL_NOISE of all labels are wrong, in training and in validation
-samples, so the best possible accuracy on new samples is 1 - LABEL_NOISE.
+Samples are drawn evenly from at most 10 classes. Each class has a fixed pattern, to which noise is added. In sequences,
+shape (steps, features), the pattern is the same at every step and weak against the noise, so a model must combine many
+steps; over a whole sample the noise confuses no two classes.
+
+LABEL_NOISE of all labels are wrong, in training and in validation samples, so the best possible accuracy on new samples
+is 1 - LABEL_NOISE.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from .sources import options
 LABEL_NOISE = 0.02
 BEST_ACCURACY = 1 - LABEL_NOISE
 CLASSES = 10
-NOISE, SIGNAL = 0.3, 0.4  # in the range -1..1
-FAINT = 0.05  # the pattern's strength at one step of a sequence
-COARSE = 4  # cells per side of an image's pattern
+NOISE, SIGNAL = 0.3, 0.4  # of samples, whose values are in the range -1..1
+FAINT = 0.05  # the strength of the pattern at one step of a sequence
+COARSE = 4  # an image's pattern has this many squares per side
 SIGNS = np.array([-1, 1], np.float32)
-VALIDATION, _TRAINING = 1, 0  # random streams for the samples of each part
+VALIDATION, _TRAINING = 1, 0  # numbers of the random streams that draw validation and training samples
 
 
 def samples(spec: Spec, count: int, *, seed: int, part: int) -> tuple[Any, Any]:
@@ -56,7 +58,7 @@ def patterns(spec: Spec, classes: int, seed: int) -> Any:
 
 
 class Generated:
-    """A feed's source (harness.training.feeds.sources.Source) of endless epochs, each in another order.
+    """A source (sources.py) of endless epochs, each in another order.
 
     Rank r gets the r-th part of every global batch; samples that fill no global batch are left out of an epoch.
     """
@@ -75,19 +77,19 @@ class Generated:
     ) -> None:
         self.batch, self.dtype, self._threads, self._seed = batch, dtype, threads, seed
         self._rank, self._size = rank, size
-        self.count = max(count, batch * size)  # at least one global batch
+        self.count = max(count, batch * size)  # the samples must fill at least one global batch
         self.steps_per_epoch = self.count // (batch * size)
         self._x, self._y = samples(spec, self.count, seed=seed, part=_TRAINING)
         self._spec = spec
 
     def held_out(self) -> tuple[Any, Any]:
-        """This rank's share of the validation samples, as arrays. In all there are a quarter as many as training
+        """This rank's share of the validation samples, as arrays. All ranks together have a quarter as many as training
         samples, or 1000 if that is more."""
         x, y = samples(self._spec, max(1000, self.count // 4), seed=self._seed, part=VALIDATION)
         return self._cast(x[self._rank :: self._size]), y[self._rank :: self._size]
 
     def trained_on(self) -> tuple[Any, Any]:
-        """This rank's share of as many training samples as there are validation samples, as arrays."""
+        """This rank's share of training samples, as arrays; there are as many as validation samples."""
         mine = slice(self._rank, max(1000, self.count // 4), self._size)
         return self._cast(self._x[mine]), self._y[mine]
 

@@ -23,11 +23,11 @@ POOL_BATCHES = 64
 
 
 class Source(Protocol):
-    """Endless batches for this rank. `arrays` yields NumPy batches; `dataset` is a tf.data.Dataset of the same, without
-    prefetch.
+    """Endless batches for this rank. `arrays` yields NumPy batches; `dataset` is a tf.data.Dataset of the same batches,
+    without prefetch.
 
-    Labels are int64: TensorFlow keeps int32 tensors in host memory, so a step compiled by XLA would begin by copying
-    them, and that copy waits for the previous step; 2 ms of 41 on an H200 (docs/results).
+    Labels are int64: TensorFlow keeps int32 tensors in host memory, so a step compiled by XLA would begin with a copy
+    of them, which waits for the previous step: 2 ms of 41 on an H200 (docs/results).
     """
 
     batch: int
@@ -42,7 +42,7 @@ class Synthetic:
     """Random samples from a pool of whole global batches (at most some 128 MiB of uint8 in all, at least one batch).
 
     batch: this rank's samples per step. rank, size: this rank, and the number of ranks. dtype: float32 (-1 to 1) or
-    uint8. threads: of tf.data. batches: the most batches in the pool.
+    uint8. threads: number of tf.data's threads. batches: the most batches in the pool.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Synthetic:
 
 def _random_rows(seed: int, first: int, count: int, row_bytes: int) -> Any:
     """Rows `first` to `first + count` of an endless table of random bytes, shape (count, row_bytes). A row has the same
-    bytes in every call, because Philox makes 32 bytes per step of its counter, and so can start at any row."""
+    bytes in every call: Philox makes 32 bytes per step of its counter, so it can start at any row."""
     counts = -(-row_bytes // 32)
     generator = np.random.Philox(key=seed)
     generator.advance(first * counts)
@@ -136,7 +136,7 @@ class TFRecords:
 
         by_file = len(self._files) % self._size == 0
         files = self._files[self._rank :: self._size] if by_file else self._files
-        # No shuffling of files: each rank must number the examples alike.
+        # Files are not shuffled: each rank must number the examples alike.
         examples = tf.data.TFRecordDataset(files, num_parallel_reads=4).with_options(options(self._threads)).repeat()
         if not by_file:
             examples = examples.shard(self._size, self._rank)
@@ -178,6 +178,6 @@ def options(threads: int) -> Any:
 
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
-    # tf.data would add a prefetch of its own, and feed `host` would be the same as `prefetch`.
+    # Without this tf.data would add a prefetch, and the feed `host` would be the same as `prefetch`.
     options.experimental_optimization.inject_prefetch = False
     return options

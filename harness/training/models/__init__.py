@@ -65,7 +65,7 @@ def build(name: str, *, input_dtype: str = "float32", precision: str = "float32"
 
 
 def loss_for(spec: Spec) -> Any:
-    """The loss function for the spec's labels, on logits."""
+    """The loss function for the spec's labels; the model gives logits."""
     import keras
 
     if spec.classes == 1:
@@ -84,8 +84,8 @@ def compile_model(model: Any, spec: Spec, *, optimizer: Any | None = None, jit_c
 
 def optimizer(cell: Cell) -> Any:
     """The cell's optimizer: `sgd` with momentum, `adam` with an epsilon so large that rounding does not grow where
-    gradients are near 0, or `lamb`. Its learning rate is scaled by the cell's rule for several ranks (ring does
-    `warm-up`)."""
+    gradients are near 0, or `lamb`. The cell's `rate_rule` scales the learning rate for several ranks, but for
+    `warm-up` ring scales it."""
     import keras
 
     factor = {"linear": cell.ranks, "sqrt": math.sqrt(cell.ranks)}.get(cell.rate_rule, 1)

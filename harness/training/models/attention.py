@@ -12,7 +12,7 @@ WIDTH, HEADS, BLOCKS = 768, 12, 12
 
 
 def transformer(x: Any, spec: Spec) -> Any:
-    """12 pre-norm blocks of causal attention and two dense layers; the mean over positions is classified."""
+    """12 pre-norm blocks, each with causal attention and two dense layers. The mean over positions is classified."""
     x = keras.layers.Dense(WIDTH)(x)
     for _ in range(BLOCKS):
         normal = keras.layers.LayerNormalization()(x)

@@ -11,7 +11,7 @@ from . import Spec
 
 
 def dense2(x: Any, spec: Spec) -> Any:
-    """No layer before the logits: with them it is `Dense(2)`, the smallest possible network."""
+    """No layer of its own: with the logits, which `build` adds, it is `Dense(2)`, the smallest possible network."""
     return x
 
 
@@ -23,8 +23,8 @@ def mlp(x: Any, spec: Spec) -> Any:
 
 
 def dense41m(x: Any, spec: Spec) -> Any:
-    """Layers of 4000-2000-500-300 units on 8000 inputs: 41,157,101 parameters, some 2 flops per byte of gradient and
-    sample."""
+    """Layers of 4000-2000-500-300 units on 8000 inputs: 41,157,101 parameters, for each sample some 2 flops per byte of
+    gradient."""
     for units in (4000, 2000, 500, 300):
         x = keras.layers.Dense(units, activation="relu")(x)
     return x

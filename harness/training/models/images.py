@@ -1,6 +1,6 @@
 """Image classifiers: a small network for 32x32 images, and three networks common in the scaling literature.
 
-Their layers belong to the model itself, not to a nested model, so that the model can be cut between any two.
+Their layers belong to the model itself, not to a nested model, so that a strategy can cut the model between any two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recurrent classifiers: with the cell that cuDNN can run, and with Keras's generic cell, a loop of small kernels."""
+"""Recurrent classifiers: with a cell that cuDNN can run, or with Keras's generic cell, a loop of small kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNITS = 256
 
 
 def lstm(x: Any, spec: Spec) -> Any:
-    """An LSTM; on a GPU it runs by cuDNN."""
+    """An LSTM, which cuDNN runs on a GPU."""
     return keras.layers.LSTM(UNITS, use_cudnn="auto")(x)
 
 
@@ -22,7 +22,7 @@ def lstm_generic(x: Any, spec: Spec) -> Any:
 
 
 def gru(x: Any, spec: Spec) -> Any:
-    """A GRU; on a GPU it runs by cuDNN."""
+    """A GRU, which cuDNN runs on a GPU."""
     return keras.layers.GRU(UNITS, use_cudnn="auto")(x)
 
 

@@ -1,7 +1,8 @@
-"""The grid's Keras models on other backends than TensorFlow, by Keras's own `model.fit`: `keras-jax`, `keras-torch`.
+"""Train the grid's Keras models on other backends than TensorFlow, by Keras's own `model.fit`: `keras-jax`,
+`keras-torch`.
 
-A module per backend provides a `Peer`; common code is here and in `fitted`. `train` loads the backend; nothing imports
-Keras before that. The timed window and the samples are the same as for every other strategy.
+A module per backend provides a `Peer`; the common code is here and in fitted.py. `train` loads the backend, and nothing
+imports Keras before that. The timed window and the samples are the same as for every other strategy.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Peer(Protocol):
     batch: int
 
     def spread(self, model: Any) -> None:
-        """Make a compiled model's `fit` train with the other processes."""
+        """Make the `fit` of a compiled model train together with the other processes."""
 
     def barrier(self) -> None:
         """Wait until all processes are here."""
@@ -51,10 +52,10 @@ class Peer(Protocol):
 
 
 class WithoutTensorFlow(PathFinder):
-    """Finds all modules but TensorFlow, as if it were not installed.
+    """An import hook that hides TensorFlow, as if it were not installed.
 
-    Keras imports TensorFlow on any backend, for its random seed. TensorFlow brings stub functions for cuBLAS, and later
-    calls from JAX would end in these stubs.
+    Keras imports TensorFlow on any backend, for its random seed. TensorFlow brings stub functions for cuBLAS, in which
+    later calls by JAX would end.
     """
 
     @classmethod

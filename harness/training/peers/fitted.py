@@ -1,4 +1,4 @@
-"""Keras's own `model.fit` on a source's batches, and one timed window of it."""
+"""Run Keras's own `model.fit` on a source's batches, and time one window of it."""
 
 from __future__ import annotations
 
@@ -29,16 +29,14 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]
         return batch
 
     def waited_ns(self) -> int:
-        """The ns that were spent waiting for batches since the last call."""
+        """The ns spent waiting for batches since the last call."""
         waited_ns, self._waited_ns = self._waited_ns, 0
         return waited_ns
 
 
 class Reports(keras.callbacks.Callback):  # type: ignore[misc]
-    """Reports how many steps are done.
-
-    It overrides only the beginning of a step, because a callback for the end makes `fit` wait for the step's loss.
-    """
+    """Tells how many steps are done. It overrides only the beginning of a step, because a callback for the end makes
+    `fit` wait for the step's loss."""
 
     def __init__(self, done: Callable[[int], None]) -> None:
         super().__init__()

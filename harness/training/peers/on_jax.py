@@ -1,4 +1,4 @@
-"""Keras on JAX: one process over all GPUs of the cell, `keras.distribution.DataParallel`."""
+"""Keras on JAX: one process drives all GPUs of the cell by `keras.distribution.DataParallel`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from profiles.runs.records import Cell
 
 from ..strategies import Unsupported
 
-# The share of a GPU's memory that TensorFlow would take; JAX's own default is 0.75.
+# The share of a GPU's memory that TensorFlow would take, where JAX's default is 0.75.
 os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
 
 import jax
@@ -18,7 +18,7 @@ import keras
 
 
 class OneProcess:
-    """One process with all devices of the cell (a `Peer`)."""
+    """A `Peer` that is one process with all devices of the cell."""
 
     rank = local_rank = 0
     size = 1
@@ -49,7 +49,7 @@ def joined(cell: Cell, folder: Path) -> OneProcess:
     """Take the cell's GPUs, or as many logical CPU devices, and spread the batch over them. Raises Unsupported."""
     jax.config.update("jax_num_cpu_devices", cell.ranks)
     if len(jax.devices()) < cell.ranks:
-        raise Unsupported(f"{cell.ranks} ranks need a GPU each, and JAX sees {len(jax.devices())}")
+        raise Unsupported(f"{cell.ranks} ranks need {cell.ranks} GPUs, and JAX sees {len(jax.devices())}")
     if cell.ranks > 1:
         devices = keras.distribution.list_devices()[: cell.ranks]
         keras.distribution.set_distribution(keras.distribution.DataParallel(devices=devices))

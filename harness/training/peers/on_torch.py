@@ -1,6 +1,6 @@
-"""Keras on PyTorch: a process per GPU; Keras's own train step calls the model through `DistributedDataParallel`.
+"""Keras on PyTorch: one process per GPU, in which Keras's train step calls the model by `DistributedDataParallel`.
 
-As on the other backends, convolutions choose their algorithms by trial, and float32 matrix products may use TF32.
+As on the other backends, cuDNN chooses convolution algorithms by trial, and float32 matrix products may use TF32.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..strategies import Unsupported
 
 
 class Through:
-    """Calls a model through its wrapper, so that gradients are averaged; everything else is the model's own."""
+    """A model whose calls go through its wrapper, so that gradients are averaged; all else is the model's own."""
 
     def __init__(self, model: Any, wrapper: Any) -> None:
         self._model, self._wrapper = model, wrapper
@@ -34,7 +34,7 @@ class Through:
 
 
 class OneOfSeveral:
-    """One process of the training, with a GPU of its own if there is one (a `Peer`)."""
+    """A `Peer` that is one of several processes, with a GPU of its own if there is one."""
 
     def __init__(self, cell: Cell) -> None:
         self.rank, self.size, self.local_rank = ranks.rank(), cell.processes, ranks.local_rank()
@@ -45,13 +45,12 @@ class OneOfSeveral:
         if self.size > 1:
             own = [self.local_rank] if self.on_gpu else None
             wrapper = torch.nn.parallel.DistributedDataParallel(model, device_ids=own)
-            # The train step must call the wrapper. If it called the model, each process would train alone, without an
-            # error.
+            # The train step must call the wrapper. If it called the model, each process would silently train alone.
             model.train_step = partial(keras.Model.train_step, Through(model, wrapper))
 
     def barrier(self) -> None:
         if self.size > 1:
-            distributed.all_reduce(torch.zeros(1, device="cpu"))  # on the CPU, as in the other strategies
+            distributed.all_reduce(torch.zeros(1, device="cpu"))  # a collective on the CPU, as in the other strategies
 
     def synchronise(self, model: Any) -> None:
         if self.on_gpu:
@@ -66,7 +65,7 @@ class OneOfSeveral:
 
 
 def joined(cell: Cell, folder: Path) -> OneOfSeveral:
-    """Join the processes through a file in `folder`, which all of them see, whichever launcher has started them."""
+    """Join the processes through a file in `folder`, which all of them see, whatever launcher started them."""
     if ranks.size() != cell.processes:
         raise Unsupported(f"the cell needs {cell.processes} processes, and the launcher started {ranks.size()}")
     peer = OneOfSeveral(cell)
@@ -74,7 +73,7 @@ def joined(cell: Cell, folder: Path) -> OneOfSeveral:
         torch.set_num_threads(max(1, usable_cpus() // ranks.local_size()))
     if peer.on_gpu:
         if torch.cuda.device_count() <= peer.local_rank:
-            raise Unsupported(f"{cell.ranks} ranks need a GPU each, and PyTorch sees {torch.cuda.device_count()}")
+            raise Unsupported(f"{cell.ranks} ranks need as many GPUs; PyTorch sees {torch.cuda.device_count()}")
         torch.cuda.set_device(peer.local_rank)
         torch.backends.cudnn.benchmark = True
         torch.set_float32_matmul_precision("high")

@@ -1,9 +1,9 @@
-"""Rules of thumb as two ways to train: a function per rule (profiles.rules has their advice).
+"""Rules of thumb, each as two ways to train: a function per rule (profiles.rules has the rules' advice).
 
-    rule(on: Subject) -> Ways
+rule(on: Subject) -> Ways
 
-Each way takes a number of steps, trains them to their end, and returns the number of samples. `worker` runs both ways
-by turns and times them.
+Each way is a function that trains a number of steps to their end and returns the number of samples. worker.py runs both
+ways by turns and times them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The subject of a rule that works with any model: a model of harness.training.models, and a batch that fits the
-    machine."""
+    """The model (of harness.training.models) and the batch, fitting the machine, for a rule that works with any
+    model."""
 
     model: str
     batch: int
@@ -49,13 +49,13 @@ class Subject:
 
     @property
     def how(self) -> str:
-        """Words for how steps on one batch are computed, to follow the words for what is trained."""
+        """Words on how a step on one batch is computed; they follow the words on what is trained."""
         return ", compiled by XLA" if self.gpu else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """The way against the advice, and the way that follows it. what: words for what is trained."""
+    """Two ways to train: against the advice, and following it. what: words on what is trained."""
 
     against: Way
     advised: Way
@@ -63,7 +63,7 @@ class Ways:
 
 
 def stepping(step: Callable[[int], Any], batch: int) -> Way:
-    """A `Way` from a function that takes a step's number and returns a batch's loss, maybe before the device has
+    """A `Way` from a function that takes a step's number and returns the batch's loss, maybe before the device has
     computed it."""
 
     def take(steps: int) -> int:
@@ -71,7 +71,7 @@ def stepping(step: Callable[[int], Any], batch: int) -> Way:
         for number in range(steps):
             loss = step(number)
         if loss is not None:
-            loss.numpy()  # waits for the device
+            loss.numpy()  # reading the loss waits for the device
         return steps * batch
 
     return take
@@ -86,7 +86,7 @@ def ways(rule: str, on: Subject) -> Ways:
 
 def growing_gpus() -> list[Any]:
     """The GPUs that this process sees. Sets them to allocate memory as needed, and XLA's options to those of `ring`;
-    call it before TensorFlow uses a GPU."""
+    call this before TensorFlow uses a GPU."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")

@@ -1,5 +1,5 @@
-"""Rules about shapes and types: the same step on a batch that stays on the device. On a GPU XLA compiles it, as `ring`
-does."""
+"""Rules about shapes and types: both ways run one step on a batch that stays on the device. On a GPU XLA compiles the
+step, as `ring` does."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ WIDTH, LAYERS, WIDE_BATCH = 1024, 3, 64
 
 
 def on_one_batch(model: Any, batch: int, spec_shape: tuple[int, ...], classes: int, *, compiled: bool) -> Way:
-    """Training steps of a compiled model on one batch that stays on the device. compiled: by XLA."""
+    """A way that trains a compiled model on one batch that stays on the device. compiled: True if XLA compiles the
+    step."""
     generator = np.random.default_rng(0)
     x = tf.constant(generator.random((batch, *spec_shape), dtype=np.float32))
     y = tf.constant(generator.integers(0, max(2, classes), batch))
     if compiled:
-        model.train_step((x[:1], y[:1]))  # makes the variables, because code under XLA cannot
+        model.train_step((x[:1], y[:1]))  # one eager step makes the variables, which code compiled by XLA cannot
 
     @tf.function(jit_compile=compiled)  # type: ignore[untyped-decorator]
     def step() -> Any:
@@ -39,7 +40,7 @@ def of_model(on: Subject, precision: str) -> Way:
 
 
 def plain(gpu: bool) -> str:
-    """The precision for a rule about shapes: the one that tensor cores need, if there is a GPU."""
+    """The precision for a rule about shapes: on a GPU the one that tensor cores need."""
     return "mixed_bfloat16" if gpu else "float32"
 
 
@@ -81,7 +82,7 @@ def _precision(on: Subject, precision: str) -> Ways:
 
 
 def tf32(on: Subject) -> Ways:
-    """The two ways of TF32. The one without TF32 has a process of its own, because cuDNN keeps its choice for a
+    """The two ways of TF32. The way without TF32 runs in a separate process, because cuDNN keeps its choice for a
     convolution even if TF32 is switched off later."""
     against = in_own_process(__name__, "without_tf32", on, {"NVIDIA_TF32_OVERRIDE": "0"})
     return Ways(against, of_model(on, "float32"), f"{on.model}, {on.batch} samples, float32{on.how}")

@@ -12,13 +12,13 @@ import tensorflow as tf
 from ..models import MODELS, Spec, build, compile_model
 from . import Subject, Way, Ways, stepping
 
-SAMPLES = 1024  # the least number of samples kept on the device
+SAMPLES = 1024  # the data set on the device has at least this many samples
 PICTURES, SIDE, INPUT_SIDE, BATCH = 512, 96, 32, 64
 AUTOTUNE = tf.data.AUTOTUNE
 
 
 def resident_data(on: Subject) -> Ways:
-    """Compare a small data set that is fed from the host to the same data set kept on the device."""
+    """The two ways for a small data set: fed from the host, or kept on the device."""
     spec, batch = MODELS[on.model].spec, on.batch
     count = max(SAMPLES, 4 * batch)
     made = build(on.model)
@@ -40,7 +40,7 @@ def resident_data(on: Subject) -> Ways:
 
 
 def consuming(model: Any, batches: Iterator[Any], batch: int) -> Way:
-    """Training steps on the iterator's batches."""
+    """A way that trains on the iterator's batches."""
 
     @tf.function  # type: ignore[untyped-decorator]
     def step(x: Any, y: Any) -> Any:
@@ -50,7 +50,7 @@ def consuming(model: Any, batches: Iterator[Any], batch: int) -> Way:
 
 
 def pictures() -> tuple[Any, Any]:
-    """JPEG files and labels; the pictures are coarse, so that the files are small."""
+    """JPEG files and labels; the pictures have few details, so that the files are small."""
     generator = np.random.default_rng(0)
     rough = generator.integers(0, 256, (PICTURES, SIDE // 8, SIDE // 8, 3)).astype(np.uint8)
     files = [tf.io.encode_jpeg(np.kron(one, np.ones((8, 8, 1), np.uint8))).numpy() for one in rough]
@@ -68,7 +68,7 @@ def scale(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def trained(data: Any, batch: int = BATCH) -> Way:
-    """Train a small dense model on batches of pictures."""
+    """A way that trains a small dense model on batches of pictures."""
     flat = keras.Sequential(
         [
             keras.Input((INPUT_SIDE, INPUT_SIDE, 3)),

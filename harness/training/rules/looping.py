@@ -1,4 +1,4 @@
-"""Rules about the loop of `model.fit`: its cost beside the steps, for a model with short steps."""
+"""Rules about the loop of `model.fit`: what it costs beside the steps, for a model with short steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..models import MODELS, build, loss_for
 from . import Subject, Way, Ways
 
 MODEL, BATCH = "mlp", 32
-TOGETHER = 16  # steps per execution
+TOGETHER = 16  # steps per execution of the way that follows the advice
 
 
 def steps_per_execution(on: Subject) -> Ways:
@@ -29,8 +29,8 @@ def quiet(on: Subject) -> Ways:
 
 
 def fitting(together: int, verbose: int) -> Way:
-    """One epoch of `model.fit` with `together` steps per execution; the number of steps is rounded up to a multiple of
-    TOGETHER."""
+    """A way that runs one epoch of `model.fit` with `together` steps per execution; the number of steps is rounded up
+    to a multiple of TOGETHER."""
     made, spec = build(MODEL), MODELS[MODEL].spec
     made.compile(optimizer="sgd", loss=loss_for(spec), steps_per_execution=together, jit_compile=False)
     generator = np.random.default_rng(0)
@@ -47,12 +47,12 @@ def fitting(together: int, verbose: int) -> Way:
 
 
 def screen() -> None:
-    """Print from now on to a pseudo-terminal whose output is dropped, because Keras draws a progress bar only on a
+    """Redirect stdout to a pseudo-terminal whose output is dropped, because Keras draws a progress bar only on a
     terminal."""
     ours, theirs = pty.openpty()
 
     def drop() -> None:
-        with contextlib.suppress(OSError):  # the other end is closed
+        with contextlib.suppress(OSError):  # the pseudo-terminal is closed
             while os.read(ours, 65536):
                 pass
 

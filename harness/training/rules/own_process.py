@@ -1,4 +1,4 @@
-"""A `Way` in a process of its own, because libraries' choices and environment variables hold for a whole process."""
+"""A `Way` in a separate process, because libraries' choices and environment variables hold for a whole process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from . import Subject, Way, growing_gpus
 
 
 def in_own_process(module: str, name: str, on: Subject, environ: Mapping[str, str]) -> Way:
-    """The way that `module.name(on)` makes, in a process with this process's variables and `environ`.
-
-    A turn raises RuntimeError with the reason if that process ends.
-    """
+    """The way that `module.name(on)` makes, run in a process with this process's variables and `environ`. A turn raises
+    RuntimeError with the reason if that process ends."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     before = dict(os.environ)

@@ -1,7 +1,7 @@
-"""One rule in a process of its own: `python -m harness.training.rules.worker --rule NAME --out DIR`.
+"""Measure one rule: `python -m harness.training.rules.worker --rule NAME --out DIR`.
 
-Like the worker of a cell, it writes `rank0.jsonl` or `rank0.error.json`, and `rank0.progress`. Each step of
-`rank0.jsonl` is one turn: a timed stretch of one of the ways that the rule compares. `extra` names the way of each.
+Like a rank of a cell, this process writes `rank0.jsonl` or `rank0.error.json`, and `rank0.progress`. Each step in
+`rank0.jsonl` is one turn, in which one of the rule's two ways is timed; `extra` names the way of each turn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .. import facts
 from ..worker import Progress, what_became
 from . import Subject, Way, Ways, growing_gpus, ways
 
-TURN_NS = 300_000_000  # length of a turn: long against clock errors, short against drift between neighbouring turns
+TURN_NS = 300_000_000  # ns, length of a turn: long against clock errors, short against drift between neighbouring turns
 MOST_STEPS = 4096
 WARM_UPS = 3
 
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def settle(pair: Ways, now_ns: Callable[[], int]) -> dict[bool, int]:
-    """Warm both ways up, and find how many steps of each take TURN_NS. Returns advised -> steps."""
+    """Warm up both ways, and find how many steps of each take TURN_NS. Returns: follows the advice -> steps."""
     found = {}
     for advised, way in ((False, pair.against), (True, pair.advised)):
         for _ in range(WARM_UPS):
@@ -72,7 +72,7 @@ def settle(pair: Ways, now_ns: Callable[[], int]) -> dict[bool, int]:
 def take_turns(
     pair: Ways, steps: dict[bool, int], pairs: int, now_ns: Callable[[], int], done: Callable[[int], None]
 ) -> list[dict[str, Any]]:
-    """Pairs of turns, one with the advice and one against it; the order alternates."""
+    """Pairs of turns, one following the advice and one against it, in alternating order."""
     turns = []
     for number in range(pairs):
         for advised in (False, True) if number % 2 == 0 else (True, False):
@@ -83,7 +83,7 @@ def take_turns(
 
 
 def timed(way: Way, steps: int, now_ns: Callable[[], int]) -> tuple[int, int]:
-    """Run one turn: (samples, ns)."""
+    """Run one turn. Returns (samples, ns)."""
     began = now_ns()
     samples = way(steps)
     return samples, now_ns() - began

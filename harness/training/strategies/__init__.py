@@ -1,4 +1,4 @@
-"""Strategies to spread the work over GPUs: a module for each, whose `trainer(cell, device)` returns a `Trainer`.
+"""Strategies to spread a training over GPUs: a module for each, whose `trainer(cell, device)` returns a `Trainer`.
 
 profiles/runs/strategies.py says what each strategy is and what it can be combined with.
 """
@@ -15,7 +15,7 @@ from profiles.runs.records import Cell
 
 
 class Unsupported(RingscopeError):
-    """A cell that cannot run here at all."""
+    """Raised for a cell that cannot run here at all."""
 
 
 _MODULES = {
@@ -45,16 +45,16 @@ class Trainer:
 
     model: Any
     turn: Callable[[], tuple[Any, int]]
-    samples_per_step: int  # of this process
-    settle: Callable[[], None] = _nothing  # waits until every step that was begun has ended
-    source: Any = None  # of the batches, for strategies that can train to an accuracy
+    samples_per_step: int  # samples that this process takes in each step
+    settle: Callable[[], None] = _nothing  # waits until all steps that have begun are over
+    source: Any = None  # source of the batches, in strategies that can train until an accuracy is reached
     facts: Callable[[], dict[str, Any]] = _no_facts  # facts that only this strategy knows, asked for after the window
-    # Facts that need GPU work. They are not asked for after a recording, because a stopped profiler goes on for a
+    # Facts that need GPU work. Not asked for after a recording, because a profiler that is stopped still records for a
     # while.
     tried: Callable[[], dict[str, Any]] = _no_facts
 
     def told(self, *, recorded: bool) -> dict[str, Any]:
-        """The strategy's facts about a run that has ended."""
+        """The strategy's facts about a finished run. recorded: True if a profiler recorded it."""
         return self.facts() | ({} if recorded else self.tried())
 
 

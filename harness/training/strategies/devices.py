@@ -1,4 +1,4 @@
-"""The devices of a process that has several: its share of the host's GPUs, or as many logical CPUs."""
+"""The devices of a process that drives several: its share of the host's GPUs, or as many logical CPUs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from profiles.ground.errors import RingscopeError
 
 
 def take(device: str, count: int, *, local_rank: int = 0) -> list[str]:
-    """Names of `count` devices of the same kind as `device`. On GPUs they follow the devices of lower local ranks.
+    """Names of `count` devices of the same kind as `device`. GPUs come after those of lower local ranks.
 
-    Without GPUs they are logical parts of the CPU, which TensorFlow must not have used before. Raises RingscopeError if
-    there are too few GPUs.
+    Without GPUs the devices are logical parts of the CPU, which TensorFlow must not have used before. Raises
+    RingscopeError if there are too few GPUs.
     """
     kind = device.strip("/").split(":")[0]
     physical = tf.config.list_physical_devices(kind)

@@ -27,11 +27,8 @@ def trainer(cell: Cell, device: str) -> Trainer:
 
 
 def training(cell: Cell, strategy: Any, source: Source, distributed: Callable[[Any, Any], Any]) -> Trainer:
-    """Keras's train step under a strategy of tf.distribute.
-
-    source: the samples of this process. distributed: (data set, its options) -> a data set that gives each replica its
-    part.
-    """
+    """A trainer that runs Keras's train step under a strategy of tf.distribute. source: the samples of this process.
+    distributed: (data set, its options) -> a data set that gives each replica its part."""
     with strategy.scope():
         model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
         compile_model(model, MODELS[cell.model].spec, optimizer=optimizer(cell))

@@ -1,7 +1,7 @@
-"""tf.distribute.MultiWorkerMirroredStrategy: a process per GPU, TensorFlow's own collectives between them.
+"""tf.distribute.MultiWorkerMirroredStrategy: one process per GPU, and TensorFlow's own collectives between them.
 
 Keras 3's `fit` refuses this strategy, but its `train_step` under `strategy.run` works. Horovod only starts the ranks
-and compares their clocks.
+and compares clocks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
 
 @cache
 def together() -> Any:
-    """The strategy over all ranks, made once per process; call it before TensorFlow is first used."""
+    """The strategy over all ranks, made once per process; call this before TensorFlow is first used."""
     with held(1) as (port,):
         return _over(ring.meet("address", (socket.gethostname(), port)))
 
@@ -50,7 +50,7 @@ def _over(found: list[tuple[str, int]] | None) -> Any:
         tf.train.ClusterSpec({"worker": workers}),
         task_type="worker",
         task_id=ring.rank(),
-        num_accelerators={"GPU": len(gpus)},  # without this the strategy trains on the CPU
+        num_accelerators={"GPU": len(gpus)},  # without this device filter the strategy trains on the CPU
         rpc_layer="grpc",
     )
     options = tf.distribute.experimental.CommunicationOptions(implementation=kind.NCCL if gpus else kind.RING)

@@ -1,12 +1,12 @@
 """tf.distribute.ParameterServerStrategy: workers that do not wait for each other (asynchronous SGD, Li et al. 2014).
 
-This process coordinates: it keeps every worker supplied with steps. `cell.ranks` workers, a process and a GPU each, and
-one parameter server, which holds the weights in host memory, are processes that it starts:
+This process coordinates: it keeps every worker supplied with steps. It starts `cell.ranks` workers, each a process with
+a GPU, and one parameter server, which holds the weights in host memory:
 
-    python -m harness.training.strategies.parameter_server --cluster JSON --job worker --index 0
+python -m harness.training.strategies.parameter_server --cluster JSON --job worker --index 0
 
-A worker reads the weights, computes gradients on its own samples and applies them, whatever the others did meanwhile:
-`staleness` is the number of updates by others in between.
+A worker reads the weights, computes gradients on its own samples and applies them, whatever the other workers did
+meanwhile: `staleness` is the number of updates by others in between.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..models import MODELS, build, compile_model, loss_for, optimizer
 from . import Trainer
 from .ports import held
 
-AHEAD = 2  # steps per worker that may be scheduled before the oldest must have finished
+AHEAD = 2  # steps of each worker that may be scheduled before the oldest one is finished
 UNKNOWN_WAIT = "each worker fetches its own batches"
 
 
@@ -49,12 +49,12 @@ def trainer(cell: Cell, device: str) -> Trainer:
         compile_model(model, spec, optimizer=optimizer(cell))
         model.optimizer.build(model.trainable_variables)
         updates = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-    # Every worker gets all samples once, as uint8, and converts them to float32 itself.
+    # Every worker gets all samples once, as uint8, and converts its own to float32.
     as_bytes = replace(cell, input_dtype="uint8")
     source = make_source(as_bytes, cell.per_rank_batch * cell.ranks, rank=0, size=1, threads=ring.threads())
 
     def own_batches() -> Any:
-        """A worker's share of each joined batch."""
+        """This worker's share of each joined batch."""
         first = tf.distribute.coordinator.experimental_get_current_worker_index() * cell.per_rank_batch
 
         def share(x: Any, y: Any) -> tuple[Any, Any]:
@@ -77,16 +77,18 @@ def trainer(cell: Cell, device: str) -> Trainer:
 
 
 def update_of(strategy: Any, model: Any, loss: Any, updates: Any) -> Any:
-    """A worker's step; returns (loss, updates before it read the weights, updates including its own, worker index)."""
+    """A worker's step. Returns (loss, number of updates before it read the weights, number of updates including its
+    own, index of the worker)."""
 
     def replica(x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
         read = tf.identity(updates)
-        with tf.control_dependencies([read]), tf.GradientTape() as tape:  # read the counter before any weight
+        # read the counter of updates before any weight
+        with tf.control_dependencies([read]), tf.GradientTape() as tape:
             value = loss(y, model(x, training=True))
             scaled = model.optimizer.scale_loss(value)
         gradients = tape.gradient(scaled, [v.value for v in model.trainable_variables])
         model.optimizer.apply(gradients, model.trainable_variables)
-        # A graph orders only operations on the same variable: reading all of them waits until every update is made.
+        # A graph orders only operations on the same variable. Reading all variables waits until every update is made.
         applied = [v.value.read_value() for v in model.trainable_variables]
         with tf.control_dependencies(applied):
             count = updates.assign_add(1, read_value=True)
@@ -104,7 +106,7 @@ class Asynchronous:
 
     def __init__(self, schedule: Callable[[], Any], coordinator: Any, workers: int, check: Callable[[], None]) -> None:
         self._schedule, self._coordinator, self._workers, self._check = schedule, coordinator, workers, check
-        self._begun: list[Any] = []  # results, some still pending, in the order of their steps
+        self._begun: list[Any] = []  # results of the scheduled steps, in their order; some are pending
         self._marks = nvtx_marks()
 
     def turn(self) -> tuple[dict[str, Any], int]:
@@ -132,7 +134,7 @@ class Asynchronous:
 
 
 class Cluster:
-    """The processes of the workers and of the parameter server; they end with this process."""
+    """The processes of the workers and of the parameter server, which end with this process."""
 
     def __init__(self, workers: int, gpus: Sequence[str]) -> None:
         self._held = ExitStack()  # ports stay reserved as long as this process lives
@@ -154,12 +156,12 @@ class Cluster:
     @staticmethod
     @cache
     def of(workers: int, device: str) -> Cluster:
-        """The one cluster of this process; the process itself uses no GPU."""
+        """The cluster of this process, made once; the process itself uses no GPU."""
         gpus = []
         if "GPU" in device:
             found = len(tf.config.list_physical_devices("GPU"))
             if found < workers:
-                raise RingscopeError(f"{workers} workers need a GPU each, and there are {found}; ask for fewer ranks")
+                raise RingscopeError(f"{workers} workers need as many GPUs; there are {found}; ask for fewer ranks")
             named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
             gpus = named.split(",") if named else [str(number) for number in range(found)]
         tf.config.set_visible_devices([], "GPU")

@@ -1,8 +1,9 @@
-"""A training step in parts: the batch is cut along its samples, the model along its layers; each piece has a device.
+"""A training step in parts: the batch is cut along its samples, the model along its layers; each piece (a part of the
+batch in a stage of the model) has a device.
 
-`replicas` has several parts of the batch on different devices, and a model in one stage. `split` has parts that pass
-through stages on different devices. The loss is computed on the joined outputs, so the backward pass begins after the
-last forward pass (GPipe's schedule, Huang et al. 2019, arXiv:1811.06965).
+The strategy `replicas` puts parts of the batch on different devices, with the whole model as one stage. `split` puts
+stages of the model on different devices, through which the parts pass. The loss is computed on the joined outputs, so
+the backward pass begins after the last forward pass (GPipe's schedule, Huang et al. 2019, arXiv:1811.06965).
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The devices of all parts. places[part][stage]: a device. A stage's variables are on the device of its first
+    """The devices of all pieces. places[part][stage]: a device. A stage's variables are on the device of its first
     part."""
 
-    stages: Sequence[Any]  # models; the outputs of one are the inputs of the next
+    stages: Sequence[Any]  # Keras models; the output of one is the input of the next
     places: Sequence[Sequence[str]]
 
     def forward(self, x: Any) -> list[list[Piece]]:
@@ -46,7 +47,7 @@ class Plan:
         pieces: list[Piece] = []
         for stage, place in zip(self.stages, places, strict=True):
             with tf.device(place):
-                entered = tf.identity(value)  # transfers the value between devices
+                entered = tf.identity(value)  # transfers the value to this device
                 with tf.GradientTape() as tape:
                     if pieces:
                         tape.watch(entered)
@@ -57,8 +58,8 @@ class Plan:
     def backward(self, pieces: Sequence[Sequence[Piece]], gradient: Any) -> list[list[Any]]:
         """Gradients of each stage's variables, summed over the parts, on the device of the variables.
 
-        gradient: of the joined outputs. Without explicit devices TensorFlow would run the backward pass of every stage
-        on the first device.
+        gradient: of the loss by the joined outputs. Without explicit devices TensorFlow would run the backward pass of
+        every stage on the first device.
         """
         with tf.device(self.places[0][-1]):
             cut = self._cut(gradient)
@@ -74,7 +75,7 @@ class Plan:
         for number in reversed(range(len(self.stages))):
             piece, variables = way[number], self.stages[number].trainable_variables
             wanted = [v.value for v in variables] + ([piece.entered] if number else [])
-            if not wanted:  # a first stage without weights, for example one that only scales its input
+            if not wanted:  # the first stage may have no weights, for example if it only scales its input
                 found.insert(0, [])
                 break
             with tf.device(places[number]):
@@ -98,7 +99,7 @@ def update_in_place(optimizer: Any) -> None:
 
 
 def train_step(model: Any, plan: Plan, loss: Any, exchange: Sequence[Exchange] | None = None) -> Callable[[Any], Any]:
-    """A function (x, y) -> logs that makes one update of `model`; the model's weights are those of the plan's stages,
+    """A function (x, y) -> logs that makes one update of `model`, whose weights are the weights of the plan's stages,
     in order.
 
     exchange: for each stage a function from its gradients to the gradients to apply.

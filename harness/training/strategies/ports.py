@@ -1,4 +1,4 @@
-"""Ports for TensorFlow's services: chosen and announced to other processes first, opened by TensorFlow later."""
+"""Reserve ports for TensorFlow's services: other processes must know the ports before TensorFlow opens them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from ..feeds import FEEDS, make_source
 from ..models import MODELS, build, compile_model, optimizer
 from . import Trainer
 
-RATE_WARM_UP_STEPS = 100  # steps until the learning rate for all ranks is reached
+RATE_WARM_UP_STEPS = 100  # steps of warm-up, until the learning rate for all ranks is reached
 
 
 def trainer(cell: Cell, device: str) -> Trainer:

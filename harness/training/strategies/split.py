@@ -37,7 +37,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
         whole = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
     stages = cut(whole, places)
     model = keras.Sequential(stages, name=cell.model)
-    model.build(stages[0].input_shape)  # without this only the first batch would build it
+    model.build(stages[0].input_shape)  # without this call only the first batch would build the model
     spec = MODELS[cell.model].spec
     compile_model(model, spec, optimizer=optimizer(cell))
     model.optimizer.build(model.trainable_variables)
@@ -56,7 +56,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
 
 
 def pipeline_facts(stages: Sequence[Any], places: Sequence[str], parts: int, batch: int) -> dict[str, Any]:
-    """Facts of the pipeline: the time of each stage alone for one micro-batch, forward and backward, and the bytes
+    """Facts of the pipeline: for one micro-batch the time of each stage alone (ns, forward and backward), and the bytes
     between stages."""
     borders = [stage.outputs[0] for stage in stages[:-1]]
     crossing = sum(math.prod(t.shape[1:]) * tf.as_dtype(t.dtype).size for t in borders) * batch * 2
@@ -81,14 +81,14 @@ def alone_ns(stage: Any, place: str, samples: int) -> int:
         @tf.function(autograph=False)
         def there_and_back() -> Any:
             pieces = plan.forward(x)
-            # the first stage's input gradient is not computed
+            # no training computes the gradient of the first stage's input
             return pieces[0][-1].left, plan.backward(pieces, gradient)
 
         return timed(there_and_back)
 
 
 def timed(call: Callable[[], Any]) -> int:
-    """The median ns of a call and of the work that it launches, after two untimed calls."""
+    """The median ns of a call and of the work that it launches, measured after two untimed calls."""
     took = []
     for number in range(TIMED_ALONE + 2):
         began = time.perf_counter_ns()

@@ -1,4 +1,4 @@
-"""A model cut along its layers into stages of equal work; each stage has its weights on a device of its own."""
+"""Cut a model along its layers into stages of equal work; each stage has its weights on a device of its own."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from . import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point at which a model can be cut: after an operation whose output is all that the remaining operations
-    need."""
+    """A point at which a model can be cut: after an operation whose output is all that later operations need."""
 
     tensor: Any
-    work: int  # of one sample up to here: multiplications plus output values
+    work: int  # work for one sample up to this point: multiplications plus output values
 
 
 def points(model: Any) -> list[Point]:
@@ -67,9 +66,10 @@ def _work(operation: Any) -> int:
 
 
 def balanced(work: Sequence[int], count: int) -> list[int]:
-    """Choose `count` points, the last one at the end, so that the largest stage has the least work; indices, ascending.
+    """The indices, ascending, of the `count` points that cut a model so that the largest stage has the least work. The
+    last point is the model's end.
 
-    work: of everything up to each point, ascending. Raises Unsupported if there are too few points.
+    work: at each point, the work of everything before it, ascending. Raises Unsupported if there are too few points.
     """
     if len(work) < count:
         most = "one stage" if len(work) == 1 else f"{len(work)} stages"
@@ -77,7 +77,8 @@ def balanced(work: Sequence[int], count: int) -> list[int]:
             f"this model can be cut into {most} at most, not {count}; take fewer ranks, or another strategy"
         )
     ends = range(len(work))
-    # largest[end]: (work of the largest stage, cut) of the best cut into that many stages whose last one ends at `end`.
+    # largest[end]: (work of the largest stage, cuts) of the best way to cut the model up to point `end` into the
+    # present number of stages.
     largest = {end: (work[end], [end]) for end in ends}
     for _ in range(count - 1):
         largest = {
@@ -89,7 +90,7 @@ def balanced(work: Sequence[int], count: int) -> list[int]:
 
 
 def cut(model: Any, places: Sequence[str]) -> list[Any]:
-    """Copies of the model's consecutive stages, each with its weights on its device in `places`. Do not use the model
+    """Copies of the model's consecutive stages, each with its weights on a device of `places`. Do not use the model
     afterwards."""
     import keras
     import tensorflow as tf

@@ -120,7 +120,7 @@ def test_a_healthy_machine_has_nothing_to_remedy():
         ({"libraries__seams__missing": [{"kind": "needed", "line": "x"}]}, "private names", "failure", "pip install"),
         ({"packages__keras": "2.15.0"}, "keras", "failure", "Keras 3"),
         ({"gpus__0__processes": 1}, "gpu 0", "warning", "already use this GPU"),
-        ({"gpus__1__pcie_width": 4}, "gpu 1", "warning", "x4 of x16"),
+        ({"gpus__1__pcie_width": 4}, "gpu 1", "warning", "x4 of the card's x16"),
         ({"topology": [["X", "SYS"], ["SYS", "X"]]}, "topology", "warning", "sockets"),
         ({"profilers__nsys": None}, "profilers", "warning", "Nsight Systems"),
         # nvprof knows no GPU of compute capability 8.0 or later.

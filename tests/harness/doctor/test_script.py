@@ -81,7 +81,13 @@ def test_ranks_with_the_two_lines_train_together_on_samples_of_their_own(folder:
 @pytest.mark.parametrize(
     ("command", "launcher", "status", "says", "remedy"),
     [
-        (["plain.py", 1], "mpirun", "failure", "equal on all ranks only because each trains alone", "ring.distribute"),
+        (
+            ["plain.py", 1],
+            "mpirun",
+            "failure",
+            "equal on all ranks only because each rank trains alone",
+            "ring.distribute",
+        ),
         (["by_hand.py", "together"], "mpirun", "ok", "bit-equal on all ranks", None),
         (
             ["by_hand.py", "forgotten"],

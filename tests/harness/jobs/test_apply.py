@@ -87,8 +87,8 @@ def test_what_is_faster_again_is_kept_and_what_learns_something_else_is_not(tmp_
     assert len(told["again_ns"]) == 2 and "export OMP_NUM_THREADS=1" in told["paste"]
     assert "    export OMP_NUM_THREADS=1\n" in said
     assert told["refused"] == {
-        "prefetch": "the data is no tf.data.Dataset",
-        "workers": "the data is no PyDataset",
+        "prefetch": "the data is not a tf.data.Dataset",
+        "workers": "the data is not a PyDataset",
     }
 
 

@@ -89,7 +89,7 @@ def test_a_single_cell_is_as_its_options_say() -> None:
 
 
 def test_a_single_cell_takes_no_list() -> None:
-    with pytest.raises(RingscopeError, match="--feed host,device: one only"):
+    with pytest.raises(RingscopeError, match="--feed host,device: give one value only"):
         choices_of(train.command, "--model", "mlp", "--feed", "host,device")
 
 

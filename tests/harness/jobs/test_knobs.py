@@ -75,7 +75,7 @@ def test_without_gpus_or_further_ranks_nothing_of_theirs_is_tried() -> None:
 
 def test_lines_to_paste_are_shell_and_code() -> None:
     assert Knob("x", {"XLA_FLAGS": "--a=1 --b=2"}).lines == ["export XLA_FLAGS='--a=1 --b=2'"]
-    (knob,) = of_code({"steps_per_execution": "", "prefetch": "the data is no tf.data.Dataset"}, ranks=1, cores=2)
+    (knob,) = of_code({"steps_per_execution": "", "prefetch": "the data is not a tf.data.Dataset"}, ranks=1, cores=2)
     assert knob.lines == ["model.compile(..., steps_per_execution=8)"]
 
 

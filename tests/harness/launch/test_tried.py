@@ -106,7 +106,7 @@ def test_so_many_steps_are_timed_and_the_losses_are_those_of_the_training(patche
     expected = means()
     assert seen["losses"].keys() == expected.keys()
     assert all(seen["losses"][place] == pytest.approx(loss, rel=1e-4) for place, loss in expected.items())
-    assert seen["refused"]["steps_per_execution"] == "" and seen["refused"]["workers"] == "the data is no PyDataset"
+    assert seen["refused"]["steps_per_execution"] == "" and seen["refused"]["workers"] == "the data is not a PyDataset"
 
 
 def test_steps_in_one_execution_train_the_same(patched: Any, tmp_path: Path) -> None:
