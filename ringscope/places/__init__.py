@@ -1,5 +1,5 @@
 """Places in the user's code: profiler ranges around the parts of a script that a framework calls, and samples of all
-other Python.
+other Python code.
 
-It runs inside the training. Nothing here imports a framework before the script does.
+This package runs inside the training, and imports no framework before the script does.
 """

@@ -1,4 +1,4 @@
-"""Full garbage collections as profiler ranges: they stop all Python of the process."""
+"""Record full garbage collections as profiler ranges, because they stop all Python of the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _running: list[Place] = []
 
 
 def watch() -> None:
-    """Put a range around each full garbage collection from now on. A second call changes nothing."""
+    """Put a range around each full garbage collection of this process. A second call changes nothing."""
     writer()  # created now, because nothing may be imported during a collection
     if _told not in gc.callbacks:
         gc.callbacks.append(_told)

@@ -1,5 +1,7 @@
-"""Replace functions of frameworks' classes and modules by ones with a range around the call, for good: a range costs
-some 2 us, and nothing is written unless a profiler records."""
+"""Put ranges around functions of frameworks' classes and modules, by replacing the functions for good.
+
+A range costs some 2 us, and nothing is written unless a profiler records.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Any, Final
 from .ranges import Place
 from .whose import USER, Where, caller, defined, owner, shown
 
-LAID: Final = "_ringscope_laid"  # attribute that marks a replacement
+LAID: Final = "_ringscope_laid"  # attribute that marks a function as replaced
 
 
 def replace(owner: Any, name: str, made: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -25,8 +27,8 @@ def replace(owner: Any, name: str, made: Callable[[Callable[..., Any]], Callable
 
 
 def called(own: Callable[..., Any], kind: str, name: str, made_at: str = "") -> Callable[..., Any]:
-    """A function with a range around it, named after the line that calls it, or else after its object's attribute
-    `made_at`."""
+    """A function with a range around it. The range is named after the line that calls the function, or else after the
+    attribute `made_at` of the function's object."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         where = caller() or (vars(arguments[0]).get(made_at) if made_at else None)
@@ -37,7 +39,7 @@ def called(own: Callable[..., Any], kind: str, name: str, made_at: str = "") -> 
 
 
 def timed(items: Iterator[Any], place: Place) -> Iterator[Any]:
-    """The same items, with a range around the making of each."""
+    """Yield the items, with a range around the making of each."""
     while True:
         with place:
             try:
@@ -48,7 +50,7 @@ def timed(items: Iterator[Any], place: Place) -> Iterator[Any]:
 
 
 def each(items: Any) -> Any:
-    """The same items; if the user's generator or iterator makes them, with a range around the making of each."""
+    """The items. If the user's generator or iterator makes them, a range is put around the making of each."""
     where = _made_by(items)
     return timed(items, Place("generator", where.function, where)) if where else items
 
@@ -61,7 +63,7 @@ def _made_by(items: Any) -> Where | None:
     code = items.gi_code
     if owner(code.co_filename) == USER:
         return Where(shown(code.co_filename), code.co_firstlineno, items.__qualname__.replace(".<locals>", ""))
-    if code is timed.__code__:  # it already makes ranges
+    if code is timed.__code__:  # this iterator already makes ranges
         return None
     held = [one for one in inspect.getgeneratorlocals(items).values() if inspect.isgenerator(one)]
     return _made_by(held[0]) if held else None

@@ -22,14 +22,15 @@ _MADE_AT, _EAGER = "_ringscope_made_at", "_ringscope_eager"
 
 
 def lay(keras: ModuleType) -> None:
-    """Put ranges around this Keras's functions; a second call does nothing."""
+    """Put ranges around the functions of this Keras; a second call does nothing."""
     if getattr(keras, LAID, False):
         return
     setattr(keras, LAID, True)
     for part in (_callbacks, _models, _datasets, _generators):
         try:
             part(keras)
-        except (AttributeError, KeyError, StopIteration):  # another Keras release: samples still show these parts
+        # this release of Keras lacks the function: samples still show these parts
+        except (AttributeError, KeyError, StopIteration):
             continue
 
 
@@ -69,7 +70,7 @@ def _lay_over_hooks(callback: Any, base: type) -> None:
 
 
 def _made_for_it(owner: type) -> bool:
-    """True for lists of callbacks, History, and ring's own callbacks: they get no range, because users cannot change
+    """True for lists of callbacks, History and ring's own callbacks: they get no range, because users cannot change
     them."""
     return owner.__name__ in ("CallbackList", "History") or owner.__module__.startswith("ringscope.")
 
@@ -132,7 +133,7 @@ def _trains(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _lay_over_run_eagerly(trainer: type) -> None:
-    """Keep the line that sets `run_eagerly`, directly or by `compile`."""
+    """Remember the line that sets `run_eagerly`, directly or by `compile`."""
     own = vars(trainer)["run_eagerly"]
 
     def set_it(self: Any, value: bool) -> None:
@@ -157,8 +158,8 @@ def _eager(own: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _datasets(keras: ModuleType) -> None:
-    """Ranges around `__getitem__` of the user's PyDatasets, also of classes defined later, and around waits for their
-    workers."""
+    """Put ranges around `__getitem__` of the user's PyDatasets, also of classes defined later, and around waits for
+    their workers."""
     base = keras.utils.PyDataset
 
     def lay_over(kind: type) -> None:
@@ -194,7 +195,7 @@ def _below(kind: type) -> Iterator[type]:
 def _waited_for(own: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
     def get(self: Any) -> Iterator[Any]:
         whole = self.py_dataset
-        while hasattr(whole, "_whole"):  # a rank's part (py_datasets.Part) of the user's PyDataset
+        while hasattr(whole, "_whole"):  # with ring this is a rank's part (py_datasets.Part) of the user's PyDataset
             whole = whole._whole
         where = defined(type(whole).__getitem__)
         return timed(own(self), Place("dataset-wait", f"{type(whole).__name__}.__getitem__", where))

@@ -1,6 +1,6 @@
 """Ranges, with name and line, around the parts of a script that TensorFlow calls: bodies of tf.py_function, and
-generators of from_generator. Also the lines at which a script adds stages to a tf.data pipeline or makes all functions
-eager."""
+generators of from_generator. It also remembers the lines at which a script adds stages to a tf.data pipeline, or makes
+all functions eager."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ made_eager: list[Where | None] = []  # lines that called tf.config.run_functions
 
 
 def _eager_functions(eager_function_run: ModuleType) -> None:
-    """Keep the lines that call tf.config.run_functions_eagerly, which makes steps eager although their model does not
-    say so."""
+    """Remember the lines that call tf.config.run_functions_eagerly, which makes steps eager although their model does
+    not say so."""
 
     def made(own: Callable[..., Any]) -> Callable[..., Any]:
         def run_functions_eagerly(run_eagerly: bool) -> None:
@@ -34,13 +34,13 @@ def _eager_functions(eager_function_run: ModuleType) -> None:
 
 
 def functions_run_eagerly() -> bool:
-    """True if tf.config.run_functions_eagerly(True) is in force."""
+    """True if tf.config.run_functions_eagerly(True) holds now."""
     run = sys.modules.get("tensorflow.python.eager.polymorphic_function.eager_function_run")
     return run is not None and bool(run.functions_run_eagerly())
 
 
 def _python_functions(script_ops: ModuleType) -> None:
-    """Ranges around the bodies of tf.py_function and tf.numpy_function, which TensorFlow all calls through one
+    """Put ranges around the bodies of tf.py_function and tf.numpy_function, all of which TensorFlow calls through one
     registry."""
     places: dict[Any, Place | None] = {}
 
@@ -68,14 +68,14 @@ _iterators: deque[weakref.ref[Any]] = deque(maxlen=16)
 
 
 def _datasets(dataset_ops: ModuleType) -> None:
-    """Keep the line that adds each stage with a user's function to a tf.data pipeline, and put ranges around the
+    """Remember the line that adds each stage with a user's function to a tf.data pipeline, and put ranges around the
     generators of from_generator."""
 
     def staged(own: Callable[..., Any], name: str) -> Callable[..., Any]:
         def stage(self: Any, *arguments: Any, **options: Any) -> Any:
             made = own(self, *arguments, **options)
             by = framework(sys._getframe(1).f_code.co_filename)
-            where = None if by in ("tensorflow", "ringscope") else caller()  # from_generator calls flat_map itself
+            where = None if by in ("tensorflow", "ringscope") else caller()  # from_generator itself calls flat_map
             if where is not None:
                 function = next(iter([*arguments, *options.values()]))
                 kind = "parallel-map" if "Parallel" in type(made).__name__ else "map"
@@ -109,7 +109,7 @@ def _data_iterators(iterator_ops: ModuleType) -> None:
 
 def pipeline() -> Place | None:
     """The stage that most likely delays the pipeline iterated last: the sequential map nearest to the source, or else
-    the parallel map nearest to it."""
+    the parallel map nearest to the source."""
     for reference in reversed(_iterators):
         if (iterator := reference()) is not None and (stages := list(_stages(iterator._dataset))):
             return next((one for one in reversed(stages) if one.kind == "map"), stages[-1])
@@ -126,7 +126,7 @@ def _stages(dataset: Any) -> Iterator[Place]:
         yield from _stages(one)
 
 
-# Module -> the function that puts ranges around its functions, once it is imported.
+# Module -> the function that puts ranges around the module's functions once it is imported.
 PARTS: Final[Mapping[str, Callable[[ModuleType], None]]] = {
     "tensorflow.python.ops.script_ops": _python_functions,
     "tensorflow.python.data.ops.dataset_ops": _datasets,
@@ -136,7 +136,7 @@ PARTS: Final[Mapping[str, Callable[[ModuleType], None]]] = {
 
 
 def lay() -> None:
-    """Put ranges around the functions of the TensorFlow modules that are imported; a second call does nothing."""
+    """Put ranges around functions of the TensorFlow modules that are imported already; a second call does nothing."""
     for name, part in PARTS.items():
         if (module := sys.modules.get(name)) is not None:
             part(module)

@@ -15,7 +15,7 @@ _PLACE: Final = "_ringscope_place"
 
 
 def _loaders(dataloader: ModuleType) -> None:
-    """Ranges around waits for the next batch, with the name that PyTorch's own profiler uses."""
+    """Put ranges around waits for the next batch, with the name that PyTorch's own profiler uses."""
 
     def made(own: Callable[..., Any]) -> Callable[..., Any]:
         def next_batch(self: Any) -> Any:
@@ -35,10 +35,10 @@ def _loaders(dataloader: ModuleType) -> None:
 
 
 def _of(batches: Any) -> Place:
-    """The place of a DataLoader's batches: the called method of the user's data set, or else the user's collate
-    function, or else the line that takes batches."""
+    """The place that makes a DataLoader's batches: the method of the user's data set that is called, or else the user's
+    collate function, or else the line that takes batches."""
     data = batches._dataset
-    while (inner := getattr(data, "dataset", None)) is not None:  # the data set inside a Subset
+    while (inner := getattr(data, "dataset", None)) is not None:  # a Subset holds the user's data set
         data = inner
     kind = "loader-wait" if getattr(batches, "_num_workers", 0) else "loader"
     methods = [getattr(type(data), name, None) for name in ("__getitems__", "__getitem__", "__iter__")]
@@ -53,7 +53,7 @@ def _saving(serialization: ModuleType) -> None:
     replace(serialization, "save", lambda own: called(own, "saving", "torch.save"))
 
 
-# Module -> the function that puts ranges around its functions, once it is imported.
+# Module -> the function that puts ranges around the module's functions once it is imported.
 PARTS: Final[Mapping[str, Callable[[ModuleType], None]]] = {
     "torch.utils.data.dataloader": _loaders,
     "torch.serialization": _saving,

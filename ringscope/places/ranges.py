@@ -1,8 +1,8 @@
 """Ranges around parts of the user's code, for the profiler that records: NVTX ranges in domain `ringscope`,
 TensorFlow's ranges, or PyTorch's.
 
-A part within another part gets the outer part's name and line and its own kind: saving within a callback counts as that
-callback's saving.
+A range inside another one gets the outer range's name and line, but keeps its kind: saving within a callback counts as
+that callback's saving.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Writer(Protocol):
 
 
 class _Nvtx:
-    """Writes NVTX ranges; without a profiler attached the domain does nothing."""
+    """Writes NVTX ranges; without a profiler the domain does nothing."""
 
     def __init__(self) -> None:
         import nvtx
@@ -93,8 +93,8 @@ _opened = threading.local()
 
 
 def for_framework(name: str | None) -> None:
-    """Write ranges of a framework's own kind from now on, "tensorflow" or "pytorch", because its profiler records no
-    others. None: the framework is not known yet, and until then nothing is written."""
+    """Write ranges of this framework's own kind, "tensorflow" or "pytorch", because its profiler records no others.
+    None: the framework is not known yet, and nothing is written until it is."""
     global _by_framework, _framework, _kept
     _by_framework, _framework, _kept = True, name, None
 
@@ -115,7 +115,7 @@ def writer() -> Writer:
     return _kept
 
 
-OUTERMOST: Final = ("callback",)  # kinds that get no range within another place
+OUTERMOST: Final = ("callback",)  # kinds of ranges that are not written inside another one
 
 
 class Place:

@@ -1,8 +1,8 @@
-"""Sample all Python that has no range: a thread reads the other threads' frames up to 200 times a second.
+"""Sample all Python code that has no range: a thread reads the other threads' frames up to 200 times a second.
 
-For each thread it keeps the innermost line of the user's code, and the library call made by that line. The file
-`rank<k>.places.json` beside a recording holds the samples (docs/reference/files.md), with times of the process's own
-clock; marks `clock N` in the recording map them to the recording's clock.
+For each thread the sampler keeps the innermost line of the user's code, and the library call made by that line. The
+file `rank<k>.places.json` beside a recording holds the samples (docs/reference/files.md), with times of the process's
+own clock; marks `clock N` in the recording map them to the recording's clock.
 """
 
 from __future__ import annotations
@@ -30,34 +30,36 @@ from . import whose
 from .ranges import Place, writer
 
 HZ: Final = 200
-# Share of a core for sampling. The sampled thread loses about the same again, because it hands over Python's lock.
+# The part of a core's time that sampling may take. The sampled thread loses about as much again, because it hands over
+# Python's lock.
 BUDGET: Final = 0.004
-_LOOKS: Final = 5  # their median sets the rate, because the first sample of a new line takes many times as long
-# A thread hands over Python's lock after this time, or when it leaves Python. With Python's default, 5 ms, a sample due
-# within 3 ms of Python code would only see what comes after it.
+# number of durations whose median sets the rate, because the first sample of a new line takes many times as long
+_LOOKS: Final = 5
+# A thread hands over Python's lock after this many seconds, or when it leaves Python. With Python's default, 5 ms, a
+# sample due within 3 ms of Python code would only see what comes after that code.
 _SWITCH_S: Final = 0.0002
 _CLOCK_EVERY_NS: Final = 250_000_000
-# Files in which waiting threads sit: while a thread's innermost frame is in one of them and has not moved, its last
+# Waiting threads stand in these files: while a thread's innermost frame is in one of them and has not moved, its last
 # sample still holds.
 _WAITING: Final = ("threading.py", "queue.py", "selectors.py", "socket.py", "connection.py", "thread.py")
 
 
 class Seen(NamedTuple):
-    """A line of the user's code. via: the library call that it is in, "" for none."""
+    """A line of the user's code. via: the library call that the line makes, "" for none."""
 
     file: str
     line: int
     function: str
     via: str
-    framework: bool  # the library is one of whose.FRAMEWORKS
+    framework: bool  # True if that library is one of whose.FRAMEWORKS
 
 
 class Sampler:
     """Samples the frames of all threads from `start` to `stop`, which writes the file. Any thread may call both.
 
-    path: the file. hz: highest number of samples a second; fewer if sampling exceeds its budget. steps: gives the id of
-    the thread that runs the steps, at each sample. throughout: gives the place, if known, that makes batches all the
-    while.
+    path: the file. hz: highest number of samples per second; there are fewer if sampling exceeds its budget. steps:
+    returns the id of the thread that runs the steps. throughout: returns the place that makes batches during the whole
+    recording, if known.
     """
 
     def __init__(
@@ -104,29 +106,31 @@ class Sampler:
         least = period = 1_000_000_000 // self._hz
         own, before = threading.get_ident(), time.monotonic_ns()
         clock_ns, took_ns = 0, deque[int](maxlen=_LOOKS)
-        draws = random.Random()  # its own, so that the script's random numbers do not change
+        draws = random.Random()  # a random generator of its own, so that the script's random numbers do not change
         while not self._over.is_set():
-            wait_ns = int(period * (0.5 + draws.random()))  # random, to sample no loop of that length in step
+            # random pauses, so that samples do not keep step with a loop of that length
+            wait_ns = int(period * (0.5 + draws.random()))
             time.sleep(wait_ns / 1e9)
             now = time.monotonic_ns()
             if now - clock_ns >= _CLOCK_EVERY_NS:
                 clock_ns = time.monotonic_ns()
                 writer().end(writer().begin(marks.clock(clock_ns)))
                 now = time.monotonic_ns()
-            # The sampler may have waited for Python's lock; the thread that held it is in the line seen now.
+            # The sampler may have waited for Python's lock, which the thread in the line seen now was holding.
             since = (before + min(before + wait_ns, now)) // 2
             begun_ns = time.thread_time_ns()
             self._look(own, since, now)
             before = now
             took_ns.append(time.thread_time_ns() - begun_ns)
-            if len(took_ns) > 1:  # the very first sample knows no line, and takes longer
+            if len(took_ns) > 1:  # the very first sample knows no line and takes longer, so it does not count
                 period = max(least, int(statistics.median_low(took_ns) / BUDGET))
 
     def _look(self, own: int, since: int, now: int) -> None:
-        """Take a sample of each thread, valid from halfway to the previous sample until the next sample moves its end.
+        """Take a sample of each thread. It is valid from halfway to the previous sample until the next sample moves its
+        end.
 
-        A thread that keeps waiting, other than the one that runs the steps, gets one sample for all that time, and
-        costs almost nothing: most threads of a training only wait.
+        A thread that keeps waiting gets one sample for all that time, which costs almost nothing, unless it runs the
+        steps: most threads of a training only wait.
         """
         self.count, self._now = self.count + 1, now
         stepping = self._steps()
@@ -149,7 +153,7 @@ class Sampler:
             self._spans.setdefault(thread, []).append(span)
 
     def _place(self, thread: int, frame: FrameType) -> int:
-        """The number of the thread's place; -1 for none."""
+        """The number of the thread's place; -1 if it runs none of the user's code."""
         if frame.f_code.co_filename.endswith(_WAITING):
             self._waits[thread] = id(frame), frame.f_lasti
         else:
@@ -194,8 +198,8 @@ class Sampler:
 
 
 def _users(frame: FrameType) -> tuple[FrameType, FrameType | None, bool] | None:
-    """(innermost frame of the user's, the frame that it has called, True if a framework's frame is below it); None if
-    there is none, or if a framework runs its steps below it."""
+    """(innermost frame of the user's code, the frame that it has called, True if a framework's frame is below it); None
+    if there is no such frame, or if a framework runs its steps below it."""
     at: FrameType | None = frame
     below: FrameType | None = None
     framework = False
@@ -223,7 +227,7 @@ _LOCKS: Final = (type(threading.Lock()), type(threading.RLock()), threading.Cond
 
 
 def _lock(frame: FrameType) -> str:
-    """`threading.Lock` if the line takes a lock, else "": no frame shows it, because a lock is not taken in Python
+    """`threading.Lock` if the line takes a lock, else "". No frame shows a lock, because it is not taken in Python
     code."""
     match = _TAKES.search(linecache.getline(whose.path_of(frame.f_code.co_filename), frame.f_lineno))
     taken = match is not None and isinstance(_value(frame, match[1] or match[2]), _LOCKS)
@@ -244,7 +248,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _source(one: Seen) -> str:
-    """The line's text, which decides the remedy."""
+    """The text of the line, on which the remedy depends."""
     return linecache.getline(whose.path_of(one.file), one.line).strip()[:160]
 
 
@@ -253,5 +257,5 @@ def main_thread() -> int:
 
 
 def of_rank(folder: Path, rank: str, steps: Callable[[], int], **options: Any) -> Sampler:
-    """The sampler of a rank, whose file lies beside the rank's recording."""
+    """The sampler of a rank; its file lies beside the rank's recording."""
     return Sampler(folder / f"rank{rank}{marks.SAMPLES}", steps, **options)

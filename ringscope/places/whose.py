@@ -1,4 +1,5 @@
-"""Whose code a frame runs: the user's, Python's standard library, or a library's; and the line of the user's code."""
+"""Whose code a frame runs (the user's, Python's standard library's, or a library's), and the line of the user's
+code."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from types import CellType, CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 USER, STANDARD, LIBRARY = range(3)
-_STARTED: Final = os.getcwd()  # kept, because a script may change it while relative file names keep their meaning
+# kept from the start, because a script may change its directory while relative file names keep their meaning
+_STARTED: Final = os.getcwd()
 _PACKAGES: Final = ("site-packages", "dist-packages")
 _STANDARD: Final = tuple(
     {os.path.join(os.path.realpath(sysconfig.get_path(name)), "") for name in ("stdlib", "platstdlib")}
@@ -21,17 +23,29 @@ _STANDARD: Final = tuple(
 _OURS: Final = tuple(
     os.path.join(Path(__file__).resolve().parents[2], name, "") for name in ("harness", "profiles", "ringscope")
 )
-# Libraries whose own calls are the training itself, not something that delays it.
+# In these libraries calls are the training itself, not something that delays it.
 FRAMEWORKS: Final = (
-    "keras", "tf_keras", "tensorflow", "horovod", "torch", "torchvision", "lightning", "pytorch_lightning", "jax",
-    "jaxlib", "flax", "optax", "transformers", "accelerate",
-)  # fmt: skip
+    "keras",
+    "tf_keras",
+    "tensorflow",
+    "horovod",
+    "torch",
+    "torchvision",
+    "lightning",
+    "pytorch_lightning",
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "transformers",
+    "accelerate",
+)  # fmt: skip Functions of these libraries that run the steps of a training: their caller waits for the whole training.
 # Names of their functions that run the steps of a training: their caller waits for all of it.
 LOOPS: Final = frozenset({"fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "train", "_fit_impl"})
 
 
 class Where(NamedTuple):
-    """A line of the user's code. file: relative to the working directory if it is below it."""
+    """A line of the user's code. file: relative to the working directory if the file is below it."""
 
     file: str
     line: int
@@ -55,7 +69,7 @@ def owner(filename: str) -> int:
 
 @cache
 def _roots() -> tuple[str, ...]:
-    """Folders into which pip has installed packages, whatever their name (`pip install --target`)."""
+    """Folders into which pip has installed packages, also with `pip install --target`."""
     there = {os.path.realpath(entry) for entry in sys.path if entry and os.path.isdir(entry)}
     return tuple(os.path.join(one, "") for one in there if any(Path(one).glob("*.dist-info")))
 
@@ -119,8 +133,8 @@ def path_of(file: str) -> str:
 
 
 class About(NamedTuple):
-    """Properties of a function's code. framework: it belongs to a framework. drives: it runs the steps of a training.
-    ours: it belongs to ringscope, which calls the user's code."""
+    """Properties of a function's code object. framework: it belongs to a framework. drives: it runs the steps of a
+    training. ours: it belongs to ringscope, which calls the user's code."""
 
     owner: int
     framework: bool
@@ -128,7 +142,8 @@ class About(NamedTuple):
     ours: bool
 
 
-_about: dict[int, tuple[About, CodeType]] = {}  # by id, because a code object's hash covers all that it contains
+# by the code object's id, because its hash would cover all that it contains
+_about: dict[int, tuple[About, CodeType]] = {}
 
 
 def about(code: CodeType) -> About:
@@ -142,8 +157,8 @@ def about(code: CodeType) -> About:
 
 
 def caller(*, of_loops: bool = False) -> Where | None:
-    """The innermost line of the user's code that leads here; None if there is none. of_loops: look above a framework's
-    training loop, too, at the line that calls it."""
+    """The innermost line of the user's code on the calling thread; None if there is none. of_loops: look above a
+    framework's training loop too, at the line that calls it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         told = about(frame.f_code)
@@ -156,20 +171,21 @@ def caller(*, of_loops: bool = False) -> Where | None:
 
 
 def _inner(function: Any, name: str) -> Any:
-    """The function that finally runs, inside decorators and partials; for an object its `__call__`."""
+    """The function that finally runs, below decorators and partials; for an object its `__call__`."""
     held: Any = function
     while held is not None:
         inner, held = held, held.func if isinstance(held, partial) else getattr(held, "__wrapped__", None)
-    if name and getattr(inner, "__name__", name) != name:  # a decorator without functools.wraps has it in its closure
+    # a decorator without functools.wraps has the function in its closure
+    if name and getattr(inner, "__name__", name) != name:
         cells = [cell.cell_contents for cell in inner.__closure__ or () if cell != CellType()]
         inner = next((one for one in cells if getattr(one, "__name__", "") == name), inner)
     return inner if hasattr(inner, "__code__") else inspect.getattr_static(type(inner), "__call__", None)
 
 
 def defined(function: Callable[..., Any], name: str = "") -> Where | None:
-    """The definition of a user's function; None for a library's function, or one that is not written in Python.
+    """The definition of a user's function; None for a library's function, or for one that is not written in Python.
 
-    name: the name in its definition, whatever a decorator has changed it to; "" if it is not known.
+    name: the name in the function's definition, if decorators may have changed it; "" if it is not known.
     """
     inner = _inner(function, name)
     code = getattr(inner, "__code__", None)
@@ -180,6 +196,6 @@ def defined(function: Callable[..., Any], name: str = "") -> Where | None:
 
 
 def qualified(frame: FrameType) -> str:
-    """The function's name with its class, if Python knows it (3.11 and later)."""
+    """The function's name, with its class if Python knows that (since 3.11)."""
     code = frame.f_code
     return str(getattr(code, "co_qualname", code.co_name)).replace(".<locals>", "")

@@ -4,9 +4,9 @@
     model.compile(...)
     ring.distribute(model)                    # then model.fit(...) as before, under horovodrun or mpirun
 
-Why it is needed: Horovod's own `horovod.keras` wraps methods that Keras 3 no longer calls, so it trains without an
-error and never reduces a gradient (horovod#4290). Here gradients are averaged in the optimizer's `apply`. In a compiled
-step they are averaged by Horovod's calls inside the XLA program, or between two programs.
+Horovod's own `horovod.keras` wraps methods that Keras 3 no longer calls, so training goes on without an error, and
+gradients are never averaged (horovod#4290). Ring averages them in the optimizer's `apply`. In a compiled step they are
+averaged by Horovod's calls inside the XLA program, or between two programs.
 """
 
 from __future__ import annotations

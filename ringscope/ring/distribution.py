@@ -31,7 +31,7 @@ __all__ = ["distribute"]
 # Methods of a model that ring replaces.
 OVERLAID = ("train_step", "fit", "evaluate", "predict", "make_train_function", "_get_metrics_result_or_logs")
 
-_distributed = itertools.count()  # number of calls of `distribute`
+_distributed = itertools.count()  # number of the call of `distribute` that made this
 
 
 def distribute(
@@ -149,7 +149,7 @@ def _lay_step(model: Any, plan: Plan) -> None:
     inside = None
     if plan.in_the_middle:
         inside = exchange_inside.Inside(options.op, exchange, plan.outgoing, overlap)
-    # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns it on where there is a GPU.
+    # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns XLA on if there is a GPU.
     model.jit_compile = False
     applies = []
     for optimizer in plan.optimizers:
@@ -206,7 +206,7 @@ def _lay_training(model: Any, plan: Plan, others: Channel | None) -> None:
 
 
 def _forget_earlier(model: Any) -> None:
-    """Remove the methods that an earlier call replaced, because a model that was compiled again starts anew."""
+    """Restore the methods that an earlier call replaced, because a model that was compiled again starts anew."""
     for name in OVERLAID:
         if getattr(model.__dict__.get(name), "by_ring", False):
             del model.__dict__[name]

@@ -1,4 +1,4 @@
-"""Exchanges between ranks beside gradients: sums within a step, each rank's values, logs after an epoch."""
+"""Exchanges between ranks beside gradients: sums within a step, the values of all ranks, logs after an epoch."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ __all__ = [
     "summed_as",
 ]
 
-# Part of an operation's name: the Horovod of scripts/build_horovod.py starts such an operation at once, not at the end
-# of a cycle, and runs it on TensorFlow's own GPU stream. On Horovod's stream, one more stream would have kernels, which
-# lengthens the gap between all kernels of the process.
+# Part of an operation's name. Horovod as built by scripts/build_horovod.py starts such an operation at once, not at the
+# end of a cycle, and runs it on TensorFlow's own GPU stream: kernels on one more stream would lengthen the gap between
+# all kernels of the process.
 IN_STREAM = "in_stream"
 
 SENT = (tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64, tf.bool)
-BITS = {1: tf.uint8, 2: tf.float16, 4: tf.float32, 8: tf.float64, 16: tf.float64}  # by size in bytes; complex128 as two
+# integer type for a value's size in bytes; complex128 is sent as two
+BITS = {1: tf.uint8, 2: tf.float16, 4: tf.float32, 8: tf.float64, 16: tf.float64}
 
 
 def on_device_of(tensor: Any) -> AbstractContextManager[Any]:
-    """The device for Horovod's calls on `tensor`. Called eagerly they enter `tf.device("")`, which means the CPU if
-    nothing encloses it: a tensor on a GPU would be summed in host memory, a hundred times slower."""
+    """The context of a device for Horovod's calls on `tensor`. Without it Horovod's eager calls enter `tf.device("")`,
+    which means the CPU: a tensor on a GPU would be summed in host memory, a hundred times slower."""
     return tf.device(tensor.device) if tf.executing_eagerly() else nullcontext()
 
 
 def outside_scopes() -> AbstractContextManager[Any]:
     """A context in which Horovod's calls in a graph get names without enclosing scopes. Ranks match operations by name,
-    and a scope such as a layer's `dense_1` has another name on a rank that has created one more model."""
+    and a scope, such as a layer's `dense_1`, has another name on a rank that has created one more model."""
     return nullcontext() if tf.executing_eagerly() else tf.compat.v1.get_default_graph().name_scope(None)
 
 
@@ -61,19 +62,19 @@ def sum_over_ranks(tensor: Any, name: str) -> Any:
 
 
 def summed_as(kind: Any) -> Any:
-    """The type in which ranks sum numbers of this type. Horovod has no bfloat16, except in the case that
-    `types.summed_as` allows, where NCCL alone sums it."""
+    """The type in which ranks sum numbers of type `kind`. Horovod has no bfloat16, except where NCCL alone sums it
+    (`types.summed_as`)."""
     return tf.float32 if kind == tf.bfloat16 else kind
 
 
 def sent_as(kind: Any) -> Any:
-    """The type as which the bits of a value are sent: one of the same size that Horovod and GPUs support."""
+    """The type in which the bits of a value travel: of the same size, and supported by Horovod and GPUs."""
     return kind if kind in SENT or kind.size not in BITS else BITS[kind.size]
 
 
 def name_in_graph(name: str) -> str | None:
-    """The operation's name in a graph, where Horovod would otherwise use tensors' names, which contain models' names;
-    None for eager calls, which Horovod numbers."""
+    """The operation's name in a graph, where Horovod's own choice would contain names of models. None for eager calls,
+    which Horovod numbers."""
     return None if tf.executing_eagerly() else name
 
 
@@ -84,8 +85,8 @@ def on_host() -> AbstractContextManager[Any]:
 
 
 def reduced_on_host(values: Any, op: Any, name: str) -> np.ndarray[Any, Any]:
-    """All ranks' values joined by hvd.Sum, Min or Max, in the same shape and type: few values, for which the host
-    waits."""
+    """All ranks' values joined by hvd.Sum, Min or Max, in the same shape and type. Meant for few values, because the
+    host waits for them."""
     own = np.asarray(values)
     if hvd.size() == 1:
         return own

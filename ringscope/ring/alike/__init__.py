@@ -1,1 +1,1 @@
-"""Check that ranks are alike: their data, their weights, how they begin and how they end."""
+"""Check that ranks are alike: in their data and weights, when they begin and when they end."""

@@ -1,4 +1,4 @@
-"""Let ranks begin alike: each gets rank 0's weights and optimizer state before its first step."""
+"""Let ranks begin alike: each gets the weights and the optimizer's state of rank 0 before its first step."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def broadcast(model: Any) -> None:
 
 
 class _Made(NamedTuple):
-    """A rank's model: [(path, shape, type)] of its variables, and the number of variables that each optimizer was built
-    for."""
+    """A rank's model as the script made it: [(path, shape, type)] of its variables, and the number of variables that
+    each optimizer was built for."""
 
     variables: list[tuple[str, list[int], str]]
     built_for: list[int]
 
 
 def _everybodys(model: Any, optimizers: Sequence[Any]) -> list[_Made]:
-    """The models of all ranks, by rank. Raises RingscopeError if they differ, because ranks would wait for each
-    other."""
+    """The models of all ranks, by rank. Raises RingscopeError if they differ, because ranks would then wait for each
+    other forever."""
     own = [(variable.path, list(variable.shape), str(variable.dtype)) for variable in model.variables]
     made = _Made(own, [_built_for(each) for each in optimizers])
     said = from_all(made, "made") if hvd.size() > 1 else [made]

@@ -22,20 +22,17 @@ from ..internals.frameworks import tf
 
 __all__ = ["check_data", "data_facts"]
 
-LOOKED_AT_BYTES = 64 << 20  # hashed of a larger array; a smaller one is hashed whole
-BLOCKS = 64  # hashed blocks of adjacent rows, which need no copy
-BLOCK_BYTES = 1 << 20  # arrays up to this size are hashed as one block
+LOOKED_AT_BYTES = 64 << 20  # bytes of a larger array that are hashed; a smaller one is hashed whole
+BLOCKS = 64  # blocks of adjacent rows that are hashed; such blocks need no copy
+BLOCK_BYTES = 1 << 20  # bytes; a smaller array is hashed as one block
 THREADS = 4
 
 Facts = dict[str, str]
 """Part of the data -> its digest. Parts whose name begins with `~` may differ if the data is augmented at random."""
 
 
-# ---- data
-
-
 def digest(array: Any) -> str:
-    """A digest of shape, type and values: of all values up to 64 MB, of rows at fixed places in larger arrays."""
+    """A digest of shape, type and values: of all values up to 64 MB, in larger arrays of rows at fixed places."""
     if hasattr(array, "flat_values") and hasattr(array, "nested_row_splits"):
         return _joined(digest(part) for part in (array.flat_values, *array.nested_row_splits))
     if isinstance(array, (tf.SparseTensor, tf.compat.v1.SparseTensorValue)):
@@ -48,7 +45,7 @@ def digest(array: Any) -> str:
     if values.dtype == object or values.dtype.kind in "US":
         told.update(repr([part.tolist() for part in _looked_at(values)]).encode())
     else:
-        with ThreadPoolExecutor(THREADS) as threads:  # hashing releases Python's lock
+        with ThreadPoolExecutor(THREADS) as threads:  # threads: hashing releases Python's lock
             for part in threads.map(lambda part: _sha1(_bytes(part)).digest(), _looked_at(values)):
                 told.update(part)
     return str(told.hexdigest()[:16])
@@ -80,7 +77,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def data_facts(data: Any, name: str) -> Facts:
-    """Digests of the data as far as it can be known without reading all of it."""
+    """Digests of the data, as far as they can be computed without reading all of it."""
     import keras
 
     if data is None:
@@ -115,7 +112,7 @@ def _data_set_facts(dataset: Any, name: str) -> Facts:
                     digest(t) for t in tf.nest.flatten(first)
                 )
         except (tf.errors.OpError, TypeError, ValueError):
-            continue  # it cannot be read here, so it is not compared
+            continue  # the source cannot be read here, so it is not compared
     for layer in _captured_layers(dataset):
         facts |= layer_facts(layer)
     return facts
@@ -133,7 +130,7 @@ def _sources(dataset: Any) -> list[Any]:
 
 
 def _is_counter(source: Any) -> bool:
-    """True if the source is the single number with which `from_generator` begins."""
+    """True if the source is the counter (a single number) with which `from_generator` begins."""
     return all(tensor.shape.num_elements() == 1 for tensor in source._tensors)
 
 
@@ -144,7 +141,7 @@ def shuffle_seeds(dataset: Any) -> list[tuple[int, int]]:
 
 
 def _captured_layers(dataset: Any) -> list[Any]:
-    """The Keras layers that the functions of its maps call."""
+    """The Keras layers that the functions of the data set's maps call."""
     import keras
 
     function = getattr(getattr(dataset, "_map_func", None), "_func", None)

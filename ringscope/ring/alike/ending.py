@@ -1,7 +1,7 @@
-"""The end of a script: ranks tell each other that they end, and weights trained in a user's own loop are compared.
+"""The end of a script: ranks tell each other that they end, and compare weights that a user's own loop has trained.
 
-A rank that ends by an exception says so. A rank that ends well waits for the others, at most 10 s, or 60 s if its
-weights have changed since they were compared, so that ranks which trained apart do not end as if all were well.
+A rank that ends by an exception tells the others. A rank that ends well waits for the others, at most 10 s, or 60 s if
+its weights have changed since they were compared, so that ranks which trained apart do not end as if all were well.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..ranks.channel import Channel, left
 from . import weights
 
 LIMIT_S = 10.0
-CHANGED_LIMIT_S = 60.0  # for a rank whose weights have changed since they were compared
+CHANGED_LIMIT_S = 60.0  # seconds to wait if the rank's weights have changed since they were compared
 
 _failed = False
 _compared: list[weights.Compared] = []
 
 
 def at_exit(channel: Channel) -> None:
-    """Make the ranks meet when their scripts end."""
+    """Make all ranks meet when their scripts end."""
     before = sys.excepthook
 
     def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -37,7 +37,7 @@ def at_exit(channel: Channel) -> None:
         channel.tell_failure(f"{kind.__name__}: {error}"[:300])
         before(kind, error, trace)
         if restart.is_of_lost_ranks(error) and (failure := channel.heard_failure()) is not None:
-            say.line(f"rank {channel.rank} ends: {left(*failure)}")  # the error only names a connection
+            say.line(f"rank {channel.rank} ends: {left(*failure)}")  # the error itself only names a connection
 
     sys.excepthook = told
     atexit.register(_end, channel)
@@ -53,12 +53,12 @@ def _end(channel: Channel) -> None:
     if not channel.is_of_this_process:
         return
     restart.leave_alone()
-    # Weights that are unchanged since they were found equal need no comparison. One rank alone may change its weights
-    # later, say to save a checkpoint in another form, and that is no error.
+    # Weights that are unchanged since they were found equal need no comparison. If one rank alone changes its weights
+    # later, say to save a checkpoint in another form, that is no error.
     own = [] if _failed else [each.changed() for each in _compared]
     limit_s = LIMIT_S if not any(own) else CHANGED_LIMIT_S
     everybodys = None if _failed or not own else channel.meet("end", own, limit_s=limit_s)
-    if not (_failed and launcher.is_elastic()):  # else the other ranks must notice that this one is lost
+    if not (_failed and launcher.is_elastic()):  # the exception: tells the other ranks that this rank is lost
         channel.close()
     if everybodys is None:
         return
@@ -70,6 +70,6 @@ def _end(channel: Channel) -> None:
             differing = next((i for i, (a, b) in enumerate(zip(rank_0s, theirs, strict=True)) if a != b), None)
             if differing is not None:
                 say.line(weights.differs(each.paths[differing], rank, "at the end"))
-                with suppress(ValueError, OSError, AttributeError):  # the script may have closed it
+                with suppress(ValueError, OSError, AttributeError):  # the script may have closed stderr
                     sys.stdout.flush()
                 os._exit(1)

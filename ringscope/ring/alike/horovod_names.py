@@ -1,4 +1,5 @@
-"""Recognise remains of Horovod's Keras API in a script: under Keras 3 they fail with obscure errors, or silently."""
+"""Recognise remains of Horovod's Keras API in a script: under Keras 3 they fail with obscure errors, or do nothing
+silently."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ INSTEAD = {
 
 
 def check_left_over(things: Iterable[Any]) -> None:
-    """Raise RingscopeError for an optimizer or a callback of Horovod's, whether made before `ring.init` or of a
+    """Raise RingscopeError for one of Horovod's optimizers or callbacks, also if made before `ring.init` or of a
     subclass."""
     for thing in things:
         kind = type(thing)
@@ -69,7 +70,7 @@ def refuse_left_over() -> None:
         made = getattr(callbacks, f"{name}Impl", None)
         if made is not None:
             made.__init__ = _refusing(name)
-    # These subclasses call the originals by names that the lines above do not change.
+    # These subclasses call the original classes by names that the lines above do not change.
     import horovod.keras.callbacks as keras_callbacks
     import horovod.tensorflow.keras.callbacks as tf_keras_callbacks
 
@@ -78,7 +79,7 @@ def refuse_left_over() -> None:
 
 
 def _refusing_keras_variables(broadcast: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse Keras's variables only: TensorFlow's own variables may be broadcast."""
+    """`broadcast` for TensorFlow's own variables; it refuses Keras's variables."""
 
     def broadcast_variables(variables: Any, *args: Any, **kwargs: Any) -> Any:
         variables = list(variables)

@@ -1,4 +1,4 @@
-"""Moving statistics, and other weights that no optimizer trains. Each rank computes its own from its batches, so they
+"""Moving statistics and other weights that no optimizer trains. Each rank computes its own from its batches, so they
 must be equal on all ranks only until a step is taken."""
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def digest(model: Any) -> list[int] | None:
 
 
 def average(model: Any, when: str) -> None:
-    """Average these weights over ranks, and print which one a single rank had set. Call it on all ranks, after
-    `check_weights_now` has found their trained weights equal."""
+    """Average over ranks the weights that no optimizer trains, and print a line on weights that only one rank had set.
+    Call it on all ranks, after `check_weights_now` has found their trained weights equal."""
     average_statistics(model, set_by_one=when if _are_to_be_alike(model) else "")
     alike_now(model)
 

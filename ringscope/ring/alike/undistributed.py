@@ -1,5 +1,5 @@
-"""Models that `ring.distribute` refuses or was not given: each rank trains them alone, which is an error or is
-printed."""
+"""Models that `ring.distribute` refuses or did not get: each rank trains them alone, so ring raises an error or prints
+a line."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def watch_models() -> None:
 
 def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
     def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
-        # An optimizer of a distributed model's part trains with that model.
+        # The optimizer of a distributed model's inner model is distributed too.
         if kept(model).step is None and not any(map(is_seen, optimizers_of(model, of_parts=False))):
             once(
                 f"model {model.name!r} was not given to ring.distribute, so each rank trains its own copy; call"

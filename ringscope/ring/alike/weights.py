@@ -21,7 +21,7 @@ __all__ = ["Compared", "Weights", "check_weights", "check_weights_now", "compare
 class Compared:
     """A model's weights for the comparison when the script ends, even if the model no longer exists then.
 
-    paths: the weights' names. left: the digest of a deleted model's weights, if they had changed since they were last
+    paths: names of the weights. left: the digest of a deleted model's weights, if they had changed since they were last
     found equal; else None.
     """
 
@@ -31,8 +31,8 @@ class Compared:
         self._equal: list[int] | None = None
         self.paths: list[str] = []
         self.left: list[int] | None = None
-        # Only noted here and hashed later, because garbage may be collected inside a function that TensorFlow is
-        # tracing.
+        # Note the weights now and hash them later, because garbage may be collected inside a function that TensorFlow
+        # is tracing.
         weakref.finalize(model, _gone.append, self).atexit = False
 
     def found_equal(self, variables: list[Any], digest: list[int]) -> None:
@@ -57,14 +57,15 @@ class Compared:
         self.left = self._changed(variables)
 
     def _changed(self, variables: list[Any]) -> list[int] | None:
-        if not variables or hvd.size() == 1:  # one rank: hashing a large model takes seconds of its start
+        # one rank alone: hash nothing, because that takes seconds for a large model
+        if not variables or hvd.size() == 1:
             return None
         self.paths = [variable.path for variable in variables]
         own: list[int] = weights_digest(variables).numpy().tolist()
         return None if own == self._equal else own
 
 
-_gone: list[Compared] = []  # of deleted models whose weights are still to be hashed
+_gone: list[Compared] = []  # weights of deleted models that are still to be hashed
 
 
 def look_at_the_gone() -> None:
@@ -73,7 +74,7 @@ def look_at_the_gone() -> None:
 
 
 def compared(model: Any) -> Compared:
-    """The model's `Compared`, the same object at each call."""
+    """The `Compared` of a model, the same object at each call."""
     if kept(model).compared is None:
         look_at_the_gone()
         kept(model).compared = Compared(model)
@@ -129,7 +130,7 @@ class Weights(NamedTuple):
 
 
 def weights_now(model: Any) -> Weights | None:
-    """The model's weights with their digest, launched without waiting for it; None if there is nothing to compare."""
+    """The model's weights with a digest that the device still computes; None if there is nothing to compare."""
     variables = model.trainable_weights
     return Weights(variables, weights_digest(variables)) if variables and hvd.size() > 1 else None
 
@@ -156,7 +157,8 @@ def check_weights_now(model: Any, when: str) -> None:
 
 
 def _check_rates(model: Any) -> None:
-    """Raise RingscopeError if the learning rates differ, as when a callback sets them from what one rank sees."""
+    """Raise RingscopeError if the ranks' learning rates differ, for example because a callback sets them from what one
+    rank sees."""
     rates = from_all([float(optimizer.learning_rate) for optimizer in optimizers_of(model)], "rates")
     for rank, own in enumerate(rates):
         for rank_0s, rate in zip(rates[0], own, strict=False):

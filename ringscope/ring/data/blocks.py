@@ -1,7 +1,7 @@
 """This rank's part of data to evaluate or predict.
 
-Ranks take consecutive blocks of batches and nothing is left out. Every batch is one that a single rank would take, so
-any metric comes out the same as on a single rank.
+Each rank takes a block of consecutive batches, and no batch is left out. All batches are those that a single rank would
+take, so every metric comes out as on a single rank.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Block:
 def share_of_evaluation(
     x: Any, y: Any, sample_weight: Any, batch_size: int | None, steps: int | None, rank: int, size: int
 ) -> Block | None:
-    """This rank's block of batches; the blocks follow the order of the ranks. None if every rank must take all batches:
-    there are fewer batches than ranks, their number is unknown, or arrays differ in length, which Keras refuses."""
+    """This rank's block of batches; rank 0 has the first block. None if every rank must take all batches: there are
+    fewer batches than ranks, their number is unknown, or arrays differ in length, which Keras refuses."""
     if isinstance(x, tf.data.Dataset):
         batches = int(x.cardinality())
         if steps and (batches == tf.data.INFINITE_CARDINALITY or 0 <= steps < batches):
@@ -66,9 +66,11 @@ def share_of_evaluation(
 def share_of_states(
     x: Any, y: Any, sample_weight: Any, batch_size: int | None, steps: int | None, rank: int, size: int
 ) -> Block | None:
-    """As `share_of_evaluation`, for a model that keeps a batch's states for the next batch: the same share as in
-    training (`share_of_training`), so that every rank continues the sequences that it has trained on. None if the share
-    would leave something out."""
+    """`share_of_evaluation` for a model that keeps a batch's states for the next batch.
+
+    The share is the one of training (`share_of_training`), so that every rank continues the sequences that it has
+    trained on. None if that share would leave samples out.
+    """
     if steps or x is None or inspect.isgenerator(x):
         return None
     if isinstance(x, tf.data.Dataset):
@@ -90,7 +92,8 @@ def share_of_states(
 
 
 def _of_arrays(own: Callable[[Any], Any], x: Any, y: Any, sample_weight: Any) -> Block:
-    """own: takes this rank's rows of an array. x, y, sample_weight: arrays in any structure, or None."""
+    """The block of arrays. own: takes this rank's rows of an array. x, y, sample_weight: arrays in any structure, or
+    None."""
 
     def cut(part: Any) -> Any:
         return None if part is None else keras.tree.map_structure(own, part)

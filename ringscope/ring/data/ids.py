@@ -15,14 +15,15 @@ from ..internals import seams
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """The index of a batch's leaf that holds ids of an embedding, and the embedding's number of rows."""
+    """The ids of an embedding in a batch: the index of the batch's leaf that holds them, and the embedding's number of
+    rows."""
 
     leaf: int
     rows: int
     layer: str
 
     def check(self, ids: Any) -> None:
-        """Raise RingscopeError if the embedding has no row for one of these ids, an array or None."""
+        """Raise RingscopeError if the embedding has no row for one of the ids. ids: an array, or None."""
         if ids is None or not ids.size or ids.dtype.kind not in "iu":
             return
         lowest, highest = int(ids.min()), int(ids.max())
@@ -35,7 +36,8 @@ class Ids:
 
 
 def of_model(model: Any, spec: Any) -> list[Ids]:
-    """The ids among the inputs of a model that is made of layers. spec: the element spec of its data, (inputs, ...)."""
+    """The leaves with ids among the inputs of a model that is made of layers. spec: the element spec of its data,
+    (inputs, ...)."""
     from keras import layers, tree
     from keras.src.models.functional import Functional
 

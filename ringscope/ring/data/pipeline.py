@@ -1,4 +1,4 @@
-"""The operations of a data set's pipeline, as far as TensorFlow shows them: it has no public way to ask."""
+"""The operations of a data set's pipeline, as far as TensorFlow shows them: it has no public function for this."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SHUFFLE = "_ShuffleDataset"
 
 
 def inputs(dataset: Any) -> list[Any]:
-    """The data sets from which it takes its elements; empty if TensorFlow does not show them."""
+    """The data sets that this one takes its elements from; empty if TensorFlow does not show them."""
     return list(dataset._inputs()) if hasattr(dataset, "_inputs") else []
 
 
 def operations(dataset: Any) -> Iterator[Any]:
-    """The data set and all data sets from which it is made, each before its inputs."""
+    """Yield the data set and all data sets that it is made from, each before its inputs."""
     yield dataset
     for each in inputs(dataset):
         yield from operations(each)

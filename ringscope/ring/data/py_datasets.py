@@ -26,7 +26,7 @@ class Part(keras.utils.PyDataset):
             max_queue_size=whole.max_queue_size,
         )
         self._whole, self._start, self._step, self._count, self._share = whole, start, step, count, share
-        self.epoch, self._begun = epoch, 0  # number of batches in the epochs before
+        self.epoch, self._begun = epoch, 0  # number of batches in the epochs before this one
 
     @property
     def num_batches(self) -> int | None:

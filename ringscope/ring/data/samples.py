@@ -15,7 +15,7 @@ BATCH = 32  # Keras's default batch size
 
 
 def length(array: Any) -> int:
-    """The number of samples. Sparse matrices and ragged tensors have a shape, but no len()."""
+    """The number of samples of an array; sparse matrices and ragged tensors have a shape, but no len()."""
     if isinstance(array, tf.RaggedTensor):
         return int(array.nrows())
     shape = getattr(array, "shape", None)
@@ -23,7 +23,7 @@ def length(array: Any) -> int:
 
 
 def are_arrays(*parts: Any) -> bool:
-    """True if Keras treats these as arrays. parts: in any structure, or None."""
+    """True if Keras treats all parts as arrays. parts: in any structure, or None."""
     from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
 
     return bool(can_convert_arrays(tuple(parts)))
@@ -36,7 +36,8 @@ def as_long(*parts: Any) -> bool:
 
 
 def every(array: Any, rank: int, size: int) -> Any:
-    """Samples rank, rank + size, ..., the same number on all ranks. Raises RingscopeError if there are none."""
+    """Samples rank, rank + size, ... of an array, equally many on all ranks. Raises RingscopeError if there are
+    none."""
     samples = length(array)
     usable = samples // size * size
     if not usable:

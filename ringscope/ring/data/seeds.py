@@ -1,9 +1,9 @@
-"""One seed for all ranks until the model is distributed; afterwards each rank has its own TensorFlow and Keras
+"""Random seeds: one for all ranks until the model is distributed; then each rank has its own TensorFlow and Keras
 generators.
 
 All ranks prepare data alike, so that their shares do not overlap: Python, NumPy and tf.data's shuffles draw the same
-numbers on every rank. Noise inside a train step, such as dropout, must differ between ranks; otherwise N ranks would
-train on the same noise N times.
+numbers on every rank. Noise inside a train step, such as dropout, must differ between ranks; otherwise all ranks would
+train with the same noise.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from ..internals.laid_over import laid_for_good
 __all__ = ["as_on_rank_0", "set_apart", "sow"]
 
 LARGEST = 2**31 - 1
-# Large, so that the ranks' seeds never coincide with the small numbers that scripts choose.
+# Large, so that the ranks' seeds are never the small numbers that scripts choose.
 STRIDE = 1_000_003
-KERAS_GENERATOR = "global_seed_generator"  # in Keras's global state; only releases after 3.12 have a constant for it
+# names in Keras's global state; only releases after 3.12 have a constant for them
+KERAS_GENERATOR = "global_seed_generator"
 
-_data_seed: int | None = None  # seed of tf.data's shuffles, once TensorFlow's own seed differs by rank
+_data_seed: int | None = None  # seed of tf.data's shuffles, once each rank has a TensorFlow seed of its own
 _data_numbers = random.Random()
 _sown: object = None  # TensorFlow's random generator when this rank got its own seed
 _apart: Any = None  # this rank's own Keras generator
@@ -55,10 +56,10 @@ def sow(seed: int | bool | None, rank: int, share: Callable[[Any], Any], before:
 
 
 def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
-    """Give this rank its own TensorFlow and Keras random generators; tf.data's shuffles stay the same on all ranks.
+    """Give this rank its own TensorFlow and Keras random generators; tf.data's shuffles stay equal on all ranks.
 
-    Rank 0 keeps its generators, so that one rank trains as it would alone. A later call does nothing unless the script
-    has set TensorFlow's seed or cleared Keras's session since. share: gives every rank rank 0's value.
+    Rank 0 keeps its generators, so that one rank trains as it would alone. A later call does nothing, unless the script
+    has meanwhile set TensorFlow's seed or cleared Keras's session. share: gives every rank rank 0's value.
     """
     global _data_seed, _sown
     own = _global_seed()
@@ -83,9 +84,9 @@ def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
 def as_on_rank_0(owner: Any, share: Callable[[Any], Any]) -> Iterator[None]:
     """Within this context Python, NumPy and the generators that the owner holds draw the same numbers as on rank 0.
 
-    Otherwise, once ranks have drawn different numbers (augmentation in threads, a plot on rank 0 alone), each would
-    shuffle the data in its own order. Afterwards each generator continues as it would have. share: gives every rank
-    rank 0's value.
+    Otherwise ranks that have drawn different numbers (in threads that augment, or for a plot on rank 0 alone) would
+    shuffle the data differently. Afterwards each generator continues as if nothing had been drawn. share: gives every
+    rank rank 0's value.
     """
     states = _states(owner)
     own = [get() for get, _ in states]
@@ -103,7 +104,7 @@ def as_on_rank_0(owner: Any, share: Callable[[Any], Any]) -> Iterator[None]:
 
 
 def _states(owner: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    """(read, write) functions for the state of each generator, in the order of the owner's attribute names."""
+    """(read, write) functions for the state of each random generator, in the order of the owner's attribute names."""
     found: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
         (random.getstate, random.setstate),
         (np.random.get_state, np.random.set_state),
@@ -132,12 +133,13 @@ def _numbers() -> object:
 
 
 def _is_set_since() -> bool:
-    """True if the script has set TensorFlow's seed since; that creates a new generator, even for the same seed."""
+    """True if the script has set TensorFlow's seed after `set_apart`; that makes a new generator, even with an equal
+    seed."""
     return _numbers() is not _sown
 
 
 def _set_keras_apart(rank: int) -> None:
-    """Give this rank its own Keras generator, once for each generator: `clear_session` creates a new one."""
+    """Give this rank its own Keras generator, once for each that Keras makes: `clear_session` makes a new one."""
     global _apart
     from keras.src.backend.common import global_state
     from keras.src.random import seed_generator
@@ -145,12 +147,12 @@ def _set_keras_apart(rank: int) -> None:
     generator = global_state.get_global_attribute(KERAS_GENERATOR)
     if generator is not None and generator is _apart:
         return
-    # Keras draws the generator's seed from Python's random numbers, from which layers draw theirs, too. The state is
-    # restored so that layers get the same seeds as without ring.
+    # Keras draws the generator's seed from Python's random numbers, as layers do for theirs. The state is restored, so
+    # that layers get the same seeds as without ring.
     before, is_new = random.getstate(), generator is None
     _apart = seed_generator.global_seed_generator()
     random.setstate(before)
-    # A new generator is moved by STRIDE, because the number just drawn will be the next layer's seed, too.
+    # A new generator is moved by STRIDE, because the next layer's seed will be the number just drawn.
     state, moved = _apart.state, [rank, STRIDE if is_new else 0]
     state.assign(state.value + tf.constant(moved, state.value.dtype))
 

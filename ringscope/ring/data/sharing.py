@@ -32,15 +32,15 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
     """Reduce x, y and sample_weight of `fit`, or the data set, to this rank's share; steps_per_epoch is divided by the
     ranks.
 
-    Returns how the ranks' batches compare in size (ringscope/ring/global_batch/sizes.py). unknown_length: for a data
-    set of unknown length, all ranks read to the last N whole batches (`together`), or each counts it first (`count`).
-    share: gives every rank rank 0's value.
+    Returns how the ranks' batches compare in size (ringscope/ring/global_batch/sizes.py). unknown_length: how ranks
+    find the end of a data set of unknown length: they stop after the last N whole batches (`together`), or each counts
+    all batches first (`count`). share: gives every rank rank 0's value.
     """
     x = options.get("x")
     ours = UNEVEN
     if isinstance(x, tf.data.Dataset):
         smaller = False if static_batch(x) else has_smaller_last_batch(x)
-        # A smaller last batch is left out if the group of N batches that it belongs to is incomplete.
+        # Each group of N batches goes to the N ranks. An incomplete group is left out, with a smaller last batch in it.
         if smaller is not None and not (smaller and int(x.cardinality()) % size == 0):
             ours = ALIKE if _is_of_known_shape(x) else EVEN
         bounded = bool(options.get("steps_per_epoch"))
@@ -55,7 +55,7 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
     else:
         ours = EVEN
         arrays = {name: part for name in ("x", "y", "sample_weight") if (part := options.get(name)) is not None}
-        # Arrays of different lengths stay whole, so that Keras refuses them.
+        # Arrays of different lengths are not divided, so that Keras refuses them.
         if are_arrays(*arrays.values()) and as_long(*arrays.values()):
             ours = ALIKE if all(map(_is_rectangular, keras.tree.flatten(arrays))) else EVEN
             for name, part in arrays.items():
@@ -81,7 +81,7 @@ def loader_of(x: Any) -> str:
 
 
 def _loader(x: Any) -> str:
-    """The name of a source of batches that does not show where they come from; "" for any other data."""
+    """The name of a source that does not show how it makes its batches; "" for any other data."""
     if inspect.isgenerator(x):
         return "a generator"
     if data_adapters.is_torch_dataloader(x):
@@ -96,8 +96,8 @@ def static_batch(dataset: Any) -> bool:
 
 
 def _is_of_known_shape(dataset: Any) -> bool:
-    """True if all sizes of its batches are known, or only the batch size is not and nothing but caching and prefetching
-    comes after batch()."""
+    """True if the shapes of all batches are known, or all but the batch size, if only caching and prefetching come
+    after batch()."""
     specs = tf.nest.flatten(dataset.element_spec)
     known = all(isinstance(spec, tf.TensorSpec) and spec.shape[1:].is_fully_defined() for spec in specs)
     return known and (static_batch(dataset) or _batched(dataset, ("Prefetch", "Options", "Cache")) is not None)
@@ -145,12 +145,13 @@ def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, s
     own = spared.dataset
     if batches == tf.data.UNKNOWN_CARDINALITY and not bounded:
         if unknown_length == "together":
-            if own is not None and static_batch(dataset):  # its last batch is whole, and so is the last group
+            if own is not None and static_batch(dataset):  # all batches are whole, and so is the last group of them
                 return own
             _tell_price(spared, size, "a last batch may be smaller; batch(..., drop_remainder=True) prevents that")
-            # All ranks read the same batches, and so know the end without asking each other.
+            # All ranks read all batches, and so know the end without asking each other.
             return of_each_group(dataset, size, rank, 1, whole=True)
-        # Every rank counts, because the number of passes decides a shuffle's next order, or what a generator draws.
+        # Every rank counts, because each pass through the data changes a shuffle's next order, or what a generator
+        # draws.
         batches = int(share(_count(dataset)))
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
     if 0 <= batches < size:
@@ -192,8 +193,8 @@ def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, options: 
         )
     epoch = None
     if steps and (whole.workers > 1 or whole.use_multiprocessing):
-        # Keras keeps the batches that workers have prepared between epochs, as many as there was time for, and restarts
-        # after them: ranks would continue at different batches.
+        # Between epochs Keras keeps as many batches as its workers had time to prepare, and continues after them: each
+        # rank would continue at another batch.
         epoch = max(1, steps // size)
         options["steps_per_epoch"] = None
     return Part(whole, rank, size, batches // size, share, epoch)

@@ -1,4 +1,4 @@
-"""Count how often each shuffle of a data set has begun, which decides the next order of its elements.
+"""Count how often each shuffle of a data set has begun, because that decides the order of its elements.
 
 If one rank alone looked at a batch before `fit`, say to plot it, its order would differ from the other ranks', and the
 ranks' shares of an epoch would overlap.
@@ -17,9 +17,9 @@ from .pipeline import inputs, is_cache, is_shuffle, operations
 
 __all__ = ["begun", "catch_up", "count_beginnings"]
 
-BEGUN, KEPT = "begun_by_ring", "begun_for_a_cache_by_ring"  # attributes of a data set
+BEGUN, KEPT = "begun_by_ring", "begun_for_a_cache_by_ring"  # names of the attributes that ring sets on a data set
 Begun = list[tuple[int, int]]
-"""For each shuffle, last first: (number of beginnings, number of these that filled a cache after it)."""
+"""For each shuffle, last first: (number of beginnings, number of beginnings that filled a cache after the shuffle)."""
 
 
 def count_beginnings() -> None:
@@ -43,7 +43,7 @@ def begun(dataset: Any) -> Begun:
 
 
 def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
-    """Begin this rank's shuffles as often as on the rank with the most beginnings.
+    """Begin this rank's shuffles as often as the rank on which they began most often.
 
     everybodys: a rank's value -> the values of all ranks. Raises RingscopeError if only some ranks have filled a cache.
     """
@@ -59,7 +59,7 @@ def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
     for place, shuffle in enumerate(own):
         most = max(counts[place][0] for counts in said)
         for _ in range(most - vars(shuffle).get(BEGUN, 0)):
-            # An iterator that is not read does not begin the data sets before the shuffle.
+            # The iterator is not read, so the data sets before the shuffle do not begin.
             tf.data.Dataset.__iter__.__wrapped__(shuffle)
         vars(shuffle)[BEGUN] = most
 

@@ -1,10 +1,10 @@
 """Take a rank's share of a data set before its expensive operations, not after: the batches stay bit-identical.
 
 A share of finished batches (`Dataset.shard` at the end) makes every rank read, decode and augment all ranks' samples: N
-ranks of a host do everything N times. Here the operations after batch() and the maps before it are applied again to
-this rank's elements alone. A shuffle and a stateless map may swap places, because the shuffle ignores the contents. A
-data set that cannot be divided so stays as it is, and the reason is given. TensorFlow has no public way to inspect a
-data set; if its private one changes, nothing is moved.
+ranks of a host do everything N times. Instead ring applies the operations after batch() and the maps before it again,
+to this rank's elements alone. A shuffle and a stateless map may swap places, because the shuffle ignores the contents.
+A data set that cannot be divided like this stays as it is, and ring says why. TensorFlow has no public way to inspect a
+data set; if the private one changes, nothing is moved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Share", "between", "has_cache", "of_each_group", "share_before_work"
 MAPS = ("_MapDataset", "_ParallelMapDataset")
 ONE_BY_ONE = (*MAPS, *CACHES, "_PrefetchDataset", "_OptionsDataset")
 REPEAT = "_RepeatDataset"
-# TensorFlow marks these operations as stateful, but their results do not depend on the order of elements: calls, whose
+# These operations are stateful for TensorFlow, but their results do not depend on the order of elements: calls, whose
 # bodies are checked, and reads of files, variables and tables.
 PLAIN = {
     *("StatefulPartitionedCall", "If", "While", "Case", "Assert", "ReadFile", "VarHandleOp", "ReadVariableOp"),
@@ -32,8 +32,9 @@ PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """dataset: this rank's batches, of endless or unknown number if the whole data set is; None if they cannot be taken
-    early. why: what prevents it. works: the data set has maps, whose work is worth dividing."""
+    """A rank's share of a data set. dataset: the rank's batches, endless or of unknown number if the whole data set is;
+    None if they cannot be taken early, and `why` says why. works: True if the data set has maps, whose work is worth
+    dividing."""
 
     dataset: Any | None
     why: str = ""
@@ -41,7 +42,7 @@ class Share:
 
 
 def share_before_work(dataset: Any, rank: int, size: int) -> Share:
-    """Batches `rank`, `rank + size`, ... of the data set, with as little work for the other batches as possible."""
+    """Batches `rank`, `rank + size`, ... of the data set, with as little work for other batches as possible."""
     try:
         return _share(dataset, rank, size)
     except (AttributeError, TypeError, ValueError, IndexError) as error:
@@ -49,7 +50,7 @@ def share_before_work(dataset: Any, rank: int, size: int) -> Share:
 
 
 def _share(dataset: Any, rank: int, size: int) -> Share:
-    after: list[Any] = []  # the operations after batch(), last first
+    after: list[Any] = []  # operations after batch(), the last one first
     while (kind := type(dataset).__name__) not in BATCHES:
         below = inputs(dataset)
         repeats = kind == REPEAT and int(below[0].cardinality()) > 0 and int(below[0].cardinality()) % size == 0
@@ -65,7 +66,7 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
     while type(dataset).__name__ in (*ONE_BY_ONE, SHUFFLE):
         if why := _holds(dataset, shuffled=any(map(is_shuffle, before))):
             if any(map(_is_map, after + before)):
-                break  # the operations after it can be divided all the same
+                break  # the operations after this one can be divided all the same
             return Share(None, why, works=_has_maps(dataset, ()))
         before.append(dataset)
         dataset = inputs(dataset)[0]
@@ -87,8 +88,11 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
 
 
 def between(dataset: Any, start: int, stop: int) -> Any:
-    """Elements `start` to `stop`. Unlike `take`, it reads its input to the end: only then is a cache() in it kept, and
-    do all ranks draw the same number of random values in an epoch."""
+    """Elements `start` to `stop` of the data set.
+
+    Unlike `take`, this reads the data set to its end: only then is a cache() in it kept, and do all ranks draw equally
+    many random values in an epoch.
+    """
     numbered = dataset.enumerate().filter(lambda place, _: start <= place and place < stop)
     return numbered.map(lambda _, element: element).apply(tf.data.experimental.assert_cardinality(stop - start))
 
@@ -115,7 +119,7 @@ def of_each_group(dataset: Any, count: int, skip: int, take: int, *, whole: bool
 
 
 def _laid_over(dataset: Any, operations: Sequence[Any]) -> Any:
-    """Apply these operations (last first) to another data set."""
+    """Another data set with these operations (last first) on top."""
     for each in reversed(operations):
         kind = type(each).__name__
         if kind == "_PrefetchDataset":
@@ -142,7 +146,8 @@ def _function(mapped: Any) -> Callable[..., Any]:
 
 
 def _shuffled(dataset: Any, like: Any) -> Any | None:
-    """The data set shuffled in the same order as by `like`; None if that is not possible."""
+    """The data set, shuffled in the order in which the shuffle `like` would shuffle it; None if that is not
+    possible."""
     seeds = int(like._seed), int(like._seed2)
     made = dataset.shuffle(
         int(like._buffer_size), seed=seeds[1], reshuffle_each_iteration=like._reshuffle_each_iteration
@@ -155,12 +160,13 @@ def _is_map(dataset: Any) -> bool:
 
 
 def _holds(dataset: Any, *, shuffled: bool = False) -> str:
-    """The reason why this operation must see all elements; "" if there is none. shuffled: a shuffle comes after it."""
+    """The reason why this operation must see all elements; "" if there is none. shuffled: True if a shuffle comes after
+    the operation."""
     if hasattr(dataset, "_filename") and dataset._filename.numpy():
         return "a cache() writes a file that must serve any number of ranks"
     if shuffled and is_cache(dataset):
-        # A shuffle after the cache gives this rank other elements of it in each epoch.
-        return "in the first epoch, to fill its own cache(), which comes before a shuffle()"
+        # A shuffle after the cache gives this rank other cached elements in each epoch.
+        return "in the first epoch, each rank fills its own cache(), which comes before a shuffle()"
     if not _is_map(dataset):
         return ""
     if getattr(dataset, "_deterministic", "") == "false" or dataset.options().deterministic is False:

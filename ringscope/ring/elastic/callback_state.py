@@ -1,4 +1,4 @@
-"""The memory of callbacks, such as the best loss so far: committed with the model, and restored."""
+"""The memory of callbacks, such as the best loss so far, which is committed with the model and restored."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..exchange import from_rank
 
 __all__ = ["append_to_files", "give_back", "of"]
 
-# Rank 0 alone calls these two. CSVLogger and BackupAndRestore read their memory from their files instead.
+# Only rank 0 calls these two. CSVLogger and BackupAndRestore read their memory from their files instead.
 OF_RANK_0 = (keras.callbacks.ModelCheckpoint, keras.callbacks.TensorBoard)
 OF_FILES = (keras.callbacks.CSVLogger, keras.callbacks.BackupAndRestore)
 NOT_KEPT = ("params", "_model", "model", "validation_data")
 
 
 def of(callbacks: Sequence[Any]) -> list[dict[str, Any]]:
-    """Each callback's numbers, strings, arrays, and lists and dicts of them; rank 0's for callbacks that write
-    files."""
+    """Each callback's numbers, strings, arrays, and lists and dicts of these; for callbacks that write files, rank
+    0's."""
     own = [{} if isinstance(each, OF_FILES) else _plain_parts(each) for each in callbacks]
     writers = [i for i, each in enumerate(callbacks) if isinstance(each, OF_RANK_0)]
     for i, state in zip(writers, from_rank(0, [own[i] for i in writers]) if writers else [], strict=True):

@@ -1,4 +1,4 @@
-"""The commit: kept in this process's memory, where it survives a restart of the script, and sent to ranks with an older
+"""The commit: kept in the process's memory, where it survives a restart of the script, and sent to ranks with an older
 one."""
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["Commit", "agreed", "keep"]
 
 @dataclass
 class Commit:
-    """number: counts commits; 0: none yet. models: number of the call of ring.distribute -> the model's state. fits:
-    the finished calls of `fit`, {"epoch": [...], "history": {...}}. fit: the state of the call that is running. values:
-    of the user's own loops."""
+    """A committed state of the training. number: counts commits; 0: none yet. models: number of the call of
+    ring.distribute -> the model's state. fits: finished calls of `fit`, {"epoch": [...], "history": {...}}. fit: the
+    state of the call that is running. values: of the user's own loops."""
 
     number: int = 0
     models: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ _file: int | None = None
 
 
 def agreed() -> Commit:
-    """The current commit, the same on all ranks. At the first call the ranks exchange theirs, and all take the
+    """The current commit, the same on all ranks. At the first call the ranks exchange their commits, and all take the
     newest."""
     global _current
     if _current is None:
@@ -45,7 +45,8 @@ def agreed() -> Commit:
 
 
 def keep() -> None:
-    """Store the current commit for a restart of the script. A restart in the middle of it finds the one before."""
+    """Store the current commit for a restart of the script. If the restart comes while this runs, it finds the commit
+    before."""
     global _file
     commit = agreed()
     commit.number += 1
@@ -87,7 +88,7 @@ def _everybodys(own: Commit) -> Commit:
         arrays = []
         for i, (dimensions, kind) in enumerate(facts):
             array = leaves[i] if leaves else np.zeros(dimensions, np.dtype(kind))
-            # Sent as bytes, since Horovod does not support all types.
+            # Sent as bytes, since Horovod does not support all types of arrays.
             flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             sent = hvd.broadcast(tf.constant(flat), root_rank=root, name=f"commit_{i}") if flat.size else flat
             arrays.append(np.asarray(sent).view(np.dtype(kind)).reshape(dimensions))
@@ -95,7 +96,7 @@ def _everybodys(own: Commit) -> Commit:
 
 
 class _Arrays(pickle.Pickler):
-    """Collects arrays instead of pickling them."""
+    """A pickler that collects arrays instead of pickling them."""
 
     def __init__(self, out: Any) -> None:
         super().__init__(out, protocol=5)

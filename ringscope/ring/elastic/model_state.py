@@ -1,4 +1,4 @@
-"""The part of a model that is committed and restored: weights, optimizer state, and the metrics' counts."""
+"""The state of a model that is committed and restored: weights, optimizer state, and the metrics' counts."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def state_of(model: Any, rates: Sequence[float | None]) -> dict[str, Any]:
 def give_back(model: Any, state: dict[str, Any], rates: Sequence[float | None]) -> None:
     """Restore a model's committed state. Raises RingscopeError if the model differs from the committed one.
 
-    If the script, or `scale_learning_rate`, has set another learning rate for another number of ranks, the committed
-    rate is multiplied by the quotient of the two: changes that callbacks have made since remain.
+    If the script, or `scale_learning_rate`, now sets another learning rate because the number of ranks is another one,
+    the committed rate changes in proportion, so that what callbacks changed remains.
     """
     optimizers = optimizers_of(model)
     if not has_weights(model) or len(optimizers) != len(state["optimizers"]):
@@ -83,7 +83,7 @@ def _copies(variables: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
 
 
 def _plain(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """In a type that NumPy knows: bfloat16 and float8 become float32, which represents them exactly."""
+    """The array in a type that NumPy knows: bfloat16 and float8 become float32, which represents them exactly."""
     return value.astype(np.float32) if value.dtype.kind == "V" else value
 
 
@@ -94,7 +94,7 @@ def counts_of(model: Any) -> list[np.ndarray[Any, Any]]:
 
 
 def add_counts(model: Any, counts: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Add the counts to the metrics of rank 0, since the sum over ranks is taken later. Call it after a first step,
+    """Add the counts to the metrics of rank 0, since the sum over ranks is taken later. Call this after a first step,
     because metrics have no variables before."""
     if hvd.rank() == 0:
         for variable, value in zip(model.metrics_variables, counts, strict=True):

@@ -20,8 +20,7 @@ from ..say import once
 __all__ = ["Data"]
 
 NAMES = ("x", "y", "sample_weight")
-# By id of the data set: number of passes that training has begun; and the same count for its shuffles, which is 1
-# ahead.
+# Id of a data set -> number of passes that training has begun; for its shuffles the count is 1 ahead.
 _orders: dict[int, int] = {}
 _begun: dict[int, int] = {}
 
@@ -47,7 +46,7 @@ class Data:
         elif not isinstance(x, tf.data.Dataset):
             why = f"ring cannot tell which batches of a {type(x).__name__} come next"
         elif self._options.get("steps_per_epoch"):
-            why = "with steps_per_epoch an epoch goes on in the data set where the last one stopped"
+            why = "with steps_per_epoch an epoch begins in the data set where the epoch before stopped"
         elif int(x.cardinality()) < 0:
             why = "the data set has no known length"
         if why:
@@ -87,15 +86,12 @@ class Data:
         return options
 
     def bring_into_order(self, own: Any, order: int, looked_at: bool) -> None:
-        """Make the next pass through a rank's share `own` use the order that follows `order` beginnings, since each
-        beginning advances a shuffle.
-
-        looked_at: one batch of it was already taken, to build the model.
-        """
+        """Give the next pass through `own`, a rank's share, the order that it has after `order` beginnings, since each
+        beginning changes a shuffle's order. looked_at: True if a batch was already taken to build the model."""
         x = self._options.get("x")
         if not isinstance(x, tf.data.Dataset) or not isinstance(own, tf.data.Dataset):
             return
-        # The share may contain shuffles of its own, which have not begun yet.
+        # The share may contain shuffles that are not in the data set and have not begun yet.
         self._shares = any(each is other for each in shuffles.of(own) for other in shuffles.of(x))
         begun = (_begun.get(id(x), 0) if self._shares else 0) + looked_at
         for _ in range(order + 1 - begun):
@@ -129,7 +125,8 @@ def _begun_by_keras() -> int:
 
 
 def _as_data_set(options: dict[str, Any]) -> dict[str, Any]:
-    """Arrays as a data set of batches, in an order that the common seed of all ranks decides."""
+    """`options` with a data set of batches in place of arrays, in an order that the common seed of all ranks
+    decides."""
     parts = [options.get(name) for name in NAMES]
     leaves = [leaf for leaf in keras.tree.flatten(parts) if leaf is not None]
     if not leaves or not all(isinstance(leaf, (np.ndarray, tf.Tensor)) for leaf in leaves):
@@ -145,7 +142,7 @@ def _as_data_set(options: dict[str, Any]) -> dict[str, Any]:
     ids = tf.data.Dataset.range(rows)
     if options.get("shuffle", True):
         ids = ids.shuffle(rows)
-    with on_host():  # the data is whole: it would take up GPU memory
+    with on_host():  # the tensors hold all data, and on a GPU would take up its memory
         held = keras.tree.map_structure(tf.convert_to_tensor, tuple(part for part in parts if part is not None))
     batches = ids.batch(int(options.get("batch_size") or BATCH)).map(
         lambda chosen: keras.tree.map_structure(lambda part: tf.gather(part, chosen), held)

@@ -1,4 +1,4 @@
-"""`model.fit` with commits, which continues at the last one after a restart."""
+"""`model.fit` with commits: after a restart it continues at the last one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[[dict[str, Any], "Part"], Any]
 Build = Callable[[Any, dict[str, Any]], bool]
 """(model, options of Keras's fit) -> True if weights were missing."""
 
-_fits = 0  # calls of `fit` since the script began
+_fits = 0  # number of calls of `fit` since the script began
 _said = False
 
 
@@ -111,7 +111,8 @@ class Part:
     """One call of Keras's `fit`, as its callbacks see it.
 
     name: number of the call of `ring.distribute`. every: steps between commits within an epoch; 0: none. rates:
-    learning rates, as for `state_of`. history: of the parts before. first, last: this is the first, the last part.
+    learning rates, as in `state_of`. history: Keras's history of the earlier parts. first, last: True for the first or
+    the last part.
     """
 
     model: Any
@@ -140,15 +141,15 @@ class Part:
     def train_begins(self) -> None:
         """Restore the commit, after the callbacks' own `on_train_begin`, which would reset their state."""
         if self._resumed or not self.first:
-            self.model._initial_epoch = self.at.epoch  # Keras prefers it to its argument initial_epoch
+            self.model._initial_epoch = self.at.epoch  # Keras prefers this attribute to the argument initial_epoch
         if not self._resumed:
             return
         commit = commits.agreed()
         give_back(self.model, commit.models[self.name], self.rates)
-        broadcast(self.model)  # seeds the random generators of the ranks differently again
+        broadcast(self.model)  # the ranks' random generators get different seeds again
         callback_state.give_back(self.callbacks, commit.fit["callbacks"])
         say_resumed(f"epoch {self.at.epoch + 1}" + (f" after batch {self.at.batches}" if self.at.batches else ""))
-        # A rank that has just joined does not know the length of the pause, so rank 0's counts.
+        # A rank that has just joined does not know how long training paused, so rank 0 tells it.
         place = {"epoch": self.at.epoch, "batch": self.at.batches, "ranks": hvd.size()}
         pause = place | {"seconds": restart.paused_ns() / 1e9, "why": restart.before().why}
         self.history["pauses"].append(from_rank(0, pause))
@@ -158,7 +159,7 @@ class Part:
         self._steps = 0
 
     def batch_ended(self, steps: int) -> None:
-        """steps: number of steps taken in this part of the epoch."""
+        """Commit if the steps between commits are over. steps: number of steps taken in this part of the epoch."""
         self._steps = steps
         if self._counts:
             add_counts(self.model, self._counts)
@@ -169,14 +170,15 @@ class Part:
             self._keep(replace(self.at, batches=done), self._so_far, counts_of(self.model))
 
     def batch_ended_unseen(self) -> None:
-        """Count steps that Keras does not see: this rank has stopped, and takes the steps that others have begun."""
+        """Count a step that Keras does not see: this rank has stopped, but takes the steps that other ranks have
+        begun."""
         self.batch_ended(self._steps + int(self.model.steps_per_execution))
 
     def epoch_ended(self, epoch: int, taken: Any) -> None:
         left = self.data.total() - self.at.batches - self._steps * hvd.size()
         self.at = Place(epoch + 1, order=self.at.order + (self.data.begun_in_an_epoch() if left < hvd.size() else 1))
         self._so_far = _added(self.history, taken)
-        if not self.model.stop_training:  # else `fit` is over, and is committed as a whole
+        if not self.model.stop_training:  # after the last part `fit` is over, and is committed as a whole
             self._keep(self.at, self._so_far, [])
 
     def _keep(self, place: Place, history: dict[str, Any], counts: list[Any]) -> None:
@@ -197,7 +199,7 @@ def commit_or_begin_again() -> None:
     commits.keep()
     if reduced_on_host(float(launcher.hosts_have_changed()), hvd.Max, "hosts") > 0:
         if hvd.size() > 1:
-            hvd.shutdown()  # together, so that no rank hears a connection break
+            hvd.shutdown()  # all ranks at once, so that no rank sees a connection break
         restart.begin("hosts were added or removed")
 
 

@@ -18,10 +18,10 @@ __all__ = ["State"]
 
 
 class State:
-    """A model and values, which are restored from the last commit when the script restarts.
+    """A model and values (the object's attributes), which are restored from the last commit when the script restarts.
 
-    The values are its attributes. Every rank creates it once, before its loop, and calls `commit` at the same steps.
-    Without elastic Horovod it only holds the values, and `commit` does nothing.
+    Every rank creates it once, before its loop, and calls `commit` at the same steps. Without elastic Horovod it only
+    holds the values, and `commit` does nothing.
     """
 
     def __init__(self, model: Any, **values: Any) -> None:
@@ -38,13 +38,13 @@ class State:
         if self._name in commit.models:
             give_back(model, commit.models[self._name], self._rates)
             vars(self).update({name: commit.values.get(name, value) for name, value in values.items()})
-            broadcast(model)  # seeds the random generators of the ranks differently again
+            broadcast(model)  # the ranks' random generators get different seeds again
         mark_pause()
         say_resumed(", ".join(f"{name} {getattr(self, name)}" for name in self._names) or "the last commit")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and name not in self._names:
-            raise AttributeError(f"the state has no value {name!r}; create it with one: ring.state(model, {name}=...)")
+            raise AttributeError(f"the state has no value {name!r}; create it: ring.state(model, {name}=...)")
         super().__setattr__(name, value)
 
     def commit(self) -> None:

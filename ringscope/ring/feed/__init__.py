@@ -1,7 +1,8 @@
 """Bring batches of `model.fit` to the device: through pinned buffers to a GPU, unchanged on a CPU.
 
-A feed is an iterator of batches, each to be used before the next is asked for: either data as the model takes it, or
-`carriers.Carried`. `wait_for_room()` returns when the device is at most two steps behind; `close()` ends it early.
+A feed is an iterator of batches, each of which must be used before the next is asked for. A batch is data as the model
+takes it, or `carriers.Carried`. `wait_for_room()` returns when the device is at most two steps behind; `close()` ends
+it early.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def as_feed(batches: Any) -> Feed:
 
 
 def feed(batches: Iterator[Any], *, first: int = 0, ids: Sequence[Ids] = ()) -> Feed:
-    """The feed for this process's device. first: the number of the step that takes the first batch. ids: to check on
-    the way to a GPU; on a CPU TensorFlow checks them."""
+    """The feed for this process's device. first: the number of the step that takes the first batch. ids: ids of
+    embeddings to check on the way to a GPU; on a CPU TensorFlow checks them."""
     pool = slots()
     return Plain(batches) if pool is None else staged(batches, pool, first=first, ids=ids)
 
@@ -77,7 +78,7 @@ def slots() -> Pool | None:
     if not gpus:
         return None
     try:
-        # TensorFlow numbers the GPUs that it may use from 0; the driver numbers the GPUs that the process sees.
+        # TensorFlow numbers the GPUs that it may use from 0; the CUDA driver numbers all GPUs that the process sees.
         return gpu_pool(int(gpus[0].name.rsplit(":", 1)[1]), 0)
     except OSError:
         return None

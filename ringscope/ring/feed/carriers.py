@@ -1,8 +1,7 @@
 """Turn a batch of any structure into arrays that can be staged in pinned memory, and back into the model's input.
 
-For functions on a GPU TensorFlow keeps int32 tensors in host memory and copies such tensors back to it; and NumPy has
-no bfloat16 for DLPack. So these values travel as another type of the same width, their carrier, and are reinterpreted
-inside the step, at no cost.
+On a GPU TensorFlow keeps int32 tensors in host memory, and NumPy has no bfloat16 for DLPack. So values of both types
+travel as another type of the same width, their carrier, and the step reinterprets the bits at no cost.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ CARRIERS = {
     tf.bfloat16: tf.float16,
     **{t: t for t in (tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int64, tf.float16, tf.float32, tf.float64)},
 }
-AS_IT_IS = ""  # the kind of a leaf that is not staged: strings, ragged and sparse tensors, None
+AS_IT_IS = ""  # kind of a leaf that cannot be staged: strings, ragged and sparse tensors, None
 
 Array = np.ndarray[Any, Any]
 
@@ -30,8 +29,8 @@ Array = np.ndarray[Any, Any]
 class Carried:
     """A batch whose staged leaves are tensors of their carriers' types; `kinds` are the leaves' own types, in order.
 
-    shapes: of all leaves; None if some are not staged. Kept because asking the tensors is slower while threads stage
-    others.
+    shapes: of all leaves; None if some are not staged. They are kept because asking the tensors is slower while threads
+    stage other batches.
     """
 
     structure: Any
@@ -41,13 +40,13 @@ class Carried:
 
     @property
     def data(self) -> Any:
-        """The leaves in the iterator's structure."""
+        """The leaves, nested as the iterator nests them."""
         return tf.nest.pack_sequence_as(self.structure, self.leaves)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch on the host, from an iterator: its leaves in order, as arrays where they can be staged."""
+    """A batch on the host: its leaves in order, as arrays where they can be staged."""
 
     structure: Any
     leaves: list[Any]
@@ -80,7 +79,7 @@ class Batch:
 
 
 def data_of(batch: Any) -> Any:
-    """The data of a batch of any feed, in the iterator's structure; staged leaves keep their carriers' types."""
+    """The data of a batch of any feed, nested as the iterator nests it; staged leaves keep their carriers' types."""
     return batch.data if isinstance(batch, Carried) else batch
 
 
@@ -98,7 +97,7 @@ def _dtype(leaf: Any) -> Any:
 
 
 def _array(leaf: Any) -> Array | None:
-    """The leaf's memory in its carrier's type, if possible without a copy; None if it cannot be staged."""
+    """The leaf's memory as an array of its carrier's type, if possible without a copy; None if it cannot be staged."""
     if not isinstance(leaf, (tf.Tensor, np.ndarray)) or _dtype(leaf) not in CARRIERS:
         return None
     if isinstance(leaf, np.ndarray):
@@ -106,12 +105,12 @@ def _array(leaf: Any) -> Array | None:
     elif leaf.dtype == tf.bfloat16:
         array = leaf.numpy()
     else:
-        array = np.asarray(memoryview(leaf))  # Tensor.numpy() would copy it
+        array = np.asarray(memoryview(leaf))  # Tensor.numpy() would copy the memory
     return array.view(CARRIERS[_dtype(leaf)].as_numpy_dtype) if array.size and array.ndim else None
 
 
 def opened(data: Any, kinds: tuple[str, ...] | None) -> Any:
-    """A batch with each leaf in its own type again; called inside the step."""
+    """A batch with each leaf in its own type again. Call it inside the step."""
     if kinds is None:
         return tf.nest.map_structure(without_optional, data)
     leaves = tf.nest.flatten(data)

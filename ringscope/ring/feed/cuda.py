@@ -1,4 +1,5 @@
-"""The few functions of the CUDA driver's library (libcuda) that ring calls; every machine with a usable GPU has it."""
+"""The few functions of the CUDA driver's library (libcuda) that ring calls; every machine with a usable GPU has this
+library."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class Gpu:
         self.driver.cuStreamCreate(ctypes.byref(self.stream), NON_BLOCKING)
 
     def use(self) -> None:
-        """Make the context current in the calling thread."""
+        """Make the GPU's context current in the calling thread."""
         self.driver.cuCtxSetCurrent(self.context)
 
     def event(self) -> ctypes.c_void_p:

@@ -51,7 +51,7 @@ class View:
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
         kind = _DataType(CODES[dtype.kind], 8 * dtype.itemsize, 1)
         tensor = _Tensor(address, _Device(*device), len(shape), kind, self._shape, None, 0)
-        # No deleter: the memory is not the tensor's to free.
+        # No deleter, because the tensor does not own the memory.
         self._managed = _ManagedTensor(tensor, None, None)
         # TensorFlow reads the deleter when it frees the last tensor, so this object must live to the end of the
         # process.

@@ -2,8 +2,8 @@
 
 TensorFlow copies from tf.data's pageable memory at 5 to 10 GB/s on an H200, where pinned memory gives 55. During such a
 copy the thread that should launch the next step waits for the driver, and TensorFlow's copies wait for the compute
-stream. Here threads write each batch into a pinned buffer while the copy engine moves the one before to a device
-buffer, which TensorFlow sees as a tensor (DLPack, no copy).
+stream. Here threads write a batch into a pinned buffer while the copy engine moves the batch before to a device buffer,
+which TensorFlow sees as a tensor (by DLPack, without a copy).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-# One for the running step, one for the step queued behind it, one that is ready, and one that is being filled.
+# slots: for the running step, for the step queued behind it, for a batch that is ready, and for one that is being
+# written
 SLOTS = 4
-WRITERS = 4  # threads that share the writing of a batch: one alone writes 3 to 10 GB/s
+WRITERS = 4  # threads that together write a batch; one thread writes 3 to 10 GB/s
 SHARED_BYTES = 1 << 20  # smaller arrays are written faster than a thread starts
 
 
@@ -29,13 +30,14 @@ class Slot(Protocol):
         """Write the batch into the host buffer."""
 
     def bring(self, number: int) -> None:
-        """Copy batch `number` from the host buffer to the device buffer once that is free; return when it is there."""
+        """Copy batch `number` from the host buffer to the device buffer once that is free; return when the batch is
+        there."""
 
     def tensors(self) -> Any:
         """The batch on the device, as the step takes it."""
 
     def launched(self) -> None:
-        """Note that every kernel that reads the tensors has been launched: the device buffer is free once they end."""
+        """Note that all kernels that read the tensors have been launched: the device buffer is free once they end."""
 
     def wait_until_free(self) -> None:
         """Return when the device buffer is free."""
@@ -58,7 +60,7 @@ def write(into: Sequence[Any], arrays: Sequence[Any], writers: Executor) -> None
 
 
 class Staged:
-    """The batches in order, as the slots' tensors.
+    """Yields the batches in order, as tensors of the slots.
 
     A batch must be used before the next one is asked for: asking means that every kernel that reads it has been
     launched. first: the number of the first batch. give_back: called with each slot once no more batches come through
@@ -122,8 +124,7 @@ class Staged:
             self._given = None
         self._filler.shutdown(wait=False, cancel_futures=True)
         for slot, brought in self._coming:
-            # Not cancelled, because the copier may be waiting for the filler; if that is cancelled, the copier ends at
-            # once.
+            # Nothing is cancelled: the copier may be waiting for the filler, and would end at once.
             brought.add_done_callback(partial(self._returned, slot))
         self._coming.clear()
         self._copier.shutdown(wait=False)

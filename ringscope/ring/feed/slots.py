@@ -1,4 +1,4 @@
-"""Buffers for one batch each, in pinned memory and on a GPU."""
+"""Slots: buffers for one batch each, in pinned memory and on a GPU."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from .carriers import Array, Batch, Carried
 from .cuda import Gpu
 from .pinned import WRITERS, Slot, write
 
-TURN_BYTES_PER_S = 40e9  # somewhat less than the copies of one GPU alone reach (PCIe 5 x16: 54 GB/s)
+TURN_BYTES_PER_S = 40e9  # bytes per s, somewhat less than copies to one GPU alone reach (PCIe 5 x16: 54 GB/s)
 
 
 class Views:
-    """Tensors over memory. Each view is kept, because its DLPack structure must live to the end of the process."""
+    """TensorFlow tensors over a slot's memory. Each view is kept, because its DLPack structure must live to the end of
+    the process."""
 
     def __init__(self, device: tuple[int, int]) -> None:
         self._device = device
@@ -32,7 +33,7 @@ class Views:
         key = address, like.shape, like.dtype
         if key not in self._views:
             self._views[key] = dlpack.View(address, like.shape, like.dtype, self._device)
-        # A new tensor each time, because TensorFlow may have cached a copy of an old one, which holds an old batch.
+        # A new tensor each time, because TensorFlow may hold a cached copy of the old one, with an old batch.
         return self._views[key].tensor()
 
 
@@ -85,7 +86,7 @@ class GpuSlot:
         return self._batch.carried([self._views.tensor(address, array) for address, array in pairs])
 
     def launched(self) -> None:
-        # This covers all work launched in the context so far, on any of TensorFlow's streams.
+        # The event covers all work launched in the context so far, on any of TensorFlow's streams.
         self._gpu.driver.cuCtxRecordEvent(self._gpu.context, self._free)
 
     def wait_until_free(self) -> None:
@@ -94,7 +95,7 @@ class GpuSlot:
 
 
 class Pool:
-    """Slots that no feed uses now. Their memory is never freed, so they are used again."""
+    """Slots that no feed uses now. Their memory is never freed, so later feeds use them again."""
 
     def __init__(self, make: Callable[[], Slot]) -> None:
         self._make, self._idle = make, deque[Slot]()

@@ -1,1 +1,1 @@
-"""`fit`, `evaluate` and `predict` with Keras's meaning, over all ranks: the training loop, callbacks and logs."""
+"""`fit`, `evaluate` and `predict` over all ranks, as Keras defines them: the training loop, callbacks and logs."""

@@ -23,8 +23,8 @@ __all__ = ["build"]
 def build(model: Any, options: dict[str, Any]) -> bool:
     """Create missing weights from the training data; returns True if any were missing.
 
-    options: of `fit`; if `x` is a generator, the batch taken from it is put back. Raises RingscopeError if `fit` has no
-    batch to look at, or if a user's own step could only be run, not traced.
+    options: the arguments of `fit`; if `x` is a generator, the batch taken from it is put back. Raises RingscopeError
+    if `fit` has no batch to look at, or if a user's own step could only be run, not traced.
     """
     if has_weights(model) and not _lacks_some(model):
         return False
@@ -32,7 +32,7 @@ def build(model: Any, options: dict[str, Any]) -> bool:
     own_call = type(model).call is not keras.Model.call
     if own_step and not (own_call and _runs_eagerly(model)):
         _trace_step(model, _first_batch(options, options.get("batch_size")))
-    else:  # the model runs, on one sample where the data allows it
+    else:  # call the model, on one sample where the data allows that
         model(keras.utils.unpack_x_y_sample_weight(_first_batch(options, 1))[0])
     return True
 
@@ -49,8 +49,8 @@ def _runs_eagerly(model: Any) -> bool:
 
 
 def _trace_step(model: Any, batch: Any) -> None:
-    """Create the weights by tracing a train step of the model's own, since only the step knows what it calls: perhaps
-    parts of the model, or the model with other inputs than the batch. Nothing runs."""
+    """Create the weights by tracing the user's own train step, since only this step knows which parts of the model it
+    calls, and with which inputs. Nothing runs."""
     step = type(model).train_step.__get__(model)
     had_weights = has_weights(model)
     try:
@@ -61,7 +61,7 @@ def _trace_step(model: Any, batch: Any) -> None:
     except Exception as error:
         if not _runs_eagerly(model):
             raise
-        if had_weights:  # the parts without weights may never be called
+        if had_weights:  # parts without weights may never be called
             return
         raise RingscopeError(
             f"the model has no weights yet. Call its layers on one batch before fit: {type(model).__name__}.train_step"
@@ -70,7 +70,7 @@ def _trace_step(model: Any, batch: Any) -> None:
 
 
 def _first_batch(options: dict[str, Any], batch_size: int | None) -> Any:
-    """The first batch of the training data. batch_size: for arrays."""
+    """The first batch of the training data. batch_size: used only for arrays."""
     x = options.get("x")
     if isinstance(x, keras.utils.PyDataset):
         return x[0]

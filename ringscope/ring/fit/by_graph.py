@@ -1,7 +1,8 @@
-"""Call a traced function by its graph while batches keep one kind.
+"""Call a traced function by its graph while the batches have one kind.
 
-For each call TensorFlow describes the arguments anew, leaf by leaf, and looks up the matching graph, and nothing is
-launched meanwhile: a fifth of a small model's step. Consecutive batches of one kind reuse the graph of the one before.
+For each call of a tf.function TensorFlow describes the arguments leaf by leaf and looks up the matching graph. Nothing
+is launched meanwhile, which takes a fifth of a small model's step. Consecutive batches of one kind reuse the last
+batch's graph.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from ..internals.frameworks import tf
 
 
 class ByGraph:
-    """function: a `tf.function` whose only argument is a batch."""
+    """Calls a function by its graph. function: a `tf.function` whose only argument is a batch."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
         self.anew()
 
     def anew(self) -> None:
-        """Forget the graph: the next batches may hold the same leaves in another structure."""
+        """Forget the graph, because the next batches may nest equal leaves differently."""
         self._kind: Any = None
         self._graph: Callable[[Any], Any] | None = None
 
     def __call__(self, batch: Any) -> Any:
-        """batch: as the function takes it, or `Carried`."""
+        """Call the function. batch: as the function takes it, or `Carried`."""
         kind = None if tf.config.functions_run_eagerly() or _is_watched(self.function) else _kind(batch)
         if kind is None or kind != self._kind:
             self._kind, self._graph = kind, None
@@ -38,8 +39,8 @@ class ByGraph:
 
 
 def _is_watched(function: Any) -> bool:
-    """True if the call of TensorFlow's functions was replaced, as `ringscope doctor` does to see every step of a
-    script. The replacement need not be written in Python."""
+    """True if a call of TensorFlow's functions was replaced, as `ringscope doctor` does to see every step of a script.
+    The replacement need not be in Python."""
     code = getattr(type(function).__call__, "__code__", None)
     return code is None or "/tensorflow/" not in code.co_filename
 
@@ -56,9 +57,10 @@ def _kind(batch: Any) -> Hashable:
 
 
 def _of_leaves(graph: Any, data: Any) -> Callable[[list[Any]], Any]:
-    """The graph as a function of a batch's leaves. It does not check that they have the structure and types of `data`.
+    """The graph as a function of a batch's leaves.
 
-    TensorFlow has no public way to skip its checks; if its private way changes, the checks run.
+    The function does not check that the leaves have the structure and types of `data`. TensorFlow has only a private
+    way to skip these checks; if that changes, the checks run.
     """
 
     def checked(leaves: list[Any]) -> Any:

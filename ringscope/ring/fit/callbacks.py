@@ -1,5 +1,7 @@
-"""Keras's list of callbacks, which fetches a step's logs from the device only for callbacks that read them. The
-progress bar gets them only when it draws, in a thread of its own."""
+"""Keras's list of callbacks, changed: it fetches a step's logs from the device only for callbacks that read them.
+
+The progress bar gets the logs only when it draws, in a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from ..models import kept
 
 __all__ = ["listed"]
 
-DRAW_EVERY_S = 0.05  # the interval of Keras's own bar
+DRAW_EVERY_S = 0.05  # seconds between two drawings of the bar, as in Keras
 
 
 class Logs(dict[str, Any]):
@@ -42,7 +44,7 @@ class Logs(dict[str, Any]):
         self._fetched()
         super().__setitem__(name, value)
 
-    def __iter__(self) -> Iterator[str]:  # so that dict(logs) and {**logs} read the values one by one, by __getitem__
+    def __iter__(self) -> Iterator[str]:  # makes dict(logs) and {**logs} read the values one by one, by __getitem__
         return super().__iter__()
 
     def get(self, name: str, otherwise: Any = None) -> Any:
@@ -90,7 +92,7 @@ def lazily(logs: Any) -> Logs:
     raw = logs or {}
     nested = any(isinstance(value, dict) for value in raw.values())
     found = Logs(lambda: dict(pythonify_logs(raw)), [] if nested else sorted(raw))
-    if nested:  # their names are known only once they are flattened
+    if nested:  # the logs' names are known only once they are flattened
         found._fetched()
     return found
 
@@ -99,8 +101,8 @@ def lazily(logs: Any) -> Logs:
 def listed(model: Any, around: Callable[[Any], list[Any]], part: Part | None) -> Iterator[None]:
     """Within this context, Keras's `fit` of this model uses `Callbacks` as its list of callbacks.
 
-    Only Keras's own `fit` does: code between the script and it (a model's own `fit`, an experiment tracker) still gets
-    the script's list, and may add to it. around: the script's list -> the callbacks to call.
+    Code between the script and Keras's `fit` (a model's own `fit`, an experiment tracker) still gets the script's list,
+    and may add to it. around: the script's list -> the callbacks to call.
     """
     _list_here()
     kept(model).listing = around, part
@@ -146,8 +148,8 @@ class Callbacks(keras.callbacks.CallbackList):
 
     @contextmanager
     def _only(self, callbacks: list[Any], *, everybody: bool) -> Iterator[None]:
-        """Within this context the list holds only `callbacks`, unless `everybody`: the others have begun already, or do
-        not end yet."""
+        """Within this context the list holds only `callbacks`, because the others have begun already or do not end yet.
+        everybody: keep the whole list."""
         known: list[Any] = self.callbacks
         self.callbacks: list[Any] = known if everybody else callbacks
         try:
@@ -177,7 +179,7 @@ class Callbacks(keras.callbacks.CallbackList):
                 callback.on_test_batch_end(batch, logs=shared)
 
     def _draw(self, batch: int, logs: Any) -> None:
-        """Draw the bar in its thread, unless it has just been drawn or is being drawn."""
+        """Draw the bar in its thread, unless it was drawn a moment ago or is being drawn."""
         self._progbar.seen = batch + 1
         idle = self._drawing is None or self._drawing.done()
         if not self._draws or not idle or time.monotonic() - self._drawn_s < DRAW_EVERY_S:
@@ -208,7 +210,7 @@ class Callbacks(keras.callbacks.CallbackList):
 
 
 def _is_asked(callback: Any, name: str) -> bool:
-    """True if the callback does something after a batch; Keras marks its own empty methods."""
+    """True if the callback does something after a batch; Keras marks the empty methods of its base class."""
     return not (
         keras.src.utils.is_default(getattr(callback, name)) and keras.src.utils.is_default(callback.on_batch_end)
     )

@@ -20,18 +20,18 @@ from ..internals.frameworks import hvd, tf
 from ..ranks.channel import Channel
 from .watch import CUT, WHOLE, Watch
 
-LATE_S = 10.0  # if a rank comes later than this to `evaluate` or `predict`, each rank does all of it alone
+LATE_S = 10.0  # seconds; if another rank calls `evaluate` or `predict` later than this, each rank does all of it alone
 
 
 def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> None:
-    """Replace `model.evaluate` and `model.predict`. Called on all ranks with the same data, the ranks share the work;
-    called on one rank alone, or with each rank's own data, they work as Keras's."""
+    """Replace `model.evaluate` and `model.predict`. If all ranks call them with the same data, the ranks share the
+    work; if one rank alone calls them, or each with its own data, they work as Keras's."""
     evaluate, predict = model.evaluate, model.predict
 
     @functools.wraps(evaluate)
     def evaluated(*args: Any, **kwargs: Any) -> Any:
         if watch.evaluating or kwargs.get("_use_cached_eval_dataset"):
-            # Within `fit`, which has divided the data already.
+            # The call comes from `fit`, which has divided the data already.
             with watch.during_evaluation(watch.evaluated):
                 return evaluate(*args, **kwargs)
         options = _options(evaluate, args, kwargs)
@@ -75,7 +75,7 @@ def _block_of(model: Any, options: dict[str, Any], kind: str, channel: Channel |
     whole = x, y, weights, options.get("batch_size"), options.get("steps"), hvd.rank(), hvd.size()
     if not is_stateful(model):
         block = share_of_evaluation(*whole)
-    else:  # predictions of a data set's shares could not be put in order again
+    else:  # predictions on shares of a data set could not be put back in order
         in_order = kind == "evaluate" or not isinstance(x, (tf.data.Dataset, keras.utils.PyDataset))
         block = share_of_states(*whole) if in_order else None
     facts = None if block is None else data_facts(x, "x") | data_facts(y, "y") | data_facts(weights, "sample_weight")
@@ -91,7 +91,8 @@ def _with(options: dict[str, Any], block: Block) -> dict[str, Any]:
 
 
 def _joined_in_order(outputs: Any, *, by_turns: bool) -> Any:
-    """The ranks' predictions on every rank, one rank's after another's; by_turns: one sample of each rank in turn."""
+    """The predictions of all ranks joined, on every rank: one rank's after another's. by_turns: one sample of each rank
+    in turn."""
 
     def join(own: Any) -> Any:
         if not isinstance(own, np.ndarray):
@@ -99,7 +100,7 @@ def _joined_in_order(outputs: Any, *, by_turns: bool) -> Any:
             if isinstance(own, tf.RaggedTensor):
                 return tf.concat([tf.ragged.constant(each, dtype=own.dtype) for each in everybodys], axis=0)
             return np.concatenate(everybodys)
-        if own.dtype.kind in "fiubV":  # V: bfloat16 and float8
+        if own.dtype.kind in "fiubV":  # NumPy's kind V: bfloat16 and float8
             bits = own.view(sent_as(tf.as_dtype(own.dtype)).as_numpy_dtype)
             with tf.device("/CPU:0"):
                 joined = hvd.allgather(tf.constant(bits), name="predictions").numpy().view(own.dtype)

@@ -87,9 +87,10 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
                 normalization.synchronise(model)
             if hvd.rank() != 0:
                 options["verbose"] = 0
-            if model.jit_compile:  # compiled again, with the same optimizer
+            if model.jit_compile:  # the user compiled the model again, with the same optimizer
                 model.jit_compile, model.train_function = False, None
-            if isinstance(options.get("callbacks"), keras.callbacks.CallbackList):  # Keras would use the list itself
+            # a copy, because Keras would change the script's list
+            if isinstance(options.get("callbacks"), keras.callbacks.CallbackList):
                 options["callbacks"] = [options["callbacks"]]
             try:
                 with listed(model, functools.partial(joint_callbacks.around, model, options.get("x")), part):
@@ -117,8 +118,8 @@ def digests(model: Any) -> tuple[list[int] | None, list[int] | None]:
 
 
 def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of `fit` by name, also if a model's class, or somebody for all models, has replaced `fit`
-    by one that takes `*args, **kwargs`."""
+    """The arguments of a call of `fit` by name, also if the model's class, or a library for all models, has replaced
+    `fit` by a function of `*args, **kwargs`."""
     kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return dict(zip(list(inspect.signature(TensorFlowTrainer.fit).parameters)[1:], args, strict=False)) | kwargs
@@ -128,7 +129,7 @@ def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _warm_up(model: Any, options: dict[str, Any]) -> None:
-    """Apply `warmup_epochs`, which needs the number of steps in an epoch, known only now."""
+    """Apply `warmup_epochs`. Its number of steps is known only now, with the data."""
     warm_up, kept(model).warm_up = kept(model).warm_up, None
     if warm_up is None:
         return
@@ -139,7 +140,8 @@ def _warm_up(model: Any, options: dict[str, Any]) -> None:
 
 
 def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: str, channel: Channel | None) -> str:
-    """Compare the ranks' data and divide it; returns which part of the validation data this rank evaluates."""
+    """Compare the ranks' data and divide it; returns the name of the part of the validation data that this rank
+    evaluates."""
     metrics.check_summable(metrics.flat_metrics(model))
     if shard:
         _split_validation(options)
@@ -171,7 +173,7 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
 
 
 def _split_validation(options: dict[str, Any]) -> None:
-    """Split off validation data as Keras would, but from the whole data, before it is divided over ranks."""
+    """Split off validation data as Keras would, from the whole data before it is divided over ranks."""
     split = options.pop("validation_split", 0.0)
     if not split or options.get("validation_data") is not None:
         return
@@ -208,7 +210,7 @@ def _warn_of_shuffles(x: Any) -> None:
 
 
 def _say_workers(x: Any) -> None:
-    """Print a line if the PyDataset workers of all ranks of this host outnumber the ranks' cores."""
+    """Print a line if the PyDataset workers of all ranks on this host outnumber the ranks' cores."""
     workers = x.workers if isinstance(x, keras.utils.PyDataset) else 1
     ranks = hvd.local_size()
     if told := threads.loaders_over_cores(workers, ranks, threads.cores_of_ranks(ranks)):

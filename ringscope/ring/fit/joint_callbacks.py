@@ -15,7 +15,7 @@ from ..gradients.zero.parts import gather, saves_epochs
 from ..internals.frameworks import hvd
 from ..models import kept
 
-# Callbacks that write files, which the ranks would overwrite for each other.
+# These callbacks write files, which ranks would overwrite for each other.
 WRITERS = (
     keras.callbacks.ModelCheckpoint,
     keras.callbacks.CSVLogger,
@@ -36,16 +36,16 @@ def around(model: Any, data: Any, given: Any) -> list[Any]:
             given[i] = TerminateOnNaN()
             vars(given[i]).update(vars(callback))
     backups = [callback for callback in given if isinstance(callback, keras.callbacks.BackupAndRestore)]
-    # Agree comes first after an epoch, so that later callbacks (checkpoints, early stopping) see the averages.
+    # After an epoch Agree comes first, so that later callbacks (checkpoints, early stopping) see the averages.
     own = [Epochs(data)] if isinstance(data, Part) and data.epoch is not None else []
     return [Restore(backups), Begin(), Agree(saves=saves), *own, *given, StopTogether()]
 
 
 class Agree(keras.callbacks.Callback):
-    """Average moving statistics before anything reads them; compare weights after each epoch.
+    """Averages moving statistics before anything reads them, and compares weights after each epoch.
 
-    It has no method for batches, so that Keras launches steps without fetching a loss after each. saves: rank 0 saves
-    the model after each epoch, and needs the whole state of a sharded optimizer for that.
+    It has no method for batches, because Keras would then fetch a loss after each step. saves: True if rank 0 saves the
+    model after each epoch, for which it needs the whole state of a sharded optimizer.
     """
 
     async_safe = True
@@ -95,7 +95,7 @@ class Epochs(keras.callbacks.Callback):
 
 
 class Restore(keras.callbacks.Callback):
-    """Restores backups here, before rank 0's weights are sent, and not again at their place among the callbacks."""
+    """Restores backups here, before rank 0's weights are sent; BackupAndRestore itself then restores nothing."""
 
     async_safe = True
 
@@ -112,21 +112,20 @@ class Restore(keras.callbacks.Callback):
 
 
 class StopTogether(keras.callbacks.Callback):
-    """Runs last after an epoch: if a callback of one rank stops the training, say at a time of its clock, all ranks
-    stop."""
+    """Runs last after an epoch: if a callback stops the training on one rank, say at a certain time, all ranks stop."""
 
     async_safe = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         together = bool(reduced_on_host(float(self.model.stop_training), hvd.Max, "stop") > 0)
         kept(self.model).watch.stop_after_epoch(together)
-        if together:  # never set to False, since a thread may just have asked to stop
+        if together:  # never set to False, because another thread may just have asked to stop
             self.model.stop_training = True
 
 
 class TerminateOnNaN(keras.callbacks.TerminateOnNaN):
-    """Keras's callback, with the loss averaged over ranks: else only the rank with the NaN would stop, and others would
-    wait."""
+    """Keras's callback, which sees the loss averaged over ranks: otherwise only the rank with the NaN would stop, and
+    others would wait for it."""
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
         logs = {"loss": logs["loss"]} if logs and "loss" in logs else {}

@@ -2,8 +2,8 @@
 
 After `ring.distribute(model)`, `model.fit` is Keras's own, with its epochs, validation, callbacks and history; only the
 function that it calls for each batch is here. Keras's own function asks the device after each step whether there was a
-batch, and so waits for the device. Here the host knows the end of the data. Batches are staged ahead (feed), and no
-value is fetched.
+batch, and so waits for the device. Ring's function knows the end of the data on the host; batches are staged ahead
+(feed), and no value is fetched.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..step.retrace import traced_without_those_that_raise
 from ..step.variables import make_variables, trains_as_keras
 from .by_graph import ByGraph
 
-RANK_MARK_EVERY = 10  # steps, so that a recording that begins anywhere soon shows its rank
+RANK_MARK_EVERY = 10  # steps between two marks of the rank, so that any recording soon shows its rank
 SPECS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
 
@@ -39,7 +39,7 @@ class Turns:
     def __init__(self, step: Callable[..., Any]) -> None:
         self._step, self._marks = step, nvtx_marks()
         self.number = 0  # number of the next step
-        self.loader = ""  # name of the data pipeline that makes the batches
+        self.loader = ""  # name of the pipeline that makes the batches
 
     def turn(self, batches: Feed, *spec: Any) -> tuple[Any, int]:
         """One step on the feed's next batch: (its logs, the ns that it waited for the batch)."""
@@ -73,7 +73,8 @@ class WhileAllHave:
         if not all_have:
             if not none_has:
                 once(
-                    f"the data of one rank ends after {self._batches} batches, and others have more: all ranks end the"
+                    f"the data of one rank ends after {self._batches} batches, and other ranks have more: all ranks "
+                    "end the"
                     " epoch there and skip the rest"
                 )
             raise StopIteration
@@ -94,8 +95,8 @@ class Loop(Turns):
         self._feed: tuple[Any, Feed] | None = None
 
     def function(self, iterator: Any) -> Any:
-        """Replaces Keras's train function: takes `steps_per_execution` steps on the iterator's next batches; the last
-        one's logs.
+        """Replaces Keras's train function: takes `steps_per_execution` steps on the iterator's next batches, and
+        returns the logs of the last step.
 
         Raises StopIteration if no batch is left.
         """
@@ -110,7 +111,7 @@ class Loop(Turns):
                     if logs is None:
                         raise
                     break
-        else:  # arrays, from `train_on_batch`: this rank does not know the size of the others' batches
+        else:  # arrays, from `train_on_batch`: this rank does not know the size of other ranks' batches
             tell(self._model, UNEVEN)
             self._expect_another_structure()
             for _, data in zip(range(self._steps_per_execution()), iterator, strict=False):
@@ -118,8 +119,8 @@ class Loop(Turns):
         return logs
 
     def step(self, batch: Any, spec: Any = None) -> Any:
-        """One step on this batch. spec: the element spec of its iterator, so that one graph serves batches of all its
-        shapes."""
+        """Take one step on this batch, and return its logs. spec: the element spec of its iterator, so that one graph
+        serves batches of all its shapes."""
         kinds, shapes = (batch.kinds, batch.shapes) if isinstance(batch, Carried) else (None, None)
         chooser = getattr(self._step_of(), "chooser", None)
         ours = told(self._model)
@@ -137,7 +138,7 @@ class Loop(Turns):
             forget = partial(self._functions.pop, (kinds, True, ours), None)
             return chooser.run(take, leaves_of(batch), shapes, anew=forget)
         signature = None if spec is None else _signature(spec, kinds)
-        # The spec's text serves as key, since some specs hold values without a hash.
+        # The spec's text is the key, since some specs hold values that cannot be hashed.
         key = kinds, str(signature), self._model.run_eagerly, ours
         if key in self._functions:
             return self._functions[key](batch)
@@ -168,7 +169,8 @@ class Loop(Turns):
             with masks.unspread():
                 return self._step_of()(data, kinds, compiled)
 
-        # When compiled, each shape gets its own graph and program: one graph for all would hide the shape from XLA.
+        # In a compiled step each shape gets its own graph and program, because a common graph would hide the shape from
+        # XLA.
         return ByGraph(tf.function(one_step, autograph=False, reduce_retracing=not compiled))
 
     def _steps_per_execution(self) -> int:
@@ -199,12 +201,12 @@ class Loop(Turns):
 
 
 def _tried_by(batch: Any, kinds: tuple[str, ...] | None) -> AbstractContextManager[None]:
-    """Within this context, a step that is being traced may use this batch to try losses."""
+    """Within this context, a step that is traced may use this batch to try losses."""
     return trial.at_hand(lambda: opened(data_of(batch), kinds))
 
 
 def _signature(spec: Any, kinds: tuple[str, ...] | None) -> Any | None:
-    """The element spec of the batches that a feed makes of an iterator's; None if it cannot be a function's
+    """The element spec of the batches that a feed makes from batches of this spec; None if it cannot be a function's
     signature."""
     leaves = tf.nest.flatten(spec)
     if not all(isinstance(leaf, SPECS) for leaf in leaves) or (kinds is not None and len(kinds) != len(leaves)):

@@ -1,4 +1,4 @@
-"""The number of steps, epochs and validations of each rank: known before the first step, or refused."""
+"""The number of steps, epochs and validations of each rank: all ranks must agree on them before the first step."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def _check_alike(counts: list[int], what: str, remedy: str) -> None:
     if len({count for _, count in known}) > 1:
         (least, fewest), (most, largest) = (choose(known, key=lambda pair: pair[1]) for choose in (min, max))
         raise RingscopeError(
-            f"rank {least} has {fewest} {what} and rank {most} {largest}: rank {most} would wait for ever; {remedy}"
+            f"rank {least} has {fewest} {what} and rank {most} has {largest}: rank {most} would wait for ever; {remedy}"
         )
 
 
 def steps(options: dict[str, Any]) -> int:
-    """This rank's steps an epoch; UNKNOWN if it shows only when the data ends."""
+    """This rank's steps in an epoch; UNKNOWN if only the end of the data shows it."""
     x = options.get("x")
     if options.get("steps_per_epoch"):
         return int(options["steps_per_epoch"])

@@ -1,5 +1,5 @@
-"""Weights that one rank alone has changed, before `fit` or in a callback at its end: all ranks continue with the
-same."""
+"""Weights that one rank alone has changed, before `fit` or in a callback at its end: all ranks continue with equal
+weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Digests = Sequence[list[int] | None]
 
 
 def say_parted(model: Any, digests: Digests, of_statistics: Digests) -> None:
-    """Print a line if the ranks begin `fit` with different weights: `fit` begins with rank 0's."""
+    """Print a line if the ranks begin `fit` with different weights, because all will use rank 0's."""
     if not began_alike(model):
         return
     differing = [rank for rank, digest in enumerate(digests) if digest != digests[0]]

@@ -1,4 +1,4 @@
-"""Let a model's ranks act together while they train: count steps, compare weights, sum metrics, and stop."""
+"""Make a model's ranks act together while they train: count steps, compare weights, sum metrics, and stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..models import kept
 from ..ranks.channel import Channel, left
 from ..ranks.stopping import OtherRankLeft
 
-CHECKED_STEP = 3  # by then momentum, clipping and nearly all schedules have had an effect on the weights
+CHECKED_STEP = 3  # after this many steps momentum, clipping and nearly all schedules have had an effect on the weights
 WHOLE, CUT, OWN = "whole", "cut", "own"
 """The validation data that a rank evaluates: all of it, its part of it, or data that only this rank has."""
 
@@ -34,16 +34,16 @@ class Watch:
         self.evaluated = WHOLE
         self.part: Part | None = None  # the part of an elastic `fit` that runs now
         self._steps = 0
-        self._logs: Any = None  # of the last step
+        self._logs: Any = None  # logs of the last step
         self._last: tuple[Callable[[Any], Any], Any] | None = None
         self._result = model._get_metrics_result_or_logs
         self.weights: weights.Weights | None = None  # after the last step of an epoch
         self.is_asked = False  # True once Keras's `fit` has read `stop_training` through `_StopTraining`
-        self._agreed: bool | None = None  # whether all ranks stop after this epoch; None once the next one has begun
+        self._agreed: bool | None = None  # True if all ranks stop after this epoch; None once the next one has begun
 
     def lay_over(self) -> None:
-        """Count the calls of the model's train function, whether it exists or is made later, and join its results over
-        ranks."""
+        """Count the calls of the model's train function, and join its results over ranks. Keras may make the function
+        before or after."""
         model, make = self._model, self._model.make_train_function
         kept(model).watch = self
         _let_ranks_stop_together()
@@ -90,7 +90,7 @@ class Watch:
 
     def _counted(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def counted(iterator: Any) -> Any:
-            if not self.training:  # train_on_batch
+            if not self.training:  # the call comes from train_on_batch
                 return self._of_joined_batch(function(iterator))
             channel = self._channel
             restart.check()
@@ -100,7 +100,7 @@ class Watch:
                 if not channel.begin_step():
                     self._model.stop_training = True
                     return self._logs
-            if not self.is_asked:  # else ranks would not stop together, and would wait for each other
+            if not self.is_asked:  # otherwise ranks would not stop together, and would wait for each other
                 raise RingscopeError(unmet("keras.Model.stop_training", "stopping `fit` at the same step on all ranks"))
             self._last, self._agreed = (function, iterator), None
             logs = self._logs = function(iterator)
@@ -114,13 +114,13 @@ class Watch:
         return counted
 
     def _of_joined_batch(self, logs: Any) -> Any:
-        """The logs of `train_on_batch`, which resets its metrics for each call, joined over ranks."""
+        """The logs of `train_on_batch`, joined over ranks. It resets its metrics in each call."""
         if hvd.size() == 1:
             return logs
         return metrics.result_over_ranks(self._model, logs, _averaged)
 
     def _finish_together(self, logs: Any) -> Any:
-        """If this rank alone has stopped within an epoch, take the steps that other ranks have begun."""
+        """If only this rank has stopped within an epoch, take the steps that other ranks have begun."""
         channel = self._channel
         if channel is None or not self._model.stop_training or self._last is None:
             return logs
@@ -133,22 +133,24 @@ class Watch:
         return logs
 
     def result(self, logs: Any) -> Any:
-        """The logs of an epoch or an evaluation, joined over ranks: what one process with all the data would report."""
+        """The logs of an epoch or an evaluation, joined over ranks: as one process with all the data would report
+        them."""
         if self.evaluating:
             if self.evaluated == WHOLE:
                 return self._result(logs)
-            # For numbers that a test step returns itself, Keras reports the last batch's, which the last rank has.
+            # Of numbers that a test step itself returns, Keras reports the last batch's, which the last rank has.
             return metrics.result_over_ranks(self._model, logs, _of_last_rank)
         if not self.training:
             return self._result(logs)
         logs = self._finish_together(logs)
-        # Launched before anything waits for the last step, so that the device computes it at once.
+        # Launched before the host waits for the last step, so that the device computes at once.
         self.weights = weights.weights_now(self._model)
         return metrics.result_over_ranks(self._model, logs, _averaged)
 
 
 class _StopTraining:
-    """`model.stop_training` as Keras's `fit` reads it: the ranks' agreement if there is one, else this rank's value."""
+    """The property `model.stop_training` as Keras's `fit` reads it: what the ranks have agreed on, else this rank's
+    value."""
 
     def __get__(self, model: Any, owner: Any) -> Any:
         if model is None:
@@ -157,7 +159,7 @@ class _StopTraining:
         asked = model.__dict__.get("stop_training", False)
         return asked if watch is None else watch.is_to_stop(asked)
 
-    def __set__(self, model: Any, value: Any) -> None:  # Keras reads the value first, and sets it only to change it
+    def __set__(self, model: Any, value: Any) -> None:  # Keras reads the value first, and sets it only if it changes
         model.__dict__["stop_training"] = value
 
 

@@ -228,7 +228,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     [
         ("own shares", "with shard=False ring does not know which rank has which data"),
         ("unknown length", "the data set has no known length"),
-        ("steps_per_epoch", "with steps_per_epoch an epoch goes on"),
+        ("steps_per_epoch", "with steps_per_epoch an epoch begins"),
         ("generator", "commit_steps needs NumPy arrays or a tf.data.Dataset"),
         ("lists", "commit_steps needs NumPy arrays or a tf.data.Dataset"),
         ("a model that is not distributed", "that was given to ring.distribute"),
