@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
-from statistics import fmean, pstdev, stdev
+from statistics import fmean, median, pstdev, stdev
 from typing import Final
 
 from ..ground import numbers, typed
@@ -139,14 +139,18 @@ def _check(name: str, run: Run, alike: Sequence[Run], tests: int) -> Check:
     if not since:
         scatter = f"scatter {numbers.share(_scatter([times[one] for one in found.before]))}"
         by = scatter if found.by_scatter else f"{scatter}, which fewer than {FEW} tell badly"
-        text += f", as {len(before)} runs before ({by}); one run alone breaks at {_shown(name, found.limit)}"
-        return Check(name, bound, limit, value, HOLDS, text)
+        told = f"as {len(before)} runs before ({by}); one run alone is doubted from {_shown(name, found.limit)} on"
+        if found.doubted:
+            apart = times[-1] / median(times[one] for one in found.before) - 1
+            told = f"{_apart(apart)} than the median of {len(before)} runs before ({by}); a doubt, and no change yet: "
+            told += "one run may be an outlier; run it again, for two in a row are a change"
+        return Check(name, bound, limit, value, HOLDS, f"{text}, {told}")
     ratio, where = fmean(one.times[name] for one in since) / fmean(one.times[name] for one in before) - 1, ""
     error = _error([one.times[name] for one in before], len(since))
     doubt = f" ± {numbers.share(error / fmean(one.times[name] for one in before))}" if error is not None else ""
     if steps:
         where = "of a step: " + ", ".join(_owners(before, since))
-    text += f", {numbers.share(abs(ratio))}{doubt} {'slower' if ratio > 0 else 'faster'} than {len(before)} runs before"
+    text += f", {_apart(ratio, doubt)} than {len(before)} runs before"
     text += f", since {_called(since[0])} ({_by(found)})" + (f"; {where}" if where else "")
     return Check(name, bound, limit, value, BROKEN if ratio > 0 else HOLDS, text, where)
 
@@ -202,7 +206,13 @@ def _called(run: Run) -> str:
     return f"the run of {run.time}" + (f", commit {run.commit[:12]}" if run.commit else "")
 
 
+def _apart(ratio: float, doubt: str = "") -> str:
+    """`3.1 % ± 0.9 % slower` of a ratio of times less 1."""
+    return f"{numbers.share(abs(ratio))}{doubt} {'slower' if ratio > 0 else 'faster'}"
+
+
 def _by(found: Found) -> str:
+    count = "1 run" if len(found.since) == 1 else f"{len(found.since)} runs"
     if found.p_value is not None:
-        return f"p = {found.p_value:.1g}, {len(found.since)} runs"
-    return f"one run alone, beyond what 1 in {1 / (BY_ONE if found.by_scatter else BY_FEW):,.0f} is"
+        return f"p = {found.p_value:.1g}, {count}"
+    return f"{count}, the last beyond what 1 in {1 / (BY_ONE if found.by_scatter else BY_FEW):,.0f} is"
