@@ -36,9 +36,9 @@ directory, or a pattern. The format is detected from the content, not the name.
   mpirun -np 16 ringscope timeline runs/
   ringscope timeline /local/runs --partial host3.partial
   ringscope timeline host*.partial --html page.html
-  ringscope timeline nccl-inspector-unknown-jobid/ --json -
+  ringscope timeline nccl-inspector-unknown-jobid/ --html page.html
 
-Logs of NCCL's Inspector have no timeline; their collectives are shown as a table.
+Logs of NCCL's Inspector have no timeline; their collectives are shown as tables (also --html, --markdown and --json).
 
 Hundreds of recordings are measured in processes on all cores; started by mpirun or srun, by all that it started, each
 with what lies on its host. Where the hosts share no disk and no MPI, each leaves a partial file (--partial), and
@@ -190,7 +190,8 @@ def command(context: click.Context, /, **options: Any) -> None:
         try:
             _measure(given)
         except InspectorLog:  # the paths hold only these logs; beside recordings, logs cause a doubt instead
-            refuse_ignored(context, [(True, _shown(), "has no effect with logs of NCCL's Inspector; leave it out")])
+            useless = _shown() - {"html", "markdown"}
+            refuse_ignored(context, [(True, useless, "has no effect with logs of NCCL's Inspector; leave it out")])
             _logged(given)
 
 
@@ -318,13 +319,21 @@ def _measure(given: Options) -> None:
 
 
 def _logged(given: Options) -> None:
-    """Show the collectives that NCCL's Inspector logged, unless JSON goes to stdout."""
+    """Write the collectives that NCCL's Inspector logged, and show them unless JSON goes to stdout."""
+    from dataclasses import asdict
+
     from ..measuring import logged
     from ..model.logged import dumps
+    from ..views.files import measured_files, recording_files
     from ..views.terminal import logged as view
     from ..views.terminal import recording as terminal
 
     found = logged.measure(given.paths, strict=given.strict, max_bytes=given.max_size)
+    recording_files.refuse_read(found.files, (given.html, given.markdown, given.json_to))
+    title = recording_files.title_of(found.files)
+    measured_files.write_logged(given.html, given.markdown, asdict(found), title=title, given=given.paths)
+    for path in filter(None, (given.html, given.markdown)):
+        terminals.echo(f"wrote {path}", err=True)
     if given.json_to is not None:
         write_json(dumps(found), given.json_to)
     if given.json_to != STDOUT:

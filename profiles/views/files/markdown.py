@@ -52,6 +52,11 @@ def of_sweep(
     return "\n".join([f"# {in_text(title)}", "", *parts])
 
 
+def of_tables(tables: Sequence[Table], *, title: str, command: str) -> str:
+    """A report of tables alone. command: the command that makes the report again."""
+    return "\n".join([f"# {in_text(title)}", "", *_tables([one for one in tables if one.rows]), *_again(command)])
+
+
 def _explained(found: Sequence[Json]) -> Iterator[str]:
     for one in found:
         yield f"- {in_text(losses.title(one))}"

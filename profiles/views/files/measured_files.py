@@ -1,4 +1,4 @@
-"""The pages of `infer` and `rules`, from the JSON that they write."""
+"""The pages of `infer`, `rules` and logs of NCCL's Inspector, from their JSON; of the logs Markdown too."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 from ...ground.files import write_named
 from .. import page
-from ..tables import measured, report
+from ..tables import logged, measured, report
 from ..tables.table import Document, Table
 from ..terminal import inference
+from . import markdown
 
 
 def write_inference(path: Path, found: dict[str, Any], *, title: str, command: Sequence[str]) -> None:
@@ -36,6 +37,26 @@ def write_rules(path: Path, found: dict[str, Any], *, title: str, command: Seque
     _write(path, document, parts, title=title, lead=lead, command=command)
 
 
+def write_logged(
+    html: Path | None, text: Path | None, found: dict[str, Any], *, title: str, given: Sequence[str]
+) -> None:
+    """Write the page and the Markdown (None: not asked for) of logs of NCCL's Inspector.
+
+    found: the JSON of `model.logged`. given: the user's arguments, for the command that makes each file again."""
+    document, again = Document(found), ["ringscope", "timeline", *given]
+    tables = [logged.kinds(document), logged.ranks(document), logged.processes(document)]
+    if html:
+        parts = [page.Part(f"{one.id}-part", one.title, [], [one]) for one in tables]
+        lead = "Collectives that NCCL's Inspector logged: how fast each kind is, and which ranks wait."
+        hosts = ", ".join(dict.fromkeys(one["host"] for one in found["processes"]))
+        command = [*again, "--html", str(html)]
+        _write(html, document, parts, title=title, lead=lead, command=command, machine=[("hosts", hosts)])
+    if text:
+        doubted = [report.doubts(document)] if found["doubts"] else []
+        command = [*again, "--markdown", str(text)]
+        write_named(text, markdown.of_tables([*tables, *doubted], title=title, command=shlex.join(command)))
+
+
 def _of(found: dict[str, Any], key: str, table: Table) -> tuple[list[str], list[Table]]:
     return [one["text"] for one in found[key]], [table]
 
@@ -45,7 +66,14 @@ def _named(charts: Sequence[Any], begin: str) -> list[Any]:
 
 
 def _write(
-    path: Path, document: Document, parts: Sequence[page.Part], *, title: str, lead: str, command: Sequence[str]
+    path: Path,
+    document: Document,
+    parts: Sequence[page.Part],
+    *,
+    title: str,
+    lead: str,
+    command: Sequence[str],
+    machine: Sequence[tuple[str, str]] = (),
 ) -> None:
     shown = [part for part in parts if any(table.rows for table in part.tables)]
     doubts = report.doubts(document) if document.json.get("doubts") else None
@@ -53,6 +81,6 @@ def _write(
         title=title,
         command=shlex.join(command),
         measured=page.Measured(lead, shown, document.json, doubts),
-        machine=report.machine(document.json.get("machine") or {}),
+        machine=machine or report.machine(document.json.get("machine") or {}),
     )
     write_named(path, text)

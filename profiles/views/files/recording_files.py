@@ -40,14 +40,20 @@ def refuse(analysis: Analysis, files: Files, more: Sequence[Path | None]) -> Non
     picture cannot be drawn."""
     from ..charts import chart
 
-    read = {Path(recording.path).resolve() for recording in analysis.measures.recordings}
-    for path in (files.html, files.perfetto, files.markdown, files.parquet, *more):
-        if path and path.resolve() in read:
-            raise RingscopeError(f"{path}: is a recording just read and is not written over; name another file")
+    read = [recording.path for recording in analysis.measures.recordings]
+    refuse_read(read, (files.html, files.perfetto, files.markdown, files.parquet, *more))
     if files.perfetto and not analysis.gpus:
         raise RingscopeError("--perfetto: a partial file holds no operations to draw; name the recordings")
     if files.html or files.charts:
         chart.renderer()
+
+
+def refuse_read(read: Sequence[str], written: Sequence[Path | None]) -> None:
+    """Raise RingscopeError if a file to write is one of the files that were read."""
+    known = {Path(one).resolve() for one in read}
+    for path in written:
+        if path and path.resolve() in known:
+            raise RingscopeError(f"{path}: is a recording just read and is not written over; name another file")
 
 
 def write(
@@ -75,7 +81,7 @@ def write(
     from . import markdown, parquet, perfetto
 
     told = part.of(analysis, shown) if summary else analysis
-    title = _title([recording.path for recording in analysis.measures.recordings])
+    title = title_of([recording.path for recording in analysis.measures.recordings])
     written = []
     for done, kind in enumerate(asked):
         path: Path = getattr(files, kind)
@@ -97,7 +103,7 @@ def write(
     return written
 
 
-def _title(paths: Sequence[str]) -> str:
+def title_of(paths: Sequence[str]) -> str:
     """The recordings' common name without the rank (for a launch: its cell), else the first name and a count."""
     stems = {_stem(Path(path)) for path in paths}
     if len(stems) == 1:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Console, Group, RenderableType
 
 from ...ground import numbers
 from ...model.logged import Logged, LoggedKind, LoggedProcess
+from ..tables.logged import last_arrivals
 from . import recording as terminal
 from .fitted import Column, Fitted, Prose
 
 MOST_KINDS = 20
-MOST_PROCESSES = 16
 _KINDS = ("calls", "moved", "waiting", "transfer", "bus bandwidth", "with waiting")
 _PROCESSES = ("rank", "calls", "in collectives", "waiting", "of its time", "arrived last")
 
@@ -30,10 +30,10 @@ def _page(logged: Logged) -> Iterator[RenderableType]:
     yield from _more(len(logged.kinds) - len(kinds), "kinds that took less time")
     for why in dict.fromkeys(one.why for one in kinds if one.why):
         yield Prose(f"{numbers.UNKNOWN}: {', '.join(_name(one) for one in kinds if one.why == why)}: {why}", "dim")
-    shown = _shown(logged.processes)
+    shown = last_arrivals(logged.processes, [one.arrived_last_share for one in logged.processes])
     yield Prose("")
     columns = [Column("process"), *(Column(title, right=True) for title in _PROCESSES)]
-    yield Fitted(columns, [_of_process(one) for one in shown], style="dim")
+    yield Fitted(columns, [_of_process(one) for _, one in shown], style="dim")
     yield from _more(len(logged.processes) - len(shown), "processes that arrived last less often")
     yield from terminal.doubts(logged.doubts)
 
@@ -58,14 +58,6 @@ def _of_kind(one: LoggedKind) -> tuple[str, ...]:
         numbers.gb_per_s(one.bus_gb_per_s),
         numbers.gb_per_s(one.lasting_gb_per_s),
     )
-
-
-def _shown(processes: Sequence[LoggedProcess]) -> Sequence[LoggedProcess]:
-    """All processes, or the MOST_PROCESSES that arrived last most often, in their given order."""
-    if len(processes) <= MOST_PROCESSES:
-        return processes
-    order = sorted(range(len(processes)), key=lambda place: -(processes[place].arrived_last_share or 0))
-    return [processes[place] for place in sorted(order[:MOST_PROCESSES])]
 
 
 def _of_process(one: LoggedProcess) -> tuple[str, ...]:

@@ -155,8 +155,22 @@ def test_timeline_shows_the_table_and_writes_what_was_measured() -> None:
     assert shown.exit_code == 0 and "AllReduce" in shown.output and "182 GB/s" in shown.output
     written = json.loads(run(timeline, REAL[0].parent, "--json", "-").output)
     assert written["schema"] == "ringscope.collectives/1" and len(written["processes"]) == 2
-    refused = run(timeline, *REAL, "--html", "page.html")
-    assert isinstance(refused.exception, RingscopeError) and "--html" in str(refused.exception)
+    refused = run(timeline, *REAL, "--perfetto", "trace.json")
+    assert isinstance(refused.exception, RingscopeError) and "--perfetto" in str(refused.exception)
+
+
+def test_markdown_has_a_row_for_each_kind_and_rank_and_a_log_is_never_written_over(tmp_path: Path) -> None:
+    logs = write(tmp_path, *([line(rank, 0, 10 + rank, ranks=20)] for rank in range(20)))
+    text = tmp_path / "m.md"
+    assert run(timeline, *logs, "--markdown", text).exit_code == 0
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in text.read_text().splitlines() if "0xa" in row]
+    assert rows[0][1] == "AllReduce" and rows[0][4:8] == ["1", "1.05 MB", "390.0 µs", "10.00 µs"]
+    assert [(row[2], row[5], row[7]) for row in rows[1:3]] == [("0", "0 ns", "0 %"), ("1", "1.000 µs", "0 %")]
+    assert len(rows) == 17 and "the 16 ranks" in text.read_text() and "Only 16 of 20" in text.read_text()
+    before = logs[0].read_bytes()
+    for option in ("--markdown", "--html", "--json"):
+        assert "not written over" in str(run(timeline, *logs, option, logs[0]).exception)
+    assert logs[0].read_bytes() == before
 
 
 def test_logs_beside_a_recording_are_doubted_and_other_files_beside_logs_too(tmp_path: Path) -> None:

@@ -1,17 +1,20 @@
-"""The pages of `infer` and `rules` in a browser: every number is the one in the JSON, and a phone can read them."""
+"""Pages of `infer`, `rules` and Inspector's logs in a browser: numbers are the JSON's, and a phone can read them."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from profiles.ground import numbers
+from profiles.measuring import logged
 from profiles.rules import RULES, Found, judge, to_json
 from profiles.views.files import measured_files
 from tests.made.pointer import at_pointer
+from tests.profiles.measuring.test_logged import line, write
 from tests.profiles.views.test_inference import FOUND
 from tests.profiles.views.test_page import Opened
 
@@ -42,10 +45,14 @@ def rules() -> dict[str, Any]:
 def checked(browser: Any, path: Path, found: dict[str, Any]) -> Opened:
     """The page open as on a phone, where each number that points into the JSON has been found equal."""
     opened = Opened(browser, path, viewport={"width": 390, "height": 800})
-    pointing = opened.page.eval_on_selector_all("data[data-at]", "all => all.map(e => [e.dataset.at, e.value])")
+    pointing = opened.page.eval_on_selector_all(
+        "data[data-at]", "all => all.map(e => [e.dataset.at, e.dataset.of, e.value])"
+    )
     assert json.loads(opened.page.locator("#measures").text_content()) == found
-    for at, value in pointing:
+    for at, of, value in pointing:
         expected = at_pointer(found, at)
+        if of and expected is not None:
+            expected /= at_pointer(found, of)
         assert value == ("" if expected is None else str(expected)), at
     assert opened.complaints == [] and all(url.startswith(("file:", "data:", "blob:")) for url in opened.requests)
     assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -94,4 +101,22 @@ def test_a_page_of_rules_has_a_row_for_each_also_for_one_that_was_not_measured(
     assert (cache["ratio"], cache["from"], cache["trained"]) == ("2.00 x", "2.00 x", "planted <b>")
     assert "there is no GPU here" in tf32["what that says"] and tf32["ratio"].startswith("n/a")
     assert "no room" in prefetch["what that says"]
+    opened.page.context.close()
+
+
+def test_a_page_of_inspectors_logs_has_every_kind_and_who_waits_in_it(browser: Any, tmp_path: Path) -> None:
+    lines = [[line(rank, 0, 10 * (rank + 1)), line(rank, 1, 7, kind="Broadcast")] for rank in range(3)]
+    for one in (one for rank in lines for one in rank):
+        one["metadata"]["hostname"], one["header"]["comm_name"] = "<node1>", "<b>data"
+    found = json.loads(json.dumps(asdict(logged.measure(write(tmp_path, *lines)))))
+    measured_files.write_logged(tmp_path / "logs.html", None, found, title="logs/", given=["logs/"])
+    opened = checked(browser, tmp_path / "logs.html", found)
+    reduce, broadcast = shown(opened, "kinds")
+    assert (reduce["communicator"], reduce["bytes"], reduce["transfer"]) == ("<b>data", "1.05 MB", "10.00 µs")
+    assert broadcast["transfer"].startswith("n/a") and "one rank gives or takes" in broadcast["why transfer is unknown"]
+    waits = [(row["rank"], row["waiting"], row["arrived last"]) for row in shown(opened, "ranks")[:3]]
+    assert waits == [("0", "0 ns", "100.0 %"), ("1", "10.00 µs", "0 %"), ("2", "20.00 µs", "0 %")]
+    assert [row["process"] for row in shown(opened, "processes")] == [f"<node1> {100 + rank}" for rank in range(3)]
+    assert "ranks-not-logged" in opened.page.locator("#doubts").inner_text()
+    assert opened.page.locator("#command").inner_text() == f"ringscope timeline logs/ --html {tmp_path / 'logs.html'}"
     opened.page.context.close()
