@@ -8,6 +8,7 @@ import io
 import os
 import re
 import secrets
+import stat
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -81,12 +82,27 @@ def user_cache() -> Path | None:
 MOST_BYTES: Final = 128 << 20
 
 
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a regular file for reading. Raises OSError, at once also for a folder, a pipe or a device.
+
+    It looks at what it has opened: a look at the path before would not tell what takes the file's place meanwhile, and
+    to open a pipe may take for ever.
+    """
+    return open(path, "rb", opener=_at_once)
+
+
+def _at_once(path: str, flags: int) -> int:
+    file = os.open(path, flags | os.O_NONBLOCK)  # without waiting for a pipe's other end
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise OSError(errno.EINVAL, "not a file", path)
+
+
 def bytes_of(path: Path) -> bytes:
     """Read a file that ringscope wrote, without the byte order mark of an editor. Raises OSError, also if it has more
-    than MOST_BYTES or is a pipe, which might never end."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a file", str(path))
-    with path.open("rb") as file:
+    than MOST_BYTES or is no regular file."""
+    with open_regular(path) as file:
         found = file.read(MOST_BYTES + 1)
     if len(found) > MOST_BYTES:
         raise OSError(

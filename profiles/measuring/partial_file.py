@@ -17,7 +17,7 @@ from typing import Final
 
 from ..ground import typed
 from ..ground.errors import RingscopeError, UnreadableRecording
-from ..ground.files import MOST_BYTES, gzipped, written_whole
+from ..ground.files import MOST_BYTES, gzipped, open_regular, written_whole
 from ..ground.version import VERSION
 from ..model.measures_json import plain
 from ..model.timeline import Doubt
@@ -67,16 +67,15 @@ def written(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: A
 
 
 def detects(path: Path) -> bool:
-    """True if this is a partial file. Never raises, and waits for no pipe."""
+    """True if this is a partial file. Never raises."""
     try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if file.read(2) != _GZIP:
                 return False
-        with gzip.open(path) as content:
-            return content.read(len(_BEGINS)) == _BEGINS
-    except (OSError, EOFError, zlib.error):
+            file.seek(0)
+            with gzip.GzipFile(fileobj=file) as content:
+                return content.read(len(_BEGINS)) == _BEGINS
+    except (OSError, EOFError, ValueError, zlib.error):  # ValueError: a NUL byte in the name
         return False
 
 

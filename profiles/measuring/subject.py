@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..ground.errors import InspectorLog, RingscopeError
+from ..ground.files import open_regular
 from ..model.logged import Logged
 from ..model.measures import Measures
 from ..readers import opening
@@ -98,9 +99,9 @@ def _written(path: Path) -> Measures | None:
     if not path.is_file():
         raise RingscopeError(f"{path}: not a file; name measures that ringscope wrote, or recordings")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(_HEAD_BYTES)
-            file.seek(max(path.stat().st_size - _HEAD_BYTES, 0))
+            file.seek(max(file.seek(0, os.SEEK_END) - _HEAD_BYTES, 0))
             tail = file.read(_HEAD_BYTES)  # the schema stands here if another tool sorted the keys
     except OSError as error:
         raise opening.unopened(path, error) from None

@@ -26,7 +26,7 @@ from typing import TypeVar
 
 from ..doubts import recordings as doubts
 from ..ground.errors import InspectorLog, SameRecording, UnreadableRecording
-from ..ground.files import in_order
+from ..ground.files import in_order, open_regular
 from ..model import marks
 from ..model.timeline import Doubt, Timeline
 from ..runs.written import of_a_run
@@ -219,7 +219,7 @@ def _read(path: Path, *, max_bytes: int | None, cache: bool) -> Timeline | None:
 
 def _by_its_reader(path: Path, file: Path) -> Timeline | None:
     """The timeline in `file`, the decompressed or exported form of `path`; None if no reader knows its content."""
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         head = stream.read(opening.HEAD_BYTES)
     if refused.is_inspector_log(head):
         raise InspectorLog(path, *refused.INSPECTOR_LOG)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from ..ground.errors import UnreadableRecording
+from ..ground.files import open_regular
 
 HEAD_BYTES: Final = 1 << 16
 
@@ -74,13 +75,11 @@ def head(path: Path) -> bytes:
 
 
 def is_packed(path: Path) -> bool:
-    """True if the file is compressed. Never raises OSError, and never opens a named pipe, which would block."""
+    """True if the file is compressed. Never raises."""
     try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(max(map(len, _MAGICS))).startswith(_MAGICS)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL byte in the name
         return False
 
 
@@ -120,8 +119,8 @@ def whole(path: Path, mark: bytes) -> bytes:
 
     Raises UnreadableRecording if MAX_BLANK bytes hold no `mark`: they are zeros, blanks, or one endless name or line.
     """
-    size, at = path.stat().st_size, 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        size, at = os.fstat(file.fileno()).st_size, 0
         while at + MAX_BLANK < size:
             # The end of each stretch is searched first: in a profiler's output `mark` is found there.
             for length in (HEAD_BYTES, MAX_BLANK):
@@ -132,7 +131,7 @@ def whole(path: Path, mark: bytes) -> bytes:
                 problem = f"has {MAX_BLANK >> 20} MiB without {_MARKS[mark]} in them, which no profiler writes"
                 raise UnreadableRecording(path, problem, "copy it again, or record again")
             at = begin + last + 1
-    return path.read_bytes().removeprefix(BOM_UTF8)
+        return file.read().removeprefix(BOM_UTF8)
 
 
 @contextmanager
@@ -206,7 +205,7 @@ def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_byte
 def _streams(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """(stream of the file's bytes, stream of its decompressed content): the same object if it is not compressed."""
     try:
-        raw = path.open("rb")
+        raw = open_regular(path)
     except OSError as error:
         raise unopened(path, error) from None
     with raw:

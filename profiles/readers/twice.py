@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ..ground.errors import UnreadableRecording
+from ..ground.files import open_regular
 from . import opening
 
 _END_BYTES: Final = 1 << 16  # compared first: different recordings of equal size almost always differ in these bytes
@@ -82,7 +83,7 @@ def _of_a_shared_size(paths: Iterable[Path]) -> list[tuple[Path, int]]:
 
 
 def _ends(path: Path, size: int) -> tuple[bytes, bytes]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         begin = file.read(_END_BYTES)
         file.seek(max(0, size - _END_BYTES))
         return begin, file.read()

@@ -7,6 +7,7 @@ of day of that start.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Sequence
@@ -19,6 +20,7 @@ import pandas as pd
 
 from ..doubts.recordings import no_gpu, profiler_warnings, python_traced
 from ..ground.errors import UnreadableRecording
+from ..ground.files import open_regular
 from ..model import xla_names
 from ..model.timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
 from . import messages, planes, programs
@@ -69,13 +71,14 @@ def read(path: Path) -> Timeline:
     """
     from google.protobuf.message import DecodeError
 
-    if path.stat().st_size > _MOST_BYTES:
-        raise UnreadableRecording(path, "larger than 2 GiB, and no profile of this format can be", _RECORD)
-    try:
-        space = message().FromString(path.read_bytes())
-    except (DecodeError, ValueError, RecursionError) as error:
-        problem = f"looks like TensorFlow's profile, but breaks off or is damaged ({error})"
-        raise UnreadableRecording(path, problem, _RECORD) from None
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+            raise UnreadableRecording(path, "larger than 2 GiB, and no profile of this format can be", _RECORD)
+        try:
+            space = message().FromString(file.read())
+        except (DecodeError, ValueError, RecursionError) as error:
+            problem = f"looks like TensorFlow's profile, but breaks off or is damaged ({error})"
+            raise UnreadableRecording(path, problem, _RECORD) from None
     found = Found(programs=programs.of_profile(space))
     started_ns = None
     for plane in space.planes:

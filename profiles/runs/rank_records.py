@@ -9,11 +9,11 @@ from typing import Any
 
 from ..ground import typed
 from ..ground.errors import RingscopeError
-from ..ground.files import text_of, write_whole
+from ..ground.files import open_regular, text_of, write_whole
 
 RANK_SCHEMA = "ringscope.rank/1"
 _ADDS_UP = 0.01
-_LONGEST_HEADER = 1 << 20  # characters of the first line
+_LONGEST_HEADER = 1 << 20  # bytes of the first line
 
 
 class Damaged(RingscopeError):
@@ -101,10 +101,8 @@ def host_beside(path: Path) -> str | None:
     """The host of the rank that a file belongs to, as `rank<k>.jsonl` beside `rank<k>.sqlite` tells it; or None."""
     try:
         rank = path.with_name(path.name.split(".")[0] + ".jsonl")
-        if not rank.is_file():
-            return None
-        with rank.open(encoding="utf-8") as lines:
-            header = typed.loads(lines.readline(_LONGEST_HEADER))
+        with open_regular(rank) as lines:
+            header = typed.loads(lines.readline(_LONGEST_HEADER).decode())
         host = header["host"] if header["schema"] == RANK_SCHEMA else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

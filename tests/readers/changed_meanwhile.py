@@ -33,9 +33,16 @@ def grows(path: Path) -> None:
         file.write(path.read_bytes()[:4096])
 
 
+def becomes_a_pipe(path: Path) -> None:
+    """That nobody writes to: a reader that opens it as a file waits for ever."""
+    path.unlink()
+    os.mkfifo(path)
+
+
 CHANGES: dict[str, Callable[[Path], object]] = {
     "gone": Path.unlink,
     "folder": becomes_a_folder,
+    "pipe": becomes_a_pipe,
     "half": lambda path: os.truncate(path, path.stat().st_size // 2),
     "empty": lambda path: os.truncate(path, 0),
     "grown": grows,

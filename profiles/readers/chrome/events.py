@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from ...doubts.recordings import unfinished_recording
 from ...ground.errors import UnreadableRecording
+from ...ground.files import open_regular
 from ...model.timeline import LONGEST_NAME, Doubt
 from ..opening import HEAD_BYTES, whole
 from ..tables import printed
@@ -102,7 +103,7 @@ def holds_events(head: bytes) -> bool:
 
 def trace(path: Path, kind: type[Any]) -> tuple[Any, tuple[Doubt, ...]]:
     """(the file decoded as `kind`, a subclass of Document; doubts). Raises UnreadableRecording if it is damaged."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         head = file.read(HEAD_BYTES)
     if begins(head) == b"{":
         return document(path, kind), ()

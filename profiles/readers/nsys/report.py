@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from ...ground.errors import UnreadableRecording
-from ...ground.files import user_cache
+from ...ground.files import open_regular, user_cache
 
 # Reports of nsys 2022.4 begin with this name of an older tool. A file with nsys's suffix but another start is still
 # given to nsys, which may be able to read it.
@@ -34,7 +34,7 @@ _PRCTL: Final = getattr(ctypes.CDLL(None), "prctl", None)  # Linux's
 
 
 def is_report(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         start = file.read(len(_MAGIC))
     return start == _MAGIC or (path.suffix in _SUFFIXES and not start.startswith(_OTHERS))
 
@@ -139,7 +139,7 @@ def _end_with_the_caller() -> None:
 
 def _digest(path: Path) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

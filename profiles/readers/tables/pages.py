@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ground.files import open_regular
 from ...ground.intervals import one_after_another
 from .sqlite import Database, header_of, quoted
 
@@ -89,7 +90,7 @@ class Pages:
         text = np.empty(len(pages) * self.size + 2 * _MOST, np.uint8)
         text[:_MOST] = text[-_MOST:] = 0
         runs = np.flatnonzero(np.append(True, np.diff(pages) != 1)).tolist()
-        with self._path.open("rb", buffering=0) as file:
+        with open_regular(self._path) as file:
             for first, end in zip(runs, [*runs[1:], len(pages)], strict=True):
                 part = text.data[_MOST + first * self.size : _MOST + end * self.size]
                 file.seek((int(pages[first]) - 1) * self.size)

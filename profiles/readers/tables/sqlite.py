@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ground.errors import UnreadableRecording
+from ...ground.files import open_regular
 
 MAGIC: Final = b"SQLite format 3\0"
 _HOT_JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")
@@ -208,7 +209,9 @@ def is_device(value: object) -> bool:
 
 
 def uri(path: Path) -> str:
-    return "file:" + quote(os.fsencode(path.absolute())) + "?immutable=1"
+    """The file's name for SQLite, which reads it alone. mode=rw: SQLite neither makes a file that is gone, nor waits
+    for the other end of a pipe that has taken its place."""
+    return "file:" + quote(os.fsencode(path.absolute())) + "?immutable=1&mode=rw"
 
 
 def table_names(path: Path) -> frozenset[str]:
@@ -312,10 +315,8 @@ def check(path: Path) -> None:
     """Raises UnreadableRecording if the file is cut short, or has changes left in a -wal or -journal file."""
     for suffix, hot in (("-wal", b""), ("-journal", _HOT_JOURNAL)):
         beside = path.with_name(path.name + suffix)
-        if not beside.is_file():  # opening a named pipe would block
-            continue
         try:
-            with beside.open("rb") as file:
+            with open_regular(beside) as file:
                 start = file.read(8)
         except OSError:
             continue
@@ -338,7 +339,7 @@ def check(path: Path) -> None:
 
 def header_of(path: Path) -> bytes:
     """The first 100 bytes of a database. Raises UnreadableRecording if they are no SQLite header."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         header = file.read(_HEADER_BYTES)
     if not header.startswith(MAGIC) or len(header) < _HEADER_BYTES:
         raise UnreadableRecording(path, "no whole SQLite header", "copy or export it again")
