@@ -7,6 +7,7 @@ neither reads nor refuses something, or takes more than 20 s for it.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ def main() -> int:
     parser.add_argument("readers", nargs="*", choices=[*READERS, []], help="default: all")
     parser.add_argument("--seconds", type=int, default=600, help="for each reader (default: 600)")
     given = parser.parse_args()
+    if importlib.util.find_spec("atheris") is None:
+        parser.error("atheris is missing: pip install -e '.[fuzz]' (`python -m tests.fuzz.files` does without it)")
     failed = 0
     for reader in given.readers or READERS:
         found = Path("build", "fuzz", reader)
