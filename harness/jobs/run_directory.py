@@ -41,6 +41,7 @@ class RunDirectory:
         # launches that this process began -> their start on the monotonic clock, in ns
         self._begun: dict[tuple[str, int], int] = {}
         with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
             self._lock = (path / ".lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,14 +54,15 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path, sweep: SweepRecord) -> RunDirectory:
-        """Begin a new sweep. Raises RingscopeError if the directory holds one already."""
+        """Begin a new sweep. Raises RingscopeError if the directory holds one already, or another process begins one
+        there."""
+        directory = cls(path, sweep)
         if (path / "sweep.json").exists():
+            directory.release()
             raise RingscopeError(f"{path}: holds a sweep already; continue it with --resume, or name another --out")
-        with writing(path):
-            path.mkdir(parents=True, exist_ok=True)
-            check_space(path)
-            write_whole(path / "sweep.json", json.dumps(sweep.to_json(), indent=1))
-        return cls(path, sweep)
+        check_space(path)
+        directory.write_sweep()
+        return directory
 
     @classmethod
     def resume(cls, path: Path, more: list[Cell], *, launches: int | None = None) -> RunDirectory:

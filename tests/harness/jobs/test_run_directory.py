@@ -16,7 +16,7 @@ from harness.jobs.run_directory import RunDirectory, check_space
 from profiles.ground.errors import RingscopeError
 from profiles.ground.files import write_whole
 from profiles.runs.rank_records import RankRecord, write_rank
-from profiles.runs.records import Cell, RunRecord, SweepRecord
+from profiles.runs.records import Cell, RunRecord, SweepRecord, read_sweep
 from profiles.scaling import run_directory
 
 CELL = Cell("mlp", 2, 8, steps=3)
@@ -90,6 +90,19 @@ def test_a_new_sweep_does_not_write_over_an_old_one(tmp_path: Path) -> None:
     directory(tmp_path)
     with pytest.raises(RingscopeError, match="--resume"):
         directory(tmp_path)
+
+
+def test_two_sweeps_that_begin_in_one_directory_leave_the_first_alone(tmp_path: Path) -> None:
+    first = directory(tmp_path)
+    (first.path / "sweep.json").unlink()  # as if it had only locked the directory so far
+    with pytest.raises(RingscopeError, match="another ringscope works on it"):
+        directory(tmp_path)
+    assert not (first.path / "sweep.json").exists()
+    first.write_sweep()
+    with pytest.raises(RingscopeError, match="another ringscope works on it"):
+        directory(tmp_path)
+    first.release()
+    assert read_sweep(first.path).cells == [CELL]
 
 
 def test_a_resumed_sweep_can_grow(tmp_path: Path) -> None:
