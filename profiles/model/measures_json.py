@@ -39,7 +39,7 @@ def from_json(data: Any) -> Measures:
 def _measures(schema: Any, made: Callable[[], Measures]) -> Measures:
     if schema != SCHEMA:
         found = str(schema)[:60]
-        raise RingscopeError(f"not measures of schema {SCHEMA} (found {found!r}): measure the recording again")
+        raise RingscopeError(f"not measures of schema {SCHEMA} (found {found!r}); measure the recording again")
     try:
         measures = made()
         if not measures.gpus:

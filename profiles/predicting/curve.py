@@ -176,9 +176,9 @@ def _sorted(points: Sequence[Point]) -> list[Point]:
             "prediction needs the throughput of two counts of GPUs or more, each once; measure 1 and 2"
         )
     if any(point.gpus < 1 or not point.per_s > 0 for point in points):
-        raise RingscopeError("prediction needs counts of GPUs and throughputs above 0")
+        raise RingscopeError("prediction needs counts of GPUs and throughputs above 0; give others")
     if any(point.gpus > MOST_GPUS or point.per_s > MOST_PER_S for point in points):
-        raise RingscopeError(f"prediction is for {MOST_GPUS:,} GPUs and {MOST_PER_S:g} samples/s at most")
+        raise RingscopeError(f"prediction is for {MOST_GPUS:,} GPUs and {MOST_PER_S:g} samples/s at most; give others")
     return [by_gpus[gpus] for gpus in sorted(by_gpus)]
 
 

@@ -190,7 +190,12 @@ def batch_gaps(document: Document) -> Table:
     rows = [
         (
             Cell(LOOKS[owner].label, owner, look=owner),
-            *(document.number(f"{at}/batch_gap_ledger_ns/{owner}", numbers.duration) for at, _, _ in gpus),
+            *(
+                document.number(f"{at}/batch_gap_ledger_ns/{owner}", numbers.duration)
+                if owner in gpu["batch_gap_ledger_ns"]  # a recording may not show who owned the time
+                else Cell(numbers.duration(None))
+                for at, gpu, _ in gpus
+            ),
         )
         for owner in owners
     ]

@@ -18,7 +18,7 @@ from profiles.views.charts import recording
 from profiles.views.charts.lanes import of_gpus
 from profiles.views.files import markdown
 from profiles.views.palette import OWNERS as LOOKS
-from profiles.views.tables import table
+from profiles.views.tables import table, time
 from profiles.views.terminal import recording as terminal
 from tests.made import hand
 from tests.made.sample import sample
@@ -105,6 +105,16 @@ def test_every_view_calls_a_gpu_the_same() -> None:
     assert {view: [title in words for title in titles] for view, words in views.items()} == dict.fromkeys(
         views, [True, True]
     )
+
+
+def test_an_owner_of_batch_gaps_that_one_recording_cannot_show_is_no_number_there() -> None:
+    analysis, _ = sample(steps=2, gpus=2, kernels_per_step=5)
+    first, second = (gpu.batch_gap_ledger_ns or {} for gpu in analysis.measures.gpus)
+    del second["idle_sync"]
+    (shown_row,) = [
+        row for row in time.batch_gaps(table.document_of(analysis.measures)).rows if row[0].look == "idle_sync"
+    ]
+    assert [cell.value for cell in shown_row[1:]] == [first["idle_sync"], None]
 
 
 def test_a_finding_that_compares_gpus_names_its_gpu_once() -> None:
