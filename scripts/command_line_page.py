@@ -24,7 +24,7 @@ HEAD = """# Command line
 `python -m harness` is the same command. `python -m profiles` has only the verbs that read, and needs no TensorFlow.
 
 An error is one line on stderr that says what is wrong, where, and what to do. Its exit code is 2, never 1: some verbs
-give 1 a meaning of their own.
+give 1 a meaning of their own. A pipe that nobody reads any more (`| head -1`) ends a verb quietly, with 141.
 """
 
 

@@ -24,6 +24,7 @@ _CANNOT_PRINT: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
 INTERRUPTED: Final = 130  # exit code, as of a shell's command that Ctrl-C ends
+UNREAD: Final = 141  # exit code, as of a shell's command whose output nobody reads any more (`... | head -1`)
 
 
 class LazyGroup(click.Group):
@@ -86,9 +87,15 @@ def run(group: LazyGroup) -> None:
     gc.set_threshold(_OBJECTS_BETWEEN_LOOKS)
     if not sys.warnoptions:  # libraries' warnings would mix with a command's answer
         warnings.simplefilter("ignore")
-    show_everything(sys.stdout, sys.stderr)
+    stdout = sys.stdout
+    show_everything(stdout, sys.stderr)
     try:
         group.main(standalone_mode=True)
+    except SystemExit as end:
+        # click, which lays something over stdout then, and rich end with 1, which some verbs reserve
+        if sys.stdout is not stdout or isinstance(end.__context__, BrokenPipeError):
+            end.code = UNREAD
+        raise
     except MemoryError:
         print(
             "ringscope: out of memory; give fewer recordings at once, or cut one with `ringscope cut`", file=sys.stderr

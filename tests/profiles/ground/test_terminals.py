@@ -83,6 +83,18 @@ def test_a_full_disk_that_is_printed_to_is_a_line_and_not_a_broken_budget(words:
     assert (done.returncode, done.stderr) == (2, "ringscope: what is printed: No space left on device\n")
 
 
+@pytest.mark.parametrize("words", [["--help"], ["timeline", RECORDING], ["timeline", RECORDING, "--json", "-"]])
+def test_a_pipe_that_nobody_reads_any_more_ends_a_verb_quietly(words: list[object]) -> None:
+    """As `ringscope ... | head -1` does; 141 is what a shell says of a program that SIGPIPE ended."""
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [sys.executable, "-m", "profiles", *map(str, words)]
+    done = subprocess.run(argv, env=environ, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=900)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_words_longer_than_a_line_lose_their_middle_and_others_nothing() -> None:
     path = "/data/" + "d" * 300 + "/rank0.sqlite"
     short = shortened(f"{path}: no such file; check the path")
