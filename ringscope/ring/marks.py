@@ -1,8 +1,9 @@
-"""NVTX ranges of domain `ringscope`.
+"""NVTX ranges in the domain `ringscope`, which mark a training in a recording.
 
 `step N`, `wait input` and `rank k of n` let a recording separate waiting for data from Python's own time. `batch N`
-shows which copies bring the batch of step N, `fed by PyDataset` what makes the batches, and `paused N ns: why` that an
-elastic training has continued. Without a profiler attached nvtx's domain does nothing, so the marks cost nothing.
+shows which copies bring the batch of step N, `fed by PyDataset` shows what makes the batches, and `paused N ns: why`
+shows that an elastic training has continued after a pause. Without a profiler the domain does nothing, so the marks
+cost nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class NoMarks:
 
 @cache
 def nvtx_marks() -> Marks:
-    """The process's marks; NoMarks if the package nvtx is not installed."""
+    """This process's writer of marks; NoMarks if the package nvtx is not installed."""
     try:
         return NvtxMarks()
     except ImportError:
@@ -65,8 +66,7 @@ def nvtx_marks() -> Marks:
 
 
 def mark_pause() -> None:
-    """Mark that an elastic training continues after a pause; does nothing if there was no pause, or if it is marked
-    already."""
+    """Mark that an elastic training continues after a pause, if there was one that is not marked yet."""
     pause = restart.go_on()
     if pause:
         nvtx_marks().paused(*pause)
@@ -85,21 +85,21 @@ class NvtxMarks:
         return self._range(self._domain.get_event_attributes(message=marks.step(number)))
 
     def batch(self, number: int) -> AbstractContextManager[None]:
-        """Around the calls that copy the batch of step `number`."""
+        """A range around the calls that copy the batch of step `number`."""
         return self._range(self._domain.get_event_attributes(message=marks.batch(number)))
 
     def wait_input(self) -> AbstractContextManager[None]:
         return self._range(self._wait)
 
     def rank(self, rank: int, size: int) -> None:
-        """Write the rank into the recording. It must be repeated, because only marks after the profiler's start are
+        """Write the rank into the recording. Call this repeatedly, because only marks after the profiler's start are
         recorded."""
         with self._range(self._domain.get_event_attributes(message=str(marks.Rank(rank, size)))):
             pass
 
     def fed_by(self, loader: str) -> None:
-        """Write the kind of data that makes the batches, one of `profiles.model.marks.LOADERS`; repeated like
-        `rank`."""
+        """Write the kind of data that makes the batches, one of `profiles.model.marks.LOADERS`. Call this repeatedly,
+        like `rank`."""
         with self._range(self._domain.get_event_attributes(message=marks.FED_BY + loader)):
             pass
 

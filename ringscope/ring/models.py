@@ -10,20 +10,20 @@ class Kept:
     """The state that ring keeps for one model. Keras neither tracks nor saves it, and a copy of the model starts
     without it."""
 
-    step: str | None = None  # how its steps run; None: it was not given to ring.distribute
-    loop: Any = None  # the loop of its train steps (`Loop`)
-    watch: Any = None  # what its ranks do together while they train (`Watch`)
-    listing: Any = None  # within `fit`: (function that lists its callbacks, part of an elastic `fit` or None)
-    warm_up: Callable[[int], None] | None = None  # the first `fit` calls it with the steps of an epoch
-    batches: str | None = None  # how the ranks' batches compare in size (`sizes`)
-    in_step = False  # within a train step of `fit` or `train_on_batch`
+    step: str | None = None  # kind of the model's step; None: the model was not given to ring.distribute
+    loop: Any = None  # the loop of the model's train steps (`Loop`)
+    watch: Any = None  # the `Watch` that makes the model's ranks act together
+    listing: Any = None  # within `fit`: (function that lists the callbacks, part of an elastic `fit` or None)
+    warm_up: Callable[[int], None] | None = None  # called by the first `fit` with the number of steps in an epoch
+    batches: str | None = None  # how the sizes of the ranks' batches compare (global_batch/sizes.py)
+    in_step = False  # True within a train step of `fit` or `train_on_batch`
     ends_unknown = False  # True if one rank's data may end before the others'
     weights: int | None = None  # number of weights when `broadcast` made them equal
-    compared: Any = None  # its weights for comparisons over ranks (`Compared`)
-    statistics_alike_at: int | None = None  # steps taken when its moving statistics were last equal on all ranks
+    compared: Any = None  # the model's weights for comparisons over ranks (`Compared`)
+    statistics_alike_at: int | None = None  # number of steps when the moving statistics were last equal on all ranks
     built_for: Any = None  # the compiled losses for which a step's variables were created
     draws: dict[Any, Any]  # seed generators of `tf.random`, by (seed, number of the operation with that seed)
-    elastic: Any = None  # (number of its call of ring.distribute, commit_steps)
+    elastic: Any = None  # (number of the call of ring.distribute, commit_steps)
 
     def __init__(self) -> None:
         self.draws = {}
@@ -33,14 +33,14 @@ class Kept:
 
 
 def kept(model: Any) -> Kept:
-    """The model's state, the same object at each call."""
+    """The state that ring keeps for the model, the same object at each call."""
     found: Kept = vars(model).setdefault("kept_by_ring", Kept())
     return found
 
 
 def optimizers_of(model: Any, *, of_parts: bool = True) -> list[Any]:
-    """The optimizers among a model's attributes (a model with its own train step may have several), then those of
-    models that are parts of it."""
+    """The optimizers among a model's attributes (a model with its own train step may have several); then, with
+    `of_parts`, those of the models inside it."""
     from keras.optimizers import Optimizer
 
     found: dict[int, Any] = {}
@@ -66,7 +66,7 @@ def without_loss_scale(optimizer: Any) -> Any:
 
 
 def is_default(model: Any, optimizer: Any) -> bool:
-    """True if `compile` created it by default; a model with other optimizers does not use it."""
+    """True if `compile` created this optimizer by default; a model with other optimizers does not use it."""
     config = getattr(getattr(model, "_compile_config", None), "config", {})
     return optimizer is getattr(model, "optimizer", None) and config.get("optimizer") == "rmsprop"
 
@@ -78,7 +78,7 @@ def used_by_step(model: Any) -> list[Any]:
 
 
 def is_distributed(model: Any) -> bool:
-    """True if `ring.distribute` has seen all its optimizers; `model.compile` brings a new one."""
+    """True if `ring.distribute` has seen all optimizers of the model; `model.compile` brings a new one."""
     return all(map(is_seen, optimizers_of(model)))
 
 
@@ -92,10 +92,11 @@ def parts_of(optimizer: Any) -> Any | None:
 
 
 def has_weights(model: Any) -> bool:
-    """True if its weights exist. A model that is never called, such as a GAN of two other models, is never `built`."""
+    """True if the model's weights exist. A model that is never called, such as a GAN of two other models, is never
+    `built`."""
     return model.built or (bool(model.layers) and all(layer.built for layer in model.layers))
 
 
 def began_alike(model: Any) -> bool:
-    """True if all its weights existed when `broadcast` made them equal."""
+    """True if all weights of the model existed when `broadcast` made them equal."""
     return kept(model).weights == len(model.weights)

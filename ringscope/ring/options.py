@@ -1,4 +1,4 @@
-"""The options of `ring.distribute`, and the errors that can be raised before the model is known."""
+"""The options of `ring.distribute`, and the errors in them that need no model."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Options:
         if self.step == "compiled" and self.groups > 1:
             raise RingscopeError(
                 "groups=k works only with step='fit'; a compiled step sends gradients during its backward pass where "
-                "that is faster (overlap=True: always)"
+                "that is faster (with overlap=True: always)"
             )
         if self.overlap and self.step == "fit":
             raise RingscopeError(
                 "overlap=True needs step='compiled'; with step='fit' use groups=k, which sends gradients in k parts"
             )
         if self.warmup_epochs and (self.warmup_steps or not self.scale_learning_rate):
-            raise RingscopeError("warmup_epochs goes with scale_learning_rate=True, in the place of warmup_steps")
+            raise RingscopeError("warmup_epochs needs scale_learning_rate=True, and no warmup_steps")
         if self.commit_steps < 0 or self.commit_steps % self.aggregate:
             raise RingscopeError(f"commit_steps={self.commit_steps} is no multiple of aggregate={self.aggregate}")

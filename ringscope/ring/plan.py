@@ -1,4 +1,5 @@
-"""Plan how a model trains with the options of `ring.distribute`: which kind of step, and how its gradients travel."""
+"""Plan how a model trains with the options of `ring.distribute`: by which kind of step, and how its gradients
+travel."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from .step import choose, exchange_inside
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The kind of step and the exchange that the options choose for one model on these ranks."""
+    """The kind of step, and the exchange of gradients, that the options choose for one model on these ranks."""
 
     options: Options
     step: str
@@ -34,21 +35,20 @@ class Plan:
     used: Sequence[Any]
     """The optimizers with which the model's own train step updates weights."""
     optimizers: Sequence[Any]
-    """The optimizers that average gradients from now on: the model's, and those of its parts that do not average
-    yet."""
+    """The optimizers that will average gradients: the model's, and those of its parts that do not average yet."""
     together: bool
     """True if ranks exchange gradients."""
     in_the_middle: bool
     """True if a compiled step exchanges gradients inside its one program."""
     whole: bool
-    """True if a compiled step must be one program, because it exchanges nothing or has several optimizers."""
+    """True if a compiled step must be one program: it exchanges nothing, or has several optimizers."""
 
     @property
     def narrow(self) -> Any:
         """The type to which a compiled step's programs cast gradients; None: they do not cast.
 
-        Inside the programs XLA fuses the casts. Outside, each cast is a kernel of its own, which cost a ResNet-50 step
-        on H200s more than half of what the smaller exchange saved. A sum of several steps is not cast.
+        Inside the programs XLA fuses the casts. Outside, each cast is a kernel, and in a ResNet-50 step on H200s these
+        took more than half of the time that the smaller exchange saved. A sum of several steps is not cast.
         """
         options = self.options
         is_narrowed = self.step == "compiled" and options.compression == "fp16" and options.aggregate == 1
@@ -89,8 +89,8 @@ class Plan:
 
     @property
     def sends_as_computed(self) -> bool:
-        """True if gradients can be exchanged while the program that computes them runs, because nothing is done to them
-        after it."""
+        """True if gradients can be exchanged while the program that computes them runs, because nothing more is done to
+        them."""
         return self.options.is_plain and (self.options.compression == "none" or self.narrow is not None)
 
     @property
@@ -109,7 +109,7 @@ def planned(model: Any, options: Options) -> Plan:
     # Without exchange and gradient accumulation, a step is compiled as a whole, with everything that it does.
     whole = (options.aggregate == 1 and not together) or (in_the_middle and len(used) > 1)
     _check_optimizers(used)
-    # Optimizers of parts that are distributed already stay as they are.
+    # Optimizers of inner models that are distributed already stay as they are.
     optimizers = own + [each for each in optimizers_of(model) if each not in own and not is_seen(each)]
     step, why = options.step, ""
     if step == "auto":
@@ -122,12 +122,12 @@ def planned(model: Any, options: Options) -> Plan:
 def _check_optimizers(used: Sequence[Any]) -> None:
     if not used:
         raise RingscopeError(
-            "ring.distribute(model) needs a compiled model; call model.compile(...) first (for a loop of your own"
-            " model.compile(optimizer) is enough)"
+            "ring.distribute(model) needs a compiled model; call model.compile(...) first (for your own loop, "
+            "model.compile(optimizer) is enough)"
         )
     if any(map(is_seen, used)):
         raise RingscopeError(
-            "an optimizer of this model is distributed already, with it or with another model; call "
+            "an optimizer of this model is distributed already, with this model or another one; call "
             "ring.distribute(model) once after each compile(), and give every model an optimizer of its own"
         )
     horovod_names.check_left_over(used)

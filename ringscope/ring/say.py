@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from .internals.frameworks import hvd
 
-FIRST_S, EVERY_S = 20.0, 30.0  # seconds until the first line about something that lasts, and between later lines
+FIRST_S, EVERY_S = 20.0, 30.0  # seconds until the first line about work that takes long, and between later lines
 
 _said: set[str] = set()
 
@@ -21,7 +21,7 @@ def line(text: str) -> None:
 
 
 def once(text: str) -> None:
-    """Print a line on rank 0 only, once per process. Before Horovod has started, each process prints it."""
+    """Print a line on rank 0 only, once per process. Before Horovod has started, every process prints it."""
     if text not in _said and (not hvd.is_initialized() or hvd.rank() == 0):
         line(text)
     _said.add(text)
@@ -29,8 +29,8 @@ def once(text: str) -> None:
 
 @contextmanager
 def lasting(what: str, *, then: str = "") -> Iterator[None]:
-    """Within this context rank 0 prints from time to time how long the work has taken. then: words for the first line
-    only."""
+    """Within this context rank 0 prints from time to time how long the work has taken. then: words that only the first
+    line has."""
     over, began = threading.Event(), time.monotonic()
 
     def tell() -> None:

@@ -20,8 +20,8 @@ from .ranks.channel import CONNECT_LIMIT_S, Channel, launcher_share, meet_server
 
 __all__ = ["by_mpi", "channel", "init", "local_rank", "meet", "rank", "size", "threads"]
 
-OF_PARENT = "RINGSCOPE_RANK_OF_PARENT"  # an environment variable: "rank size local_rank"
-STARTS = 5  # consecutive failed starts that are allowed under elastic Horovod
+OF_PARENT = "RINGSCOPE_RANK_OF_PARENT"  # environment variable for child processes: "rank size local_rank" of this rank
+STARTS = 5  # failed starts of Horovod in a row that are allowed in elastic training
 
 _channel: Channel | None = None
 
@@ -48,10 +48,10 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     _tell_profilers()
     own_gradients.let_go_with_their_graphs()
     set_up_compiler()
-    # Otherwise the host would launch the update only after it has seen the all-reduce end on the GPU: some 4 ms a step.
+    # Without this the host launches the update only after it has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
     if process_sets is not None:
-        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # Horovod reads it when it starts
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"  # Horovod reads the variable when it starts
     if launcher.is_elastic():
         _init_elastic(process_sets)
     elif process_sets is not None:
@@ -77,7 +77,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
 
 
 def _tell_profilers() -> None:
-    """Put ranges around the script's functions that Keras and TensorFlow call; they cost almost nothing unless a
+    """Put ranges around the script's functions that Keras and TensorFlow call. They cost almost nothing unless a
     profiler records."""
     of_keras.lay(keras)
     of_tensorflow.lay()
@@ -87,7 +87,7 @@ def set_up_compiler() -> None:
     """Set XLA's options and cache directories in the environment, before TensorFlow first looks at devices."""
     version = tf.version.VERSION
     xla_options.set_options(gpu=xla_cache.has_gpu(), tensorflow=version)
-    if (kept := xla_cache.turn_on()) is not None:  # its name depends on the options that were just set
+    if (kept := xla_cache.turn_on()) is not None:  # the folder's name depends on the options that were just set
         xla_options.keep_choices(kept / "choices", tensorflow=version)
 
 
@@ -98,7 +98,7 @@ def _init_elastic(process_sets: Any) -> None:
     launcher.listen()
     try:
         hvd.init(process_sets=process_sets)
-    except ValueError:  # another rank has ended meanwhile
+    except ValueError:  # another rank has ended while this one started
         failed = restart.before().failed + 1
         if failed > STARTS:
             raise
@@ -119,7 +119,7 @@ def _meet(seed: int | bool | None) -> None:
     if _channel is None:
         raise RingscopeError(f"rank {hvd.rank()} cannot reach rank 0's host by TCP; open the ports between the hosts")
     restart.carry(seed=seeds.sow(seed, hvd.rank(), share, before))
-    # A rank that ends stops Horovod and MPI on all ranks, and rank 0 runs the server: no rank may end before all are
+    # A rank that ends stops Horovod and MPI on all ranks, and rank 0 runs the server. So no rank may end before all are
     # here.
     _channel.meet("start", limit_s=CONNECT_LIMIT_S)
     ending.at_exit(_channel)
@@ -131,7 +131,7 @@ def _meet(seed: int | bool | None) -> None:
 
 
 def _take_gpu(*, pin: bool) -> None:
-    """Let GPU memory grow as it is used, and, if the process is pinned, make only this rank's GPU visible."""
+    """Let GPU memory grow as it is used. pin: make only this rank's GPU visible."""
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
@@ -152,20 +152,20 @@ def _one_gpu_each() -> bool:
 
 
 def threads() -> int:
-    """The number of cores for this process: the cores that it is bound to, or its share if all ranks of the host use
-    the same cores."""
+    """The number of cores for this process: those that it is bound to, or its share if all ranks of the host use the
+    same cores."""
     mine, everybodys = len(os.sched_getaffinity(0)), len(os.sched_getaffinity(1))
     ranks = int(hvd.local_size())
     return mine if mine * ranks <= everybodys else max(1, mine // ranks)
 
 
 def _parents() -> tuple[int, int, int] | None:
-    """(rank, size, local rank) of the process that started this one by `multiprocessing`; None if there is none.
+    """(rank, size, local rank) of the rank that started this process by `multiprocessing`; None if no rank did.
 
-    A spawned process runs the script's lines above `if __name__ == "__main__"` again, including `ring.init()`, but is
-    no rank: it would take its parent's place among the ranks, and give it up when it ends.
+    A spawned process runs the script's lines above `if __name__ == "__main__"` again, including `ring.init()`. It must
+    not become a rank: it would take its parent's place among the ranks, and give up the place when it ends.
     """
-    # While it runs those lines, multiprocessing does not know its parent yet.
+    # While a spawned process runs those lines, multiprocessing does not know its parent yet.
     begins = getattr(multiprocessing.current_process(), "_inheriting", False)
     if OF_PARENT not in os.environ or hvd.is_initialized():
         return None
@@ -176,7 +176,7 @@ def _parents() -> tuple[int, int, int] | None:
 
 
 def rank() -> int:
-    """This process's rank; a process that a rank has started by `multiprocessing` has its parent's."""
+    """This process's rank. A process that a rank has started by `multiprocessing` has its parent's rank."""
     return int(hvd.rank()) if (of_parent := _parents()) is None else of_parent[0]
 
 
@@ -189,12 +189,13 @@ def local_rank() -> int:
 
 
 def by_mpi() -> bool:
-    """True if the ranks exchange by MPI instead of Gloo."""
+    """True if the ranks exchange gradients by MPI instead of Gloo."""
     return bool(hvd.mpi_enabled())
 
 
 def meet(kind: str, payload: Any) -> list[Any] | None:
-    """The payloads of all ranks at a meeting of this kind, by rank, without TensorFlow; None if a rank has ended."""
+    """The payloads of all ranks at a meeting of this kind, by rank; None if a rank has ended. Works without
+    TensorFlow."""
     return [payload] if _channel is None else _channel.meet(kind, payload)
 
 

@@ -1,7 +1,7 @@
-"""Parts of a Keras model in forms for which XLA makes fewer and faster GPU kernels, with the same numbers up to
-rounding.
+"""Forms: ring's own versions of parts of a Keras model, with which the model is traced for a compiled step.
 
-Other forms make a compiled step right: random numbers of `tf.random`, and resized images.
+With most forms XLA makes fewer and faster GPU kernels, with equal numbers up to rounding. Some make XLA compute what
+TensorFlow computes: random numbers of `tf.random`, and resized images.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from . import (
 )
 from .choice import wanted
 
-# Keys are names for RINGSCOPE_WITHOUT_FORMS; later forms wrap earlier ones.
+# The keys are the forms' names in RINGSCOPE_WITHOUT_FORMS; a later form wraps the results of earlier ones.
 OF_FUNCTIONS = {
     "bare": bare.of_one_stack,
     "translated": translated.at_once,
@@ -63,9 +63,9 @@ def forms(model: Any) -> Iterator[None]:
         for name, form in OF_FUNCTIONS.items():
             if wanted(name):
                 laid.enter_context(form())
-        if wanted("draws"):  # for right numbers, not for speed: without it the step is not compiled
+        if wanted("draws"):  # this form is for right numbers, not for speed: without it the step is not compiled
             laid.enter_context(draws.from_seeds(model))
-        if has_gpu() and wanted("attention"):  # the kernel is cuDNN's
+        if has_gpu() and wanted("attention"):  # cuDNN has this kernel, XLA has not
             laid.enter_context(attention.fused())
             if wanted("written"):
                 laid.enter_context(written.fused())

@@ -2,7 +2,7 @@
 
 Keras on TensorFlow computes all (queries x keys) scores and keeps them in memory. XLA runs cuDNN's kernels for custom
 calls of these names, which JAX emits, too (jax/_src/cudnn/fused_attention_stablehlo.py). No TensorFlow operation makes
-such a call, but `XlaCallModule` takes a module as text, including the layouts of its operands and results.
+such a call; but `XlaCallModule` takes a program as text, with the layouts of its operands and results.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..say import once
 from . import constants
 from .choice import WITHOUT
 
-WIDEST_HEAD = 256  # cuDNN's limit on Hopper; 128 on earlier GPUs
+WIDEST_HEAD = 256  # cuDNN's largest head size on Hopper; on earlier GPUs it is 128
 HEADS_OF = 8  # a head's size must be a multiple of this
 SAID = (
     f"attention with float32 and bfloat16 inputs in this mixed_bfloat16 model runs in bfloat16; {WITHOUT}=attention "
     "keeps it in float32"
 )
-TYPES = {tf.bfloat16: "BF16", tf.float16: "F16"}  # names in the call's settings
-# Added to the scores of masked keys. Not the most negative number: two of them would overflow in cuDNN's sum.
+TYPES = {tf.bfloat16: "BF16", tf.float16: "F16"}  # names of masks in the call's settings
+# Added to the scores of masked keys. Not the most negative number, because the sum of two would overflow in cuDNN.
 MASKED = {tf.bfloat16: -float(2 << 40), tf.float16: -float(2 << 14)}
 
-# Dimension numbers of the inner matrix products for operands (batch, length, head, size): contracting dimensions of the
-# left and right operand, then batch dimensions of the left and right operand.
+# Dimension numbers of the kernel's two matrix products for operands (batch, length, head, size): contracting dimensions
+# of the left and right operand, then their batch dimensions.
 FORWARD = {
     "bmm1_dot_dimension_numbers": ([3], [3], [0, 2], [0, 2]),
     "bmm2_dot_dimension_numbers": ([3], [1], [0, 1], [0, 2]),
@@ -41,7 +41,8 @@ BACKWARD = {
     "bmm2_grad_gemm1_dot_dimension_numbers": ([2], [1], [0, 1], [0, 2]),
     "bmm2_grad_gemm2_dot_dimension_numbers": ([3], [3], [0, 2], [0, 2]),
 }
-HEADS_OUTSIDE = [3, 1, 2, 0]  # layout of a (batch, head, length, size) result stored as (batch, length, head, size)
+# layout of a result (batch, head, length, size) that is stored as (batch, length, head, size)
+HEADS_OUTSIDE = [3, 1, 2, 0]
 
 Shape = tuple[int, ...]
 
@@ -72,7 +73,7 @@ def fused() -> Iterator[None]:
 
 
 def among(layers: Iterable[Any]) -> list[Any]:
-    """The attention layers among `layers`."""
+    """The layers among `layers` that compute attention."""
     import keras
 
     kinds = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
@@ -81,8 +82,8 @@ def among(layers: Iterable[Any]) -> list[Any]:
 
 def in_bfloat16(given: list[Any]) -> list[Any]:
     """Query, key and value in bfloat16 if a mixed_bfloat16 model has some of them in bfloat16 and some in float32, as
-    PyTorch's autocast does; else unchanged. Rotary angles in float32 turn queries and keys into float32, although the
-    layer did not ask for it: its values and weights are bfloat16."""
+    PyTorch's autocast does; else unchanged. Rotary angles in float32 make queries and keys float32, although the layer
+    computes in bfloat16."""
     import keras
 
     if {each.dtype for each in given} != {tf.bfloat16, tf.float32}:
@@ -93,8 +94,8 @@ def in_bfloat16(given: list[Any]) -> list[Any]:
 
 
 def fits(query: Any, key: Any, value: Any, mask: Any) -> bool:
-    """True if cuDNN has the kernel for them in the sizes that `fitted` gives. An unsupported call would end the
-    compilation with an error."""
+    """True if cuDNN has the kernel for query, key and value, in the sizes that `fitted` gives. With an unsupported call
+    the compilation would end in an error."""
     shapes = [tensor.shape for tensor in (query, key, value)]
     if not all(shape.rank == 4 and shape.is_fully_defined() for shape in shapes):
         return False
@@ -106,8 +107,9 @@ def fits(query: Any, key: Any, value: Any, mask: Any) -> bool:
 
 
 class Fitted(NamedTuple):
-    """Operands in sizes that the kernel accepts. operands: query, key and value. bias: what is added to the scores, if
-    anything. seen: (batch or 1, heads or 1, queries, 1), the queries that may see any key; None: all queries."""
+    """The operands of attention, in sizes that the kernel accepts. operands: query, key and value. bias: what is added
+    to the scores, if anything. seen: (batch or 1, heads or 1, queries, 1), True for queries that may see a key; None:
+    all queries may."""
 
     operands: list[Any]
     bias: list[Any]
@@ -119,12 +121,12 @@ def fitted(query: Any, key: Any, value: Any, mask: Any | None, *, causal: bool, 
     """Pad attention's operands with zeros to sizes that cuDNN's kernel accepts.
 
     Head sizes become a multiple of 8, equal for values and queries. With a mask, the numbers of queries and of keys
-    become even, and no query sees the added key. The wanted result is the first part of the kernel's. plus: (batch or
-    1, heads or 1, queries or 1, keys or 1), added to the scores without a gradient.
+    become even, and no query sees the added key. The kernel's result then begins with the wanted result. plus: (batch
+    or 1, heads or 1, queries or 1, keys or 1), added to the scores without a gradient.
     """
     seen, bias, more = None, [], (0, 0)
     if mask is not None and constants.is_lower_triangle(mask):
-        mask, causal = None, True  # the kernel skips the masked half
+        mask, causal = None, True  # a causal kernel skips the masked half
     if mask is None and plus is not None:
         mask = tf.ones([1, 1, query.shape[1], key.shape[1]], tf.bool)
     if mask is not None:
@@ -133,7 +135,7 @@ def fitted(query: Any, key: Any, value: Any, mask: Any | None, *, causal: bool, 
         scores = added(lets, query.dtype)
         if plus is not None:
             scores = tf.maximum(scores + tf.cast(plus, query.dtype), tf.constant(MASKED[query.dtype], query.dtype))
-        scores = _longer(scores, {2: more[0]})  # with zeros: a query that sees nothing would give NaN
+        scores = _longer(scores, {2: more[0]})  # pads with zeros, because a query that sees no key would give NaN
         bias, causal = [_longer(scores, {3: more[1]}, MASKED[query.dtype])], False
     size = -(-max(query.shape[3], value.shape[3]) // HEADS_OF) * HEADS_OF
     operands = [
@@ -174,8 +176,8 @@ def attention(
 
 
 def once_only(gradient: Callable[[Any], Any], *operands: Any) -> Callable[[Any], Any]:
-    """A gradient that raises an error when it is differentiated itself, since the kernel has no second derivative: this
-    form is then left out (retrace.py)."""
+    """A gradient that raises an error when it is itself differentiated, since the kernel has no second derivative. The
+    step is then traced again without this form (retrace.py)."""
 
     @tf.custom_gradient
     def run(upstream: Any, *operands: Any) -> Any:
@@ -188,10 +190,11 @@ def once_only(gradient: Callable[[Any], Any], *operands: Any) -> Callable[[Any],
 
 
 def let_through(query: Any, key: Any, mask: Any | None, *, causal: bool) -> tuple[Any, Any | None, Any | None]:
-    """(query, allowed scores (batch or 1, heads or 1, queries, keys), queries that may see any key, with 1 for keys).
+    """(query, allowed scores (batch or 1, heads or 1, queries, keys), 1 for queries that may see a key). None instead
+    of a mask: all are allowed.
 
-    None means all. For a query that may see no key cuDNN gives NaN, and Keras gives equal shares to all keys. So the
-    query becomes zeros and may see all keys, which gives the same.
+    For a query that may see no key cuDNN gives NaN, and Keras gives equal shares to all keys. So this query becomes
+    zeros and may see all keys, which gives equal shares.
     """
     if mask is None and not causal:
         return query, None, None
@@ -205,7 +208,7 @@ def let_through(query: Any, key: Any, mask: Any | None, *, causal: bool) -> tupl
 
 
 def added(lets: Any, dtype: Any) -> Any:
-    """The mask as numbers to add to the scores: 0 for allowed scores, a large negative number for the others."""
+    """The mask as numbers that are added to the scores: 0 for allowed scores, a large negative number for others."""
     return tf.where(lets, tf.zeros((), dtype), tf.constant(MASKED[dtype], dtype))
 
 
@@ -255,7 +258,7 @@ def _settings(operands: list[Any], products: dict[str, Any], scale: float, causa
 
 
 def _call(which: str, operands: Sequence[Any], results: Sequence[tuple[Shape, Any]], settings: str) -> list[Any]:
-    """The results of one custom call; results with four axes are (batch, length, head, size)."""
+    """The results of one custom call. A result with four axes is (batch, length, head, size)."""
     masked = "ScaleBias" if len(operands) in (4, 7) else ""
     text, shapes = _module(f"__cudnn$fmha{masked}Softmax{which}", operands, results, settings)
     return call_module(text, operands, [(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)])
@@ -266,7 +269,8 @@ def _module(
 ) -> tuple[str, list[Shape]]:
     """(a StableHLO module that only makes the call, the shapes of its results)."""
     given = [tensor_type(tensor.shape, tensor.dtype) for tensor in operands]
-    made = [*(tensor_type(shape, dtype) for shape, dtype in results), "tensor<0xui8>"]  # the last: XLA's workspace
+    # the last result is XLA's workspace
+    made = [*(tensor_type(shape, dtype) for shape, dtype in results), "tensor<0xui8>"]
     shapes = [(s[0], s[2], s[1], s[3]) if len(s) == 4 else s for s, _ in results]
     returned = [tensor_type(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)]
     layouts = [HEADS_OUTSIDE if len(shape) == 4 else row_major(shape) for shape, _ in results]

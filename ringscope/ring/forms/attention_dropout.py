@@ -1,8 +1,8 @@
-"""Attention with dropout that stores no mask for the backward pass: the seed draws the same mask again.
+"""Attention with dropout that stores no mask: the backward pass draws an equal mask from the seed.
 
 * `fused`: one cuDNN kernel forward and one backward, by ring's own call (cudnn_dropout.py).
 * `by_xla`, where cuDNN has no kernel: products and softmax as separate operations with 16-bit intermediates, computed
-  again in the backward pass, where Keras keeps three times as much. The mask is a hash of each score's position.
+  again in the backward pass, where Keras keeps three times as many bytes. The mask is a hash of each score's position.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .choice import wanted
 from .half_precision import wide_type
 from .hashed import apart, kept
 
-NONE = -1e30  # a masked score, in float32
+NONE = -1e30  # the score of a masked key, in float32
 
 
 def drops(layer: Any) -> bool:
@@ -41,7 +41,8 @@ def dropped(
     return_attention_scores: bool = False,
     **options: Any,
 ) -> Any:
-    """Replaces a layer's `_compute_attention`: (output (batch, queries, heads, size), None in place of the scores).
+    """Replaces a layer's `_compute_attention`. Returns (output (batch, queries, heads, size), None instead of the
+    scores).
 
     query: (batch, queries, heads, size). key and value: (batch, keys, heads that divide the query's, size).
     attention_mask: (batch, queries, keys), or with an axis of heads before the queries.
@@ -65,7 +66,7 @@ def dropped(
 
 def _has_kernel(operands: list[Any], bias: list[Any], **how: Any) -> bool:
     if has_gpu() and cudnn_dropout.library() is None:
-        once("attention with dropout has no fused kernel here; build it by python scripts/build_attention.py")
+        once("attention with dropout has no fused kernel here; to build one: python scripts/build_attention.py")
     planes = bias[0].shape[:2] if bias else None
     return wanted("cudnn_dropout") and cudnn_dropout.has_kernel(operands, planes, **how)
 
@@ -86,8 +87,8 @@ def fused(
     """Attention with dropout by cuDNN's kernels; None if there is no kernel. Shapes and types must pass
     `attention.fits`.
 
-    seed: two words. plus: as for `attention.fitted`. zeroes: a query that may see no key gives zeros; False: it sees
-    all keys equally.
+    seed: two words. plus: as for `attention.fitted`. zeroes: True if a query that may see no key gives zeros; False if
+    it sees all keys equally.
     """
     operands, bias, causal, seen = attention.fitted(query, key, value, mask, causal=causal, plus=plus)
     if not _has_kernel(operands, bias, rate=rate, scale=scale, causal=causal):
@@ -109,7 +110,7 @@ def fused(
 
 
 def _zero_unseen(out: Any, seen: Any | None) -> Any:
-    """Zeros for queries that may see no key, as Keras's softmax gives them in layers that drop scores."""
+    """Zeros for queries that may see no key, as Keras's softmax gives in layers with dropout of scores."""
     return out if seen is None else tf.where(seen, out, tf.zeros((), out.dtype))
 
 
@@ -137,7 +138,8 @@ def by_xla(query: Any, key: Any, value: Any, mask: Any, seed: Any, *, rate: floa
         out = tf.matmul(tf.cast(those(tf.exp(made - every), seed), query.dtype), value)
 
         def gradient(upstream: Any) -> Any:
-            again, seed_again = apart(query), apart(seed)  # else XLA would keep the forward pass's scores and mask
+            # computed again; otherwise XLA would keep the forward pass's scores and mask
+            again, seed_again = apart(query), apart(seed)
             share = tf.exp(scores(again, key) - every)
             of_value = tf.matmul(tf.cast(those(share, seed_again), query.dtype), upstream, transpose_a=True)
             through = those(tf.cast(tf.matmul(upstream, value, transpose_b=True), wide), seed_again)

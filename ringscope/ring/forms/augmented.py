@@ -1,6 +1,6 @@
-"""Operations of Keras's image augmentation that XLA cannot compile, apart from projections (projected.py).
+"""Two operations of Keras's image augmentation, in forms that XLA can compile (projected.py has a third).
 
-These are gamma-distributed random numbers (MixUp, CutMix, AugMix), and histograms whose number of bins XLA cannot find
+They are gamma-distributed random numbers (MixUp, CutMix, AugMix), and histograms whose number of bins XLA cannot find
 out (Equalization inside RandAugment). Without this form, one such layer leaves a model's whole step uncompiled.
 """
 
@@ -14,7 +14,7 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from .half_precision import wide_type
 
-ROUNDS = 12  # tries, each accepted with a probability of 95 % or more: one number in 4e15 has none accepted
+ROUNDS = 12  # tries per number; each is accepted with a probability of 95 % or more, so for one number in 4e15 none is
 
 
 @contextmanager
@@ -27,8 +27,7 @@ def compiled() -> Iterator[None]:
     own = Equalization._custom_histogram_fixed_width
 
     def histogram(layer: Any, values: Any, value_range: Any, nbins: int = 256) -> Any:
-        """The histogram with a fixed number of bins; Keras has clipped the bin numbers to it before they are
-        counted."""
+        """Keras's histogram with a fixed number of bins. Keras has already clipped the bin numbers."""
 
         def bincount(x: Any, minlength: int = 0, **_: Any) -> Any:
             none = tf.zeros([0], tf.int32)
@@ -44,7 +43,7 @@ def compiled() -> Iterator[None]:
 def gamma(shape: Any, seed: Any, alpha: Any, beta: Any = None, dtype: Any = tf.float32, name: str | None = None) -> Any:
     """Gamma-distributed numbers by the method of Marsaglia and Tsang (ACM TOMS 26, 2000), with a fixed number of tries.
 
-    A seed gives other numbers than in TensorFlow. A gradient with respect to alpha raises NotImplementedError.
+    The numbers of a seed differ from TensorFlow's. A gradient with respect to alpha raises NotImplementedError.
     """
     wide = wide_type(tf.as_dtype(dtype))
     alpha = tf.cast(alpha, wide)
@@ -68,7 +67,7 @@ def _drawn(shape: Any, seed: Any, alpha: Any) -> Any:
     several = tf.concat([[ROUNDS], shape], axis=0)
     normal = tf.random.stateless_normal(several, of_normal, dtype=alpha.dtype)
     uniform = 1 - tf.random.stateless_uniform(several, of_uniform, dtype=alpha.dtype)  # in (0, 1]
-    # For alpha below 1: a number for alpha + 1, times a uniform number to the power 1 / alpha.
+    # For alpha below 1: a number for alpha + 1, times a uniform number to the power of 1 / alpha.
     small = alpha < 1
     third = tf.where(small, alpha + 1, alpha) - 1 / 3
     cube = (1 + normal / tf.sqrt(9 * third)) ** 3

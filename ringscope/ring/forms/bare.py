@@ -1,4 +1,4 @@
-"""Give all operations one Python stack trace, instead of recording one for each, which only serves error messages.
+"""Give all operations one Python stack trace. TensorFlow records one for each operation, only for error messages.
 
 A compiled step names no operation while it runs, and a step that XLA refuses is traced again without this form. The
 step of an EfficientNetB4 has 28 000 operations, each some 60 calls deep: recording their stacks takes 1 to 3 s.
@@ -14,7 +14,7 @@ from ..internals.laid_over import laid_over
 
 @contextmanager
 def of_one_stack() -> Iterator[None]:
-    """Within this context, operations get the stack trace of its beginning."""
+    """Within this context, all operations get one stack trace, the one at its beginning."""
     from tensorflow.python.util import tf_stack
 
     now = tf_stack.extract_stack()

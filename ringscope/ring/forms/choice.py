@@ -9,13 +9,13 @@ from .. import say
 from ..internals.seam_table import FORM
 from ..internals.seams import missing
 
-WITHOUT = "RINGSCOPE_WITHOUT_FORMS"  # an environment variable: names of forms, separated by commas
+WITHOUT = "RINGSCOPE_WITHOUT_FORMS"  # environment variable with names of forms, separated by commas
 
-dropped: dict[str, str] = {}  # name of a form -> the error that it raised
+dropped: dict[str, str] = {}  # name of a form that raised an error -> the error
 
 
 def wanted(name: str) -> bool:
-    """True if the form of that name is to be used."""
+    """True if the form with this name is to be used."""
     if name in os.environ.get(WITHOUT, "").split(",") or name in dropped:
         return False
     if (lacking := missing(name, FORM)) is not None:

@@ -1,5 +1,4 @@
-"""Tensors that a graph computes from constants alone, such as attention masks: their values before the step is
-compiled."""
+"""Evaluate tensors that a graph computes from constants alone, such as attention masks, before the step is compiled."""
 
 from __future__ import annotations
 
@@ -10,8 +9,9 @@ import numpy as np
 
 from ..internals.frameworks import tf
 
-MOST = 1 << 24  # larger tensors are not evaluated
-# Operations that are evaluated here, beside those that `tf.get_static_value` knows. None takes a list of operands.
+MOST = 1 << 24  # elements; larger tensors are not evaluated
+# Operations that are evaluated here, beside those that `tf.get_static_value` knows. None: a function of a list of
+# operands.
 KINDS = (
     *("AddV2", "Sub", "Mul", "RealDiv", "Pow", "Sqrt", "Rsqrt", "Neg", "Cast", "Identity"),
     *("OnesLike", "ZerosLike", "Range", "Fill", "Cumsum", "BroadcastTo", "MatrixBandPart"),

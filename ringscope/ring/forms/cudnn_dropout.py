@@ -1,8 +1,8 @@
 """cuDNN's kernel of attention with dropout, through a custom call of ring's own.
 
 XLA's call of that kernel takes the dropout seed as a constant of the program. Ring's call (scripts/attention_in_xla.cc)
-reads it from GPU memory: the layer's own `SeedGenerator` gives a new seed in each step, and the backward pass draws the
-same mask again instead of keeping it.
+reads the seed from GPU memory, so the layer's `SeedGenerator` can give a new seed in each step. The backward pass draws
+an equal mask again instead of keeping it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ CUDART = "libcudart.so.12"  # the CUDA runtime of TensorFlow 2.21
 
 
 class Dropout(NamedTuple):
-    """rate: the share of scores that is dropped, in (0, 1). seed: int64 (1,), in GPU memory."""
+    """The dropout of one call. rate: the share of scores that is dropped, in (0, 1). seed: int64 (1,), in GPU
+    memory."""
 
     rate: float
     seed: Any
@@ -47,7 +48,8 @@ def library() -> Any | None:
 
 
 def _name_cudart() -> None:
-    """Tell cuDNN's frontend which CUDA runtime TensorFlow uses: if it finds several, it warns at each start."""
+    """Tell cuDNN's frontend which CUDA runtime TensorFlow uses; if it finds several, it prints a warning at each
+    start."""
     with contextlib.suppress(OSError):
         ctypes.CDLL(CUDART)
         os.environ.setdefault("CUDNN_FRONTEND_CUDART_LIB_NAME", CUDART)
@@ -56,7 +58,7 @@ def _name_cudart() -> None:
 def workspace_bytes(
     operands: Sequence[Any], planes: Sequence[int] | None, *, scale: float, causal: bool, rate: float, back: bool
 ) -> int:
-    """The bytes of cuDNN's workspace for these operands; -1: it has no kernel for them.
+    """The bytes of cuDNN's workspace for these operands; -1 if cuDNN has no kernel for them.
 
     operands: query, key, value. planes: the bias's first sizes, (batch or 1, heads or 1).
     """
@@ -124,8 +126,8 @@ def _module(
     causal: bool,
     rate: float,
 ) -> str:
-    """A StableHLO module that only makes the call. The last operand is the seed; the call also gets an offset of zero.
-    The last result, the workspace, is not returned."""
+    """A StableHLO module that only calls `target`. Its last operand is the seed, to which the call adds an offset of
+    zero. The call's last result, the workspace, is not returned."""
     given = [tensor_type(each.shape, each.dtype) if each.dtype in TYPES else "tensor<1xi64>" for each in operands]
     returned = [tensor_type(shape, dtype) for shape, dtype in results]
     made = [*returned, f"tensor<{room}xui8>"]

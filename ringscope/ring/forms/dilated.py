@@ -2,8 +2,8 @@
 
 TensorFlow moves each phase of the dilation into the batch, convolves without dilation, and moves the pixels back. With
 32 x 32 pixels and a dilation of 18, XLA then gets 4 x 4 maps, three quarters of them zeros: five times the products for
-the input's gradient, and two more writes of each map. XLA and cuDNN support dilation themselves; results and gradients
-are the same.
+the input's gradient, and two more writes of each map. XLA and cuDNN support dilation themselves, with equal results and
+gradients.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def as_such() -> Iterator[None]:
         dilations: Any = None,
         name: str | None = None,
     ) -> Any:
-        """For 3-D convolutions with unequal dilations TensorFlow's own way, since version 2.21 swaps two of them in the
-        shape."""
+        """`tf.nn.convolution` that keeps its dilation. 3-D convolutions with unequal dilations stay as TensorFlow
+        traces them, since version 2.21 swaps two dilations in the shape."""
         is_uneven = isinstance(dilations, (list, tuple)) and len(dilations) == 3 and len({*dilations}) > 1
         with laid_over(nn_ops, device_context=here) if is_uneven else nullcontext():
             return own(input, filters, strides, padding, data_format, dilations, name)
@@ -49,7 +49,7 @@ def as_such() -> Iterator[None]:
         dilations: Any = None,
         name: str | None = None,
     ) -> Any:
-        """Depthwise and pointwise convolution in turn, because TensorFlow rearranges pixels for this one even on
+        """Depthwise, then pointwise convolution, because TensorFlow rearranges pixels for `separable_conv2d` even on
         TPUs."""
         if dilations is None or max(dilations) == 1:
             return own_separable(

@@ -1,9 +1,9 @@
 """Random numbers of `tf.random` in a compiled step, drawn from seeds that this process keeps.
 
 For TensorFlow's stateful random operations XLA has one generator, which begins alike in every process, whatever the
-seed: all ranks would train on the same noise, and a GAN would get the same noise in each run. Here each operation draws
-from a seed, by the rules of `tf.random.set_seed`: operations with the same seed draw the same numbers, and others
-continue one sequence.
+seed: the noise would be equal on all ranks and in all runs. Here each operation draws from a seed, by the rules of
+`tf.random.set_seed`: operations with equal seeds draw equal numbers, and operations without a seed continue one
+sequence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from ..models import kept
 
-GIVEN = 1  # stands for TensorFlow's global seed, to show that the operation has a seed of its own
+GIVEN = 1  # used as TensorFlow's global seed, to find out whether the operation has a seed of its own
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def from_seeds(model: Any) -> Iterator[None]:
 
 
 def _generator(seed: int | None) -> Any:
-    """A SeedGenerator from this process's seed and the operation's own seed, if it has one."""
+    """A SeedGenerator, made from this process's seed and the operation's own seed, if it has one."""
     from keras.random import SeedGenerator
     from tensorflow.python.eager import context
 
@@ -87,12 +87,12 @@ def _categorical(seed: Any, logits: Any, count: Any, output_dtype: Any) -> Any:
 
 
 def _shuffle(seed: Any, value: Any) -> Any:
-    """Shuffle by sorting random keys, because XLA has no kernel for TensorFlow's shuffle from a seed."""
+    """Shuffle by sorting random keys, because XLA has no kernel for TensorFlow's seeded shuffle."""
     keys = tf.random.stateless_uniform(tf.shape(value)[:1], seed, minval=None, maxval=None, dtype=tf.int32)
     return tf.gather(value, tf.argsort(keys))
 
 
-# The operations of gen_random_ops that TensorFlow's functions call. XLA has no kernel for gamma and Poisson.
+# Operations in gen_random_ops that TensorFlow's functions call. XLA has no kernel for gamma and Poisson.
 DRAWN: dict[str, Callable[..., Any]] = {
     "random_standard_normal": _normal,
     "truncated_normal": _truncated_normal,

@@ -1,9 +1,9 @@
 """Cross-entropy of integer labels that reads its logits twice in the forward and once in the backward pass.
 
-As TensorFlow writes it, XLA computes the gradient in the forward pass and keeps it: eight passes over the logits, 8.4
-GB in a step of a decoder with 32 000 words. Here the forward pass keeps two numbers per row, the largest logit and the
-log of the sum of exponentials, and the backward pass computes the probabilities again: four passes, and 3 % off that
-step on an H200 (docs/results/index.md).
+From TensorFlow's form XLA computes the gradient in the forward pass and keeps it: eight passes over the logits, 8.4 GB
+in a step of a decoder with 32 000 words. Here the forward pass keeps two numbers per row, the largest logit and the log
+of the sum of exponentials, and the backward pass computes the probabilities again: four passes, which takes 3 % off
+that step's time on an H200 (docs/results/index.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def short() -> Iterator[None]:
 
 
 def of_labels(labels: Any, logits: Any) -> Any:
-    """-log of the probability that softmax gives each label; NaN, as is its gradient, for a label outside the classes.
+    """-log of the probability that softmax gives each label; NaN, also in the gradient, for a label outside the
+    classes.
 
     labels: (...) integers. logits: (..., classes) float32 with a known shape. Returns (...) float32.
     """

@@ -1,9 +1,9 @@
 """The exact GELU, x * P(X <= x) of a standard normal X, which keeps only its derivative for the backward pass.
 
-As TensorFlow writes it, XLA keeps the input and a part of the derivative, and computes erfc in two branches: 0.137 ms
-for a layer of a decoder's step on an H200, where one read and one write of its 50 million elements take 0.05 ms. Here
-the forward pass writes the derivative beside the result. The backward pass is one product, which XLA fuses with the sum
-for the bias's gradient.
+From TensorFlow's form XLA keeps the input and a part of the derivative, and computes erfc in two branches: 0.137 ms for
+a layer of a decoder's step on an H200, where one read and one write of its 50 million elements take 0.05 ms. Here the
+forward pass writes the derivative beside the result. The backward pass is one product, which XLA fuses with the sum for
+the bias's gradient.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from .half_precision import NARROW, wide_type
 
-# P(X > |x|) = exp(-x^2 / 2) t polynomial(t) with t = 1 / (1 + SLOPE |x|), constant term first. Fitted for the least
-# maximum of the relative error over all x: 4e-6, where a float16 is rounded by up to 5e-4.
+# P(X > |x|) = exp(-x^2 / 2) t polynomial(t) with t = 1 / (1 + SLOPE |x|), constant term first. Fitted so that the
+# largest relative error over all x is least: 4e-6, while rounding to float16 changes a number by up to 5e-4.
 SLOPE = 0.28
 TAIL = (0.111703844, 0.11174066, 0.101935835, 0.0944555703, 0.0249506655, 0.105442474, -0.050230889)
 
@@ -43,7 +43,7 @@ def light() -> Iterator[None]:
 @tf.custom_gradient
 def exact(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     """x * P(X <= x) of a standard normal X, in x's type and shape; only for XLA."""
-    wide = tf.cast(x, wide_type(x.dtype))  # within the kernel, so that it takes no memory
+    wide = tf.cast(x, wide_type(x.dtype))  # computed within the kernel, so that it takes no memory
     share = _share(wide, x.dtype)
     slope = _kept(tf.cast(share + wide * _density(wide), x.dtype))
     return tf.cast(wide * share, x.dtype), lambda upstream: upstream * slope
@@ -72,7 +72,7 @@ def _by_polynomial(x: Any) -> Any:
 
 @tf.custom_gradient
 def _kept(x: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """x in its rounded form: without the barrier XLA would keep it in float32, or compute it twice."""
+    """x rounded to its type: without the barrier XLA would keep x in float32, or compute it twice."""
     from tensorflow.compiler.tf2xla.python import xla
 
     return xla.optimization_barrier(x)[0], lambda upstream: upstream

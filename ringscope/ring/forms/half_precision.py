@@ -1,4 +1,4 @@
-"""16-bit floating-point types: forms of layers convert their numbers to float32 to compute with them."""
+"""16-bit floating-point types: forms convert such numbers to float32 to compute with them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ NARROW = (tf.bfloat16, tf.float16)
 
 
 def wide_type(kind: Any) -> Any:
-    """The type in which numbers of this type are computed: float32 for 16-bit types, else the type itself."""
+    """The type in which to compute with numbers of type `kind`: float32 for 16-bit types, else the type itself."""
     return tf.float32 if kind in NARROW else kind
 
 
 def times_transposed(left: Any, right: Any) -> Any:
-    """left . right^T, (..., m, n) from (..., m, k) and (..., n, k); float32 for 16-bit operands, so that it is not
+    """left . right^T: (..., m, n) from (..., m, k) and (..., n, k). float32 for 16-bit operands, so that it is not
     rounded."""
     if left.dtype not in NARROW:
         return tf.matmul(left, right, transpose_b=True)

@@ -1,10 +1,9 @@
 """Dropout by a hash of each number's position and a seed, inside the kernel that uses it.
 
-As Keras and TensorFlow draw it, XLA writes 32 random bits per number to memory in two kernels, makes a mask of them in
-a third, and keeps the mask for the backward pass: 0.28 GB of traffic for 12.6 million numbers, against 0.15 GB here.
-The backward pass computes the hash again from the same seed. Seeds still come from Keras's `SeedGenerator` of each
-layer, which counts its steps and is saved with the model. The random numbers differ from Keras's, with the same
-distribution.
+For Keras's dropout XLA writes 32 random bits per number to memory in two kernels, makes a mask of them in a third, and
+keeps the mask for the backward pass: 0.28 GB of traffic for 12.6 million numbers, against 0.15 GB here. The backward
+pass computes the hash again from its seed. Seeds still come from Keras's `SeedGenerator` of each layer, which counts
+its steps and is saved with the model. The random numbers differ from Keras's, with the same distribution.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from ..internals.laid_over import laid_over
 from .half_precision import wide_type
 
 GOLDEN = 0x9E3779B1  # 2^32 divided by the golden ratio
-# Shifts and factors of the 32-bit mixing function that Chris Wellons' search found least biased (lowbias32).
+# Shifts and factors of a 32-bit mixing function, the least biased one that Chris Wellons' search found (lowbias32).
 SHIFTS, FACTORS = (16, 15, 16), (0x7FEB352D, 0x846CA68B)
-MOST = 1 << 32  # number of positions that 32 bits distinguish
-MADE = "dropped_by_ring"  # attribute of a tensor that this dropout has made
+MOST = 1 << 32  # number of positions that 32 bits can tell apart
+MADE = "dropped_by_ring"  # attribute of a tensor that this form's dropout has made
 
 
 class Dropped(NamedTuple):
-    """The arguments of a dropout: each of `inputs` is dropped with probability `rate`. seed: two words."""
+    """The arguments of a dropout: each of `inputs` is dropped with probability `rate`. seed: two 32-bit words."""
 
     inputs: Any
     rate: float
@@ -67,8 +66,8 @@ def dropout() -> Iterator[None]:
 
 
 def of(inputs: Any, rate: float, shape: Sequence[Any], seed: Any) -> Any:
-    """The inputs with a share `rate` set to zero, and the rest multiplied by 1 / (1 - rate). shape: of the mask, which
-    is broadcast to the inputs. seed: two words."""
+    """Dropout: each input is set to zero with probability `rate`, else multiplied by 1 / (1 - rate). shape: of the
+    mask, which is broadcast to the inputs. seed: two 32-bit words."""
 
     @tf.custom_gradient
     def run(inputs: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -89,11 +88,11 @@ def apart(seed: Any) -> Any:
 
 
 def kept(seed: Any, shape: Sequence[Any], rate: float) -> Any:
-    """A mask of this shape, True for numbers that are kept; its sizes may be tensors. seed: two words."""
+    """A mask of this shape, True for numbers that are kept; its sizes may be tensors. seed: two 32-bit words."""
     known = all(isinstance(size, int) for size in shape) and prod(shape) < MOST
     first, second = tf.unstack(tf.cast(seed, tf.uint32))
     second = _mixed(second, first)
-    if not known:  # a seed for each index of the first axis, since positions may exceed 32 bits
+    if not known:  # each index of the first axis gets a seed, since positions may exceed 32 bits
         second = _mixed(_places([shape[0], *[1] * (len(shape) - 1)], first), second)
         shape = [1, *shape[1:]]
     return _mixed(_places(shape, first), second) >= _word(int(rate * MOST))
@@ -101,10 +100,10 @@ def kept(seed: Any, shape: Sequence[Any], rate: float) -> Any:
 
 def _places(shape: Sequence[Any], seed: Any) -> Any:
     """The seed plus each number's position (from 0) times GOLDEN. The sum starts with the seed and adds one axis after
-    the other, because XLA would store a part that does not depend on the seed as a constant in memory."""
+    the other, because XLA would store any part that does not depend on the seed as a constant in memory."""
     places, step = tf.reshape(seed, [1] * len(shape)), _word(GOLDEN)
     for axis, size in reversed(list(enumerate(shape))):
-        if isinstance(size, int) and size == 1:  # its only index is 0
+        if isinstance(size, int) and size == 1:  # an axis of length 1: its only index is 0
             continue
         along = tf.cast(tf.range(size), tf.uint32) * step
         places = places + tf.reshape(along, [-1 if each == axis else 1 for each in range(len(shape))])
@@ -113,8 +112,8 @@ def _places(shape: Sequence[Any], seed: Any) -> Any:
 
 
 def _mixed(words: Any, seed: Any) -> Any:
-    """Mix words with a seed: each bit of either flips each bit of the result with a probability of a half. The seed
-    enters after a shift, because otherwise the words of one seed would be the shifted words of another."""
+    """Mix words with a seed: each bit of word or seed flips each bit of the result with a probability of a half. The
+    seed enters after a shift; otherwise the words of one seed would be the shifted words of another seed."""
     words = tf.bitwise.bitwise_xor(_folded(words, SHIFTS[0]), seed)
     for shift, factor in zip(SHIFTS[1:], FACTORS, strict=True):
         words = _folded(words * _word(factor), shift)

@@ -1,8 +1,8 @@
 """Normalisation and softmax over the last of four or more axes, computed on the rows of a matrix.
 
-XLA makes one Triton kernel for each, and while it fuses others into it, it tries every tiling of the tensor: powers of
-two along each axis. With four axes a ConvNeXt's tilings took 17 of 26 s of compilation, with two axes 1.6 of 9 s
-(docs/results, 2026-11-25; without the trials of convolutions). The number of kernels is the same.
+XLA makes a Triton kernel for each. While it fuses other operations into this kernel, it tries every tiling of the
+tensor: powers of two along each axis. With four axes a ConvNeXt's tilings took 17 of 26 s of compilation, with two axes
+1.6 of 9 s (docs/results, 2026-11-25; without the trials of convolutions). The number of kernels is the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 
-AXES = 4  # from this number of axes on; a decoder's three axes cost only 0.7 s
+AXES = 4  # number of axes from which this form is used; a decoder's three axes cost only 0.7 s
 
 
 @contextmanager
@@ -30,8 +30,8 @@ def rows() -> Iterator[None]:
 
 
 def _of_rows(own: Callable[..., Any], *, of_logits: bool = False) -> Callable[..., Any]:
-    """own: a function of a tensor and, by name, an axis. of_logits: its results get the attribute with the logits by
-    which Keras's losses recognise a softmax."""
+    """The function `own`, called on rows. own: a function of a tensor and, by name, an axis. of_logits: True if its
+    results get the attribute by which Keras's losses find the logits of a softmax."""
 
     def over_last(*args: Any, **kwargs: Any) -> Any:
         if len(args) != 1 or not _is_last(args[0], kwargs.get("axis", -1)):

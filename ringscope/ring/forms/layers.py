@@ -1,4 +1,4 @@
-"""Keras layers in forms for which XLA makes fewer and faster GPU kernels; the same numbers up to rounding."""
+"""Keras layers in forms for which XLA makes fewer and faster GPU kernels, with equal numbers up to rounding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .choice import wanted
 from .rnn import conv_lstm
 from .rnn import layers as recurrent
 
-NARROW_CHANNELS = 4  # so few input channels, as images have, leave most of a tensor core's tile empty
+NARROW_CHANNELS = 4  # channels; so few input channels, as images have, leave most of a tensor core's tile empty
 TILE_CHANNELS = 8  # tensor cores take 16-bit channels in multiples of 8 (NVIDIA's deep learning performance guide)
 
 
@@ -32,19 +32,19 @@ def forms(model: Any) -> Iterator[None]:
 
 
 def _is_kerass(layer: Any, name: str) -> bool:
-    """True if neither the layer's class nor a script has replaced this method of Keras's."""
+    """True if the method is Keras's own: neither the layer's class nor a script has replaced it."""
     of_class = next(kind for kind in type(layer).__mro__ if name in vars(kind))
     return name not in vars(layer) and of_class.__module__.startswith("keras.")
 
 
 def _attended(every: list[Any]) -> set[int]:
-    """Ids of the layers whose outputs go into the attention kernel."""
+    """Ids of the layers whose outputs are inputs of the attention kernel."""
     names = ("_query_dense", "_key_dense", "_value_dense")
     return {id(getattr(layer, name, None)) for layer in attention.among(every) for name in names}
 
 
 def _form(layer: Any, attended: bool) -> tuple[str, Callable[..., Any]] | None:
-    """(name, method) to replace a layer's own method; None if its own is as good or must stay."""
+    """The form's name and the method that replaces a layer's own; None if the layer's own is as good or must stay."""
     from keras import layers
 
     if isinstance(layer, layers.BatchNormalization) and not layer.synchronized and hasattr(layer, "_moments"):
@@ -78,8 +78,8 @@ def _is_narrow(layer: Any) -> bool:
 
 
 def _is_tied(layer: Any) -> bool:
-    """True for an embedding that also makes logits, computes in a narrower type than its table, and names no type for
-    them."""
+    """True for an embedding that also makes logits, if it computes in a narrower type than its table's and names no
+    type for the logits."""
     from keras import layers
 
     return (
@@ -94,7 +94,7 @@ def _is_tied(layer: Any) -> bool:
 def head_in_its_type(layer: Any, otherwise: Callable[..., Any], inputs: Any, reverse: bool = False) -> Any:
     """Logits in the layer's compute type, as `compute_output_spec` promises, and as Keras on JAX computes them.
 
-    On TensorFlow, embeddings of a mixed-precision model read their tables as float32 and so give float32 logits: 2.1 GB
+    On TensorFlow an embedding of a mixed-precision model reads its table as float32, so its logits are float32: 2.1 GB
     instead of 1.05 GB in a decoder's step, written once and read three times.
     """
     if not reverse:
@@ -107,7 +107,7 @@ def head_in_its_type(layer: Any, otherwise: Callable[..., Any], inputs: Any, rev
 
 def one_pass_moments(layer: Any, otherwise: Callable[..., Any], inputs: Any, mask: Any) -> tuple[Any, Any]:
     """Mean and variance of a batch, each (channels,), in one pass over memory. Keras takes the mean and then the
-    squared distances from it, which XLA can only compute one after the other.
+    squared distances from it, which XLA can compute only in two passes.
 
     Distances are taken from the moving mean, to avoid cancellation where the mean is large
     (`tf.nn.sufficient_statistics`).
@@ -121,7 +121,7 @@ def one_pass_moments(layer: Any, otherwise: Callable[..., Any], inputs: Any, mas
 
 
 def _along(layer: Any, inputs: Any, channels: Any) -> Any:
-    """(channels,) reshaped to broadcast along the inputs' channel axis."""
+    """A tensor (channels,), reshaped to broadcast along the inputs' channel axis."""
     axis = layer.axis % len(inputs.shape)
     return tf.reshape(channels, [-1 if dimension == axis else 1 for dimension in range(len(inputs.shape))])
 
@@ -139,7 +139,7 @@ def folded_convolution(layer: Any, otherwise: Callable[..., Any], inputs: Any, k
     stride, padding = layer.strides[0], layer.padding
     kernel = tf.convert_to_tensor(kernel)
     rows, columns, _, filters = kernel.shape
-    below, right = -rows % stride, -columns % stride  # rows and columns missing in the kernel's last blocks
+    below, right = -rows % stride, -columns % stride  # rows and columns that are missing in the kernel's last blocks
     (top, tall), (left, wide) = _reach(height, rows, stride, padding), _reach(width, columns, stride, padding)
     blocks = tf.nn.space_to_depth(_fitted(inputs, (top, tall + below), (left, wide + right), 0), stride)
 
@@ -163,7 +163,7 @@ def _reach(size: int, window: int, stride: int, padding: str) -> tuple[int, int]
 
 
 def _fitted(inputs: Any, rows: tuple[int, int], columns: tuple[int, int], value: Any) -> Any:
-    """The inputs padded with `value`, or cropped at the end; rows, columns: (pixels added before, total pixels)."""
+    """The inputs, padded with `value` or cropped at the end. rows, columns: (pixels added before, total pixels)."""
     height, width = inputs.shape[1:3]
     (top, tall), (left, wide) = rows, columns
     around = [[0, 0], [top, max(tall - top - height, 0)], [left, max(wide - left - width, 0)], [0, 0]]
@@ -194,7 +194,7 @@ def _windows(inputs: Any, pools: tuple[int, int], strides: tuple[int, int]) -> l
 
 
 def _largest(pools: tuple[int, int], strides: tuple[int, int]) -> Callable[[Any], Any]:
-    """A function that gives the largest pixel of each window, from (batch, rows, columns, channels) that ends with a
+    """A function from (batch, rows, columns, channels), which ends with a window, to the largest pixel of each
     window."""
 
     @tf.custom_gradient
@@ -210,7 +210,8 @@ def _largest(pools: tuple[int, int], strides: tuple[int, int]) -> Callable[[Any]
 
 
 def _sent_back(upstream: Any, which: Any, shape: Any, pools: tuple[int, int], strides: tuple[int, int]) -> Any:
-    """The gradient, in shape `shape`: each window's at its pixel `which`; a pixel of several windows gets their sum."""
+    """The gradient with respect to the pixels, in shape `shape`: each window's gradient goes to its pixel number
+    `which`. A pixel of several windows gets the sum."""
     windows = upstream.shape[1:3]
     blocks = [-(-size // stride) for size, stride in zip(shape[1:3], strides, strict=True)]
     parts: dict[tuple[int, int], list[Any]] = {

@@ -1,7 +1,8 @@
 """Integer lookup tables by binary search: `IntegerLookup`, `tf.lookup.StaticHashTable`.
 
 XLA has no kernel for hash tables, so that one such layer would leave a model's whole step uncompiled. A table that
-cannot change is a constant: sorted keys, in which some twenty steps find one among a million.
+cannot change is a constant, so its keys can be sorted: a binary search finds a key among a million in some twenty
+steps.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ def halving() -> Iterator[None]:
 
 
 def found(keys: Any, known: np.ndarray, values: np.ndarray, default: Any) -> Any:
-    """For each key the value of the equal entry in `known`, whose entries are distinct; `default` if there is none."""
+    """For each key the value that belongs to the equal entry of `known`; `default` if there is none. No entry occurs
+    twice."""
     order = np.argsort(known)
     known, values = known[order], values[order]
-    below = tf.zeros_like(keys, tf.int32)  # lower bound for the number of entries that are less than the key
+    below = tf.zeros_like(keys, tf.int32)  # a number of entries that are less than the key, made larger in each step
     for bit in reversed(range(known.size.bit_length())):
         more = below + (1 << bit)
         is_less = tf.gather(known, tf.minimum(more, known.size) - 1) < keys

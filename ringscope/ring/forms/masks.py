@@ -1,8 +1,8 @@
-"""Attention masks in the shape in which they are given, in steps that XLA does not compile, too.
+"""Attention masks kept in the shape in which they are given, also in steps that XLA does not compile.
 
-Keras broadcasts each mask over batch and heads before it uses it. If the batch size is known, TensorFlow computes that
-on the host before the first step and keeps it as a constant of the graph, which each graph pass copies: with 12 heads
-of 256 x 256 scores some 78 MB of host memory per sample of a batch.
+Keras broadcasts each mask over batch and heads before it uses the mask. If the batch size is known, TensorFlow does so
+on the host before the first step and keeps the result as a constant of the graph, which each graph pass copies: with 12
+heads of 256 x 256 scores some 78 MB of host memory per sample of a batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .choice import wanted
 
 @contextmanager
 def unspread() -> Iterator[None]:
-    """Within this context, attention applies masks in their own shape by broadcasting; the numbers are the same."""
+    """Within this context, attention broadcasts masks only where they are applied; the numbers are equal."""
     if not wanted("masks"):
         yield
         return

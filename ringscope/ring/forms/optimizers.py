@@ -1,8 +1,8 @@
-"""The update of Keras's most used optimizers, traced with half of the operations and the same numbers.
+"""The update of Keras's most used optimizers, traced with half of the operations and equal numbers.
 
 Keras traces an update variable by variable, each with its own copy of the learning rate, bias corrections and
-constants, through several layers of dispatch. That is half of the time to trace an AdamW over 150 variables before the
-first step. XLA also reads each of these operations in every process, even if the program is in its cache.
+constants, through several layers of dispatch. This takes half of the time to trace an AdamW over 150 variables before
+the first step. XLA also reads each of these operations in every process, even if the program is in its cache.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ WHOLE = ("_backend_update_step", "_apply_weight_decay")
 
 @contextmanager
 def short(optimizer: Any) -> Iterator[None]:
-    """Within this context, this optimizer's `apply` is traced in the short form; an optimizer that is not Keras's
-    stays."""
+    """Within this context, this optimizer's `apply` is traced in the short form, if the optimizer is one of Keras's."""
     optimizer = without_loss_scale(optimizer)
     with laid_over(optimizer, **(_methods(optimizer) if wanted("optimizers") else {})):
         yield
 
 
 def _methods(optimizer: Any) -> dict[str, Callable[..., None]]:
-    """The methods that replace the optimizer's own; empty if a relevant part of it is not Keras's."""
+    """The methods that replace the optimizer's own; empty if the user has changed a part that matters."""
     from keras.optimizers import SGD, Adam, Optimizer
 
     steps = {Adam.update_step: adam, SGD.update_step: sgd}
@@ -119,7 +118,6 @@ def decay(optimizer: Any, variables: Sequence[Any]) -> None:
 
 
 def _inner(variable: Any) -> Any:
-    """The TensorFlow variable inside a Keras variable."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 

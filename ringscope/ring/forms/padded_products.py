@@ -2,9 +2,9 @@
 
 Tensor cores read 16-bit rows in multiples of 8 (NVIDIA's deep learning performance guide). For other lengths cuBLAS
 uses kernels of older GPUs: on an H100 a layer of 525 inputs takes 0.55 ms forward and backward, a layer of 1 024 takes
-0.08 ms (docs/results, 2026-11-25). XLA pads products (`CublasPadForGemms`), but not those that it plans to give to
-Triton, which are most, although it may then choose cuBLAS for them. It never pads float32, whose rows tensor cores read
-as TF32 in multiples of 4: BERT's 30 522 words are no such multiple.
+0.08 ms (docs/results, 2026-11-25). XLA pads products for cuBLAS (`CublasPadForGemms`), but not the many products that
+it plans to give to Triton, although it may then choose cuBLAS. XLA never pads float32, whose rows tensor cores read as
+TF32 in multiples of 4; BERT's 30 522 words are no multiple of 4.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import wide
 from .half_precision import NARROW
 
 BYTES = 16  # a row's length in bytes must be a multiple of this
-LEAST = 1 << 28  # multiplications from which a product is worth two more passes over its operands
+LEAST = 1 << 28  # multiplications; a smaller product is not worth two more passes over its operands
 
 
 @contextmanager
@@ -39,13 +39,14 @@ def multiples() -> Iterator[None]:
 
 
 def as_tensor(operand: Any) -> Any:
-    """An operand of a Keras operation as a tensor: a weight in the type in which it is read; sparse and ragged ones
-    unchanged. Keras's own conversion returns its variables unchanged."""
+    """An operand of a Keras operation as a tensor: a weight in the type in which layers read it; sparse and ragged
+    tensors unchanged. Keras's own conversion does not convert its variables."""
     return operand if isinstance(operand, (tf.SparseTensor, tf.RaggedTensor)) else tf.convert_to_tensor(operand)
 
 
 def product(given: Any, matrix: Any) -> Any:
-    """(..., inputs) . (inputs, outputs), with padding or in bfloat16 where that helps; its gradients, too."""
+    """(..., inputs) . (inputs, outputs) with its gradients, computed with padding or in bfloat16 where that is
+    faster."""
     made = _multiplied(given, matrix)
     if made is None:
         made = tf.matmul(tf.reshape(given, [-1, matrix.shape[0]]), matrix)
@@ -54,7 +55,7 @@ def product(given: Any, matrix: Any) -> Any:
 
 
 def _multiplied(given: Any, matrix: Any) -> Any | None:
-    """(..., inputs) . (inputs, outputs); None if the plain product is as good."""
+    """(..., inputs) . (inputs, outputs) with padding or in bfloat16; None if the plain product is as fast."""
     if not _is_large(given, matrix):
         return None
     narrow = wide.narrow_of(given, matrix)

@@ -1,9 +1,9 @@
 """Convolutions with 1 x 1 filters as matrix products, for which XLA does not need to time many algorithms.
 
-XLA asks cuDNN for some 70 algorithms for each distinct convolution and each of its gradients, and builds and times
-them: half a second and more. Three quarters of the distinct convolutions of an EfficientNetB4, and nine tenths of a
-DenseNet-121's, have 1 x 1 filters. For the same sums as matrix products cuBLAS proposes its few best algorithms at
-once.
+For each distinct convolution and each of its gradients XLA builds and times some 70 algorithms of cuDNN, which takes
+half a second or more. Three quarters of the distinct convolutions of an EfficientNetB4, and nine tenths of a
+DenseNet-121's, have 1 x 1 filters. For a matrix product, which gives equal sums, cuBLAS at once proposes its few best
+algorithms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .padded_products import product
 
 @contextmanager
 def as_products() -> Iterator[None]:
-    """Within this context, convolutions of `tf.nn`, which Keras's layers call, with 1 x 1 filters become matrix
+    """Within this context, convolutions of `tf.nn` with 1 x 1 filters, which Keras's layers call, become matrix
     products."""
     from tensorflow.python.ops import gen_nn_ops
 

@@ -2,7 +2,7 @@
 
 Keras writes `ops.einsum`, and so attention's projections, as products of (samples, positions, inputs) with (inputs,
 outputs). The weight's gradient is then computed for each sample, written to memory in bfloat16, and summed afterwards.
-With two matrices it is one product, summed in float32: less work, and more precise.
+As a product of two matrices it is summed in float32, which is less work and more precise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..internals.laid_over import laid_over
 from .half_precision import NARROW
 from .padded_products import as_tensor, product
 
-FOLDED = 8  # rows added to the weight for a bias, since tensor cores read 16-bit rows in multiples of 8
+FOLDED = 8  # rows added to the weight, one of them the bias; tensor cores read 16-bit rows in multiples of 8
 
 
 @contextmanager
@@ -48,10 +48,10 @@ def flat() -> Iterator[None]:
 
 
 def two_by_two(subscripts: str, *operands: Any) -> list[tuple[tuple[int, ...], str]]:
-    """The order of pairwise products as (places of the two operands, subscripts): both are removed, and their product
-    is appended. NumPy and JAX use the same order. Empty if types or shapes do not allow it.
+    """The order of pairwise products as (places of the two operands, subscripts): both operands are removed, and their
+    product is appended. NumPy and JAX use this order too. Empty if types or shapes do not allow it.
 
-    TensorFlow greedily takes the smallest product first: for `btew,bte,ewd->btd` it multiplies the weight first, for
+    TensorFlow instead takes the smallest product first: for `btew,bte,ewd->btd` it multiplies the weight first, for
     each e, and then sums over e a tensor that is larger than the result.
     """
     dense = all(isinstance(operand, tf.Tensor) and operand.shape.is_fully_defined() for operand in operands)
@@ -59,14 +59,15 @@ def two_by_two(subscripts: str, *operands: Any) -> list[tuple[tuple[int, ...], s
         return []
     if not operands[0].dtype.is_floating:
         return []
-    import opt_einsum  # TensorFlow's einsum needs it
+    import opt_einsum  # TensorFlow's einsum requires this package
 
     _, path = opt_einsum.contract_path(subscripts, *(tuple(each.shape) for each in operands), shapes=True)
     return [(places, pair) for places, _, pair, *_ in path.contraction_list]
 
 
 def _rows_first(pair: str, one: Any, other: Any) -> tuple[str, Any, Any]:
-    """The product of two operands, with the operand first whose leading axis leads the result."""
+    """(subscripts, first operand, second operand) of a product, with the operand first whose leading axis leads the
+    result."""
     first, second, result = _axes_of(pair)
     turns = result and second.startswith(result[0]) and not first.startswith(result[0])
     return (f"{second},{first}->{result}", other, one) if turns else (pair, one, other)
@@ -83,7 +84,8 @@ def by_rows(subscripts: str) -> tuple[str, list[int]]:
     """(the subscripts with the second operand's axes in the order of the first operand's and the result's, the old
     position of each axis): `btd,edw->btew` gives `btd,dew->btew`, [1, 0, 2].
 
-    As written, XLA would lay out the result with e first and transpose it afterwards, and it is larger than a weight.
+    In the written order XLA would lay out the result with e first and transpose it afterwards, and a result is larger
+    than a weight.
     """
     given, weight, result = _axes_of(subscripts)
     if not set(weight) <= set(given + result) or len(set(weight)) < len(weight):
@@ -93,8 +95,11 @@ def by_rows(subscripts: str) -> tuple[str, list[int]]:
 
 
 def shared_axes(subscripts: str) -> int:
-    """The number of axes summed over, if they are the first operand's last and the second operand's first axes, and the
-    second is one weight for all the first operand's other axes; 0 for any other product."""
+    """The number of axes that the product sums over, if it multiplies rows by one weight; 0 for any other product.
+
+    These axes must be the first operand's last and the second operand's first axes, and the second operand, the weight,
+    must serve for all other axes of the first one.
+    """
     given, weight, result = _axes_of(subscripts)
     shared = "".join(axis for axis in weight if axis not in result)
     around, kept = given.removesuffix(shared), weight.removeprefix(shared)
@@ -104,7 +109,7 @@ def shared_axes(subscripts: str) -> int:
 
 
 def _are_of(subscripts: str, given: Any, weight: Any) -> bool:
-    """True if both are dense tensors with as many axes as the subscripts name."""
+    """True if both operands are dense tensors with as many axes as the subscripts name."""
     for axes, tensor in zip(_axes_of(subscripts)[:2], (given, weight), strict=True):
         if not isinstance(tensor, tf.Tensor) or tensor.shape.rank is None:
             return False
@@ -133,7 +138,7 @@ def _outward(made: Any, given: Any, weight: Any, axes: int) -> Any:
 
 
 def folds(layer: Any) -> bool:
-    """True if the bias of this layer can be folded into its weight."""
+    """True if the layer's bias can become a row of its weight."""
     from keras import layers
 
     return (
@@ -147,8 +152,8 @@ def folds(layer: Any) -> bool:
 
 
 def with_bias(layer: Any, otherwise: Callable[..., Any], inputs: Any, *args: Any, **options: Any) -> Any:
-    """Replaces the `call` of a layer, with its bias folded into its weight as one more row. For layers before the
-    attention kernel, where a separate addition would read and write all outputs."""
+    """Replaces the `call` of a layer, with the layer's bias as one more row of its weight. Used before the attention
+    kernel, where a separate addition would read and write all outputs."""
     axes = shared_axes(layer.equation)
     weight, bias = (tf.convert_to_tensor(each) for each in (layer.kernel, layer.bias))
     rows = _as_rows(inputs, weight, axes)

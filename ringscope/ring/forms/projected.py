@@ -34,7 +34,7 @@ def gathered() -> Iterator[None]:
 
 
 def transformed(images: Any, transforms: Any, after: Any, fill: Any, interpolation: str, mode: str) -> Any:
-    """(batch, rows, columns, channels) -> (batch, *after, channels) of the same type. The pixel at (x, y) is read at
+    """(batch, rows, columns, channels) -> (batch, *after, channels) of an equal type. The pixel at (x, y) is read at
     the old position ((a x + b y + c) / k, (d x + e y + f) / k), k = g x + h y + 1. transforms: (batch or 1, 8), a to h.
 
     The gradient is TensorFlow's: the new pixels' gradient, transformed by the inverse.
@@ -52,7 +52,7 @@ def transformed(images: Any, transforms: Any, after: Any, fill: Any, interpolati
 
 
 def _sizes(images: Any) -> tuple[Any, Any]:
-    """(rows, columns), as numbers if they are known before XLA compiles."""
+    """(rows, columns), as numbers if they are known while the step is traced."""
     rows, columns = images.shape[1:3]
     return rows or tf.shape(images)[1], columns or tf.shape(images)[2]
 
@@ -67,10 +67,10 @@ def _read(images: Any, transforms: Any, after: Any, fill: Any, interpolation: st
     k = g * x + h * y + 1
     column, row = _inside((a * x + b * y + c) / k, columns, mode), _inside((d * x + e * y + f) / k, rows, mode)
     flat, batch, channels = _rows_of(images), tf.shape(images)[0], images.shape[3]
-    nothing = tf.cast(fill, images.dtype)  # rounded before it is mixed with pixels, as TensorFlow's kernel does
+    nothing = tf.cast(fill, images.dtype)  # `fill` is rounded before it is mixed with pixels, as in TensorFlow's kernel
 
     def at(row: Any, column: Any) -> Any:
-        """The pixels at (row, column), which hold integer values; `fill` outside the image."""
+        """The pixels at (row, column); both hold integer values. Outside the image it is `fill`."""
         is_there = (row >= 0) & (row < _float(rows)) & (column >= 0) & (column < _float(columns))
         place = _whole(row, rows) * columns + _whole(column, columns)
         places = tf.broadcast_to(tf.reshape(place, [-1, tall * wide]), [batch, tall * wide])
@@ -85,7 +85,7 @@ def _read(images: Any, transforms: Any, after: Any, fill: Any, interpolation: st
 
 
 def _between(at: Callable[[Any, Any], Any], row: Any, column: Any) -> Any:
-    """Bilinear interpolation of four pixels. (The shares sum to one also where a position is exactly a pixel's.)"""
+    """Bilinear interpolation of four pixels."""
     top, left = tf.floor(row), tf.floor(column)
     down, right = (row - top)[..., tf.newaxis], (column - left)[..., tf.newaxis]
     lines = [(1 - right) * at(line, left) + right * at(line, left + 1) for line in (top, top + 1)]

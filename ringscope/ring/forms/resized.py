@@ -30,8 +30,9 @@ METHODS = ("resize_area", "resize_bicubic", "resize_bilinear", "resize_nearest_n
 
 @contextmanager
 def by_own_weights() -> Iterator[None]:
-    """Within this context, `tf.image.resize`, which Keras's layers and `keras.ops` call, resizes by weights."""
-    from tensorflow.python.ops import gen_image_ops  # below the public function, which chooses among these
+    """Within this context, `tf.image.resize`, which Keras's layers and `keras.ops` call, resizes by such weights."""
+    # replaced are the functions below the public one, which chooses among them
+    from tensorflow.python.ops import gen_image_ops
 
     def by_weights(name: str) -> Callable[..., Any]:
         own = getattr(gen_image_ops, name)
@@ -39,7 +40,8 @@ def by_own_weights() -> Iterator[None]:
         def resize(images: Any, size: Any, *how: Any, **options: Any) -> Any:
             images = tf.convert_to_tensor(images)
             is_nearest = name == "resize_nearest_neighbor"
-            if is_nearest and images.dtype not in (*NARROW, tf.float32):  # no gradient, or float64
+            # TensorFlow's kernel has no gradient, or the images are float64
+            if is_nearest and images.dtype not in (*NARROW, tf.float32):
                 return own(images, size, *how, **options)
             before, after = images.shape[1:3], tf.get_static_value(size)
             if not before.is_fully_defined() or after is None:
@@ -71,7 +73,7 @@ def by_own_weights() -> Iterator[None]:
 
 
 def _known(tensor: Any) -> Any:
-    """The tensor's value, if it follows from shapes by the operations with which `tf.image.resize` computes a scale;
+    """The tensor's value if it follows from shapes, by the operations with which `tf.image.resize` computes a scale;
     else None."""
     from tensorflow.python.framework import tensor_util
 
@@ -89,7 +91,7 @@ def _known(tensor: Any) -> Any:
 
 
 def _weights(kernel: Callable[..., Any], before: int, after: int, *how: Any, **options: Any) -> np.ndarray:
-    """(new, old): the share of each old pixel in each new pixel of a row, as TensorFlow computes it on the host."""
+    """(new, old): the share of each old pixel in each new pixel of a row, from TensorFlow's kernel on the host."""
     with tf.init_scope(), tf.device("CPU:0"):
         each_apart = np.eye(before, dtype=np.float32)[np.newaxis, :, np.newaxis]
         made: np.ndarray = kernel(each_apart, [after, 1], *how, **options).numpy()
@@ -107,7 +109,7 @@ def _resized(images: Any, weights: list[np.ndarray]) -> Any:
 
 
 def _mixed(images: Any, weights: list[np.ndarray]) -> Any:
-    """Resize rows, then columns, by (new, old) weights. A matrix product would read the zeros, too, and round to
+    """Resize rows, then columns, by (new, old) weights. A matrix product would also read the zeros, and round to
     TF32."""
     for axis, each in enumerate(weights, 1):
         most = int(np.count_nonzero(each, axis=1).max())

@@ -1,9 +1,9 @@
-"""Replace operations that TensorFlow translates for XLA slowly by others that it translates fast, into the same
+"""Replace operations that TensorFlow is slow to translate for XLA by others that it translates fast, into an equal
 program.
 
-Each slow operation goes through passes that are set up for it alone, which takes 3.5 to 5 ms of one core before every
-first step, even if the compiled program is cached; the others take 0.04 ms. An EfficientNetB4 has 320 sigmoids and
-square roots, a ResNet-50 has 100 relus, gradients included.
+Each slow operation goes through compiler passes that are set up for it alone, which takes 3.5 to 5 ms of one core
+before every first step, even if the compiled program is cached; the other operations take 0.04 ms. With gradients an
+EfficientNetB4 has 320 sigmoids and square roots, a ResNet-50 has 100 relus.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNARY = ("Abs", "Exp", "Log1p", "Reciprocal", "Rsqrt", "Sigmoid", "Sqrt", "Tanh"
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """Within this context, slow operations are replaced in the current graph, but not in its loops' graphs, where
+    """Within this context, slow operations are replaced in the current graph. They stay in graphs of its loops, where
     TensorFlow finds gradients by the operations. A gradient tape records the original operation."""
     from tensorflow.python.framework.func_graph import FuncGraph
     from tensorflow.python.ops import gen_nn_ops
@@ -31,7 +31,7 @@ def at_once() -> Iterator[None]:
 
     def create(graph: Any, kind: str, inputs: Sequence[Any], *given: Any, **options: Any) -> Any:
         form = FORMS.get(kind)
-        # Single numbers stay as they are, so that constants.py can compute them.
+        # Single numbers are not replaced, so that constants.py can compute them.
         if form is None or graph is not now or inputs[0].shape.num_elements() == 1:
             return own(graph, kind, inputs, *given, **options)
         captured = [graph.capture(each) for each in inputs]
@@ -53,7 +53,7 @@ def at_once() -> Iterator[None]:
 
 
 class _InPlaceOf:
-    """An operation that gradient tapes record with these inputs, in place of its own."""
+    """The original operation as gradient tapes record it, but with these inputs."""
 
     def __init__(self, op: Any, inputs: Sequence[Any]) -> None:
         self._op, self.inputs = op, inputs
@@ -61,7 +61,7 @@ class _InPlaceOf:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._op, name)
 
-    def _get_attr_type(self, name: str) -> Any:  # "T", the only one
+    def _get_attr_type(self, name: str) -> Any:  # "T" is the only attribute
         return self.outputs[0].dtype
 
 
@@ -75,11 +75,11 @@ def _attribute(value: Any) -> Any:
 
 
 Add = Callable[..., Any]
-"""(kind, inputs, attributes) -> the new operation, in the graph. last: it gets the original operation's name."""
+"""(kind, inputs, attributes) -> the new operation in the graph. last: True if it gets the original operation's name."""
 
 
 def _composed(add: Add, kind: str, x: Any) -> Any:
-    """One of UNARY as a composed operation; bfloat16 in float32, as XLA computes it anyway."""
+    """An operation of UNARY as a composed operation; bfloat16 is computed in float32, as XLA does in any case."""
     settings = {"op_names": [kind], "_gradient_op_type": kind}
     if x.dtype != tf.bfloat16:
         return add(COMPOSED, x, T=x.dtype, last=True, **settings)

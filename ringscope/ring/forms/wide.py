@@ -23,7 +23,7 @@ SAID = (
 
 
 def narrow_of(given: Any, matrix: Any) -> Any | None:
-    """The bfloat16 tensor that `given` was cast from, if the product is to use it; else None."""
+    """The bfloat16 tensor that `given` was cast from, if the product can use it; else None."""
     import keras
 
     is_cast = isinstance(given, tf.Tensor) and given.dtype == matrix.dtype == tf.float32 and is_tf32()
@@ -44,7 +44,7 @@ def is_tf32() -> bool:
 
 @tf.custom_gradient
 def product(rows: Any, matrix: Any) -> tuple[Any, Callable[[Any], tuple[Any, Any]]]:
-    """bfloat16 (rows, inputs) . float32 (inputs, outputs), as float32; only for XLA."""
+    """The product of bfloat16 (rows, inputs) and float32 (inputs, outputs), as float32; only for XLA."""
     weight = tf.cast(matrix, tf.bfloat16)
 
     def gradient(upstream: Any) -> tuple[Any, Any]:

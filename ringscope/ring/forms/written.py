@@ -21,7 +21,7 @@ from ..say import once
 from . import attention, attention_dropout, constants, hashed
 from .choice import wanted
 
-LOW = -1e4  # a mask gives at most this to scores that do not count
+LOW = -1e4  # the largest number that a mask gives to scores that do not count
 PASSED = ("Cast", "Identity")
 
 
@@ -37,7 +37,8 @@ class Written(NamedTuple):
 
 
 class Softmax(NamedTuple):
-    """dropped: the dropout after the softmax. masks: names of the masks that set results to zero."""
+    """A softmax in the traced step, with what comes before and after. dropped: the dropout after it. masks: names of
+    the masks that set results to zero."""
 
     scores: Any
     dropped: hashed.Dropped | None
@@ -62,9 +63,10 @@ def fused() -> Iterator[None]:
 
 
 def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
-    """shares . value by the fused kernel; None if the shares are not from attention, or if there is no kernel.
+    """The product shares . value by the fused kernel; None if the shares are not from attention, or if there is no
+    kernel.
 
-    value: (..., keys, size); is_turned: (..., size, keys).
+    value: (..., keys, size); is_turned: it is (..., size, keys).
     """
     if shares.shape.rank not in (3, 4) or shares.shape.rank != value.shape.rank or shares.dtype != value.dtype:
         return None
@@ -101,7 +103,7 @@ def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
 
 
 def _softmax(shares: Any) -> Softmax | None:
-    """The softmax over the last axis from which the shares come; None if they come from anything else."""
+    """The softmax over the last axis that makes the shares; None if another operation does."""
     dropped, masks = None, set()
     while True:
         op = shares.op
@@ -110,11 +112,11 @@ def _softmax(shares: Any) -> Softmax | None:
         elif op.type in PASSED and op.inputs[0].dtype.is_floating:
             shares = op.inputs[0]
         elif op.type == "SelectV2" and _number(op.inputs[2]) == 0:
-            masks.add(op.inputs[0].name)  # as Keras's layer zeroes queries that may see nothing
+            masks.add(op.inputs[0].name)  # Keras's layer sets the results of queries that may see no key to zero
             shares = op.inputs[1]
         elif op.type == "Softmax":
             return Softmax(op.inputs[0], dropped, masks)
-        elif op.type == "Reshape" and op.inputs[0].op.type == "Softmax":  # as last_axis.py traces it
+        elif op.type == "Reshape" and op.inputs[0].op.type == "Softmax":  # last_axis.py traces a softmax in this shape
             rows = op.inputs[0].op.inputs[0]
             scores = rows.op.inputs[0] if rows.op.type == "Reshape" else rows
             alike = scores.shape == shares.shape and rows.shape[-1] == scores.shape[-1]
@@ -124,7 +126,7 @@ def _softmax(shares: Any) -> Softmax | None:
 
 
 def _read(scores: Any) -> Written | None:
-    """The product from which the scores come, and the operations on it; None for anything else."""
+    """The product that makes the scores, with the operations between; None for anything else."""
     op = scores.op
     if op.type in PASSED and op.inputs[0].dtype.is_floating:
         return _read(op.inputs[0])
@@ -155,7 +157,7 @@ def _read(scores: Any) -> Written | None:
 
 
 def _number(tensor: Any) -> float | None:
-    """The number, if the graph holds it or computes it from constants; else None."""
+    """The tensor's value, if it is one number that the graph holds or computes from constants; else None."""
     value = constants.value(tensor) if tensor.shape.num_elements() == 1 else None
     return None if value is None else float(np.reshape(value, ()))
 
@@ -166,8 +168,8 @@ def _is_low(tensor: Any) -> bool:
 
 
 def _is_fixed(tensor: Any, most: int = 64) -> bool:
-    """True if no gradient flows through: the tensor is computed from constants and integers. (A learned table of biases
-    needs its gradient, which the kernel does not give.)"""
+    """True if no gradient flows through the tensor: it is computed from constants and integers. The kernel gives no
+    gradient, which a learned table of biases needs."""
     waiting, seen = [tensor], set()
     while waiting:
         each = waiting.pop()
@@ -183,7 +185,7 @@ def _is_fixed(tensor: Any, most: int = 64) -> bool:
 
 
 def _turned(matrices: Any) -> Any:
-    """The matrices with their last two axes swapped; undoes a transposition instead of adding another."""
+    """The matrices with their last two axes swapped; if they were transposed, the transposition is dropped instead."""
     rank = matrices.shape.rank
     order = [*range(rank - 2), rank - 1, rank - 2]
     if matrices.op.type == "Transpose" and np.array_equal(tf.get_static_value(matrices.op.inputs[1]), order):
@@ -192,12 +194,12 @@ def _turned(matrices: Any) -> Any:
 
 
 def _heads_last(tensor: Any) -> Any:
-    """(batch, heads, length, size), or the same without heads, as (batch, length, heads, size)."""
+    """(batch, heads, length, size), or without heads (batch, length, size), as (batch, length, heads, size)."""
     return tf.transpose(tensor, [0, 2, 1, 3]) if tensor.shape.rank == 4 else tensor[:, :, tf.newaxis]
 
 
 def _both(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
-    """(mask of the scores that count, what is added to scores), each with four axes; None for nothing."""
+    """(mask of the scores that count, numbers that are added to scores), each with four axes; None if there is none."""
 
     def of_four(tensor: Any) -> Any:
         tensor = tensor if shape.rank == 4 or tensor.shape.rank < 3 else tensor[:, tf.newaxis]

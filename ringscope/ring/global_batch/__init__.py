@@ -1,1 +1,2 @@
-"""Losses, metrics and statistics over all samples of a step, as they would be on the ranks' joined batch."""
+"""Losses, metrics and statistics over the samples of all ranks in a step (the joined batch), as one process with all of
+them would compute."""

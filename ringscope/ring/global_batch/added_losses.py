@@ -15,7 +15,7 @@ from .ratios import look, of_all_ranks
 __all__ = ["Kinds", "of_all_layers"]
 
 Kinds = dict[int, list[str]]
-"""Id of a layer -> how each loss that its calls added depends on the batch (`Apart.kinds`)."""
+"""Id of a layer -> how each loss that the layer's calls added depends on the batch (`Apart.kinds`)."""
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def _of_all_ranks(layer: Any, share: totals.Share, ranks: int, found: Kinds, une
 
 
 def _added(layer: Any, own: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> list[Any]:
-    """The losses that a call adds; its assignments to variables are discarded."""
+    """The losses that a call of the layer adds. Its assignments to variables are discarded."""
     state = [(v, v.value) for v in layer.trainable_variables]
     with keras.StatelessScope(state_mapping=state, collect_losses=True) as scope:
         own(*args, **kwargs)

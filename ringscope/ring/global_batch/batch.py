@@ -11,7 +11,7 @@ __all__ = ["Batch"]
 
 
 class Batch:
-    """This rank's batch. share: this rank's number -> the sum over ranks."""
+    """The size of this rank's batch. share: this rank's number -> the sum over ranks."""
 
     def __init__(self, ranks: int, share: Share) -> None:
         self._ranks, self._share = ranks, share

@@ -1,7 +1,7 @@
 """Detect changes that a train step makes to its gradients before an optimizer takes them.
 
 Gradients that each rank scales or adds up may be averaged over ranks afterwards. Gradients that each rank clips by its
-own norm, or projects, may not: the average is not the joined batch's.
+own norm, or projects, may not: their average is not the joined batch's gradient.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from ..internals.frameworks import tf
 
 __all__ = ["Gradients"]
 
-# Types of TensorFlow's operations.
 SUMS = ("AddN", "AddV2", "Sub", "Neg", "Sum", "Mean", "Identity", "IdentityN", "StopGradient", "Cast")
 IN_ANOTHER_SHAPE = ("Reshape", "Transpose", "ExpandDims", "Squeeze", "ConcatV2", "Split", "SplitV", "Pack", "Unpack")
 PARTS = ("Slice", "StridedSlice", "Tile", "BroadcastTo")
@@ -23,7 +22,7 @@ NO_NUMBERS = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 
 
 class Gradients:
-    """The gradients that a traced step takes, and the tensors that it computes from them."""
+    """The gradients that a traced step takes, and the tensors that the step computes from them."""
 
     def __init__(self) -> None:
         # Tensor's name -> True: computed from gradients by sums and factors only; False: otherwise; None: not from
@@ -54,7 +53,7 @@ class Gradients:
 
 def _made_by(kind: str, given: Sequence[bool | None]) -> bool | None:
     of_gradients = [each for each in given if each is not None]
-    # Horovod's outputs cover all ranks, so that whatever is computed from them holds for the joined batch.
+    # Horovod's outputs cover all ranks, so everything computed from them is right for the joined batch.
     if not of_gradients or kind in NO_NUMBERS or kind.startswith("Horovod"):
         return None
     if not all(of_gradients):

@@ -1,7 +1,7 @@
 """Find out whether the loss of a model's own `compute_loss` is a mean or a sum over samples.
 
-The kind of each loss of `compile` is found by itself. A model's class may compute another number for the batch, beside
-these losses or in their place. That number is tried alone (loss_kinds.py): Keras's part of the loss is replaced by 0.
+The losses of `compile` are tried one by one elsewhere (loss_kinds.py). A model's class may compute another number for
+the batch, beside these losses or instead of them. To try that number alone, Keras's part of the loss is replaced by 0.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ NAMES = ("x", "y", "y_pred", "sample_weight", "training")  # the arguments of Ke
 
 
 class Kind(NamedTuple):
-    """kind: how the model's own part of the loss depends on its samples. beside: Keras's part is added to it. apart:
-    what its graph shows."""
+    """The way in which the loss of a model's own `compute_loss` depends on its samples. kind: of the model's own part of the loss.
+    beside: True if Keras's part is added to it. apart: what the graph of the loss shows."""
 
     kind: str | None
     beside: bool
@@ -52,13 +52,13 @@ _known: weakref.WeakKeyDictionary[Any, dict[str, Kind]] = weakref.WeakKeyDiction
 
 
 def is_own(compute_loss: Callable[..., Any]) -> bool:
-    """True if this method of a model is not Keras's."""
+    """True if this method of a model was replaced, so that it is not Keras's."""
     return getattr(compute_loss, "__func__", compute_loss) is not trainer.Trainer.compute_loss
 
 
 def kind_of(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
-    """The loss's kind, found once for each shape of the arguments. Prints a line if the averaged gradients are
-    wrong."""
+    """The kind of the model's loss, found once for each shape of the arguments. Prints a line if the averaged gradients
+    are wrong."""
     shapes = shapes_of([args, kwargs])
     known = _known.setdefault(model, {})
     if shapes not in known:
@@ -105,7 +105,7 @@ def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], k
     kept = added_losses_kept(model._flatten_layers())
     with _keras_takes_nothing(model, beside), normalization.alone(model), kept:
         apart = _apart(model, compute_loss, args, kwargs, ())
-        if apart is not None and apart.kind == SUM and beside:  # it could not be scaled alone later
+        if apart is not None and apart.kind == SUM and beside:  # the own part could not be scaled alone later
             apart = _apart(model, compute_loss, args, kwargs, (SUM,))
         if apart is not None:
             # The gradient of several numbers is the gradient of their sum.
@@ -114,9 +114,10 @@ def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], k
         tries = [_values(model, compute_loss, args, kwargs, rows) for rows in (FEW_ROWS, FEW_ROWS + 2)]
     exact = ROUNDED.get(model.compute_dtype, EXACT)
     kinds = [None if each is None else kind_of_values(*each, exact) for each in tries]
-    if beside and not any(each is None or any(each) for each in tries):  # the method adds nothing to Keras's part
+    # the model's method adds nothing to Keras's part
+    if beside and not any(each is None or any(each) for each in tries):
         return Kind(MEAN, True)
-    # Two tries, because both halves may be equal by chance.
+    # Try twice, because the loss may by chance be equal on both halves.
     return Kind(kinds[0] if len(set(kinds)) == 1 else None if None in kinds else NEITHER, bool(beside))
 
 
@@ -138,14 +139,14 @@ def _apart(
 def _values(
     model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], rows: int
 ) -> tuple[float, float, float, float] | None:
-    """The loss on made-up rows, on the same rows in another order, and on each half; None if it does not accept
+    """The loss on made-up rows, on these rows in another order, and on each half; None if the model does not accept
     them."""
     from keras import StatelessScope
 
     random = np.random.default_rng(0)
 
     def made(name: str, spec: Any) -> Any:
-        """Made-up values for one argument; None, which few losses accept, if they cannot be made up."""
+        """Made-up values for one argument; None, which few losses accept, if that is impossible."""
         given = any(leaf is not None and tf.is_tensor(leaf) for leaf in tf.nest.flatten(spec))
         return made_rows(spec, random, rows, labels=name == "y") if given else spec
 
@@ -168,8 +169,8 @@ def _values(
 
 @contextmanager
 def _keras_takes_nothing(model: Any, met: list[bool]) -> Iterator[None]:
-    """Within this context Keras's part of the loss, and the losses of `compile`, are 0. met: filled once it is
-    asked."""
+    """Within this context Keras's part of the loss, and the losses of `compile`, are 0. met: gets an entry when the
+    model calls Keras's part."""
 
     def nothing(*args: Any, **kwargs: Any) -> Any:
         met.append(True)

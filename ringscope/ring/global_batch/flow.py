@@ -1,9 +1,9 @@
 """Follow the rows (samples) of a batch through a graph: which tensors hold values per row, sums over rows, or neither.
 
 Each tensor between the batch and the loss gets one of the kinds below (Fixed, Rows, Own, ...). A rank may add and scale
-sums over its own rows, and their number: the averaged gradients still equal the joined batch's gradient. Before a sum
-is divided by another one, or used in any other way, it must cover all ranks. `Flow.cuts` lists these sums. An operation
-without a rule raises NotApart.
+sums over its own rows, and numbers of rows: the averaged gradients still equal the joined batch's gradient. Before a
+sum is divided by another sum, or used in any other way, it must cover all ranks. `Flow.cuts` lists these sums. An
+operation without a rule raises NotApart.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = [
 
 
 class NotApart(Exception):
-    """The graph does not show how the loss depends on the rows of its batch."""
+    """The graph does not show how the loss depends on the rows of the batch."""
 
 
 class Fixed(NamedTuple):
-    """A value that does not depend on the batch. learnt: a gradient flows through it."""
+    """A value that does not depend on the batch. learnt: True if a gradient flows through it."""
 
     learnt: bool = False
 
@@ -51,8 +51,8 @@ class Rows(NamedTuple):
     """A tensor that holds one or more values for each row of the batch.
 
     axis: the axis along which the rows lie. each: entries along that axis per row of the batch; None: unknown, but
-    equal for all rows; 0: the entries of a row are not adjacent. whole: no row was left out. power: the values have
-    been multiplied by (number of rows) ** power. learnt: a gradient flows through it.
+    equal for all rows; 0: the entries of a row are not adjacent. whole: True if no row was left out. power: the values
+    have been multiplied by (number of rows) ** power. learnt: True if a gradient flows through the tensor.
     """
 
     axis: int
@@ -75,13 +75,14 @@ class Own(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """A number computed from sums over all ranks, and so equal on every rank."""
+    """A number computed from sums over all ranks, so that it is equal on every rank."""
 
     learnt: bool = False
 
 
 class Sizes(NamedTuple):
-    """A shape in which some entries depend on the number of rows: (degree, power) for them, as in Own, else None."""
+    """A shape, of which some entries depend on the number of rows: (degree, power) for these entries, as in Own, else
+    None."""
 
     of: tuple[tuple[int, int] | None, ...]
 
@@ -91,11 +92,11 @@ class Places(NamedTuple):
 
 
 Value = Fixed | Rows | Own | Joint | Sizes | Places
-SUM, MEAN, COUNT = (1, 0), (1, -1), (0, 1)  # degree, power
+SUM, MEAN, COUNT = (1, 0), (1, -1), (0, 1)  # (degree, power) of an entry, as in Own
 
 
 def static(tensor: Any) -> Any:
-    """The tensor's value, if it is known while the graph is built. Raises NotApart if it is not."""
+    """The tensor's value, which must be known while the graph is built. Raises NotApart if it is not."""
     value = tf.get_static_value(tensor)
     if value is None and tensor.op.type in KNOWN:
         value = KNOWN[tensor.op.type](tensor.op)
@@ -105,7 +106,7 @@ def static(tensor: Any) -> Any:
 
 
 def _entry(op: Any) -> Any:
-    """The value of a StridedSlice that takes one entry of a shape; None if it is not known."""
+    """The value that a StridedSlice takes from a shape, if it is a single entry; None if it is not known."""
     of = op.inputs[0].op
     if of.type != "Shape" or op.get_attr("shrink_axis_mask") != 1 or of.inputs[0].shape.rank is None:
         return None
@@ -113,7 +114,7 @@ def _entry(op: Any) -> Any:
     return None if size is None else np.array(size)
 
 
-# Operations that tf.get_static_value does not evaluate.
+# tf.get_static_value does not evaluate these operations.
 KNOWN: dict[str, Callable[[Any], Any]] = {
     "AddV2": lambda op: static(op.inputs[0]) + static(op.inputs[1]),
     "Sub": lambda op: static(op.inputs[0]) - static(op.inputs[1]),
@@ -130,7 +131,7 @@ def rank_of(tensor: Any) -> int:
 
 
 def needed(outputs: Iterable[Any], known: Callable[[Any], bool]) -> list[Any]:
-    """The operations that lead to these outputs, in order of creation; tensors that are `known` end the search."""
+    """The operations that lead to these outputs, in order of creation. The search ends at tensors that are `known`."""
     seen, waiting = {}, [tensor for tensor in outputs if not known(tensor)]
     while waiting:
         tensor = waiting.pop()
@@ -155,7 +156,7 @@ class Flow:
         self.values: dict[str, Value] = {}
 
     def run(self, outputs: Sequence[Any]) -> list[Value]:
-        """The kind of value of each output. Repeats until no more cuts are found. Raises NotApart."""
+        """The kind of value of each output, found anew until no more cuts appear. Raises NotApart."""
         operations = needed(outputs, lambda tensor: tensor.name in self._sources)
         while True:
             before = len(self.cuts)
@@ -172,11 +173,13 @@ class Flow:
 
     def _value(self, tensor: Any) -> Value:
         value = self.values[tensor.name]
-        # Sums over one rank and over all ranks do not mix: if one of its sums covers all ranks, all of them must.
+        # In one operation sums over this rank and sums over all ranks do not mix: if one sum covers all ranks, all
+        # must.
         return self.joint(value) if isinstance(value, Own) and value.cuts & self.cuts.keys() else value
 
     def joint(self, value: Value) -> Joint:
-        """The value with its sums taken over all ranks: adds them to `cuts`. Raises NotApart for a value per row."""
+        """The value with its sums taken over all ranks; the sums are added to `cuts`. Raises NotApart for a value per
+        row."""
         if isinstance(value, (Rows, Sizes, Places)):
             raise NotApart("one value per sample where one number for the batch is needed")
         if isinstance(value, Own):
@@ -184,14 +187,14 @@ class Flow:
         return Joint(getattr(value, "learnt", False))
 
     def own(self, tensor: Any, kind: tuple[int, int], rows: Rows | None = None) -> Value:
-        """The value of a tensor that is a new sum or number of rows: Joint if it is a cut already, else Own."""
+        """The value of a tensor that is a new sum or a number of rows: Joint if it must cover all ranks, else Own."""
         learnt = rows is not None and rows.learnt and tensor.dtype.is_floating
         own = Own(*kind, frozenset([tensor.name]), learnt)
         return self.joint(own) if tensor.name in self.cuts else own
 
 
 def learnt(op: Any, given: Sequence[Value]) -> bool:
-    """True if a gradient goes through the operation's result."""
+    """True if a gradient flows through the operation's result."""
     floats = any(tensor.dtype.is_floating for tensor in op.outputs)
     return floats and op.type != "StopGradient" and any(getattr(value, "learnt", False) for value in given)
 
@@ -234,7 +237,8 @@ def _each(found: Sequence[Rows]) -> int | None:
 
 
 def only_rows(op: Any, given: Sequence[Value], *, others: bool = True) -> list[tuple[Any, Rows]]:
-    """(input, its Rows) for each input that is Rows. Raises NotApart if another is not Fixed; others False: for any."""
+    """(input, its Rows) for each input that is Rows. Raises NotApart if another input is not Fixed; with others=False,
+    if there is any other input."""
     for value in given:
         if not isinstance(value, Rows) and not (others and isinstance(value, Fixed)):
             raise NotApart(f"{op.type} of {type(value).__name__}")

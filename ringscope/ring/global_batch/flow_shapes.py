@@ -46,7 +46,7 @@ def rank(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 
 def _entries(flow: Flow, tensor: Any, entries: Sequence[tuple[int, int] | None]) -> Value:
-    """The value of a tensor that holds these entries of a shape: a vector, or a scalar for one entry."""
+    """The value of a tensor with these entries of a shape: a vector, or a scalar for one entry."""
     if not any(entries):
         return Fixed()
     if tensor.shape.rank == 0:
@@ -67,7 +67,7 @@ def sliced(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         start, stop = (None if masks[name] else at[0] for name, at in (("begin", begin), ("end", end)))
         return _entries(flow, op.outputs[0], value.of[start : stop : strides[0]])
     ((tensor, rows),) = only_rows(op, given)
-    axis, at = 0, 0  # axis of the input, axis of the result
+    axis, at = 0, 0  # an axis of the input, and the axis of the result that it becomes
     for i in range(len(begin)):
         bit = 1 << i
         if masks["ellipsis"] & bit:
@@ -108,7 +108,7 @@ def _refused(op: Any) -> Value:
 
 
 def joined_shapes(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
-    """ConcatV2."""
+    """The rule for ConcatV2."""
     *parts, _ = given
     if any(isinstance(value, Sizes) for value in parts):
         entries: list[tuple[int, int] | None] = []
@@ -120,7 +120,8 @@ def joined_shapes(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     if len({value.axis for _, value in found}) > 1 or len(found) < len(parts):
         raise NotApart("samples joined with values that belong to no sample")
     rows = rows_of(flow, op, given[:-1], found[0][1].axis)
-    return rows._replace(each=0) if axis == rows.axis else rows  # each row now has several entries, not adjacent
+    # each row now has several entries that are not adjacent
+    return rows._replace(each=0) if axis == rows.axis else rows
 
 
 def reshaped(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
@@ -182,7 +183,7 @@ def _is_laid_as(flow: Flow, shape: Any) -> bool:
 
 
 def _sizes_of(result: Any, shape: Any, value: Value) -> list[int | None]:
-    """The sizes that a Reshape asks for; None: unknown. `static` may know more of them than TensorFlow does."""
+    """The sizes that a Reshape asks for, None for unknown ones. `static` may know some that TensorFlow does not."""
     if isinstance(value, Fixed):
         try:
             return [None if size < 0 else int(size) for size in static(shape)]
@@ -243,7 +244,7 @@ def gathered(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 
 def gathered_by_several(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
-    """GatherNd."""
+    """The rule for GatherNd."""
     of, at = given
     if isinstance(of, Rows) and isinstance(at, Places) and (op.inputs[1].shape[-1] or 0) > of.axis:
         return rows_of(flow, op, [of], 0, whole=False, each=1)
@@ -267,7 +268,7 @@ def tiled(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 def padded(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     ((_, rows),) = only_rows(op, given)
     if static(op.inputs[1])[rows.axis].any() or rows.power:
-        raise NotApart("samples that padding adds")
+        raise NotApart("padding that adds samples")
     return rows_of(flow, op, given, rows.axis)
 
 
@@ -283,7 +284,7 @@ def split(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 
 def made(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
-    """Fill, BroadcastTo and random numbers, with a shape that depends on the number of rows."""
+    """The rule for Fill, BroadcastTo and random numbers whose shape depends on the number of rows."""
     sizes = given[1] if op.type == "BroadcastTo" else given[0]
     if not isinstance(sizes, Sizes):
         raise NotApart(op.type)

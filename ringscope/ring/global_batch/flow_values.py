@@ -1,4 +1,4 @@
-"""Rules for operations on values of rows and on sums over rows: which kind of value (flow.py) they give."""
+"""Rules for operations on values of rows and on sums over rows: the kind of value (flow.py) that each gives."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def elementwise(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 def _of_rows(flow: Flow, op: Any, given: Sequence[Value]) -> Rows:
     found = [(tensor, value) for tensor, value in zip(op.inputs, given, strict=True) if isinstance(value, Rows)]
-    places = {rank_of(tensor) - value.axis for tensor, value in found}  # axes from the right, as in broadcasting
+    # the axis counted from the right, as in broadcasting
+    places = {rank_of(tensor) - value.axis for tensor, value in found}
     if len(places) > 1:
         raise NotApart("each sample is combined with every other sample of the batch")
     (place,) = places
@@ -124,11 +125,8 @@ def of_numbers(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     return Joint(learnt(op, given))
 
 
-# ---- reductions and products
-
-
 def _axes(op: Any) -> tuple[set[int], bool]:
-    """(the reduced axes, True if they stay with length 1)."""
+    """(the reduced axes, True if they are kept with length 1)."""
     rank = rank_of(op.inputs[0])
     axes = [int(axis) % rank for axis in static(op.inputs[1]).reshape(-1)] if rank else []
     return set(axes), bool(op.get_attr("keep_dims"))
@@ -159,7 +157,7 @@ def reduced(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     if value.power:
         raise NotApart("a mean of values that are already divided by the batch size")
     own = flow.own(result, MEAN, value)
-    # Once rows are masked out, ranks keep different numbers, so the mean of their means is not the joined mean.
+    # Once rows are masked out, ranks keep different numbers of rows, so the mean of their means is not the joined mean.
     return own if value.whole else flow.joint(own)
 
 
@@ -183,7 +181,7 @@ def counts(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 
 def product(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
-    """MatMul, also of batches of matrices."""
+    """The rule for MatMul, also for batches of matrices."""
     found = only_rows(op, given)
     names = ("transpose_a", "transpose_b") if op.type == "MatMul" else ("adj_x", "adj_y")
     turned = [op.get_attr(name) for name in names]
@@ -250,7 +248,7 @@ def entropy(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 
 def along_axis(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
-    """Cumsum, Cumprod and ReverseV2 along other axes than the rows'."""
+    """The rule for Cumsum, Cumprod and ReverseV2 along other axes than the rows'."""
     ((tensor, rows),) = only_rows(op, given)
     axes = [int(axis) % rank_of(tensor) for axis in static(op.inputs[1]).reshape(-1)]
     if rows.axis in axes or rows.power:

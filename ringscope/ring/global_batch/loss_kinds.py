@@ -36,14 +36,16 @@ __all__ = [
 ]
 
 MEAN, SUM, NEITHER, JOINED = "mean", "sum", "neither", "joined"  # JOINED: computed from sums over all ranks
-ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64  # few for a whole model and for large rows, many if the loss draws noise
-LARGE = 1 << 20  # elements of a row
-# Halves may by chance have equally many labels above a bound, and a mean weighted by them then looks like a plain one.
+# rows per trial: few for a whole model and for large rows, many if the loss draws noise
+ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64
+LARGE = 1 << 20  # elements of a large row
+# Tries. Both halves may by chance have equally many labels above a bound; then a mean weighted by these labels looks
+# like a plain mean.
 DRAWS = 6
 EXACT, NOISY = 1e-3, 0.25  # relative tolerances; NOISY for losses that draw random numbers
-SAME = 1e-6  # relative: on the same rows, only a loss that draws random numbers differs by more
+SAME = 1e-6  # relative tolerance; only a loss that draws random numbers differs by more on equal rows
 ROUNDED = {"bfloat16": 0.03, "float16": 5e-3}  # EXACT for values that are computed in these types
-OF_A_BATCH = ("dice", "tversky")  # Keras's losses with one number for a batch
+OF_A_BATCH = ("dice", "tversky")  # Keras's losses that give one number for a batch
 ACROSS = ("Circle",)  # Keras's losses that compare pairs in a batch, although they give a number for each sample
 
 
@@ -62,7 +64,7 @@ _apart: weakref.WeakKeyDictionary[Any, dict[str, Apart | None]] = weakref.WeakKe
 
 
 def apart_of(loss: Any, y_true: Any, y_pred: Any) -> Apart | None:
-    """The way a loss depends on its samples, read from its graph once for each shape; None if the graph hides it.
+    """Read from a loss's graph how it depends on its samples, once for each shape; None if the graph does not show it.
 
     Also None for Keras's own losses that give a number for each sample, because their kind is known.
     """
@@ -85,7 +87,8 @@ KINDS_OF_APART = {"mean": MEAN, "rows": MEAN, "fixed": MEAN, "sum": SUM, "joined
 def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itself: bool) -> str | None:
     """The loss's kind, found once for each shape; None: unknown. Prints a line if the averaged gradients are wrong.
 
-    apart: what its graph shows. by_itself: it gives one number for its batch, not one for each sample.
+    apart: what the loss's graph shows. by_itself: True if the loss gives one number for its batch, not one for each
+    sample.
     """
     shapes = shapes_of((y_true, y_pred))
     known = _kinds.setdefault(loss, {})
@@ -94,7 +97,8 @@ def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itse
     if shapes not in known:
         known[shapes] = _loss_kind(loss, y_true, y_pred, by_itself=by_itself)
         if by_itself and known[shapes] in (MEAN, SUM) and _differs_of_labels_at_hand(loss, y_true, y_pred):
-            # Only printed, because this rank's labels show it and all ranks must scale the loss in the same way.
+            # The line is only printed, because only this rank's labels show it, and all ranks must scale the loss
+            # alike.
             once(_no_mean(loss))
     kind = known[shapes]
     kept = [value.name for value in vars(loss).values() if isinstance(value, (keras.Variable, tf.Variable))]
@@ -123,7 +127,7 @@ def _differs_of_labels_at_hand(loss: Any, y_true: Any, y_pred: Any) -> bool:
     labels = labels_at_hand(y_true)
     if labels is None:
         return False
-    even = len(tf.nest.flatten(labels)[0]) // 2 * 2  # rows, so that there are two halves
+    even = len(tf.nest.flatten(labels)[0]) // 2 * 2  # at least two rows, so that there are two halves
     some = tf.nest.map_structure(lambda leaf: leaf[: min(even, MANY_ROWS)], labels)
     values = _values_of_rows(loss, some, y_pred, np.random.default_rng(0)) if even else None
     return values is not None and _kind_of_tries([values]) == NEITHER
@@ -135,7 +139,7 @@ def shapes_of(given: Any) -> str:
 
 
 def kinds_of_added(model: Any, x: Any, of_layers: dict[int, list[str]]) -> list[str | None]:
-    """The kind of each loss that a layer has added. Prints a line for each that is not a mean, a sum or joined.
+    """The kind of each loss that a layer has added. Prints a line for each loss that is not a mean, a sum or joined.
 
     of_layers: layer's id -> `Apart.kinds` of its losses, where the layer's graph shows them.
     """
@@ -164,7 +168,8 @@ def kinds_of_added(model: Any, x: Any, of_layers: dict[int, list[str]]) -> list[
 def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str | None:
     """The kind of a keras.Loss, tried on made-up rows of these shapes and types; None if the trial does not tell.
 
-    by_itself: it gives one number for its batch. For Keras's own losses with one for each sample the kind is known.
+    by_itself: True if the loss gives one number for its batch. The kind of Keras's losses that give one number for each
+    sample is known.
     """
     if not by_itself and _is_keras(loss):
         return NEITHER if type(loss).__name__ in ACROSS else MEAN
@@ -184,17 +189,17 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
 
 def _kind_of_tries(tries: Sequence[list[float] | None]) -> str | None:
     values = [each for each in tries if each is not None]
-    # A draw with noise may by chance look like one without, so one noisy draw suffices.
+    # Tried with noise, a loss may by chance look like one without, so one noisy try decides.
     noisy = any(not np.isclose(whole, again, rtol=SAME, equal_nan=True) for again, whole, *_ in values)
     kinds = {kind_of_values(*parts, noisy=noisy) for _, *parts in values}
     if NEITHER in kinds:
         return NEITHER
-    told = kinds - {None}  # a draw with noise, or with all rows masked, may tell nothing
+    told = kinds - {None}  # a try with noise, or with all rows masked, may say nothing
     return told.pop() if len(told) == 1 else None
 
 
 def _values_of_rows(loss: Any, labels: Any, y_pred: Any, random: Any) -> list[float] | None:
-    """The loss's values for these labels and made-up predictions: on all rows twice, then on the rest of PARTS; None if
+    """The loss's values for these labels and made-up predictions, for each of PARTS, and once more on all rows; None if
     the loss does not accept them."""
     from keras import StatelessScope
 
@@ -216,7 +221,8 @@ def _tried_kinds(model: Any, x: Any) -> list[str | None] | None:
     layers = list(model._flatten_layers())
     with added_losses_kept(layers):
         kinds = _added_kinds(model, layers, x, FEW_ROWS)
-        again = _added_kinds(model, layers, x, FEW_ROWS + 2) if kinds else None  # halves may be equal by chance
+        # the loss may by chance be equal on both halves
+        again = _added_kinds(model, layers, x, FEW_ROWS + 2) if kinds else None
         if kinds and None in (*kinds, *(again or ())):
             return _added_kinds(model, layers, x, MANY_ROWS)
         if not kinds or not again or len(again) != len(kinds):
@@ -250,7 +256,7 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
             added = [loss for layer in layers for loss in layer._get_own_losses()]
             return [float(tf.reduce_sum(tf.cast(loss, tf.float64))) for loss in added]
 
-    with normalization.alone(model):  # this rank may be the only one that traces this shape
+    with normalization.alone(model):  # other ranks may not trace this shape, so nothing may be exchanged
         found = tried(lambda: [values(part) for part in PARTS])
     if found is None or len({len(each) for each in found}) > 1:
         return None
@@ -261,12 +267,12 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
 def kind_of_values(
     whole: float, again: float, first: float, second: float, exact: float = EXACT, *, noisy: bool = False
 ) -> str | None:
-    """The kind of a loss from its values on some rows, on the same rows in another order, and on each half.
+    """The kind of a loss, from its values on some rows, on these rows in another order, and on each half.
 
-    exact: relative tolerance. noisy: the loss draws random numbers.
+    exact: relative tolerance. noisy: True if the loss draws random numbers.
     """
     values = [whole, again, first, second]
-    if not np.all(np.isfinite(values)) or not any(values):  # a loss that is 0 on all made-up rows tells nothing
+    if not np.all(np.isfinite(values)) or not any(values):  # a loss that is 0 on all made-up rows says nothing
         return None
     random = noisy or not np.isclose(whole, again, rtol=exact / 3)
     near = NOISY if random else exact

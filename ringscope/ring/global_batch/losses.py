@@ -41,11 +41,11 @@ REDUCTION = "keras.src.losses.loss.reduce_weighted_values"
 
 
 class NeedsExchange(Exception):
-    """A denominator must be exchanged between ranks where nothing can be exchanged."""
+    """A denominator must be exchanged between ranks, but nothing can be exchanged here."""
 
 
 def collected(found: list[Any]) -> Share:
-    """A Share that exchanges each denominator of a step, and appends the sum over ranks to `found`."""
+    """A Share that exchanges each denominator of a step, and appends its sum over ranks to `found`."""
 
     def share(own: Any) -> Any:
         found.append(shared_inline(own))
@@ -79,7 +79,7 @@ def joined(
             yield
             return
         batch = Batch(ranks, share) if uneven else None
-        met: list[bool] = []  # not empty: a loss was taken by a method of Keras
+        met: list[bool] = []  # gets an entry when a method of Keras computes a loss
         taken = _compiled_losses(model, ranks, share, batch, met)
         by_itself = train_step_losses.is_own(train_step)
         # Reading a step calls it: in eager mode it would run once more.
@@ -100,12 +100,13 @@ def joined(
 def _reduced_already(
     model: Any, ranks: int, share: Share, batch: Batch | None, met: list[bool], of_layers: added_losses.Kinds
 ) -> Iterator[None]:
-    """Within this context, scale losses that are already one number: a sum by the ranks, a mean by the batch's size.
+    """Within this context, scale losses that are already one number: a sum by the number of ranks, a mean by the
+    batch's size.
 
-    These are the losses that layers add, and the result of a `compute_loss` of the model's own.
+    They are the losses that layers add, and the result of the model's own `compute_loss`.
     """
     compute_loss, aggregate = model.compute_loss, model._aggregate_additional_loss
-    kinds: list[str | None] = []  # of the added losses that `aggregated` has not met yet
+    kinds: list[str | None] = []  # kinds of the added losses that `aggregated` has not met yet
 
     def measured(*args: Any, **kwargs: Any) -> Any:
         with uncounted():
@@ -144,11 +145,11 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
         yield
         return
     own, reduce, take = compiled.call, keras_losses.reduce_weighted_values, keras_losses.Loss.__call__
-    # (loss, y_true, y_pred) of each loss that is being computed, since a user's loss may call others; and how each
+    # (loss, y_true, y_pred) of each loss that is being computed, since a user's loss may call others; and how each loss
     # depends on its rows, once known.
     taken: list[tuple[Any, Any, Any]] = []
     parts: list[Apart | None] = []
-    seen: set[str] = set()  # names of the replaced functions that have been called
+    seen: set[str] = set()  # names of the replaced functions that were called
 
     def reduced(values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = "mean", dtype: Any = None):  # type: ignore[no-untyped-def]
         seen.add("reduce_weighted_values")
@@ -170,7 +171,7 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
             parts.pop()
 
     def first_call(loss: Any, restore: Callable[[], None], y_true: Any, y_pred: Any) -> Any:
-        """Call the loss once; sums that need it are taken over all ranks."""
+        """Call the loss once, and take the sums that need it over all ranks."""
         restore()
         parts[-1] = apart_of(loss, y_true, y_pred) if len(taken) == 1 else None
         with of_all_ranks(parts[-1], share, ranks, uneven=batch is not None, name=f"loss {loss.name!r}"):
@@ -183,7 +184,7 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
         reduction = laid_over(keras_losses, STAYS, reduce_weighted_values=reduced)
         with reduction, laid_over(keras_losses.Loss, STAYS, __call__=taking):
             total = own(y_true, y_pred, *args, **kwargs)
-        if seen == {"Loss.__call__"}:  # else each rank would silently take its own mean
+        if seen == {"Loss.__call__"}:  # otherwise each rank would silently take its own mean
             raise RingscopeError(unmet(REDUCTION, "losses of the joined batch"))
         return own_loss.of_each_sample(total, ranks) if len(total.shape) else total
 
@@ -210,7 +211,7 @@ def _reduced(
         elif batch is not None and kind != JOINED:
             number = batch.by_size(number)
         return number * _mean_weight(sample_weight, mask, reduction, number.dtype, share)
-    if kind == JOINED:  # several numbers, computed from sums over all ranks
+    if kind == JOINED:  # these numbers were computed from sums over all ranks
         return reduce(values, sample_weight, mask, reduction, dtype)
     if reduction == "sum":
         return reduce(values, sample_weight, mask, reduction, dtype) * ranks
@@ -250,7 +251,7 @@ def _elements(values: Any, dtype: Any) -> Any:
 
 
 def _sum_of_weights(sample_weight: Any, mask: Any, dtype: Any) -> Any:
-    """The sum as Keras takes it: the mask is applied to the weights, and both keep their own shape."""
+    """The sum of the weights as Keras takes it: the mask is applied to the weights, and both keep their shapes."""
     from keras.src.losses import loss as keras_losses
 
     weights = keras_losses.apply_mask(
@@ -268,7 +269,7 @@ def _tracked(model: Any, batch: Batch | None) -> Iterator[None]:
 
     Keras reports the mean over batches, weighted by their sizes. Where sizes differ between ranks, each rank weights
     its part of the joined loss by the mean size, so that the sum over ranks weights the joined loss by the joined size.
-    A loss per sample is not such a part, so it is weighted by the rank's own size.
+    A loss per sample is no part of a joined loss, so it is weighted by the rank's own size.
     """
     tracker = model._loss_tracker
     if batch is None or tracker is None:

@@ -1,7 +1,7 @@
 """Find out whether the variables of a user's metric can be summed over ranks: once, while a step is traced.
 
 A maximum, a running mean or a last value begins at 0 like a count, but its value after two batches is not the sum of
-its values after each.
+its values after each batch.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .trial import made_rows, tried
 __all__ = ["metrics_tried"]
 
 ROWS = 16
-NEAR, NEAR_IN_16_BITS = 1e-3, 0.05  # relative tolerances
+NEAR, NEAR_IN_16_BITS = 1e-3, 0.05  # relative tolerance, for losses
 TRIED = "tried_by_ring"  # attribute of a metric that was tried
 
 
 @contextmanager
 def metrics_tried(model: Any) -> Iterator[None]:
-    """Within this context, each metric of the user's own is tried before it is first updated."""
+    """Within this context, each metric that is not Keras's is tried before its first update."""
     with ExitStack() as stack:
         for metric in flat_metrics(model):
             if not type(metric).__module__.startswith("keras.") and TRIED not in vars(metric):
@@ -46,14 +46,15 @@ def _checked(metric: Any) -> Callable[..., Any]:
         _check(metric, partial(_left_by, metric, update), args, kwargs)
         updated = update(*args, **kwargs)
         if not metric.variables:
-            once(f"metric {metric.name!r} keeps no variables, so each rank's result is for its own data alone")
+            once(f"metric {metric.name!r} keeps no variables, so each rank's result covers only that rank's data")
         return updated
 
     return update_state
 
 
 def _check(metric: Any, left_by: Callable[..., list[Any]], args: Any, kwargs: Any) -> None:
-    """Raise RingscopeError if the variables after two made-up batches are not the sum of those after each."""
+    """Raise RingscopeError if the metric's variables after two made-up batches are not the sum of what each batch
+    gives."""
     if TRIED in vars(metric):
         return
     metric.__dict__[TRIED] = True
@@ -77,7 +78,7 @@ def _check(metric: Any, left_by: Callable[..., list[Any]], args: Any, kwargs: An
         variable = metric.variables[place]
         near = NEAR if tf.as_dtype(variable.dtype).size > 2 else NEAR_IN_16_BITS
         off, size = np.abs(both - (first + second)), np.abs(first) + np.abs(second)
-        told = np.all(np.isfinite(both)) and np.array_equal(both, again)  # a metric that draws noise tells nothing
+        told = np.all(np.isfinite(both)) and np.array_equal(both, again)  # a metric that draws noise says nothing here
         if told and np.any(off > near * size + 1e-6):
             raise RingscopeError(
                 f"metric {metric.name!r} keeps no sum in {variable.name!r}: after two batches the variable is not the "
@@ -87,7 +88,8 @@ def _check(metric: Any, left_by: Callable[..., list[Any]], args: Any, kwargs: An
 
 
 def _left_by(metric: Any, update: Callable[..., Any], state: list[Any], batch: Any) -> list[Any]:
-    """The values of the metric's variables after this batch, beginning from `state`; the metric keeps its own."""
+    """The values of the metric's variables after this batch, starting from `state`. The metric itself keeps its
+    values."""
     from keras import StatelessScope
 
     args, kwargs = tf.nest.map_structure(tf.constant, batch)

@@ -22,7 +22,7 @@ __all__ = ["batches_count_alike", "check_summable", "is_summed", "result_over_ra
 
 
 def sum_states(metrics: Sequence[Any]) -> None:
-    """Give every rank the sum of all ranks' counts; a variable with another aggregation gets the mean or stays."""
+    """Give every rank the sum of all ranks' counts. A variable with another aggregation gets the mean, or stays."""
     found = {id(variable): variable for metric in metrics for variable in metric.variables}
     variables = [variable for variable in found.values() if _aggregation(variable) in ("sum", "mean")]
     if not variables or hvd.size() == 1:
@@ -35,7 +35,7 @@ def sum_states(metrics: Sequence[Any]) -> None:
 
 
 def sums(own: Sequence[np.ndarray[Any, Any]], name: str) -> list[np.ndarray[Any, Any]]:
-    """The sum of each array over all ranks, by one exchange; all arrays have one type."""
+    """The sum of each array over all ranks, by one exchange. All arrays must have one type."""
     total = reduced_on_host(np.concatenate([values.ravel() for values in own]), hvd.Sum, name)
     parts = np.split(total, np.cumsum([values.size for values in own])[:-1])
     return [part.reshape(values.shape) for part, values in zip(parts, own, strict=True)]
@@ -83,8 +83,8 @@ def flat_metrics(model: Any) -> list[Any]:
 def result_over_ranks(model: Any, logs: Any, otherwise: Any) -> Any:
     """The logs of an epoch or an evaluation, computed from the counts of all ranks.
 
-    otherwise: joins over ranks the logs that the step has computed itself, without a metric: {name: number} -> {name:
-    number}.
+    otherwise: a function {name: number} -> {name: number} that joins over ranks the logs which the step computed
+    without a metric.
     """
     sum_states(model.metrics)
     results = model.get_metrics_result()
@@ -117,9 +117,8 @@ def _flat(logs: dict[str, Any]) -> dict[str, Any]:
 def batches_count_alike(model: Any) -> Iterator[None]:
     """Within this context, every batch has the same weight in the reported loss of each of several outputs.
 
-    Keras weights it by the batch size that is known when the step is traced: by none where the last batch of the data
-    is smaller, and else by one size for all. A rank's share of the data, and a graph for each shape, may know more
-    sizes.
+    Keras weights this loss by the batch size if that is known when the step is traced, and then it is equal for all
+    batches. With ring more sizes may be known: those of a rank's share of the data, and of each shape's own graph.
     """
     compiled = getattr(model, "_compile_loss", None)
     if compiled is None:

@@ -1,4 +1,5 @@
-"""Values that layers keep beside trained weights, such as moving statistics: each rank's come from its own batches."""
+"""Values that layers keep beside trained weights, such as moving statistics: each rank computes them from its own
+batches."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ __all__ = ["average_statistics", "is_stateful", "unlike_before"]
 
 
 def is_stateful(model: Any) -> bool:
-    """True if a layer keeps the states of a batch's sequences for the next batch (`stateful=True` of an RNN)."""
+    """True if a layer keeps the states of sequences for the next batch (`stateful=True` of an RNN)."""
     return any(getattr(layer, "stateful", None) is True for layer in model._flatten_layers())
 
 
@@ -21,8 +22,8 @@ def average_statistics(model: Any, *, set_by_one: str = "") -> None:
     """Average moving statistics (batch normalisation's) over ranks; values that are equal on all ranks keep their bits.
 
     Values that users' layers keep (a counter, a maximum, a queue of features) are averaged too, which may be wrong: one
-    line names them. set_by_one: when the values differ, as words for that line, if no rank has taken a step since they
-    were equal, so that the script must have set them on one rank; the line then names the first value of any layer.
+    line names them. set_by_one: given if no rank has taken a step since the values were equal, so that the script must
+    have set them on one rank: words on when they differ, for a line that names the first such value.
     """
     if hvd.size() == 1:
         return
@@ -59,7 +60,8 @@ def _of_own_layers(model: Any) -> set[int]:
 
 @tf.function(autograph=False)
 def _average_where_unlike(variables: Sequence[Any], looked_at: tuple[int, ...]) -> Any:
-    """Average the variables that differ. Returns (len(looked_at),) bool: which variables at these places differed."""
+    """Average the variables that differ between ranks. Returns (len(looked_at),) bool: True for variables at these
+    places that differed."""
     widest = tf.float64 if any(v.dtype == tf.float64 for v in variables) else tf.float32
     flat = tf.concat([tf.reshape(tf.cast(v, widest), [-1]) for v in variables], axis=0)
     highest, not_lowest = tf.split(_over_ranks(tf.concat([flat, -flat], axis=0), hvd.Max, "extremes"), 2)

@@ -16,7 +16,7 @@ from ..internals.seams import unmet
 
 __all__ = ["alone", "is_synchronised", "synchronise"]
 
-TAKEN = "moments_by_ring"  # attribute of a layer whose call has taken its moments over all ranks
+TAKEN = "moments_by_ring"  # attribute of a layer whose call has computed its moments over all ranks
 
 
 def _layers(model: Any) -> list[Any]:
@@ -30,20 +30,20 @@ def _layers(model: Any) -> list[Any]:
 
 
 def is_synchronised(model: Any) -> bool:
-    """True if the forward pass exchanges moments between ranks; XLA cannot compile that exchange."""
+    """True if the forward pass exchanges moments between ranks; XLA cannot compile such an exchange."""
     return bool(_layers(model))
 
 
 def synchronise(model: Any) -> None:
-    """Make the model's synchronised layers take their moments over all ranks in every later step."""
+    """Make the model's synchronised layers compute their moments over all ranks in every later step."""
     for layer in _layers(model):
         layer.__dict__["_moments"] = partial(moments_over_ranks, layer)
         layer.__dict__["call"] = partial(_called, layer)
 
 
 def _called(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-    """Keras's own call. Raises RingscopeError if it did not take the moments over all ranks, because each rank would
-    silently use its own."""
+    """Keras's own call of the layer. Raises RingscopeError if it did not take the moments over all ranks, because each
+    rank would silently use its own."""
     layer.__dict__.pop(TAKEN, None)
     outputs = type(layer).call(layer, inputs, training=training, mask=mask)
     if training and layer.trainable and not layer.__dict__.pop(TAKEN, False):
@@ -53,7 +53,8 @@ def _called(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> 
 
 @contextmanager
 def alone(model: Any) -> Iterator[None]:
-    """Within this context, the layers take the moments of this rank's batch alone: other ranks may not be computing."""
+    """Within this context, synchronised layers take the moments of this rank's batch alone, because other ranks may not
+    be computing."""
     with ExitStack() as stack:
         for layer in _layers(model):
             own = {name: getattr(type(layer), name).__get__(layer) for name in ("_moments", "call")}
@@ -64,9 +65,9 @@ def alone(model: Any) -> Iterator[None]:
 def moments_over_ranks(layer: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
     """Mean and variance (channels,) over the inputs of all ranks; masked inputs do not count.
 
-    The ranks' counts, sums and sums of squares of the distances from the moving mean are summed: one exchange in the
-    forward pass and one in the backward pass. Distances avoid cancellation where the mean is large, as in
-    `tf.nn.sufficient_statistics`.
+    Of the inputs' distances from the moving mean, the counts, sums and sums of squares are summed over ranks: one
+    exchange in the forward pass and one in the backward pass. Distances avoid cancellation where the mean is large, as
+    in `tf.nn.sufficient_statistics`.
     """
     layer.__dict__[TAKEN] = True
     axis = layer.axis % len(inputs.shape)

@@ -26,8 +26,8 @@ class Apart(NamedTuple):
     """The way in which the results of a function depend on the rows of its batch.
 
     kinds: for each result `mean`, `sum`, `rows` (a value per row), `joined` (computed from sums over all ranks) or
-    `fixed`. cuts: (kind, turn) of each sum that must be exchanged -> the Rows that it is the mean of, None if it is no
-    mean. likes: kind -> `Sum.like` of each sum of that kind, up to the last one that is exchanged.
+    `fixed`. cuts: (kind, turn) of each sum that must be exchanged -> if the sum is a mean, the Rows that it is the mean
+    of, else None. likes: kind -> `Sum.like` of each sum of that kind, up to the last one that is exchanged.
     """
 
     kinds: tuple[str, ...]
@@ -48,12 +48,11 @@ def look(
     joins: Sequence[str] = (),
     is_traced: bool | None = None,
 ) -> Apart | None:
-    """Find from a function's graph how its results depend on the rows of its batch; None if the graph does not show
-    it.
+    """Find from a function's graph how its results depend on the rows of its batch; None if the graph does not show it.
 
     function: gives a number or a list of numbers. given: its arguments; the first axis of each tensor is the batch's.
-    learnt: for each argument, whether gradients go to it. joins: kinds of results that are to cover all ranks, too.
-    is_traced: whether the function will be called inside a graph; None: as now.
+    learnt: for each argument, True if gradients go to it. joins: kinds of results that must cover all ranks, too.
+    is_traced: True if the function will be called inside a graph; None: as now.
     """
     is_traced = not tf.executing_eagerly() if is_traced is None else is_traced
     try:
@@ -63,7 +62,8 @@ def look(
         except NotApart:
             if not found.of_all:
                 raise
-            return Apart(("joined",) * len(found.outputs), {}, {})  # its author joins the ranks by `ring.sum`
+            # the function's author joins the ranks by `ring.sum`
+            return Apart(("joined",) * len(found.outputs), {}, {})
         if not is_traced and any(kind == "Size" for kind, _ in apart.cuts):
             raise NotApart("a batch size that no operation of the graph gives")
         if apart.cuts:
@@ -71,7 +71,7 @@ def look(
             if _likes(again.sums, apart.cuts) != apart.likes:
                 raise NotApart("a function that sums other values when the batch has this shape")
         return apart
-    except Exception:  # NotApart, or a user's function, which may raise anything
+    except Exception:  # NotApart, or any error of a user's function
         return None
 
 
@@ -104,7 +104,7 @@ def _read(found: Taken, learnt: Sequence[bool], joins: Sequence[str]) -> Apart:
 
 
 def _likes(sums: Sequence[Sum], cuts: Iterable[tuple[str, int]]) -> dict[str, tuple[str, ...]]:
-    """Kind -> `Sum.like` of each sum of that kind up to its last cut."""
+    """Kind -> `Sum.like` of each sum of that kind, up to the last one that must be exchanged."""
     last = {kind: turn for kind, turn in sorted(cuts)}
     return {kind: tuple(s.like for s in sums if s.kind == kind and s.turn <= turn) for kind, turn in last.items()}
 
@@ -127,8 +127,8 @@ def of_all_ranks(
 ) -> Iterator[None]:
     """Within this context, call the function once: the sums that `apart.cuts` lists are then taken over all ranks.
 
-    uneven: the ranks' batches may differ in size. Raises RingscopeError at the end if the function took other sums than
-    in the trial.
+    uneven: the ranks' batches may differ in size. Raises RingscopeError at the end if the function did not take the
+    sums that it took in the trial.
     """
     if apart is None or not apart.cuts:
         yield
@@ -154,7 +154,7 @@ def of_all_ranks(
 def _everybodys(values: Any, own: Any, rows: Rows | None, share: totals.Share, ranks: int, uneven: bool) -> Any:
     if rows is None:
         return totals.of_all(own, share, ranks)
-    # A mean: over equally many rows on every rank, or weighted by the number of rows.
+    # The mean is over equally many rows on every rank, or is weighted by the number of rows.
     if rows.whole and not uneven:
         return totals.of_all(own / ranks, share, ranks)
     count = tf.cast(tf.shape(values)[rows.axis], own.dtype)

@@ -1,4 +1,4 @@
-"""Record the sums and means that a function takes, in order: in a trial graph, or while a step is traced."""
+"""Record the sums and means that a function takes, in their order: in a trial graph, or while a step is traced."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from .flow import NotApart
 
 __all__ = ["Taken", "compared_with", "each_sum", "taken", "uncounted"]
 
-# The functions with which TensorFlow and Keras take sums and means, and find the number of rows.
+# Functions by which TensorFlow and Keras take sums and means, and find the number of rows.
 SUMS = {
     (gen_math_ops, "_sum"): "Sum",
     (gen_math_ops, "mean"): "Mean",
     (gen_array_ops, "size"): "Size",
     (gen_array_ops, "strided_slice"): "StridedSlice",
 }
-# Gradients, Keras's part of a loss, metrics of `compile` and layers take sums of their own, and how many they take
-# depends on the form in which they are computed.
+# Gradients, Keras's part of a loss, metrics of `compile` and layers also take sums; how many depends on their form.
+# These are not counted.
 NOT_COUNTED = (
     (GradientTape, "gradient"),
     (Trainer, "compute_loss"),
@@ -44,11 +44,11 @@ NO_NUMBERS = (tf.string.as_datatype_enum, tf.bool.as_datatype_enum)
 MANY = 8
 FORMS = "ringscope.ring.forms"
 
-_counting: list[list[bool]] = []  # one list for each active `each_sum`; not empty: it is paused
+_counting: list[list[bool]] = []  # one list for each active `each_sum`, which is paused while its list is not empty
 
 
 class Sum(NamedTuple):
-    """A sum that was taken. kind: the operation's type. turn: number of earlier sums of that kind.
+    """A sum that a function has taken. kind: the operation's type. turn: number of earlier sums of that kind.
 
     like: kind, type and number of axes of the result, to recognise the sum when the function is traced again.
     """
@@ -74,10 +74,8 @@ class Taken(NamedTuple):
 
 
 def taken(function: Callable[..., Any], given: Sequence[Any], *, open_batch: bool) -> Taken:
-    """Trace the function in a graph of its own, which is never run, and record the sums that it takes.
-
-    open_batch: trace with an unknown batch size, and without ring's forms of layers.
-    """
+    """Trace the function in a graph that is never run, and record the sums that it takes. open_batch: trace with an
+    unknown batch size, and without ring's forms of layers."""
     graph = FuncGraph("loss")
 
     def made(leaf: Any) -> Any:
@@ -110,7 +108,7 @@ def compared_with(function: Callable[..., Any], given: Sequence[Any]) -> list[fl
     """The constants that the function compares values with, such as a label that marks padding; loops included."""
     try:
         graph = taken(function, given, open_batch=False).graph.as_graph_def()
-    except Exception:  # a user's function, which may raise anything
+    except Exception:  # a user's function may raise any error
         return []
     found: set[float] = set()
     for nodes in (graph.node, *(each.node_def for each in graph.library.function)):
@@ -161,7 +159,7 @@ def _shapes(given: Any) -> Iterator[list[int | None]]:
 def each_sum(take: Callable[[Sum, Any], Any]) -> Iterator[None]:
     """Within this context, replace each sum by take(sum, the values that were summed).
 
-    Sums inside NOT_COUNTED and inside ring's forms of layers stay as they are.
+    Sums in the functions of NOT_COUNTED and in ring's forms of layers are not replaced.
     """
     pausing: list[bool] = []
     turns = dict.fromkeys(SUMS.values(), 0)

@@ -1,4 +1,4 @@
-"""Keep with the model how the ranks' batches of a step compare in size, as `fit` finds out before training."""
+"""Keep with the model how the sizes of the ranks' batches in a step compare, as `fit` finds out before training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..models import kept
 
 ALIKE = "of one shape"
 EVEN = "of as many samples"
-UNEVEN = "of unlike sizes"  # or not known
+UNEVEN = "of unlike sizes"  # the sizes differ, or are not known
 
 
 def tell(model: Any, what: str) -> None:

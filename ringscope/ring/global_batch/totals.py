@@ -19,17 +19,17 @@ from ..internals.frameworks import hvd, tf
 __all__ = ["Share", "looked_for", "mean", "of_all", "one", "shared_inline", "sharing", "sum"]
 
 Share = Callable[[Any], Any]
-"""This rank's denominator -> the one of all ranks together."""
+"""This rank's denominator -> the denominator of all ranks together."""
 
-_shares: list[Share] = []  # of the steps that are being traced, innermost last
-_looked_for: list[list[Any]] = []  # not empty while a function is tried: then ranks exchange nothing
+_shares: list[Share] = []  # Shares of the steps that are being traced, innermost last
+_looked_for: list[list[Any]] = []  # not empty while a function is tried, because then ranks exchange nothing
 
 
-def sum(values: Any, axis: Any = None) -> Any:  # as `tf.reduce_sum`
+def sum(values: Any, axis: Any = None) -> Any:  # a name as in `tf.reduce_sum`
     """The sum of `values` over the samples of all ranks: along `axis`, or of all elements. For losses that divide by
-    it.
+    this sum.
 
-    Call it on all ranks. Its gradient, averaged over ranks as the optimizer does, is that of the joined batch.
+    Call it on all ranks. Its gradient, averaged over ranks as the optimizer does, is the gradient of the joined batch.
     """
     own = tf.reduce_sum(tf.convert_to_tensor(values), axis)
     if _looked_for:
@@ -61,7 +61,7 @@ def mean(values: Any, weights: Any = None) -> Any:
 
 
 def of_all(own: Any, share: Share, ranks: int) -> Any:
-    """This rank's sum -> the sum over all ranks, with the gradient of this rank's sum times `ranks`."""
+    """The sum over ranks of this rank's sum `own`, with the gradient of `own` times `ranks`."""
     if not own.dtype.is_floating:
         return tf.cast(share(tf.cast(own, tf.float32)), own.dtype)
     many = own * ranks
@@ -78,11 +78,11 @@ def shared_inline(own: Any, name: str | None = None) -> Any:
 
 @cache
 def one() -> Any:
-    """A variable that is 1, so that an exchanged denominator is no constant.
+    """A variable that is 1, by which a denominator is multiplied so that it is no constant.
 
-    A batch of a fixed shape has a constant denominator. TensorFlow folds an all-reduce of a constant while it optimises
-    the graph: ranks would exchange once and never again. A rank that alone met a batch of another shape would then wait
-    forever.
+    A batch of a fixed shape has a constant denominator, and TensorFlow would fold an all-reduce of a constant while it
+    optimises the graph: ranks would exchange once and never again. A rank that alone met a batch of another shape would
+    then wait forever.
     """
     with tf.init_scope():
         return tf.Variable(1.0, trainable=False, name="one")
@@ -100,8 +100,8 @@ def sharing(share: Share) -> Iterator[None]:
 
 @contextmanager
 def looked_for() -> Iterator[list[Any]]:
-    """Within this context `sum` covers this rank alone and its results are kept, because other ranks need not try the
-    same function."""
+    """Within this context `sum` covers this rank alone, because other ranks may not try this function; the results of
+    `sum` are kept."""
     _looked_for.append([])
     try:
         yield _looked_for[-1]

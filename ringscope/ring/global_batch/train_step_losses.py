@@ -1,5 +1,5 @@
-"""Train steps that compute their loss themselves: their graph, read before tracing, shows what gradients are taken
-of."""
+"""Train steps that compute a loss by themselves: their graph, read before tracing, shows which numbers they take
+gradients of."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ RIGHT = ("mean", "joined", "fixed")
 
 @dataclass
 class OfStep:
-    """apart: how each number that the step takes gradients of depends on the batch, without Keras's part of the loss;
-    None if the graph does not show it. by_hand: there is such a number. changes: the step changes gradients by more
-    than sums and factors."""
+    """The results of reading a train step's graph. apart: how each number that the step takes gradients of depends on the
+    batch, without Keras's part of the loss; None if the graph does not show it. by_hand: True if there is such a
+    number. changes: True if the step changes gradients by more than sums and factors."""
 
     apart: Apart | None = None
     by_hand: bool = False
@@ -49,7 +49,7 @@ def is_own(train_step: Callable[..., Any]) -> bool:
 
 
 def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bool) -> OfStep:
-    """Read the step's graph, once for each shape of the data. Its sums are taken over all ranks.
+    """Read the graph of the train step, once for each shape of the data.
 
     uneven: the ranks' batches may differ in size, so that means are taken over all ranks, too.
     """
@@ -59,14 +59,15 @@ def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bo
         joins = ("sum", "mean") if uneven else ("sum",)
         found = known[shapes] = OfStep()
         with normalization.alone(model), added_losses_kept(model._flatten_layers()), StatelessScope():
-            # The scope discards assignments; the step has another scope when it is traced.
+            # The scope discards assignments to variables. The traced step has another scope.
             found.apart = look(lambda data: _learnt_of(model, train_step, data, found), [data], [False], joins=joins)
     return known[shapes]
 
 
 @contextmanager
 def _tapes_record() -> Iterator[None]:
-    """Within this context gradient tapes record, which `tf.init_scope` stops: a step may differentiate a gradient."""
+    """Within this context gradient tapes record, although `tf.init_scope` stops them: a step may differentiate a
+    gradient."""
     pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
     try:
         yield
@@ -77,7 +78,7 @@ def _tapes_record() -> Iterator[None]:
 def say(model: Any, found: OfStep, *, met: bool) -> None:
     """Print a line where the step's own loss, or its changes to gradients, do not give the joined batch's gradients.
 
-    met: a method of Keras has taken a loss.
+    met: True if a method of Keras has computed a loss.
     """
     step = f"{type(model).__name__}.train_step"
     if (found.by_hand or not met) and (found.apart is None or not all(kind in RIGHT for kind in found.apart.kinds)):
@@ -92,7 +93,7 @@ def say(model: Any, found: OfStep, *, met: bool) -> None:
 
 
 def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any, noted: OfStep) -> list[Any]:
-    """The numbers that the step takes gradients of, for its variables; Keras's part of the loss is 0 in them."""
+    """The numbers that the step takes gradients of to update its variables, with Keras's part of the loss as 0."""
     found: list[Any] = []
     gradients = Gradients()
     gradient = GradientTape.gradient
@@ -117,7 +118,7 @@ def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any, noted: OfS
         for optimizer in optimizers_of(model):
             stack.enter_context(laid_over(optimizer, apply=applied))
         stack.enter_context(laid_over(GradientTape, gradient=kept))
-        # Metrics of `compile` may not be built yet, and would put their variables into this graph.
+        # Metrics of `compile` that are not built yet would put their variables into this graph.
         stack.enter_context(laid_over(CompileMetrics, update_state=lambda *_, **__: None, result=lambda _: {}))
         stack.enter_context(_tapes_record())
         stack.enter_context(laid_over(model, STAYS, compute_loss=lambda *_, **__: of_keras))

@@ -15,22 +15,22 @@ from . import totals
 
 __all__ = ["OPEN", "at_hand", "labels_at_hand", "PARTS", "is_known", "made_rows", "tried", "with_some"]
 
-OPEN = 6  # the made-up length of a dimension of unknown size
+OPEN = 6  # the length that a dimension of unknown size gets
 
 PARTS: tuple[Callable[[Any], Any], ...] = (
     lambda rows: rows,
-    lambda rows: rows[::-1],  # in another order: the value differs only if the function draws random numbers
+    lambda rows: rows[::-1],  # in another order, for which the value differs only if the function draws random numbers
     lambda rows: rows[: len(rows) // 2],
     lambda rows: rows[len(rows) // 2 :],
 )
 
 
-_batch: list[Callable[[], Any]] = []  # the batch of the step that `fit` is about to take
+_batch: list[Callable[[], Any]] = []  # the batch of the step that `fit` will take next
 
 
 @contextmanager
 def at_hand(batch: Callable[[], Any]) -> Iterator[None]:
-    """Within this context, labels of this batch of the training may be used for trials."""
+    """Within this context, trials may use the labels of this training batch."""
     _batch.append(batch)
     try:
         yield
@@ -39,7 +39,8 @@ def at_hand(batch: Callable[[], Any]) -> Iterator[None]:
 
 
 def labels_at_hand(like: Any) -> Any:
-    """Labels of the training batch that is being taken, in the structure, shapes and types of `like`; else None."""
+    """Labels of the training batch at hand, in the structure, shapes and types of `like`; None if there is no such
+    batch."""
     if not _batch:
         return None
 
@@ -60,16 +61,16 @@ def _as_spec(values: Any, spec: Any) -> Any:
 
 
 def tried(work: Callable[[], Any], device: str | None = None) -> Any:
-    """The result of `work`, computed now; None if it raises, as when it does not accept made-up rows."""
+    """The result of `work`, computed now; None if it raises an error, for example on made-up rows."""
     try:
         with tf.init_scope(), tf.device(device), lifted(), _restored(), _no_exchange(), totals.looked_for():
             return work()
-    except Exception:  # a user's function, which may raise anything
+    except Exception:  # a user's function may raise any error
         return None
 
 
 class _Nothing:
-    """Stands in place of Horovod's operations: calling one raises RuntimeError."""
+    """Replaces Horovod's operations: a call raises RuntimeError."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(f"{name}: ring's trial of the loss must not exchange with other ranks")
@@ -77,7 +78,7 @@ class _Nothing:
 
 @contextmanager
 def _no_exchange() -> Iterator[None]:
-    """Within this context an exchange fails instead of waiting, because only this rank may be trying this shape."""
+    """Within this context an exchange fails instead of waiting, because other ranks may not try this shape."""
     from horovod.tensorflow import mpi_ops
 
     with laid_over(mpi_ops, STAYS, MPI_LIB=_Nothing()):
@@ -86,7 +87,7 @@ def _no_exchange() -> Iterator[None]:
 
 @contextmanager
 def _restored() -> Iterator[None]:
-    """Undo at the end what was assigned to TensorFlow's own variables, which Keras's scopes do not cover."""
+    """Undo at the end all assignments to TensorFlow's own variables, which Keras's scopes do not cover."""
     from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
     before: dict[int, tuple[Any, Any]] = {}

@@ -1,4 +1,4 @@
-"""Gradient accumulation: the mean gradient of several calls is applied once."""
+"""Gradient accumulation: the mean gradient of several calls is applied by one update."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Update = Callable[[Sequence[Any], Any], None]
 def aggregated(update: Update, every: int, state: dict[str, Any], largest: Callable[[Any], Sequence[int]]) -> Update:
     """Call `update` once in `every` calls, with the mean of their gradients; sparse gradients become dense.
 
-    state: holds the sums, empty at first. largest: variables -> places of the gradients of which the maximum is kept
-    instead of the mean.
+    state: holds the sums, empty at first. largest: variables -> places of gradients whose maximum is kept instead of
+    their mean.
     """
 
     def add(gradients: Sequence[Any], variables: Any) -> None:
@@ -45,6 +45,6 @@ def aggregated(update: Update, every: int, state: dict[str, Any], largest: Calla
 
 
 def _wide(kind: Any) -> Any:
-    """The type in which several steps are summed: float32 for 16-bit gradients, whose 8 or 11 bits lose small
-    summands."""
+    """The type in which gradients of several steps are summed: float32 for 16-bit types, whose 8 or 11 significant bits
+    lose small summands."""
     return tf.float32 if kind.size < tf.float32.size else kind

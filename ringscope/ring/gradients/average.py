@@ -18,7 +18,7 @@ COMPRESSIONS = ("none", "fp32", "fp16", "bf16")
 OPS = ("average", "sum", "adasum")
 
 Exchange = Callable[[Sequence[Any], Sequence[int]], list[Any]]
-"""(this rank's gradients, places of values of which ranks take the maximum) -> the gradients that all ranks apply."""
+"""(this rank's gradients, places of values whose maximum over ranks is taken) -> the gradients that all ranks apply."""
 
 
 def average_gradients(
@@ -39,11 +39,11 @@ def average_gradients(
     one row for each index, rows of equal index are summed (`_rows_once`). compression, op, predivide_factor,
     sparse_as_dense: as in `ring.distribute`; compression `none` keeps each gradient's type, `fp32` sends at least
     float32. bfloat16 is summed in float32 unless the GPUs can sum it (`types.summed_as`), and is returned as bfloat16.
-    in_stream: nothing else is computed meanwhile, so that NCCL may sum on TensorFlow's own GPU stream. largest: places
-    of values that are no gradients but overwrite their variables; ranks take their maximum. process_set: the ranks that
-    take part; None: all.
+    in_stream: True if nothing else is computed meanwhile, so that NCCL may sum on TensorFlow's own GPU stream. largest:
+    places of values that overwrite their variables instead of updating them; ranks take their maximum. process_set: the
+    ranks that take part; None: all.
     """
-    dense = sparse_as_dense or op == "adasum"  # Adasum has no sparse form
+    dense = sparse_as_dense or op == "adasum"  # Adasum cannot join sparse gradients
     averaged = [tf.convert_to_tensor(g) if dense and g is not None else g for g in gradients]
     if hvd.size() == 1:
         return averaged
@@ -67,7 +67,7 @@ def average_gradients(
         averaged[i] = _cast(averaged[i], tf.float32 if compression == "fp32" and kind.size < 4 else summed)
     sparse = [i for i in given if isinstance(averaged[i], tf.IndexedSlices)]
     for part in _consecutive_groups([i for i in given if i not in sparse], groups):
-        for kind in dict.fromkeys(averaged[i].dtype for i in part):  # Horovod's grouped call takes one type
+        for kind in dict.fromkeys(averaged[i].dtype for i in part):  # Horovod's grouped call accepts only one type
             alike = [i for i in part if averaged[i].dtype == kind]
             values = _average([averaged[i] for i in alike], compression, in_stream, how)
             for i, value in zip(alike, values, strict=True):
@@ -75,17 +75,17 @@ def average_gradients(
     for i in sparse:
         once = adds_in_any_order() or _has_each_once(averaged[i].indices)
         if once or _is_of_any_batch(averaged[i].indices):
-            # The places of an embedded position are the same for any batch, and a lookup of sparse ids sums the rows of
-            # each id first: one process with the whole batch would have one row per index. Keras's optimizers square
-            # each row by itself, so equal indices of several ranks must be summed before.
+            # In some lookups a whole batch has one row for each index: for embedded positions, and for sparse ids,
+            # whose rows are summed first. Keras's optimizers square each row by itself, so rows of equal index on
+            # several ranks must be summed before.
             own = _rows_once(averaged[i], process_set) if once else averaged[i]
             (values,) = _average([own.values], compression, in_stream, how)
             averaged[i] = tf.IndexedSlices(values, own.indices, own.dense_shape)
             continue
-        # One by one: Horovod's grouped call gives sparse gradients the shapes of their neighbours.
+        # Sent one by one, because Horovod's grouped call gives sparse gradients the shapes of their neighbours.
         with outside_scopes(), on_device_of(averaged[i]):
             own = averaged[i]
-            # Horovod names the gathered tensors after these.
+            # Horovod names the gathered tensors after these two.
             named = [tf.identity(part, name=name) for part, name in ((own.values, "rows"), (own.indices, "row_ids"))]
             # Rows are gathered, not summed, so there is nothing to divide beforehand.
             averaged[i] = hvd.allreduce(tf.IndexedSlices(*named, own.dense_shape), **_how(op, 1.0, process_set))
@@ -101,14 +101,14 @@ def _cast(gradient: Any, kind: Any) -> Any:
 
 def _xla_compiles_all() -> bool:
     """True if the code is traced within a tf.function with `jit_compile=True`."""
-    from tensorflow.python.ops import control_flow_util  # TensorFlow has no public way to ask
+    from tensorflow.python.ops import control_flow_util  # TensorFlow has no public function that tells this
 
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     return graph is not None and bool(control_flow_util.GraphOrParentsInXlaContext(graph))
 
 
 def adds_in_any_order() -> bool:
-    """True if rows of equal index are summed in an order that varies from run to run, as on a GPU."""
+    """True if rows of equal index are summed in an order that differs from run to run, as on a GPU."""
     return has_gpu()
 
 
@@ -132,7 +132,7 @@ def _rows_once(own: Any, process_set: Any) -> Any:
 
 
 def _is_of_any_batch(indices: Any) -> bool:
-    """True if the indices are computed from constants alone, and so are the same on all ranks; shapes may differ."""
+    """True if the indices are computed from constants alone, so that they are equal on all ranks. Shapes may differ."""
     if tf.executing_eagerly():
         return False
     seen, waiting = set(), [indices.op]
@@ -158,7 +158,7 @@ def _has_each_once(indices: Any) -> bool:
 
 
 def horovods(op: str) -> Any:
-    """Horovod's constant for this way to join gradients."""
+    """Horovod's constant for this way to join gradients. op: average, sum or adasum."""
     return {"average": hvd.Average, "sum": hvd.Sum, "adasum": hvd.Adasum}[op]
 
 
@@ -177,7 +177,7 @@ def _how(op: str, predivide_factor: float, process_set: Any) -> dict[str, Any]:
 def _average(values: list[Any], compression: str, in_stream: bool, how: dict[str, Any]) -> list[Any]:
     with outside_scopes(), on_device_of(values[0]):
         name = IN_STREAM if in_stream else name_in_graph("gradients")
-        if how["op"] == hvd.Adasum:  # takes one tensor at a time
+        if how["op"] == hvd.Adasum:  # Adasum takes one tensor at a time
             codec = hvd.Compression.fp16 if compression == "fp16" else hvd.Compression.none
             return [hvd.allreduce(value, compression=codec, name=name, **how) for value in values]
         if compression == "bf16":
@@ -194,10 +194,10 @@ def _consecutive_groups(items: list[int], groups: int) -> list[list[int]]:
 
 
 def _average_as_bfloat16(values: list[Any], ranks: Any) -> list[Any]:
-    """Average with half the bytes on any transport: each rank sums one share of the gradients in float32.
+    """Average gradients as bfloat16, with half the bytes on any transport: each rank sums one share of them in float32.
 
-    An all-to-all of the shares, then an all-gather of the averages: the traffic of a ring all-reduce, with one rounding
-    in each direction.
+    The ranks exchange the shares by an all-to-all, then the averages by an all-gather: the traffic of a ring
+    all-reduce, with one rounding in each direction.
     """
     flat = tf.concat([tf.reshape(tf.cast(value, tf.bfloat16), [-1]) for value in values], axis=0)
     count = tf.size(flat)

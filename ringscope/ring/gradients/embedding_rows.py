@@ -1,10 +1,10 @@
 """Send an embedding's gradient as the rows that a batch has looked up, in a compiled step.
 
-The dense gradient of a table with a million items is as large as the table, and a batch touches few of its rows. So
-ranks sum a tensor with room for every row of every rank: each rank fills in its own rows with their row numbers, and
-afterwards every rank builds the table's gradient from it. Rows of equal number are summed beforehand by the rank that
-has them: the sum stands in the place of the first such row, and zeros in the others. So ranks add at most one value per
-rank to a row of the table, rank by rank: all ranks get the same bits, although a GPU sums rows in any order.
+The dense gradient of a table with a million rows is as large as the table, and a batch touches few of them. So ranks
+sum a tensor with room for the rows of all ranks: each rank fills in its own rows with their row numbers, and afterwards
+every rank builds the table's gradient from the sum. Each rank first sums its rows of equal number: the sum stands in
+the place of the first of them, and zeros stand in the others. So ranks add at most one value per rank to a row of the
+table, rank by rank: all ranks get the same bits, although a GPU sums rows in any order.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ SHARE = 0.5  # rows are sent if they take at most this share of the table's byte
 
 
 class Rows:
-    """Decides which gradients travel as rows; none unless `wanted`. averages: sums are divided by the number of ranks.
-    keeps: rows that were computed in bfloat16 travel as bfloat16, as dense gradients do, and are summed in float32."""
+    """Decides which gradients travel as rows; none unless `wanted`. averages: True if sums are divided by the number of
+    ranks. keeps: True if rows that were computed in bfloat16 travel as bfloat16, as dense gradients do; they are summed
+    in float32."""
 
     def __init__(self, wanted: bool, *, averages: bool, keeps: bool) -> None:
         self._wanted, self._averages, self._keeps = wanted, averages, keeps
-        self._tables: dict[int, tuple[tuple[int, ...], int]] = {}  # by gradient's place: table's shape, rows per rank
+        # place of a gradient -> shape of its table, rows per rank
+        self._tables: dict[int, tuple[tuple[int, ...], int]] = {}
 
     def pack(self, gradients: Sequence[Any], variables: Sequence[Any], *, alike: bool) -> list[Any]:
         """The tensors that travel, all dense, in the gradients' order; None stays None.
 
-        alike: the ranks' batches have one shape in each step; without it, their numbers of rows would differ.
+        alike: True if the ranks' batches have one shape in each step, and so equally many rows.
         """
         self._tables = {}
         packed = []
@@ -67,9 +69,9 @@ class Rows:
 
 
 def digits_of(kind: Any) -> tuple[int, int]:
-    """(bits of a digit, number of digits) for a row number below 2^31, which travels as digits beside the row.
+    """(bits of a digit, number of digits) for a row number below 2^31, which travels as digits beside its row.
 
-    A digit is small enough to stay exact in this type, even when it is divided by the number of ranks on the way.
+    A digit is so small that it stays exact in this type, even when it is divided by the number of ranks on the way.
     """
     return (6, 6) if kind == tf.bfloat16 else (16, 2)
 
@@ -80,7 +82,7 @@ def _shifts(bits: int, digits: int) -> Any:
 
 def are_fewer(gradient: Any, shape: Sequence[int], kind: Any) -> bool:
     """True if the gradient is sparse and all ranks' rows take at most `SHARE` of the table's bytes. kind: the type in
-    which either would travel."""
+    which the gradient would travel."""
     if not isinstance(gradient, tf.IndexedSlices):
         return False
     rows = gradient.indices.shape[0]
@@ -91,8 +93,8 @@ def are_fewer(gradient: Any, shape: Sequence[int], kind: Any) -> bool:
 
 
 def _places(own: Any, length: int, kind: Any) -> Any:
-    """(rows of all ranks, width + digits): this rank's rows in its own places, zeros elsewhere. kind: the result's
-    type."""
+    """The tensor that this rank sends, (rows of all ranks, width + digits): its rows in its own places, zeros
+    elsewhere. kind: the tensor's type."""
     rows, (bits, digits) = own.indices.shape[0], digits_of(kind)
     indices = tf.cast(own.indices, tf.int32)
     numbers = tf.bitwise.right_shift(tf.expand_dims(indices, 1), _shifts(bits, digits)) & ((1 << bits) - 1)

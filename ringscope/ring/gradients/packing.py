@@ -1,4 +1,4 @@
-"""Join small gradients into one vector, as they travel in a compiled step."""
+"""Join small gradients into one vector, in which they travel in a compiled step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ..internals.frameworks import tf
 from .types import size_bytes
 
-LARGE_BYTES = 1 << 20  # a gradient of this size travels alone
+LARGE_BYTES = 1 << 20  # bytes; a gradient of this size or more travels alone
 
 
 class Packing:
@@ -19,7 +19,7 @@ class Packing:
     """
 
     def __init__(self) -> None:
-        self._shapes: list[dict[int, Any]] = []  # for each vector: place among all gradients -> shape
+        self._shapes: list[dict[int, Any]] = []  # for each vector: place of a gradient -> its shape
         self._count = 0
 
     def pack(self, gradients: list[Any], apart: Sequence[int]) -> tuple[list[Any], list[int]]:

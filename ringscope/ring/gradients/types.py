@@ -8,14 +8,15 @@ from typing import Any
 from .. import exchange
 from ..internals.frameworks import has_gpu, hvd, tf
 
-# Operations that return an input unchanged, in any type.
+# These operations return an input unchanged, in any type.
 SAME = ("Identity", "IdentityN", "Reshape", "StopGradient", "PreventGradient")
 
 
 def as_computed(gradient: Any) -> Any:
-    """The bfloat16 tensor that a traced gradient was cast from, in the gradient's shape; else the gradient itself.
+    """The bfloat16 tensor that a traced gradient was cast from, in the gradient's shape; if there is none, the gradient
+    itself.
 
-    A sum of several casts, as for tied weights, is a sum in the wider type and is kept.
+    A sum of several casts, as for tied weights, was computed in the wider type, so it is kept.
     """
     if gradient is None or tf.executing_eagerly() or not gradient.dtype.is_floating:
         return gradient
@@ -60,6 +61,6 @@ def sums_bfloat16() -> bool:
     with tf.Graph().as_default():
         try:
             hvd.grouped_allreduce([tf.zeros([1], tf.bfloat16)], op=hvd.Sum, name="of_bfloat16")
-        except (TypeError, ValueError):  # the operation does not accept bfloat16
+        except (TypeError, ValueError):  # Horovod's operation does not accept bfloat16
             return False
     return True

@@ -1,1 +1,1 @@
-"""Everything that depends on internals of TensorFlow, Keras and Horovod."""
+"""Everything in ring that depends on internals of TensorFlow, Keras and Horovod."""

@@ -1,4 +1,4 @@
-"""Import TensorFlow, Keras and Horovod once; an error says which one is missing."""
+"""Import TensorFlow, Keras and Horovod once. An error says which of them is missing."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ try:
     import horovod.tensorflow as hvd
 except ImportError as error:
     raise MissingLibrary(
-        f"Horovod is not installed or does not load ({error}); `python scripts/build_horovod.py` builds it: the release"
-        " on PyPI needs edits before today's TensorFlow takes it"
+        f"Horovod is not installed or does not load ({error}); `python scripts/build_horovod.py` builds it with"
+        " the edits that the release on PyPI needs for today's TensorFlow"
     ) from error
-if (lacking := seams.lacks()) is not None:  # before a module of ring's imports a missing name
+if (lacking := seams.lacks()) is not None:  # now, before another module of ring imports a name that is missing
     raise MissingLibrary(lacking)
 
 

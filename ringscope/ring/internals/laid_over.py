@@ -1,5 +1,5 @@
-"""Replace functions of Keras and TensorFlow, and methods of a model's parts, by ring's own: while a step is traced, or
-for good."""
+"""Replace functions of Keras and TensorFlow, and methods of a model's parts, by ring's: while a step is traced, or for
+good."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["STAYS", "laid_for_good", "laid_over", "lifted"]
 STAYS = True
 _ABSENT = object()
 _laid: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
-"""Replacements that `lifted` undoes, latest last: the object, the replacement, and the original."""
+"""Replacements that `lifted` undoes, the latest last: the object, the replacement, and the original."""
 
 
 @contextmanager
 def laid_over(owner: Any, stays: bool = False, /, **functions: Any) -> Iterator[None]:
-    """Replace attributes of a module, class or object; restore them on exit, or delete those that it had only
-    inherited.
+    """Replace attributes of a module, class or object; on exit restore them, or delete attributes that the object had
+    only inherited.
 
-    stays: keep the replacement within `lifted`.
+    stays: True to keep the replacement within `lifted`.
     """
     for name in functions:
         getattr(owner, name)  # raises AttributeError for a name that this release does not have
@@ -40,7 +40,7 @@ def laid_over(owner: Any, stays: bool = False, /, **functions: Any) -> Iterator[
 
 @contextmanager
 def lifted() -> Iterator[None]:
-    """Undo all replacements, and apply them again on exit: some run only in XLA, so that other code must not call
+    """Undo all replacements, and make them again on exit: some work only in XLA, so that other code must not call
     them."""
     now = list(_laid)
     for owner, _, before in reversed(now):
@@ -68,4 +68,4 @@ def _set(owner: Any, functions: dict[str, Any]) -> None:
         elif function is _ABSENT:
             vars(owner).pop(name, None)
         else:
-            vars(owner)[name] = function  # past the hooks of Keras's objects, which track assignments
+            vars(owner)[name] = function  # not by setattr: the hooks of Keras's objects track assignments

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-# Variables that launchers (of Horovod, MPI implementations, Slurm and others) set; a process without them runs alone.
+# Launchers (of Horovod, MPI implementations, Slurm and others) set these variables; a process without them runs alone.
 _LAUNCHED = re.compile(
     r"HOROVOD_(RANK|SIZE|ELASTIC|RENDEZVOUS|GLOO_RENDEZVOUS)|OMPI_(COMM_WORLD|UNIVERSE)_|PMIX?_|MPI_LOCAL|MPIRUN_|MV2_COMM_"
     r"|HYD|JSM_NAMESPACE_|ALPS_APP_|PALS_|FLUX_TASK_|SLURM_(PROCID|STEP)|MP_CHILD"

@@ -1,7 +1,7 @@
-"""Free the gradients of functions with `tf.custom_gradient` together with the graphs in which they were traced.
+"""Free the gradients of functions with `tf.custom_gradient` together with the graphs that they were traced in.
 
-TensorFlow keeps each gradient in a table of the process forever, and with it its graph. Every Keras optimizer has one
-in its step, so that a deleted model left its step in memory: 1.6 MiB for a small model.
+TensorFlow keeps each gradient, and with it its graph, forever in a table of the process. Every Keras optimizer has such
+a gradient in its step, so a deleted model would leave its step in memory: 1.6 MiB for a small model.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ __all__ = ["let_go_with_their_graphs"]
 
 
 def let_go_with_their_graphs() -> None:
-    """Make a graph hold its own gradients from now on, so that TensorFlow's table refers to them only while the graph
-    exists."""
+    """Make each graph hold its own gradients, so that TensorFlow's table refers to them only while the graph exists."""
     if not seams.has("freeing the memory of models that are gone"):
         return
     from tensorflow.python.framework import ops
@@ -32,7 +31,7 @@ def let_go_with_their_graphs() -> None:
 def _held_by_its_graph(table: dict[str, Any], own: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, gradient: Any) -> Any:
         found = own(self, gradient)
-        if gradient.__module__ == tf.custom_gradient.__module__:  # not registered for a type of operation
+        if gradient.__module__ == tf.custom_gradient.__module__:  # this registration is not for a type of operation
             name = self._op_type
             held = weakref.ref(gradient, lambda _: table.pop(name, None))
             table[name]["type"] = lambda *given: held()(*given)  # type: ignore[misc]

@@ -18,13 +18,13 @@ NEEDED, NICETY, FORM = "needed", "nicety", "form"
 
 
 class Seam(NamedTuple):
-    name: str  # what ring does, in words, or the form's name
+    name: str  # what ring does with the names, in words, or the form's name
     kind: str
-    touches: Mapping[str, tuple[str, ...]]  # module -> names in it
+    touches: Mapping[str, tuple[str, ...]]  # module -> names in the module
 
 
-# A seam's line: its kind and name. Below it: modules and the names used from them; `Class.name` may also be an
-# attribute that only instances have. A line that is indented twice continues the line above.
+# The first line of a seam is its kind and name. Below it are modules, and the names used from them; `Class.name` may
+# also be an attribute that only instances have. A line that is indented twice continues the line above.
 TABLE = """
 needed: training
     keras.src.backend.tensorflow.trainer TensorFlowTrainer.fit TensorFlowTrainer.evaluate TensorFlowTrainer.predict

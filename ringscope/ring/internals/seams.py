@@ -26,7 +26,7 @@ STORE = opmap["STORE_ATTR"]
 
 class Missing(NamedTuple):
     seam: Seam
-    names: tuple[str, ...]  # each as module.name
+    names: tuple[str, ...]  # the names, each as module.name
 
     @property
     def line(self) -> str:
@@ -45,8 +45,8 @@ def lacks() -> str | None:
 
 
 def check() -> list[str]:
-    """Lines about niceties that are left out and about untested releases. Raises RingscopeError if a name is missing
-    that ring needs."""
+    """Lines about niceties that are left out, and about untested releases. Raises RingscopeError if a release lacks a
+    name that ring needs."""
     if (line := lacks()) is not None:
         raise RingscopeError(line)
     return [*versions.outside(), *(one.line for one in look() if one.seam.kind == NICETY)]
@@ -65,7 +65,7 @@ def has(name: str, kind: str = NICETY) -> bool:
 
 
 def missing(name: str, kind: str) -> Missing | None:
-    """The missing names of this seam; None if it lacks none. Looks up this seam alone, because forms call it while a
+    """The missing names of a seam; None if none is missing. Looks up this seam alone, because forms call it while a
     step is traced."""
     found = (_missing(seam) for seam in SEAMS if (seam.name, seam.kind) == (name, kind))
     return next((one for one in found if one is not None), None)
@@ -77,8 +77,8 @@ def count() -> int:
 
 
 def look(*, load: bool = False) -> tuple[Missing, ...]:
-    """The seams of which this Keras, TensorFlow and Horovod lack names. load: import modules that are not loaded
-    yet."""
+    """The seams with names that this Keras, TensorFlow or Horovod lacks. load: True to import modules that are not
+    loaded yet."""
     found = (_missing(seam, load=load) for seam in SEAMS)
     return tuple(one for one in found if one is not None)
 
@@ -128,12 +128,12 @@ def _has(held: Any, name: str) -> bool:
 
 @cache
 def _functions(kind: type) -> tuple[FunctionType, ...]:
-    """The functions that a class defines itself, without their decorators."""
+    """The functions that a class itself defines, without their decorators."""
     return tuple(one for value in vars(kind).values() if isinstance(value, FunctionType) for one in (unwrap(value),))
 
 
 def _sets(function: FunctionType, name: str) -> bool:
-    """True if the function's bytecode, pairs of (operation, argument) bytes, sets an attribute of that name."""
+    """True if the function sets an attribute of that name. Its bytecode is pairs of (operation, argument) bytes."""
     code = function.__code__
     if name not in code.co_names:
         return False

@@ -1,4 +1,4 @@
-"""Custom calls for which TensorFlow has no operation, as StableHLO text in a program that XLA compiles."""
+"""Make custom calls that no TensorFlow operation makes, as StableHLO text in a program that XLA compiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from .frameworks import has_gpu, tf
 
-VERSION = 10  # of the XlaCallModule operation
+VERSION = 10  # version of the XlaCallModule operation
 TYPES = {tf.bfloat16: "bf16", tf.float16: "f16", tf.float32: "f32", tf.float64: "f64"}
 
 
@@ -18,17 +18,18 @@ def tensor_type(shape: Sequence[int], dtype: Any) -> str:
 
 
 def row_major(shape: Sequence[int]) -> list[int]:
-    """TensorFlow's row-major layout, as minor-to-major: axes from the one whose neighbours are adjacent in memory."""
+    """TensorFlow's row-major layout, in the order minor-to-major: first the axis whose entries are adjacent in
+    memory."""
     return list(reversed(range(len(shape))))
 
 
 def layout(minor_to_major: Sequence[int]) -> str:
-    """A layout in the text of a custom call; XLA chooses the layouts that the text does not fix."""
+    """A layout as text for a custom call; XLA chooses layouts that the text does not fix."""
     return f"dense<[{', '.join(map(str, minor_to_major))}]> : tensor<{len(minor_to_major)}xindex>"
 
 
 def call_module(text: str, operands: Sequence[Any], results: Sequence[tuple[Sequence[int], Any]]) -> list[Any]:
-    """The results of a module's `main`. results: (shape, type) of each."""
+    """The results of the function `main` in a module. text: the StableHLO module. results: (shape, type) of each."""
     from tensorflow.compiler.tf2xla.python import xla
 
     platform = "CUDA" if has_gpu() else "CPU"

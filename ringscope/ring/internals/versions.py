@@ -1,4 +1,4 @@
-"""The releases of Keras, TensorFlow and Horovod with which ring was tested: the first and the last of each."""
+"""The releases of Keras, TensorFlow and Horovod that ring was tested with: the first and the last of each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 
 class Tried(NamedTuple):
-    package: str  # its name for pip
-    version: str  # the installed one
+    package: str  # the package's name for pip
+    version: str  # the installed release
     first: str
     last: str
 
@@ -18,8 +18,8 @@ class Tried(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """The command that installs a release with which ring was tested."""
-        if self.package == "horovod":  # the release on PyPI needs edits
+        """The command that installs a release which ring was tested with."""
+        if self.package == "horovod":  # Horovod's release on PyPI does not work without edits
             return f"python scripts/build_horovod.py builds {self.last}"
         return f"pip install '{self.package}=={self.last}'"
 
@@ -32,12 +32,12 @@ TRIED = {"keras": KERAS, "tensorflow": ("2.21.0", "2.21.0"), "horovod": ("0.28.1
 
 
 def installed() -> dict[str, Tried]:
-    """Module name -> its installed and tested releases; all three modules are imported already."""
+    """Module name -> its installed and its tested releases. All three modules must be imported already."""
     return {name: Tried(name, sys.modules[name].__version__, *tried) for name, tried in TRIED.items()}
 
 
 def outside() -> list[str]:
-    """A line for each package that is older or newer than the tested releases."""
+    """A line for each package whose release is older or newer than the tested ones."""
     return [
         f"{one.package} {one.version} is not among the releases that ring was tried with ({one.first} to {one.last})"
         for one in installed().values()

@@ -1,8 +1,9 @@
-"""Keep programs that XLA has compiled on disk for the next process, and its choices of kernels in `choices`.
+"""Keep on disk for the next process the programs that XLA has compiled and, in the folder `choices`, the kernels that
+it chose.
 
 `ring.init` turns the cache on if there is a GPU. RINGSCOPE_XLA_CACHE names another directory than
-~/.cache/ringscope/xla, or is `off`. Ranks that start together each compile: on two H200s a decoder's first step came
-after 64 s, and after more than 130 s if the second rank waited for what the first wrote.
+~/.cache/ringscope/xla, or is `off`. Ranks that start together compile at the same time: on two H200s a decoder's first
+step came after 64 s. It came after more than 130 s if the second rank waited for the first one's program.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from . import seams
 
 VARIABLE = "RINGSCOPE_XLA_CACHE"
 FLAG = "--tf_xla_persistent_cache_directory"
-# This variable, too, decides which kernels are allowed. TensorFlow and XLA do not compare it when they find a cached
-# program or choice, so it is part of the cache's key.
-ERRATA = "CUDNN_ERRATA_JSON_FILE"  # lists cuDNN engines that must not be used
+# ERRATA and ASKED also decide which kernels are allowed. TensorFlow and XLA do not compare these variables when they
+# find a cached program or choice, so they are part of the cache's key.
+ERRATA = "CUDNN_ERRATA_JSON_FILE"  # names a file with cuDNN engines that must not be used
 ASKED = ("TF_ENABLE_WINOGRAD_NONFUSED", "TF_FP16_CONV_USE_FP32_COMPUTE", "TF_USE_DEFAULT_CONV_ALGO")
 DETERMINISTIC = "-deterministic"
 
@@ -45,7 +46,7 @@ def turn_on() -> Path | None:
     directory = (Path(wanted) if wanted or cache is None else cache / "xla") / name
     try:
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError:  # the home directory is not writable: compile each time
+    except OSError:  # the home directory cannot be written, so XLA compiles each time
         return None
     os.environ["TF_XLA_FLAGS"] = f"{flags} {FLAG}={directory}".strip()
     return directory
@@ -57,8 +58,11 @@ def is_on() -> bool:
 
 
 def may_lack_determinism() -> bool:
-    """True if determinism was enabled after `turn_on` had chosen the directory for programs that need not be
-    deterministic. TensorFlow and XLA look up programs and choices by the computation alone, and would use them."""
+    """True if determinism was enabled only after `turn_on` had chosen the directory for programs that need not be
+    deterministic.
+
+    TensorFlow and XLA look up programs and choices by the computation alone, and would use those.
+    """
     named = re.search(rf"{FLAG}=\S*/[0-9a-f]{{16}}(?!\S)", os.environ.get("TF_XLA_FLAGS", ""))
     return named is not None and _is_deterministic()
 
@@ -88,7 +92,7 @@ def _key(gpu: dict[str, str | int]) -> str:
 
 
 def _digest(file: Path) -> str:
-    """A digest of the file's contents; "" if it cannot be read, because cuDNN then excludes nothing."""
+    """A digest of the file's contents; "" if the file cannot be read, because then cuDNN excludes no engine."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:

@@ -2,11 +2,11 @@
 
 XLA compiles and times some 40 Triton kernels for each shape of matrix product, one shape after another, and on an H200
 it then chooses cuBLAS for nearly all. Without Triton a decoder's first step comes after 28 to 32 s instead of 46, and
-it trains as fast (docs/results, 2026-11-23). XLA also compiles each variant of a fusion, one after another, although
-most have only one: without that a ResNet-50's first step on an H100 comes after 61 s instead of 76, a ConvNeXt's after
-111 instead of 141, and they train as fast within 1.3 % (docs/results, 2026-11-25). cuDNN's convolutions must be timed:
-some 70 algorithms for each, two thirds of a U-Net's first start. The choices are cached, so that a changed program only
-times its new convolutions.
+later steps take as long (docs/results, 2026-11-23). XLA also compiles each variant of a fusion, one after another,
+although most fusions have only one. Without that a ResNet-50's first step on an H100 comes after 61 s instead of 76, a
+ConvNeXt's after 111 instead of 141, and both train as fast within 1.3 % (docs/results, 2026-11-25). cuDNN's
+convolutions must be timed: some 70 algorithms for each, two thirds of a U-Net's first start. The choices are cached, so
+that a changed program only times its new convolutions.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ WITHOUT_TRITON = f"{BACKENDS}=-triton"
 FUSIONS = "--xla_gpu_experimental_enable_fusion_autotuner"
 WITHOUT_FUSIONS = f"{FUSIONS}=false"
 CHOICES = "--xla_gpu_experimental_autotuner_cache_dir"
-ROOM = 1 << 20  # bytes that must be free: a program's choices take some 4 kB each, 500 kB for a U-Net's
-KNOWN_BY = "2.21."  # TensorFlow versions with these options: XLA ends the process at an option that it does not know
+ROOM = 1 << 20  # bytes that must be free on the disk: one choice takes some 4 kB, a U-Net's choices 500 kB
+# versions of TensorFlow that have these options: XLA ends the process at an option that it does not know
+KNOWN_BY = "2.21."
 
 
 def set_options(*, gpu: bool, tensorflow: str) -> None:

@@ -1,1 +1,1 @@
-"""Restart the script, in the same process, once a rank is lost."""
+"""Restart the script, in its process, once a rank is lost."""

@@ -1,4 +1,4 @@
-"""Requests to Horovod's elastic launcher, and its notifications."""
+"""Ask Horovod's elastic launcher for ranks, and listen to its notifications."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .. import say
 
 __all__ = ["ask_for_rank", "hosts_have_changed", "is_elastic", "listen"]
 
-# In the order of the numbers in the launcher's answer.
+# in the order in which the launcher's answer has these numbers
 NAMES = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 NOT_NEEDED = -1
 
@@ -30,12 +30,12 @@ def ask_for_rank() -> None:
     """Ask the launcher for this process's current rank and the number of ranks, and set them in the environment for
     Horovod.
 
-    Call it once for each start of the script: it waits until every earlier rank has asked, too, or has ended. Ends the
-    process, with exit code 0, if it is no longer a rank.
+    Call this once for each start of the script: it waits until every earlier rank has asked, too, or has ended. If this
+    process is no longer a rank, it exits with code 0.
     """
     address, port = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]
     this = f"{os.environ['HOROVOD_HOSTNAME']}:{os.environ['HOROVOD_LOCAL_RANK']}"
-    # Without a timeout, since the launcher has its own for hosts that are to come (--elastic-timeout).
+    # No timeout here, since the launcher itself limits the time for hosts to come (--elastic-timeout).
     try:
         with urlopen(f"http://{address}:{port}/rank_and_size/{this}") as answer:
             numbers = answer.read().decode("ascii").split(",")
@@ -50,7 +50,7 @@ def ask_for_rank() -> None:
 
 
 def listen() -> None:
-    """Listen to the launcher, which notifies only rank 0 when hosts were added or are to be removed."""
+    """Listen to the launcher, which notifies only rank 0 that hosts were added or are to be removed."""
     global _manager
     from horovod.runner.elastic.worker import WorkerNotificationManager
 
@@ -65,5 +65,5 @@ class _Listener:
 
 
 def hosts_have_changed() -> bool:
-    """True if this rank was notified since it started."""
+    """True if the launcher has notified this rank since the script started."""
     return _changed.is_set()

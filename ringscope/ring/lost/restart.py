@@ -1,7 +1,7 @@
-"""Restart the script in the same process, once a rank is lost or hosts were added or removed.
+"""Restart the script in its process, once a rank is lost or hosts were added or removed.
 
-`exec` keeps the process, and with it its registration at the launcher, its output and the commit in its memory.
-Threads, sockets and GPU memory go.
+`exec` keeps the process, its registration at the launcher, its output, and the commit in its memory. Threads, sockets
+and GPU memory are freed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ __all__ = [
 ]
 
 CARRIED = "RINGSCOPE_BEGUN_AGAIN"
-BLOCKED_S = 10.0  # seconds without progress inside an exchange, after which no exception is expected any more
-NEWS_S = 20.0  # seconds to wait, after a failed exchange, for the message that a rank is lost
-# Parts of errors that Horovod and Gloo raise when the other end of a connection is gone.
+# seconds that a rank may wait inside an exchange; after them no exception of the exchange is expected any more
+BLOCKED_S = 10.0
+NEWS_S = 20.0  # seconds to wait, after an exchange has failed, for the message that a rank is lost
+# Parts of errors that Horovod and Gloo raise if the other end of a connection is gone.
 OF_LOST_RANKS = (
     "Horovod has been shut down",
     "Connection closed by peer",
@@ -51,9 +52,9 @@ OF_LOST_RANKS = (
 class Before:
     """A process's memory of the time before its script restarted.
 
-    times: number of restarts. since_ns: when it found that it could not continue, by time.monotonic_ns, which neither a
-    restart nor a change of the clock affects. ranks: their number then. commit: the commit's file descriptor. seed: of
-    ring.init. failed: consecutive restarts in which Horovod did not start.
+    times: number of restarts. since_ns: when the process found that it could not continue, by time.monotonic_ns, which
+    neither a restart nor a change of the clock affects. ranks: number of ranks at that time. commit: the commit's file
+    descriptor. seed: the seed of ring.init. failed: consecutive restarts in which Horovod did not start.
     """
 
     times: int = 0
@@ -69,7 +70,7 @@ _before: Before | None = None
 _next = Before()
 _gone_on = False
 _script_dir = os.getcwd()
-MEETINGS = ("ranks", "channel.py")  # the file with the code in which ranks wait for each other
+MEETINGS = ("ranks", "channel.py")  # end of the path of the file in whose code ranks wait for each other
 _lock = threading.Lock()
 _left: str | None = None
 _left_ns = 0
@@ -78,10 +79,10 @@ _alone = False
 
 
 def before() -> Before:
-    """The time before this restart of the script; at the first start its `times` is 0."""
+    """The knowledge of this process from before this restart of the script; at the first start its `times` is 0."""
     global _before
     if _before is None:
-        told = os.environ.pop(CARRIED, "")  # removed, because programs that the script starts have not restarted
+        told = os.environ.pop(CARRIED, "")  # removed, because programs that the script starts are no restarted ranks
         _before = Before(**json.loads(told)) if told else Before()
         carry(commit=_before.commit, seed=_before.seed)
     return _before
@@ -94,8 +95,8 @@ def carry(**known: Any) -> None:
 
 
 def go_on() -> tuple[int, str] | None:
-    """Note, at the first step, that the pause is over. Returns (its length in ns, its reason); None if there was no
-    pause, or if it was returned before."""
+    """Note, at the first step, that the pause is over. Returns (the pause's length in ns, its reason); None if there
+    was no pause, or if it was already returned."""
     global _gone_on
     if _gone_on or not before().times:
         return None
@@ -109,7 +110,7 @@ def paused_ns() -> int:
 
 
 def begin(why: str, since_ns: int | None = None) -> NoReturn:
-    """Restart the script. since_ns: see `Before`; None: now."""
+    """Restart the script. since_ns: when it could not continue, as in `Before`; None: now."""
     _lock.acquire()  # never released: the first caller ends all other threads
     since_ns = since_ns or time.monotonic_ns()
     if before().times and not _gone_on:  # several restarts without a step between them are one pause
@@ -117,14 +118,14 @@ def begin(why: str, since_ns: int | None = None) -> NoReturn:
     carried = replace(_next, times=before().times + 1, since_ns=since_ns, why=why)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    # Connections that stayed open would keep the other ranks waiting.
+    # If connections stayed open, the other ranks would go on waiting.
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2:
             try:
                 os.set_inheritable(number, number == carried.commit)
             except OSError:
-                continue  # the descriptor of this listing itself
-    # The environment as it was when the process started: the script will set its own variables again.
+                continue  # the descriptor by which this loop lists the others
+    # The environment as it was when the process started, because the script will set its own variables again.
     words = Path("/proc/self/environ").read_bytes().decode(errors="surrogateescape").split("\0")
     environment = dict(word.split("=", 1) for word in words if "=" in word)
     os.chdir(_script_dir)
@@ -132,8 +133,10 @@ def begin(why: str, since_ns: int | None = None) -> NoReturn:
 
 
 def left(what: str) -> None:
-    """Note that a rank is lost, so that no exchange can finish. The script restarts when its main thread next asks
-    (`check`, `instead_of`), or if it is stuck in an exchange."""
+    """Note that a rank is lost, so that no exchange can finish.
+
+    The script restarts when its main thread next asks (by `check` or `instead_of`), or when it is stuck in an exchange.
+    """
     global _left, _left_ns
     with _changed:
         if _alone or _left is not None:
@@ -144,13 +147,13 @@ def left(what: str) -> None:
 
 
 def check() -> None:
-    """Restart if a rank is lost; called where no work is half done."""
+    """Restart if a rank is lost. Call this where no work is half done."""
     if _left is not None and not _alone:
         begin(_left, _left_ns)
 
 
 def instead_of(error: BaseException) -> None:
-    """Restart if this error was caused by a lost rank; returns if it is the script's own error."""
+    """Restart if a lost rank caused this error; return if the error is the script's own."""
     if launcher.is_elastic() and not _alone and is_of_lost_ranks(error):
         failed_ns = time.monotonic_ns()
         with _changed:
@@ -160,21 +163,21 @@ def instead_of(error: BaseException) -> None:
 
 
 def is_of_lost_ranks(error: BaseException) -> bool:
-    """True if an exchange may raise this error when the other end is gone; the script's own connections may raise it,
+    """True if an exchange may raise this error when the other end is gone. The script's own connections may raise it,
     too."""
     text = f"{type(error).__name__}: {error}"
     return any(words in text for words in OF_LOST_RANKS)
 
 
 def leave_alone() -> None:
-    """Ignore ranks that are lost from now on, because the script ends."""
+    """Ignore lost ranks from now on, because the script ends."""
     global _alone
     _alone = True
 
 
 def _begin_if_blocked() -> None:
-    """Restart if the main thread is stuck in TensorFlow, Horovod or a meeting. While it writes a file, or computes, it
-    may continue until it asks."""
+    """Restart if the main thread is stuck in TensorFlow, Horovod or a meeting. A main thread that writes a file, or
+    computes, may continue until it asks."""
     seen: Any = None
     since = time.monotonic()
     main = threading.main_thread().ident
@@ -192,7 +195,7 @@ def _begin_if_blocked() -> None:
 
 def _is_exchange(frame: FrameType) -> bool:
     file = Path(frame.f_code.co_filename)
-    if file.name == "threading.py":  # a wait in a meeting of ring's; other waits are the script's own
+    if file.name == "threading.py":  # the main thread waits in one of ring's meetings; other waits are the script's own
         callers = [each.f_code.co_filename for each in (frame.f_back, frame.f_back and frame.f_back.f_back) if each]
         return any(Path(caller).parts[-2:] == MEETINGS for caller in callers)
     return bool({"tensorflow", "horovod"} & set(file.parts))

@@ -1,8 +1,8 @@
-"""Start Horovod without MPI in a process that no launcher started: it is the only rank, and MPI takes a second to find
-out.
+"""Start Horovod without MPI in a process that no launcher started: it is the only rank, which MPI takes a second to
+find out.
 
-Horovod reads these variables when it starts. They are removed afterwards, so that processes which this one launches do
-not inherit them.
+Horovod reads variables of the environment when it starts. They are removed afterwards, so that processes started by
+this one do not inherit them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ONE_RANK = {
     **{f"HOROVOD_{name}SIZE": "1" for name in ("", "LOCAL_", "CROSS_")},
     "HOROVOD_CONTROLLER": "gloo",
     "HOROVOD_CPU_OPERATIONS": "gloo",
-    "HOROVOD_GLOO_IFACE": "lo",  # works even if the host cannot resolve its own name
+    "HOROVOD_GLOO_IFACE": "lo",  # an address, which works even if the host cannot resolve its own name
 }
 
 

@@ -23,12 +23,13 @@ from .channel_server import Server, parse
 __all__ = ["CONNECT_LIMIT_S", "Channel", "launcher_share", "left", "meet_server"]
 
 CONNECT_LIMIT_S = 20.0
-GRACE_S = 10.0  # time for a rank to end by a Python error, its own or ring's, before its process is ended
+GRACE_S = 10.0  # seconds that a rank has to end by a Python error, its own or ring's, before its process is ended
 SILENTLY = "its process ended without a message, by os._exit or a signal"
 
 
 class Channel:
-    """A rank's end of the connection. Its thread answers rank 0 at once, even while the main thread waits."""
+    """A rank's end of the connection to rank 0's server. Its thread answers at once, even while the main thread
+    waits."""
 
     def __init__(
         self, connection: socket.socket, rank: int, size: int, token: str, when_lost: Callable[[str], None] | None
@@ -41,17 +42,17 @@ class Channel:
         self._closed = self._over = False
         self.steps_begun = 0
         self.training = False
-        self._held = False  # ranks are agreeing on a common last step: begin no other step
+        self._held = False  # ranks agree on a common last step, so no other step may begin
         self.last_step: int | None = None
         self.failure: tuple[int, str] | None = None
-        self._lost_rank: tuple[int, str] | None = None  # stays lost in later loops, too
+        self._lost_rank: tuple[int, str] | None = None  # a lost rank stays lost in later loops
         self._process = os.getpid()
         self._say({"rank": rank, "token": token})
         threading.Thread(target=self._listen, name="ring channel", daemon=True).start()
 
     @property
     def is_of_this_process(self) -> bool:
-        """False in a process that the rank has forked: it is no rank, and has no listening thread."""
+        """False in a process that the rank has forked, which is no rank and has no listening thread."""
         return os.getpid() == self._process
 
     def _say(self, message: dict[str, Any]) -> None:
@@ -76,7 +77,7 @@ class Channel:
             self._changed.notify_all()
 
     def _lost(self, rank: int) -> None:
-        """Handle the end of a rank that has not said goodbye."""
+        """Handle the end of a rank that did not say goodbye."""
         if self._over:
             return
         if self._when_lost is not None:
@@ -102,21 +103,21 @@ class Channel:
             elif message.get("kind") == "over":
                 self._over = True
             elif message.get("kind") == "failed" and message["rank"] != self.rank and self._when_lost is None:
-                # (Elastic ranks wait until that rank's connection ends, and continue without it.)
+                # Elastic ranks wait until that rank's connection ends, and continue without it.
                 self._fail(int(message["rank"]), str(message["what"]))
             self._changed.notify_all()
 
     def _fail(self, rank: int, what: str) -> None:
-        """Note that this rank takes no further step of the loop. Only the first failure is kept, because others follow
-        from it."""
+        """Note that this rank takes no further step of the loop. Only the first failure is kept, because the others
+        follow from it."""
         if self.failure is None:
             self.failure = (rank, what)
             if self.training:
                 threading.Thread(target=self._end_process, daemon=True).start()
 
     def _end_process(self) -> None:
-        """End this process if it stays in a loop that another rank has left by an error: it waits for that rank in an
-        exchange, where no Python exception reaches it."""
+        """End this process if it stays in a loop that another rank has left by an error: it would wait for that rank in
+        an exchange, where no Python exception reaches it."""
         deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline:
             if not self.training:
@@ -127,7 +128,8 @@ class Channel:
         os._exit(1)
 
     def meet(self, kind: str, payload: Any = None, *, limit_s: float = -1) -> list[Any] | None:
-        """Meet all ranks: returns their payloads, by rank; the k-th meeting of a kind is the same one on all ranks.
+        """Meet all ranks, and return their payloads, by rank. The k-th meeting of a kind on one rank is the k-th of
+        that kind on all.
 
         None, on every rank that asks, if not all ranks came within `limit_s` seconds of the first (-1: no limit), if
         one has ended, or if ranks wait at different meetings (without a limit: if all ranks wait, at several meetings).
@@ -153,8 +155,8 @@ class Channel:
         self.training = False
 
     def begin_step(self) -> bool:
-        """Count a step that is about to begin; waits while ranks agree on a common last step. False if that step is
-        already past."""
+        """Count a step that is about to begin; wait while ranks agree on a common last step. Returns False if that step
+        is already past."""
         with self._changed:
             if self._held:
                 self._changed.wait_for(lambda: not self._held)
@@ -164,7 +166,7 @@ class Channel:
             return True
 
     def agree_on_last_step(self) -> int:
-        """Ask all ranks to stop together; returns the last step of this loop, which no rank has passed."""
+        """Ask all ranks to stop together. Returns the number of this loop's last step, which no rank has passed."""
         with self._changed:
             if self.last_step is None:
                 self._say({"kind": "stop"})
@@ -175,7 +177,7 @@ class Channel:
         self._say({"kind": "failed", "what": what})
 
     def heard_failure(self) -> tuple[int, str] | None:
-        """The failure of another rank, if it has sent one: the message may arrive after Horovod has shut down here."""
+        """The failure that another rank has sent, if any. The message may arrive after Horovod has shut down here."""
         with self._changed:
             if self._when_lost is None:
                 self._changed.wait_for(lambda: self.failure is not None or self._closed, timeout=GRACE_S / 2)
@@ -190,8 +192,8 @@ def left(rank: int, what: str) -> str:
 
 
 def launcher_share(rank: int) -> Callable[[Any], Any]:
-    """A function that gives every rank rank 0's value through the launcher. Horovod's broadcast would make TensorFlow
-    initialise its devices before the script has configured them."""
+    """A function that sends rank 0's value to every rank through the launcher. Horovod's broadcast would make
+    TensorFlow initialise its devices before the script has configured them."""
     if not hvd.gloo_enabled():
         from mpi4py import MPI
 
@@ -219,7 +221,7 @@ def launcher_share(rank: int) -> Callable[[Any], Any]:
 
 
 def _address(server: Server, token: str) -> dict[str, Any]:
-    """The data with which other ranks connect to rank 0's server."""
+    """The data that other ranks need to connect to rank 0's server."""
     import psutil
 
     addresses = [
@@ -234,7 +236,7 @@ def _address(server: Server, token: str) -> dict[str, Any]:
 def meet_server(
     rank: int, size: int, share: Callable[[Any], Any], when_lost: Callable[[str], None] | None = None
 ) -> Channel | None:
-    """Connect this rank to a server in rank 0's process; None if it cannot be reached.
+    """Connect this rank to a server in rank 0's process. Returns None if the server cannot be reached.
 
     share: gives every rank rank 0's value. when_lost: called on a thread, with a message, when a rank ends without
     saying goodbye.

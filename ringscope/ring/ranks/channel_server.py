@@ -1,4 +1,4 @@
-"""Rank 0's server for messages between ranks (channel.py): it keeps what each rank last said."""
+"""Rank 0's server for messages between ranks (channel.py). It keeps the last message of each rank."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Server:
         self._gone: set[int] = set()
         self._meetings: dict[str, dict[int, Any]] = {}
         self._limits: dict[str, threading.Timer] = {}
-        self._given_up: dict[str, int] = {}  # failed meeting -> number of ranks that have not heard of it yet
-        self._patient: set[str] = set()  # meetings without a limit
+        self._given_up: dict[str, int] = {}  # failed meeting -> number of ranks that do not know of its failure yet
+        self._patient: set[str] = set()  # meetings without a time limit
         self._steps: dict[int, int] = {}
         self._listener = socket.create_server(("", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -98,8 +98,8 @@ class Server:
             self._part()
 
     def _part(self) -> None:
-        """End meetings that cannot succeed: with a time limit, if ranks wait at different meetings; without one, if all
-        ranks wait at different meetings."""
+        """End meetings that cannot succeed: one with a time limit, if ranks wait at different meetings; one without, if
+        all ranks wait at different meetings."""
         if len(self._meetings) > 1:
             limited = [key for key in self._meetings if key not in self._patient]
             nobody_comes = sum(map(len, self._meetings.values())) == self._size
@@ -126,8 +126,8 @@ class Server:
             self._decide(key, None)
 
     def _tell(self, message: dict[str, Any], *, only: Collection[int] | None = None) -> None:
-        """Send a message to ranks, to rank 0 last: its main thread may go on to a call that waits for other ranks and
-        holds Python's lock, as TensorFlow does when it starts its services; and this thread is in rank 0's process."""
+        """Send a message to ranks, to rank 0 last. \ This thread runs in rank 0's process, whose main thread may go on
+        to a call that waits for other ranks and holds Python's lock, as TensorFlow's start of its services does."""
         line = (json.dumps(message) + "\n").encode()
         for rank, connection in sorted(self._connections.items(), reverse=True):
             if only is None or rank in only:
@@ -138,7 +138,7 @@ class Server:
 
 
 def parse(line: str) -> dict[str, Any]:
-    """A message from a line; empty if the line is not a message."""
+    """The message in a line; empty if the line holds none."""
     try:
         message = json.loads(line)
     except ValueError:

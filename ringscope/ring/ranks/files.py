@@ -1,10 +1,10 @@
 """Files that every rank writes under one name, as a script for one process does.
 
-Models: Keras writes in place, so that ranks would overwrite each other's file while another reads it. Here each rank
-writes its own file beside it and renames it when it is complete; all ranks' files have the same contents. The files of
-a SavedModel's folder belong together, because TensorFlow numbers variables in the order in which it finds them, and so
-do the files of a checkpoint: they are renamed and read under a lock. Caches of data sets: TensorFlow refuses a second
-writer, so each rank has its own file.
+Models: Keras writes in place, so ranks would overwrite each other's file while another rank reads it. Here each rank
+writes a file of its own beside that file, and renames it when it is complete; all ranks' files have equal contents. The
+files of a SavedModel's folder belong together, because TensorFlow numbers variables in the order in which it finds
+them, and so do the files of a checkpoint: they are renamed and read under a lock. Caches of data sets: TensorFlow
+refuses a second writer, so each rank has its own cache file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def write_whole_files() -> None:
     from keras.src.legacy.saving import legacy_h5_format
     from keras.src.saving import saving_lib
 
-    # Imported by name, because that replaces the lazy attribute of `tensorflow` by the module, which `export` uses.
+    # An import by name would replace `tensorflow`'s lazy attribute, which `export` uses, by the module.
     saved_model = importlib.import_module("tensorflow.saved_model")
     for module, name, over in (
         (saving_lib, "save_model", _whole),
@@ -40,7 +40,7 @@ def write_whole_files() -> None:
         (legacy_h5_format, "save_model_to_hdf5", _whole),
         (saved_model, "save", _whole_folder),
         (saved_model, "load", _read_alone),
-        (tf.train.Checkpoint, "_write", _whole_checkpoint),  # every way to write a checkpoint calls it
+        (tf.train.Checkpoint, "_write", _whole_checkpoint),  # all functions that write a checkpoint call this one
         (tf.train.Checkpoint, "read", _checkpoint_read_alone),
         (tf.data.Dataset, "cache", _of_own_file),
     ):
@@ -94,7 +94,8 @@ def _read_alone(read: Callable[..., Any]) -> Callable[..., Any]:
 
 def _whole_checkpoint(write: Callable[..., Any]) -> Callable[..., Any]:
     def written(checkpoint: Any, file_prefix: Any, options: Any = None) -> Any:
-        later = options is not None and options.experimental_enable_async_checkpoint  # a thread will call this again
+        # another thread will call this function again
+        later = options is not None and options.experimental_enable_async_checkpoint
         if later or not _is_here(file_prefix) or not tf.executing_eagerly():
             return write(checkpoint, file_prefix, options)
         path, own = _places(file_prefix)
@@ -124,14 +125,14 @@ def _checkpoint_read_alone(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _alone_beside(place: Any) -> AbstractContextManager[None]:
-    """`_alone` in the folder of this path, if it is a local path."""
+    """`_alone` in the folder of this path, if the path is local."""
     return _alone(Path(place).resolve().parent) if _is_here(place) else nullcontext()
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Within this context no other rank renames or reads files in this folder; ranks of other hosts only if it can be
-    locked."""
+    """Within this context no other rank renames or reads files in this folder. Ranks of other hosts are kept out only
+    if the folder can be locked."""
     try:
         number = os.open(folder, os.O_RDONLY)
     except OSError:  # the folder does not exist; the reader's own error will say so
@@ -146,13 +147,13 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _places(filepath: Any) -> tuple[Path, Path]:
-    """(the path with links resolved, this rank's own path beside it)."""
+    """(the path with links resolved, the path beside it where this rank writes)."""
     path = Path(filepath).resolve()
     return path, path.with_name(f".{hvd.rank()}-{os.getpid()}-{path.name}")  # Keras needs the suffix
 
 
 def _is_here(filepath: Any) -> bool:
-    """True for a path: not an open file, nor an address such as `gs://`."""
+    """True for a path, False for an open file or an address such as `gs://`."""
     return isinstance(filepath, (str, os.PathLike)) and "://" not in str(filepath)
 
 

@@ -1,4 +1,4 @@
-"""If a rank leaves a training loop by an exception, it tells the other ranks, and they end, too."""
+"""If a rank leaves a training loop by an exception, it tells the other ranks, and they end too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class OtherRankLeft(RingscopeError):
 
 @contextmanager
 def loop(channel: Channel | None) -> Iterator[None]:
-    """Within this context all ranks are needed. A slow rank is no failure; only leaving by an exception is reported."""
+    """Within this context all ranks are needed: a rank that leaves by an exception tells the others. A slow rank is no
+    failure."""
     if channel is None:
         yield
         return
@@ -31,7 +32,7 @@ def loop(channel: Channel | None) -> Iterator[None]:
         restart.instead_of(error)
         if restart.is_of_lost_ranks(error) and (failure := channel.heard_failure()) is not None:
             raise OtherRankLeft(left(*failure)) from None
-        if not isinstance(error, OtherRankLeft):  # its cause has been reported already
+        if not isinstance(error, OtherRankLeft):  # the rank that caused this error has already told the others
             lines = str(error).strip().splitlines()
             channel.tell_failure(f"{type(error).__name__}: {lines[0] if lines else ''}")
         raise
@@ -40,7 +41,7 @@ def loop(channel: Channel | None) -> Iterator[None]:
 
 
 def everybodys(channel: Channel | None, kind: str, payload: Any) -> list[Any]:
-    """The payloads of all ranks at a meeting, by rank: sent as JSON, in a tenth of the time of Horovod's
+    """The payloads of all ranks at a meeting, by rank. They are sent as JSON, in a tenth of the time of Horovod's
     allgather_object."""
     said = [payload] if channel is None else channel.meet(kind, payload)
     if said is None and channel is not None and channel.failure is not None:

@@ -1,1 +1,1 @@
-"""Run one step: compiled or not, with its gradients exchanged and applied."""
+"""Run one train step: compiled or not, with its gradients exchanged and applied."""

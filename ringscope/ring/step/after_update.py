@@ -1,8 +1,8 @@
 """Detect that a train step uses its weights after it has applied gradients.
 
-A step compiled as two programs ends the first program at the gradients and applies them in the second. Work that the
-model's own step does after `apply` would then run before the update: a teacher that follows the weights by a moving
-average would lag by one step, and clipped weights would change again.
+A step compiled as two programs ends the first program at the gradients and applies them in the second. Work of the
+model's own step that comes after `apply` would then run before the update: a teacher that follows the weights by a
+moving average would lag by one step, and clipped weights would change again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Place", "place", "used_since"]
 Place = int
 """Number of operations in the graph that is being traced."""
 
-ASK_NO_VALUE = ("VariableShape", "VarIsInitializedOp")  # operations that use a variable but not its value
+ASK_NO_VALUE = ("VariableShape", "VarIsInitializedOp")  # these operations use a variable, but not its value
 
 
 def place() -> Place:
@@ -43,5 +43,5 @@ def used_since(place: Place, variables: Sequence[Any]) -> str | None:
 
 
 def _handle(variable: Any) -> Any:
-    """The handle of a Keras or TensorFlow variable: a tape may have watched either."""
+    """The handle of a Keras or TensorFlow variable; a gradient tape may have watched either."""
     return (variable.value if isinstance(variable, keras.Variable) else variable).handle

@@ -25,8 +25,8 @@ NOT_DETERMINISTIC = (
     "tf.config.experimental.enable_op_determinism() before ring.init(), or set RINGSCOPE_XLA_CACHE=off"
 )
 SHAPES = 8  # at most this many programs are compiled for one model; batches of further shapes train without XLA
-# Operations that draw from the process's random generator, which ring seeds differently on each rank. XLA would use its
-# own generator, which begins alike in every process.
+# These operations draw from the process's random generator, which ring seeds differently on each rank. XLA would use
+# its own generator, which begins alike in every process.
 DRAWS = (
     "Multinomial",
     "ParameterizedTruncatedNormal",
@@ -41,7 +41,7 @@ DRAWS = (
 
 
 class DrawsAlike(RingscopeError):
-    """A compiled step would draw the same noise on every rank."""
+    """Raised because a compiled step would draw equal noise on every rank."""
 
 
 class NotOneUpdate(RingscopeError):
@@ -51,7 +51,8 @@ class NotOneUpdate(RingscopeError):
 
 # Lines that TensorFlow puts above an error's message, once for each function on the way to the error.
 ABOVE = re.compile(r'Graph execution error:|Detected at node |<stack traces unavailable>|File "')
-# Parts of a message to drop: a function's settings after its name, and the function or node before the words.
+# Parts of an error message to drop: the settings after a function's name, and the name of the function or node before
+# the message.
 BESIDE = re.compile(r"\[_Xla[^]]*\]|^\s*\{\{\w+ [^}]*\}\} ?", re.MULTILINE)
 # Errors that XLA raises for a step that it cannot compile. Out of memory is not among them.
 REFUSALS = (
@@ -62,16 +63,16 @@ REFUSALS = (
     DrawsAlike,
     NotOneUpdate,
 )
-COST = "with one such layer a ResNet-50 on an H200 trained 12 times slower"  # 604 images/s, 7 813 without
-# With it, kernels that depend on each other run concurrently: a ViT on an H200 did not learn (docs/results,
+COST = "with one such layer a ResNet-50 on an H200 trained 12 times slower"  # 604 images/s with it, 7 813 without
+# With this XLA option kernels that depend on each other run concurrently: a ViT on an H200 did not learn (docs/results,
 # 2026-11-23).
 TRAINS_WRONG = "xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
 Take = Callable[[bool], Any]
-"""(compiled?) -> one step's logs."""
+"""True to compile the step, or False -> the step's logs."""
 
 
 def resolved(model: Any, optimizers: int, groups: int) -> tuple[str, str]:
-    """(step, reason): what step="auto" begins with for this model on this machine."""
+    """The kind of step that step="auto" begins with for this model on this machine, and the reason."""
     from keras import layers
 
     if not has_gpu():
@@ -99,11 +100,11 @@ def check_options() -> None:
 
 @contextmanager
 def left_to_xla() -> Iterator[None]:
-    """Within this context, tf.functions run without TensorFlow's own graph optimisation: XLA does that work again, and
-    it takes 2 to 4 s before the first step of a ResNet-50 or a ViT.
+    """Within this context, tf.functions run without TensorFlow's own graph optimisation, which takes 2 to 4 s before
+    the first step of a ResNet-50 or a ViT; XLA does that work in any case.
 
-    The option is part of a call, so that it must be the same for each call of a function. TensorFlow has no public way
-    to set it for one call; if its private one changes, the optimisation runs.
+    The option is part of a call, so all calls of one function must have it. TensorFlow has only a private way to set it
+    for one call; if that changes, the optimisation runs.
     """
     context = eager.context()
     before = getattr(context, "function_call_options", None)
@@ -127,8 +128,8 @@ def _without_passes(executor_type: str | None, config: bytes) -> Any:
 
 
 def check_draws(graph: Any) -> None:
-    """Raise DrawsAlike for a traced step that draws by `tf.random` on several ranks. `keras.random` is right, because
-    it draws from variables."""
+    """Raise DrawsAlike for a traced step that draws by `tf.random` on several ranks. A step may draw by `keras.random`,
+    whose state is in variables."""
     if hvd.size() == 1:
         return
     definition = graph.as_graph_def()
@@ -142,11 +143,11 @@ def check_draws(graph: Any) -> None:
 
 
 class Chooser:
-    """Runs each batch's step, compiled or not. The exchange is the same either way, so that one rank may fall back, or
-    meet a shape of its own, while the others do not.
+    """Runs each batch's step, compiled or not. The exchange does not depend on that, so one rank may train without XLA
+    while the others compile.
 
-    falls_back: a step that XLA refuses is trained without XLA; False: its error is raised. layers: gives the model's
-    layers, to name the one that XLA refuses.
+    falls_back: True: a step that XLA refuses is trained without XLA; False: the error is raised. layers: returns the
+    model's layers, to name the layer that XLA refuses.
     """
 
     def __init__(self, *, falls_back: bool, layers: Callable[[], Sequence[Any]] = list) -> None:
@@ -159,8 +160,7 @@ class Chooser:
 
     @property
     def has_compiled(self) -> bool:
-        """True if batches of some shape are compiled here. They may be compiled on other ranks while this rank's are
-        not."""
+        """True if this rank compiles batches of some shape. Other ranks may compile while this rank does not."""
         return any(self._known.values())
 
     def run(
@@ -200,13 +200,13 @@ class Chooser:
     def _wanted(self, leaves: Sequence[Any]) -> bool:
         strings = any(getattr(leaf, "dtype", None) == tf.string for leaf in leaves)
         if not self._falls_back:
-            if strings:  # XLA would end the process
+            if strings:  # with strings XLA would end the process
                 raise RingscopeError("a batch holds strings, which XLA does not support; use step='auto' or step='fit'")
             return True
         if not self._refused and strings:
             self._refuse("a batch holds strings, which XLA does not support")
         if not self._refused and len(self._known) == SHAPES:
-            self._refuse(f"batches come in more than {SHAPES} shapes; those seen so far stay compiled")
+            self._refuse(f"batches come in more than {SHAPES} shapes; shapes seen so far stay compiled")
         return not self._refused
 
     def _refuse(self, why: str) -> None:
@@ -215,7 +215,7 @@ class Chooser:
 
 
 def price(layers: Sequence[Any], error: str) -> str:
-    """The cost, as words for a line, if the error names a layer: for this one layer the whole step is not compiled."""
+    """Words on the cost, if the error names a layer: because of this one layer the whole step is not compiled."""
     found = [layer for path in re.findall(r"\{\{node ([^}]+)\}\}", error) for layer in _on(path, layers)]
     if not found:
         return ""
@@ -224,7 +224,8 @@ def price(layers: Sequence[Any], error: str) -> str:
 
 
 def _on(path: str, layers: Sequence[Any]) -> list[Any]:
-    """[the innermost layer on an operation's path], or [] if there is none; numbers may follow its name there."""
+    """[the innermost layer on an operation's path], or [] if there is none; in a path, numbers may follow a layer's
+    name."""
     for name in reversed(path.split("/")):
         of_it = [layer for layer in layers if re.fullmatch(re.escape(layer.name) + r"(_\d+)*", name)]
         if of_it:

@@ -1,7 +1,7 @@
 """Sum gradients over ranks in the middle of a step that XLA compiles as one program, before each of its updates.
 
-Each update waits for its sums inside the program, by Horovod's calls. If the step were two programs with the exchange
-between them, each gradient would be an output of the first and an argument of the second (one_program.py). And some
+Each update waits for its sums inside the program, by Horovod's calls. In two programs, with the exchange between them,
+each gradient would cost host time as an output of the first and an argument of the second (one_program.py). And some
 steps cannot be divided: they update twice, with several optimizers, or use their weights after an update, like a GAN,
 an actor and a critic, or a teacher that follows the weights.
 """
@@ -26,7 +26,7 @@ from .choose import NotOneUpdate
 
 
 def is_possible(op: str) -> bool:
-    """True if gradients can be summed inside a program. Not in elastic training, where a lost rank would end the
+    """True if gradients can be summed inside a program. False in elastic training, where a lost rank would end the
     program."""
     return op != "adasum" and not launcher.is_elastic() and xla_calls.is_registered()
 
@@ -34,9 +34,9 @@ def is_possible(op: str) -> bool:
 class Inside:
     """Exchanges a step's gradients inside its program.
 
-    op: average or sum. otherwise: sums gradients that cannot be exchanged inside (it is told the places of values of
-    which ranks take the maximum, `float8_scales`). outgoing: gives the form in which an update's gradients travel.
-    overlap: exchanges the first update's gradients during the backward pass, if it takes them.
+    op: average or sum. otherwise: sums gradients that cannot be exchanged inside; it also gets the places of values
+    whose maximum over ranks is taken (`float8_scales`). outgoing: returns the form in which an update's gradients
+    travel. overlap: exchanges the first update's gradients during the backward pass, if it can.
     """
 
     def __init__(
@@ -45,20 +45,20 @@ class Inside:
         self._op, self._otherwise, self._outgoing, self._overlap = horovods(op), otherwise, outgoing, overlap
         self._alike = self._is_bound = False
         self._updates = self._numbers = 0
-        self._tokens: dict[Any, Any] = {}  # graph -> an output of its last exchange, on which the next one depends
+        self._tokens: dict[Any, Any] = {}  # graph -> an output of its last exchange, on which the next exchange depends
 
     def begin(self, *, alike: bool, is_bound: bool) -> None:
-        """Begin the trace of another step, whose exchanges are counted from 0. alike: the ranks' batches have one
-        shape. is_bound: raise NotOneUpdate for gradients that cannot be exchanged inside."""
+        """Begin the trace of another step, whose exchanges are counted from 0. alike: True if the ranks' batches have
+        one shape. is_bound: True to raise NotOneUpdate for gradients that cannot be exchanged inside."""
         self._updates = self._numbers = 0
         self._alike, self._is_bound, self._tokens = alike, is_bound, {}
 
     def total(self, own: Any, *, compiled: bool) -> Any:
-        """The sum over ranks of a number that each rank has, such as a loss's denominator; no gradient flows through
-        it.
+        """The sum over ranks of a number that each rank has, such as a loss's denominator. No gradient flows through
+        the sum.
 
-        Call it in the same order on all ranks, like `exchange`. On a GPU the number stays there: an exchange between
-        two programs would fetch it, and the host would wait until the step before has ended.
+        Call this function in the same order on all ranks, like `exchange`. On a GPU the number stays there: an exchange
+        between two programs would fetch it, and the host would wait until the step before has ended.
         """
         name = f"{IN_STREAM}_number_{self._numbers}"
         self._numbers += 1
@@ -73,10 +73,10 @@ class Inside:
         return tf.cast(total, own.dtype)
 
     def exchange(self, gradients: Sequence[Any], variables: Sequence[Any], *, compiled: bool) -> list[Any]:
-        """All ranks' gradients, in the types of the variables; None stays None.
+        """The gradients summed over ranks, in the types of the variables; None stays None.
 
-        Call it in the order of the step's updates on all ranks, of which some may not have the step compiled. Raises
-        NotOneUpdate if the gradients cannot be exchanged inside a step that is bound to it (`begin`).
+        Call this in the order of the step's updates on all ranks, also on ranks that do not compile the step. Raises
+        NotOneUpdate if the gradients cannot be exchanged inside a step that must be (`begin`).
         """
         place, number = after_update.place(), self._updates
         self._updates += 1
@@ -85,15 +85,15 @@ class Inside:
         if outgoing.largest or not all(g is None or xla_calls.is_sent(g) for g in typed):
             if self._is_bound:
                 raise NotOneUpdate(
-                    "the train step makes more than one update, so its gradients cannot be summed inside of it"
+                    "the train step makes more than one update, so its gradients cannot be summed inside the program"
                 )
             return outgoing.unpack(self._otherwise(typed, outgoing.largest), variables)
         sums = self._sums(outgoing.pack(typed), place, number, compiled=compiled)
         return outgoing.unpack(sums, variables)
 
     def _sums(self, gradients: list[Any], place: int, number: int, *, compiled: bool) -> list[Any]:
-        """The sums over ranks; None stays None. place: number of operations traced before. number: of the update in its
-        step."""
+        """The gradients summed over ranks; None stays None. place: number of operations traced before. number: of the
+        update in its step."""
         if number == 0 and self._overlap is not None and self._overlap.takes(gradients, ()):
             if not compiled:
                 return self._overlap.between(gradients)
@@ -107,8 +107,8 @@ class Inside:
     def _together(self, tensors: Sequence[Any], name: str, op: Any, *, compiled: bool) -> list[Any]:
         """The sums of these tensors over ranks, type by type.
 
-        In a program each exchange depends on the one traced before it. Otherwise XLA could run independent calls in any
-        order, and in another order for another batch shape: two ranks could then wait for each other forever.
+        In a program each exchange depends on the one traced before. Otherwise XLA could run the calls in any order, and
+        in another order for another batch shape: two ranks could then wait for each other forever.
         """
         by_type: dict[Any, list[int]] = {}
         for i, tensor in enumerate(tensors):

@@ -1,7 +1,7 @@
-"""Trace the tf.functions that a train step is, or calls, as parts of the step.
+"""Trace the tf.functions in a train step as parts of the step.
 
-Each would have a graph of its own, and keep it. Gradients caught inside could not be used outside, and a graph traced
-before the model was distributed, or for the other kind of step, would be reused.
+Otherwise each would have a graph of its own and keep it. Gradients caught in that graph could not be used outside, and
+a graph that was traced before the model was distributed, or for another kind of step, would be used again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..internals.laid_over import STAYS, laid_over
 
 @contextmanager
 def functions() -> Iterator[None]:
-    """Within this context, a tf.function called in a graph adds its operations to that graph; ring's own stay
-    functions."""
+    """Within this context, a tf.function that is called in a graph adds its operations to that graph. Ring's own
+    functions do not."""
     from tensorflow.python.eager.polymorphic_function import autograph_util
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 

@@ -26,11 +26,11 @@ from .variables import make_variables
 def reduce_in_apply(
     model: Any, optimizer: Any, exchange: Exchange, aggregate: int, shards: Shards | None = None
 ) -> Update:
-    """Replace the optimizer's `apply` by one that exchanges gradients first; returns the original.
+    """Replace the optimizer's `apply` by one that exchanges gradients first. Returns the original `apply`.
 
-    shards: exchanges and applies the gradients instead, if the optimizer is sharded. With float16 the replaced `apply`
-    is the loss-scaling optimizer's: an overflow on one rank is then an overflow on all, and all ranks skip the step and
-    halve the scale together.
+    shards: exchanges and applies the gradients if the optimizer is sharded. With float16 the loss-scaling optimizer's
+    `apply` is replaced: an overflow on one rank is then an overflow on all, and all ranks skip the step and halve the
+    scale together.
     """
     apply: Update = optimizer.apply
 
@@ -74,8 +74,8 @@ def compile_step(
     without XLA if it turns out that it cannot be divided. `reduces`: whether ranks exchange at all. `chooser`: decides
     for each batch whether the programs are compiled, and runs the step; the exchange is the same either way.
     """
-    halved: set[str] = set()  # relations of the ranks' batches (`sizes`) for which one program has been refused
-    has_halves = True  # until a trace shows that the step cannot be divided
+    halved: set[str] = set()  # how ranks' batches compared (`sizes`) in steps that one program was refused for
+    has_halves = True  # False once a trace shows that the step cannot be divided
     one = partial(taken_whole, model, model.train_step, [(optimizer, apply)], chooser, inside)
     at_once, whole = one(refuses=True), one()
     exchanging_in_apply = in_joined_losses(model, model.train_step, reduces=reduces)
@@ -89,7 +89,8 @@ def compile_step(
                 return at_once(data, kinds, compiled)
             except NotOneUpdate:
                 halved.add(ours)
-                at_once = one(refuses=True)  # a function whose first trace was broken off cannot be used again
+                # the old function cannot be used again, because its first trace was broken off
+                at_once = one(refuses=True)
         is_bound = compiled and not inside
         if has_halves or is_bound:
             try:

@@ -21,17 +21,17 @@ from . import inlined
 from .choose import Chooser, NotOneUpdate, check_draws
 from .exchange_inside import Inside
 
-HELD = 8 << 20  # bytes of gradients behind one barrier
+HELD = 8 << 20  # bytes; gradients of about this size share a barrier
 Step = Callable[..., Any]
-"""(data, kinds, compiled?) -> one step's logs."""
+"""(data, kinds, True to compile) -> the step's logs."""
 
 
 def compile_whole(model: Any, applies: Sequence[tuple[Any, Update]], chooser: Chooser, inside: Inside | None) -> None:
     """Replace `train_step`, whatever it does and with however many optimizers, by one XLA program.
 
-    As two programs, each gradient would be an output of the first: that costs TensorFlow some 10 us of host time each,
-    and the address changes from step to step, so that XLA updates its CUDA graphs. An N-BEATS model then trains half as
-    fast.
+    In two programs each gradient would be an output of the first. For each TensorFlow takes some 10 us of host time,
+    and its address changes from step to step, so that XLA must update its CUDA graphs. An N-BEATS model then trains
+    half as fast.
     """
     step = taken_whole(model, model.train_step, applies, chooser, inside)
     step.by_ring = True  # type: ignore[attr-defined]
@@ -51,8 +51,8 @@ def taken_whole(
     """The train step in one program, compiled or not.
 
     applies: each optimizer with its own `apply`. inside: sums gradients over ranks within the program; None on one
-    rank. refuses: raise NotOneUpdate for a step that cannot be compiled so, even where this rank does not compile it,
-    so that all ranks do the same; False: a step that is not compiled runs anyway.
+    rank. refuses: True to raise NotOneUpdate for a step that cannot be one program, also if this rank does not compile
+    it, so that all ranks do so; False: such a step runs if it is not compiled.
     """
 
     # XLA names the program after this function.
@@ -87,7 +87,7 @@ def taken_whole(
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
         ours = sizes.told(model)
-        if refuses and not compiled:  # traced without running first, so that a step which is refused has no effect
+        if refuses and not compiled:  # traced before it runs, so that a refused step has no effect
             tf.function(whole_step, autograph=False).get_concrete_function(data, kinds, compiled, ours)
         return (program if compiled else whole_step)(data, kinds, compiled, ours)
 
@@ -100,15 +100,15 @@ def _applied(
 ) -> Iterator[None]:
     """Within this context, the optimizer's `apply` gets dense gradients of all ranks, and takes its short form for XLA.
 
-    by_xla: XLA compiles the update even in a step that is not compiled, because other ranks may compile theirs and XLA
-    rounds differently.
+    by_xla: True to let XLA compile the update even in a step that is not compiled, because other ranks may compile
+    their steps, and XLA rounds differently.
     """
     from keras.src.backend import name_scope
 
     def taken(gradients: Sequence[Any], variables: Any = None) -> None:
         check_start(model)
         if not optimizer.built and variables:
-            # Built outside the trace, since a trace that is refused later loses its variables.
+            # Built outside the trace: if the trace is refused later, variables made in it are lost.
             with tf.init_scope(), name_scope(optimizer.name, caller=optimizer):
                 optimizer.build(variables)
         if inside is not None:
@@ -135,8 +135,8 @@ def _applied(
 def turned(gradients: Sequence[Any]) -> list[Any]:
     """Gradients in the memory layout of their weights, before the update reads them; None stays None.
 
-    On a GPU a convolution's gradient has another layout, and an update that transposes it cannot write in place: XLA
-    then copies all weights.
+    On a GPU the gradient of a convolution kernel has another layout than the kernel. An update that transposes the
+    gradient cannot write in place, so XLA would copy all weights.
     """
     from tensorflow.compiler.tf2xla.python import xla
 
@@ -149,8 +149,11 @@ def turned(gradients: Sequence[Any]) -> list[Any]:
 
 
 def _together(gradients: Sequence[Any]) -> Iterator[list[int]]:
-    """Groups of places of gradients that need a layout change: one barrier per gradient costs TensorFlow 4 ms before
-    every first step, and one barrier for all would make XLA hold all gradients at once."""
+    """Yield groups of gradients, by their places, that need another memory layout; each group gets one barrier.
+
+    One barrier for each gradient costs TensorFlow 4 ms before every first step, and with one for all XLA would hold all
+    gradients at once.
+    """
     group: list[int] = []
     held = 0
     for i, gradient in enumerate(gradients):
@@ -175,15 +178,14 @@ def check_start(model: Any) -> None:
 
 
 def join_losses(model: Any) -> None:
-    """Trace the model's train step with the losses of the joined batch, which exchanges their denominators inside the
-    step."""
+    """Replace the model's train step by one with the losses of the joined batch, which exchanges their denominators."""
     step = in_joined_losses(model, model.train_step, reduces=True)
     step.by_ring = True  # type: ignore[attr-defined]
     model.train_step = step
 
 
 def in_joined_losses(model: Any, train_step: Callable[[Any], Any], *, reduces: bool) -> Callable[[Any], Any]:
-    """The train step with the losses of the joined batch, which exchanges their denominators inside it."""
+    """The train step with the losses of the joined batch, which exchanges the losses' denominators."""
 
     def step(data: Any) -> Any:
         with joined_losses(model, reduces, losses.shared_inline, sizes.told(model), train_step, data):
@@ -196,8 +198,8 @@ def in_joined_losses(model: Any, train_step: Callable[[Any], Any], *, reduces: b
 def joined_losses(
     model: Any, reduces: bool, share: losses.Share, ours: str, train_step: Callable[[Any], Any], data: Any
 ) -> Iterator[None]:
-    """Within this context, this step is traced in one graph with the losses of the joined batch. ours: how the ranks'
-    batches compare in size (`sizes`)."""
+    """Within this context, a train step is traced in one graph with the losses of the joined batch. ours: how the sizes
+    of the ranks' batches compare (`sizes`)."""
     ranks = hvd.size() if reduces else 1
     with (
         laid_over(kept(model), STAYS, in_step=True),

@@ -1,5 +1,5 @@
-"""Trace a step; if one of ring's forms raises, trace again without it, since another Keras release may call it
-differently."""
+"""Trace a step. If one of ring's forms raises an error, trace again without that form: another release of Keras may
+need another one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ OF_OTHERS = {"rnn": "layers", "cudnn_dropout": "attention_dropout"}  # module ->
 
 
 def traced_without_those_that_raise(trace: Callable[[], Any], anew: Callable[[], None]) -> Any:
-    """The result of `trace`. If a form raises any error, it is dropped and the step is traced again without it; an
-    error that remains is raised. anew: discards what was traced so far."""
+    """The result of `trace`. If a form raises an error, the form is dropped and the step is traced again; other errors
+    are raised.
+
+    anew: discards what was traced so far.
+    """
     before = dict(choice.dropped)
     while True:
         try:
@@ -41,14 +44,14 @@ def traced_without_those_that_raise(trace: Callable[[], Any], anew: Callable[[],
 
 
 def _own_words(error: Exception) -> str:
-    """An error's message in one line. Keras prints it in bold among the arguments of the layer."""
+    """An error's message in one line. Keras adds the layer's arguments and prints the message in bold."""
     text = str(error)
     bold = re.search(r"\x1b\[1m(.+?)\x1b\[0m", text, re.DOTALL)
     return (bold[1] if bold else text).partition("\n")[0][:200]
 
 
 def _raising(traceback: TracebackType | None) -> str | None:
-    """The form in which the error arose: the innermost one of the traceback that is not dropped yet."""
+    """The form that raised the error: the innermost one in the traceback that is not dropped yet."""
     found = None
     room = f"{choice.__package__}."
     while traceback is not None:

@@ -1,5 +1,8 @@
 """A train step as two XLA programs, one for gradients and one for the update, with the exchange between them or within
-the first. For gradients that ranks cannot sum inside one program (one_program.py), or only in another form."""
+the first.
+
+Used for gradients that ranks cannot sum inside one program (one_program.py), or only in another form.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,9 @@ class Halves:
 
     The first program is the model's own train step, traced with an `apply` that only catches the gradients; the second
     is `apply`. outgoing: the form in which gradients leave the first program. aggregate: number of steps whose
-    gradients are exchanged together. reduces: whether ranks exchange at all. shards: replaces `apply` and `exchange` if
-    the optimizer is sharded. overlap: replaces `exchange` for gradients that it takes, while the first program still
-    runs.
+    gradients are exchanged together. reduces: True if ranks exchange gradients. shards: replaces `apply` and `exchange`
+    if the optimizer is sharded. overlap: if it accepts the gradients, exchanges them instead of `exchange`, while the
+    first program still runs.
     """
 
     def __init__(
@@ -57,14 +60,14 @@ class Halves:
         self._applied_at: after_update.Place = 0  # number of operations traced before `apply`
         self._exchanging: list[bool] = []  # not empty: this step's losses need denominators summed over ranks
         self.is_compiled = not (reduces and normalization.is_synchronised(model))
-        """True if XLA may compile the first program; it cannot if ranks exchange inside the forward pass."""
+        """True if XLA can compile the first program, which it cannot if ranks exchange inside the forward pass."""
         self._forget()
         chooser.traced.append(self._forget)
         self._aggregate = aggregate
         self._collected: dict[str, Any] = {}  # sums of several steps' gradients, if they are exchanged together
 
     def step(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
-        """Run one step and return its logs. ours: how the ranks' batches compare in size (`sizes`).
+        """Run one step and return its logs. ours: how the sizes of the ranks' batches compare (`sizes`).
 
         Raises NotOneUpdate for a step that cannot be divided.
         """
@@ -78,7 +81,7 @@ class Halves:
 
     def _forget(self) -> None:
         """Discard the traced programs, because a function whose first trace was broken off cannot be used again."""
-        # A graph for each shape: one graph for all would hide the shapes from the layers' forms.
+        # Each shape has a graph of its own, because a common graph would hide the shapes from the layers' forms.
         self._programs = {
             compiled: tf.function(self.forward_backward, autograph=False, jit_compile=compiled and self.is_compiled)
             for compiled in (True, False)
@@ -89,7 +92,7 @@ class Halves:
     def forward_backward(
         self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str, totals: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
-        """The first program: the logs, and the gradients in the form in which they travel."""
+        """The first program. Returns the logs, and the gradients in the form in which they travel."""
         share = losses.given(totals) if self._exchanging else self._needed
         logs = self._traced(data, kinds, compiled, ours, share)
         if compiled and self.is_compiled:
@@ -102,7 +105,8 @@ class Halves:
         found, variables = self._caught[0]
         if (used := after_update.used_since(self._applied_at, variables)) is not None:
             raise NotOneUpdate(
-                f"the train step uses {used} after it has applied gradients; a compiled step must use it before"
+                f"the train step uses {used} after it has applied gradients; a compiled step must use this variable "
+                "before"
             )
         typed = self._outgoing.typed(found, variables, alike=ours == sizes.ALIKE)
         if self._shards is not None:
@@ -113,7 +117,7 @@ class Halves:
         return logs, gradients
 
     def update(self, sums: Sequence[Any]) -> None:
-        """The second program: the update."""
+        """The second program: the optimizer's update."""
         variables = self._caught[0][1]
         with optimizers.short(self._optimizer):
             self._apply(self._outgoing.unpack(sums, variables), variables)
@@ -128,7 +132,8 @@ class Halves:
             gradients = self._exchange(gradients, self._outgoing.largest)
         elif not compiled:
             gradients = beside.between(gradients)
-        # Other ranks may have compiled this step. XLA rounds differently, so it updates the weights on all ranks.
+        # XLA updates the weights on all ranks, compiled or not, because it rounds differently and other ranks may have
+        # compiled this step.
         (self._updated_by_xla if compiled or self._chooser.has_compiled else self.update)(gradients)
 
     def _beside(self, gradients: Sequence[Any]) -> Overlap | None:
@@ -155,7 +160,8 @@ class Halves:
         raise losses.NeedsExchange
 
     def _totals(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> list[Any]:
-        """The denominators of this step, summed over ranks; all ranks exchange them alike, compiled or not."""
+        """The denominators of this step, summed over ranks. All ranks exchange them alike, whether they compile the
+        step or not."""
         if not self._exchanging:
             try:
                 self._programs[compiled].get_concrete_function(data, kinds, compiled, ours, [])
@@ -168,12 +174,12 @@ class Halves:
 
 
 def _told(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
-    """The denominators of a step, summed over ranks, from a forward pass that computes nothing else: its assignments
-    are discarded, and operations that no denominator needs are pruned."""
+    """The denominators of a step, summed over ranks. They come from a forward pass that computes nothing else: its
+    assignments are discarded, and operations that no denominator needs are pruned."""
     from keras import StatelessScope
 
     found: list[Any] = []
-    # Keras's regularisers look up each weight in the scope itself.
+    # the scope: in it Keras's regularisers look up each weight
     with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
         trace(losses.collected(found))
     return found

@@ -1,6 +1,7 @@
 """Create the variables of losses, metrics and the optimizer before a step is traced.
 
-A function whose trace creates variables is traced a second time: 6 of the 26 s of a decoder's first step on a CPU.
+A function whose trace creates variables is traced a second time, which takes 6 of the 26 s of a decoder's first step on
+a CPU.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from ..models import kept, optimizers_of, parts_of, used_by_step
 
 
 def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
-    """Create them now, once for each `model.compile`; a trace that is broken off would lose them.
+    """Create the variables, once for each `model.compile`, because a trace that is broken off would lose them.
 
-    Once, because a model's own `compute_loss` may never build the losses. batch_of: gives a batch in the form for the
-    step.
+    Only once, because a model's own `compute_loss` may never build the losses. batch_of: returns a batch in the form
+    for the step.
     """
     from keras import Model
 
@@ -29,13 +30,13 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
     if len(used_by_step(model)) > 1:  # only the step knows which optimizer updates which variables
         return
     with tf.init_scope():
-        if type(model).call is Model.call:  # only its train step knows how its parts are called
+        if type(model).call is Model.call:  # only the model's train step knows how its parts are called
             return
         if hvd.size() > 1:
             one()
         batch = batch_of()
-        # A user's own step, or a batch whose parts differ in length, may fail here. Then the trace creates the
-        # variables, and reports what is wrong with the model.
+        # A user's own step, or a batch whose parts differ in length, may raise an error here. Then the trace creates
+        # the variables, and reports what is wrong with the model.
         with suppress(Exception):
             if _is_made_of_layers(model):
                 _build_of_layers(model, batch)
@@ -45,8 +46,8 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
 
 
 def _build_of_layers(model: Any, batch: Any) -> None:
-    """As Keras's own `_symbolic_build`, but takes the outputs of a model made of layers from the model instead of
-    computing their shapes again, which takes a second for a ResNet-50."""
+    """Keras's own `_symbolic_build`, except that a model made of layers knows its outputs, so their shapes are not
+    computed again, which takes a second for a ResNet-50."""
     from keras import KerasTensor, Sequential, tree
     from keras.src.backend import compute_output_spec
     from keras.utils import unpack_x_y_sample_weight
@@ -60,14 +61,15 @@ def _build_of_layers(model: Any, batch: Any) -> None:
     if compiled is not None and not compiled.built:
         compute_output_spec(model.compute_metrics, x, y, outputs, sample_weight=weights)
     compute_output_spec(model._compute_loss, x, y, outputs, sample_weight=weights, training=False)
-    if not model.optimizer.built and parts_of(model.optimizer) is None:  # a sharded optimizer is built from parts
+    # for a sharded optimizer, which is built from parts of the weights
+    if not model.optimizer.built and parts_of(model.optimizer) is None:
         model.optimizer.build(model.trainable_variables)
     model._post_build()
 
 
 def _make_scales(model: Any) -> None:
-    """Create float16's loss scales: a step traced before they exist would keep their first value, whatever
-    overflows."""
+    """Create the loss scales of float16. A step traced before they exist would keep their first value, even if
+    gradients overflow."""
     from keras.optimizers import LossScaleOptimizer
 
     for optimizer in optimizers_of(model, of_parts=False):

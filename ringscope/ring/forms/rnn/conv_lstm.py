@@ -1,9 +1,9 @@
 """ConvLSTM layers as one forward loop and one backward loop.
 
 In each step Keras convolves inputs and state separately for four gates, and the backward pass computes the gradients of
-all eight kernels, each a launch from the host. Here the inputs of all steps are convolved before the loop, for all
-gates at once. A step convolves the state once, forward and backward, and one convolution afterwards gives the recurrent
-kernel's gradient. Gates and cell states are float32 inside the loop, whatever the layer's type.
+all eight kernels; the host launches each. Here the inputs of all steps are convolved before the loop, for all gates at
+once. A step convolves the state once, forward and backward, and one convolution afterwards gives the recurrent kernel's
+gradient. Gates and cell states are float32 inside the loop, whatever the layer's type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from .lstm import lstm
 
 
 def fits(layer: Any) -> bool:
-    """True if the loop can compute this layer: it has no dropout; activations, strides and dilation do not matter."""
+    """True if the loop can compute this layer: it must have no dropout. Activations, strides and dilation may be
+    any."""
     from keras import layers
     from keras.src.layers.rnn.conv_lstm import ConvLSTMCell
 
@@ -36,7 +37,7 @@ def fits(layer: Any) -> bool:
 def inner_loop(
     layer: Any, otherwise: Callable[..., Any], sequences: Any, initial_state: Any, mask: Any, training: bool = False
 ) -> tuple[Any, Any, list[Any]]:
-    """Replaces a layer's `inner_loop`: (last output, outputs (batch, steps, *places, filters), last states).
+    """Replaces a layer's `inner_loop`. Returns (last output, outputs (batch, steps, *places, filters), last states).
 
     sequences: (batch, steps, *places, channels). With a mask the layer's own loop runs.
     """
@@ -70,7 +71,8 @@ class Convolved:
         return self._cell.recurrent_conv(state, recurrent)
 
     def back(self, part: Any, recurrent: Any) -> Any:
-        state = tf.zeros([*part.shape[:-1], recurrent.shape[-2]], part.dtype)  # any value: a convolution is linear
+        # any value will do, because a convolution is linear
+        state = tf.zeros([*part.shape[:-1], recurrent.shape[-2]], part.dtype)
         return gradients(lambda state: self.there(state, recurrent), [state], part)[0]
 
     def summed(self, states: Any, parts: Any) -> Any:

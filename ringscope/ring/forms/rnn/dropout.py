@@ -1,4 +1,5 @@
-"""Dropout in recurrent layers: one mask of the inputs and one of the states for all steps, shared or for each gate."""
+"""Dropout in recurrent layers: one mask of the inputs and one of the states for all steps; the gates share them or have
+their own."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from .lstm import Product
 
 
 def masks_of(made: Any) -> Any:
-    """A cell's masks as (n, batch, inputs or units); n: the number of gates, or 1 if they share a mask."""
+    """A cell's masks as (n, batch, inputs or units); n is the number of gates, or 1 if the gates share a mask."""
     return tf.stack(made) if isinstance(made, list) else made[tf.newaxis]
 
 
 def of_inputs(x: Any, kernel: Any, masks: Any) -> Any:
-    """(steps, batch, gates): the product of the inputs (steps, batch, inputs), masked for each gate, with its
-    kernel."""
+    """The product of the inputs (steps, batch, inputs), masked for each gate, with their kernel: (steps, batch,
+    gates)."""
     steps, batch, inputs = x.shape
     gates = zip(tf.unstack(masks), tf.split(kernel, masks.shape[0], axis=1), strict=True)
     products = [tf.matmul(tf.reshape(x * mask, [-1, inputs]), each) for mask, each in gates]

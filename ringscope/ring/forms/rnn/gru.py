@@ -21,8 +21,8 @@ def gru(cell: Any, product: Product, products: Any, start: Any, recurrent: Any, 
     steps, (batch, units) = products.shape[0], start.shape
 
     def summed(own: Any, inner: Any, bias: Any) -> Any:
-        """(batch, 4 units): sums for update, reset, the candidate's part from the state, and its part from the
-        inputs."""
+        """The sums (batch, 4 units) for the update gate, the reset gate, and the candidate: its part from the state,
+        then from the inputs."""
         own, inner = (
             tf.split(tf.cast(each, wide) + tf.cast(of_it, wide), 3, axis=1)
             for each, of_it in ((own, bias[0]), (inner, bias[1]))
@@ -71,6 +71,6 @@ def gru(cell: Any, product: Product, products: Any, start: Any, recurrent: Any, 
 
 
 def _of_inputs(parts: Any, units: int) -> Any:
-    """From gradients (..., 4 units), in the order of `summed`, those of the inputs' products: update, reset and
-    candidate."""
+    """The gradients of the inputs' products (update, reset, candidate), from gradients (..., 4 units) in the order of
+    `summed`."""
     return tf.concat([parts[..., : 2 * units], parts[..., 3 * units :]], axis=-1)

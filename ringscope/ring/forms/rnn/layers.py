@@ -2,11 +2,11 @@
 kernels, which XLA cannot compile.
 
 All steps' inputs are multiplied by the kernel at once, before the loop. A step computes the product with the state, the
-bias and the gates. It keeps the sums from which the gates are computed; the backward loop reads these and the states.
-One product afterwards gives the recurrent kernel's gradient, summed over the steps in float32. Gates and states are
-float32 inside the loop, whatever the layer's type; sums and states are rounded where they are kept (gates would lose
-more: all the gradient of a gate near 1 lies in its distance from 1). So in bfloat16 the numbers are more exact than in
-Keras's own loop.
+bias and the gates. It keeps the sums from which the gates are computed; the backward loop reads the sums and the
+states. One product afterwards gives the recurrent kernel's gradient, summed over the steps in float32. Gates and states
+are float32 inside the loop, whatever the layer's type; sums and states are rounded when they are kept (rounded gates
+would lose more, since the gradient of a gate near 1 lies in its distance from 1). So in bfloat16 the numbers are more
+exact than in Keras's own loop.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def runs_in_cudnn(layer: Any) -> bool:
 
 
 def fits(layer: Any) -> bool:
-    """True if the loop can compute this recurrent layer. Masks, returned states, direction and dropout do not matter,
-    but its activations must be Keras's."""
+    """True if the loop can compute this recurrent layer. Its activations must be Keras's; masks, returned states,
+    direction and dropout may be any."""
     cell: Any = getattr(layer, "cell", None)
     kind, _ = _kinds().get(type(cell), (None, None))
     return (
@@ -66,8 +66,8 @@ def _kinds() -> dict[Any, tuple[Any, Callable[..., Any]]]:
 
 
 def is_activated_by_keras(cell: Any) -> bool:
-    """True if the activations are Keras's functions: not layers, which may have weights, nor functions of the user's
-    own."""
+    """True if the cell's activations are Keras's functions: neither layers, which may have weights, nor a user's own
+    functions."""
     used = cell.activation, getattr(cell, "recurrent_activation", cell.activation)
     return all(isinstance(each, FunctionType) and each.__module__.startswith("keras.") for each in used)
 
@@ -77,7 +77,7 @@ def weights_of(cell: Any) -> tuple[Any, Any, Any]:
     kernel, recurrent = tf.convert_to_tensor(cell.kernel), tf.convert_to_tensor(cell.recurrent_kernel)
     if cell.use_bias:
         return kernel, recurrent, tf.convert_to_tensor(cell.bias)
-    products = [2] if hasattr(cell, "reset_after") else []  # a GRU has a bias for inputs and one for states
+    products = [2] if hasattr(cell, "reset_after") else []  # a GRU has one bias for inputs and one for states
     return kernel, recurrent, tf.zeros([*products, kernel.shape[-1]], kernel.dtype)
 
 
@@ -91,7 +91,7 @@ def is_known(kernel: Any, sequences: Any, start: list[Any]) -> bool:
 def inner_loop(
     layer: Any, otherwise: Callable[..., Any], sequences: Any, initial_state: Any, mask: Any, training: bool = False
 ) -> tuple[Any, Any, list[Any]]:
-    """Replaces a layer's `inner_loop`: (last output, outputs (batch, steps, units), last states).
+    """Replaces a layer's `inner_loop`. Returns (last output, outputs (batch, steps, units), last states).
 
     sequences: (batch, steps, inputs). mask: (batch, steps) or None.
     """
@@ -119,7 +119,7 @@ def inner_loop(
 
 
 def _as_keras_gives(layer: Any, states: Any, last: list[Any], counts: Any) -> tuple[Any, Any, list[Any]]:
-    """The results with the outputs that Keras gives at masked steps: the previous output, or zeros with
+    """The layer's results with the outputs that Keras gives at masked steps: the previous output, or zeros with
     `zero_output_for_mask` and for layers that use cuDNN."""
     output = last[0]
     if counts is not None:
@@ -131,7 +131,7 @@ def _as_keras_gives(layer: Any, states: Any, last: list[Any], counts: Any) -> tu
 
 
 class OfMatrices(Product):
-    """The recurrent product of matrices: (batch, units) . (units, gates)."""
+    """The recurrent product as a product of matrices: (batch, units) . (units, gates)."""
 
     def there(self, state: Any, recurrent: Any) -> Any:
         return tf.matmul(state, recurrent)

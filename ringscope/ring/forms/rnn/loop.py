@@ -1,4 +1,4 @@
-"""A loop over the steps of a sequence in a compiled step, and the stacks of tensors that its steps read and write."""
+"""A loop over the steps of a sequence in a compiled step, and the stacks: tensors with an entry for each step."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from ...internals.frameworks import has_gpu, tf
 from ...internals.stablehlo import call_module, tensor_type
 
-# Steps per turn of the loop: XLA launches the kernels of a turn as one CUDA graph. With 4 an LSTM of 512 cells takes 2
-# % longer on an H200, with 16 a third longer.
+# Steps in one turn of the loop: XLA launches the kernels of a turn as one CUDA graph. With 4 steps an LSTM of 512 cells
+# takes 2 % longer on an H200, with 16 a third longer.
 CHUNK = 8
 
 State = tuple[Sequence[Any], Sequence[Any]]
@@ -19,13 +19,13 @@ Step = Callable[..., State]
 
 
 def loop(step: Step, times: range, carried: Sequence[Any], stacks: Sequence[Any]) -> State:
-    """Run `step` for each t in `times`; returns the last state and the filled stacks. XLA finds the number of turns, so
-    that the host does not ask the GPU after each."""
+    """Run `step` for each t in `times`; returns the last state and the filled stacks. XLA can see the number of turns,
+    so the host does not ask the GPU after each."""
     turns, rest = divmod(len(times), CHUNK)
 
     def several(t: Any, count: int, carried: Sequence[Any], stacks: Sequence[Any]) -> State:
-        """Run several steps from t on, and write their outputs as one block: XLA would write each by a copy that the
-        host launches between CUDA graphs."""
+        """Run `count` steps from t on, and write their outputs as one block: XLA would write single outputs by copies
+        that the host launches between CUDA graphs."""
         every = []
         for i in range(count):
             carried, values = step(t + times.step * i, *carried)
@@ -53,7 +53,7 @@ def steps_first(sequences: Any) -> Any:
 
 
 def at(stack: Any, t: Any) -> Any:
-    """stack[t], which XLA reads without a copy."""
+    """The entry `stack[t]`, which XLA reads without a copy."""
     from tensorflow.compiler.tf2xla.python import xla
 
     begin = tf.stack([t, *[0] * (stack.shape.rank - 1)])
@@ -61,20 +61,21 @@ def at(stack: Any, t: Any) -> Any:
 
 
 def put(stack: Any, t: Any, block: Any) -> Any:
-    """The stack with a block of values written from t on, which XLA does in place."""
+    """The stack with a block of entries written from t on, which XLA does in place."""
     from tensorflow.compiler.tf2xla.python import xla
 
     return xla.dynamic_update_slice(stack, block, tf.stack([t, *[0] * (stack.shape.rank - 1)]))
 
 
 def room(shape: Sequence[int], kind: Any) -> Any:
-    """A stack whose every place will be written. On a GPU it is left uninitialised, because zeros take time (a
-    twentieth of the step of an LSTM of 512 cells on an H100) and memory. XLA has no such call on a CPU."""
+    """A new stack, all of whose entries the loop will write. On a GPU it is left uninitialised, because zeros take
+    memory and a twentieth of the step of an LSTM of 512 cells on an H100. On a CPU XLA cannot leave it
+    uninitialised."""
     if not has_gpu():
         return tf.zeros(shape, kind)
     made = tensor_type(shape, kind)
-    # A name for each call: XLA merges equal calls and would have to copy their buffer. The names repeat from trace to
-    # trace.
+    # Each call needs its own name: XLA merges equal calls and would have to copy their buffer. The names repeat from
+    # trace to trace.
     name = tf.compat.v1.get_default_graph().unique_name("room")
     call = f'stablehlo.custom_call @AllocateBuffer() {{ api_version = 2 : i32, backend_config = "{name}" }}'
     main = f"func.func public @main() -> {made} {{ %room = {call} : () -> {made} return %room : {made} }}"
@@ -82,7 +83,7 @@ def room(shape: Sequence[int], kind: Any) -> Any:
 
 
 def where(counts: Any, t: Any, new: Any, old: Any) -> Any:
-    """`new` where step t counts, else `old`; without a mask, `new`."""
+    """`new` where the mask `counts` holds step t, else `old`; without a mask, `new`."""
     return new if counts is None else tf.where(at(counts, t), new, old)
 
 

@@ -49,7 +49,7 @@ def lstm(
             wide_cell = where(counts, t, next_cell, wide_cell)
             return (wide_cell, state), (tf.cast(wide_cell, kind), state, tf.cast(sums, kind))
 
-        # The sums get a stack of their own: writing them over the products would make XLA copy the products first.
+        # The sums get their own stack: if they overwrote the products, XLA would copy the products first.
         empty = [room(shape, kind) for shape in ([steps, *start.shape], [steps, *start.shape], products.shape)]
         carried, (cells, states, kept) = loop(step, range(steps), (tf.cast(start_cell, wide), start), empty)
         last_cell, last = carried

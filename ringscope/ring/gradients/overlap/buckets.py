@@ -2,9 +2,9 @@
 
 TensorFlow starts later operations only when an XLA program has ended. So the program itself contains calls that hand
 over gradients as soon as they are computed, and a call that waits for their sums. These calls are Horovod's, registered
-with XLA (scripts/horovod_in_xla.cc). They cost something: NCCL then runs on a stream of its own, and the gap between
-two kernels grows by 0.3 microseconds (docs/results, 2026-11-25). So they are used where an exchange takes long: between
-hosts, and between GPUs without NVLink.
+with XLA (scripts/horovod_in_xla.cc). The calls have a price: NCCL then runs on a stream of its own, and the gap between
+two kernels grows by 0.3 microseconds (docs/results, 2026-11-25). So they are used only where an exchange takes long:
+between hosts, and between GPUs without NVLink.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..types import size_bytes
 from . import xla_calls
 from .trace_order import Traced
 
-BUCKET_BYTES = 32 << 20  # gradients are handed over in buckets of this size
-# Seconds of a step's exchange from which overlap is used: a shorter exchange costs less after the backward pass.
+BUCKET_BYTES = 32 << 20  # bytes of gradients in a bucket, which are handed over together
+# Seconds. If a step's exchange takes less, it costs less after the backward pass than during it.
 WORTH_S = 2e-3
 TRIED_BYTES = 4 << 20, 64 << 20
-TRIES = 10  # several, because an idle GPU needs some to reach its speed
-SLOW_S = 0.02  # if the smaller size takes longer, the larger one is not tried
+TRIES = 10  # tries of an all-reduce; an idle GPU needs some to reach its speed
+SLOW_S = 0.02  # seconds; if an all-reduce of the smaller size takes longer, the larger size is not tried
 
 
 class Overlap:
-    """Exchanges a step's gradients while its program runs. op: Horovod's average or sum. wanted: True or False: for all
-    gradients that allow it, or none; None: if their exchange takes longer than `WORTH_S`."""
+    """Exchanges a step's gradients while its program runs. op: Horovod's average or sum. wanted: True: overlap whenever
+    the gradients allow it; False: never; None: if their exchange takes longer than `WORTH_S`."""
 
     def __init__(self, op: Any, wanted: bool | None) -> None:
         self._op, self._wanted = op, wanted
@@ -57,12 +57,12 @@ class Overlap:
         return True
 
     def inside(self, gradients: Sequence[Any], traced: Traced) -> list[Any]:
-        """The gradients summed over ranks, inside a program that XLA compiles; None stays None. traced: the step before
-        them."""
+        """The gradients summed over ranks, inside a program that XLA compiles; None stays None. traced: the operations
+        of the step that compute them."""
         return of_given(gradients, lambda given: self._inside(given, traced))
 
     def between(self, gradients: Sequence[Any]) -> list[Any]:
-        """The same sums for a rank whose step XLA does not compile: in the same buckets, under the same names."""
+        """The sums of `inside`, for a rank whose step XLA does not compile: in equal buckets, under equal names."""
         return of_given(gradients, self._between)
 
     def _inside(self, gradients: Sequence[Any], traced: Traced) -> list[Any]:
@@ -99,7 +99,7 @@ def of_given(gradients: Sequence[Any], exchange: Callable[[Sequence[Any]], list[
 def seconds_per_byte() -> float:
     """Seconds that an all-reduce takes per byte, from two sizes, so that the fixed cost cancels.
 
-    All ranks must call it; they get the same answer. 0 without a GPU, where compiled steps only serve tests.
+    All ranks must call this function, and get the same answer. 0 without a GPU, where compiled steps only serve tests.
     """
     if not has_gpu():
         return 0.0
@@ -111,8 +111,8 @@ def seconds_per_byte() -> float:
 
 
 def all_reduce_s(count: int) -> float:
-    """Seconds of an all-reduce of `count` bytes: the shortest of some tries. Of each try the shortest time over ranks
-    counts, because the other ranks also wait for the last one to arrive."""
+    """Seconds of an all-reduce of `count` bytes: the shortest of some tries. In each try only the shortest time of any
+    rank counts, because the other ranks also waited for the last one to arrive."""
     tries = [_try_s(count) for _ in range(TRIES)]
     return float(min(reduced_on_host(tries, hvd.Min, "tries")))
 
@@ -127,14 +127,14 @@ def _try_s(count: int) -> float:
 
 @tf.function(autograph=False)
 def _summed(tensor: Any) -> Any:
-    # In a graph, where the operation has a name: called eagerly, it would run on Horovod's stream, and every gap
-    # between two kernels of the process would be 0.3 microseconds longer from then on.
+    # In a graph the operation has a name. Called eagerly, it would run on Horovod's stream, and every gap between two
+    # kernels of the process would be 0.3 microseconds longer from then on.
     return hvd.allreduce(tensor, op=hvd.Sum, name=f"{IN_STREAM}_tried")
 
 
 def _buckets(gradients: Sequence[Any]) -> list[list[int]]:
-    """The places of the gradients in each bucket, of one type each, last gradient first, as a backward pass computes
-    them."""
+    """The places of the gradients in each bucket. A bucket has one type. The last gradient comes first, as in a
+    backward pass."""
     buckets: list[list[int]] = []
     filling: dict[Any, list[int]] = {}
     filled: dict[Any, int] = {}

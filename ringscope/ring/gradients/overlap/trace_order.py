@@ -1,8 +1,9 @@
-"""The order of a traced step's operations, and which tensors the rest of its backward pass depends on.
+"""The order of a traced step's operations, and the tensors that the rest of its backward pass depends on.
 
 TensorFlow's tape computes a layer's gradients when it reaches the layer. XLA schedules by memory and moves the matrix
-products for weight gradients to the end of the program, where nothing is left to overlap with their exchange. So the
-inputs of the rest of the backward pass are led through each exchange's first call, which XLA must then run first.
+products for weight gradients to the end of the program, where nothing is left to overlap with their exchange. So each
+exchange's first call gets the inputs of the rest of the backward pass and returns them, which forces XLA to run the
+call first.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any
 from ...internals.frameworks import tf
 from ...internals.stablehlo import TYPES
 
-OF_TAPE = "gradient_tape/"  # in the names of operations that a gradient tape makes
+OF_TAPE = "gradient_tape/"  # part of the names of operations that a gradient tape makes
 HANDED_ON = ("Cast", "Identity", "Reshape")  # operations that may lie between a gradient and the tensor that is sent
-MOST = 64  # tensors that are led through one exchange at most
+MOST = 64  # the most tensors that pass through one exchange's call
 
 
 class Traced:
@@ -25,8 +26,9 @@ class Traced:
         self._operations = tf.compat.v1.get_default_graph().get_operations()[:ended]
         self._place = {operation.name: i for i, operation in enumerate(self._operations)}
         of_tape = (i for i, operation in enumerate(self._operations) if OF_TAPE in operation.name)
-        self.backward = next(of_tape, ended)  # where the backward pass begins
-        self._taken: dict[str, list[tuple[int, int]]] = {}  # by tensor: (place, input number) of its consumers
+        self.backward = next(of_tape, ended)  # place of the first operation of the backward pass
+        # name of a tensor -> (place, input number) of the operations that use it
+        self._taken: dict[str, list[tuple[int, int]]] = {}
         for i in range(self.backward, ended):
             for place, tensor in enumerate(self._operations[i].inputs):
                 self._taken.setdefault(tensor.name, []).append((i, place))
@@ -35,8 +37,8 @@ class Traced:
     def made_at(self, gradient: Any) -> int:
         """The place of the operation that computes a gradient; the last place if several do.
 
-        Where a weight has a gradient in several parts, for example by a regulariser, the tape sums them at its very
-        end; then the place is that of the last part.
+        If a weight's gradient has several parts, for example one from a regulariser, the tape sums the parts at its
+        very end; then this is the place of the last part.
         """
         operation = gradient.op
         while operation.name not in self._place:
@@ -51,7 +53,7 @@ class Traced:
     def crossing(self, since: int, cut: int) -> list[Any]:
         """The tensors computed from `since` to `cut` that the rest of the backward pass needs. Call it after `made_at`
         of all gradients."""
-        if not hasattr(tf.Operation, "_update_input"):  # a private method, which TensorFlow may drop
+        if not hasattr(tf.Operation, "_update_input"):  # a private method of TensorFlow's, which a release may lack
             return []
         made = (tensor for operation in self._operations[since : cut + 1] for tensor in operation.outputs)
         alike = (tensor for tensor in made if tensor.dtype in TYPES and tensor.shape.is_fully_defined())
@@ -66,6 +68,6 @@ class Traced:
                 self._taken[tensor.name].remove((i, place))
 
     def _after(self, tensor: Any, cut: int) -> list[tuple[int, int]]:
-        """(place, input number) of the operations after `cut` that use the tensor. Operations that only add up the
-        parts of a gradient do not count."""
+        """(place, input number) of the operations after `cut` that use the tensor. Operations that only sum the parts
+        of a gradient do not count."""
         return [(i, place) for i, place in self._taken.get(tensor.name, ()) if i > cut and i not in self._adding]

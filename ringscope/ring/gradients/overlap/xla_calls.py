@@ -1,5 +1,5 @@
-"""Horovod's calls inside an XLA program (scripts/horovod_in_xla.cc): one that sums and waits, and a pair that
-overlaps."""
+"""Horovod's calls inside an XLA program (scripts/horovod_in_xla.cc): one that sums and waits, and two that start a sum
+and wait for it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ...internals.frameworks import hvd, tf
 from ...internals.stablehlo import TYPES, call_module, interface, layout, row_major, tensor_type
 from ..types import sums_bfloat16
 
-PROGRAM = "step"  # one name is enough, because a process runs one such program at a time
+PROGRAM = "step"  # one name is enough, because a process runs one program with these calls at a time
 
 
 @cache
 def is_registered() -> bool:
-    """True if XLA knows Horovod's calls: this Horovod has them, and TensorFlow shows its interface for them."""
+    """True if XLA knows Horovod's calls: this Horovod must have them, and this TensorFlow must show the interface for
+    them."""
     known = interface()
     horovod = hvd.mpi_ops._basics.MPI_LIB_CTYPES
     if known is None or not hasattr(horovod, "horovod_register_sums_in_xla"):
@@ -39,14 +40,15 @@ def sums(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> 
 
 
 def hand_over(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
-    """Start to sum tensors of one type over ranks while the program continues; returns them, then `passing` unchanged.
+    """Start to sum tensors of one type over ranks while the program continues. Returns the tensors, then `passing`
+    unchanged.
 
     The returned tensors hold the sums only after `summed`. `passing` is computed before the exchange starts.
     """
     with tf.control_dependencies(None):
         handed = _called("ring_exchange", [*tensors, *passing], _settings(tensors, name, op))
     # Otherwise TensorFlow would run the call after all stateful operations traced before, including XLA calls such as
-    # attention's. Some of these use `passing`, which would close a circle.
+    # attention's. Some of those use `passing`, which would make a cycle.
     manager = getattr(handed[0].graph, "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(handed[0].op)
@@ -63,7 +65,7 @@ def _settings(tensors: Sequence[Any], name: str, op: Any) -> str:
 
 
 def _called(target: str, operands: Sequence[Any], settings: str = "") -> list[Any]:
-    """The results of one of Horovod's calls: one for each operand, in its memory."""
+    """The results of one of Horovod's calls: for each operand one result, in the operand's memory."""
     types = ", ".join(tensor_type(each.shape, each.dtype) for each in operands)
     names = [f"%arg{i}" for i in range(len(operands))]
     aliases = ", ".join(

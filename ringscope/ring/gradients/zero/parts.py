@@ -22,8 +22,8 @@ from .. import float8_scales
 class Parts:
     """The weights of an optimizer as one vector, padded to a multiple of the ranks; each rank owns one part of it.
 
-    segments: for each weight, the piece in this rank's part, a one-dimensional variable, empty if there is none. The
-    optimizer's state for a weight is cut likewise. Nothing is cut before the first step: until then a weight may be
+    segments: for each weight, the piece that lies in this rank's part, a one-dimensional variable; empty if none does.
+    The optimizer's state for a weight is cut like the weight, and not before the first step: until then a weight may be
     unfrozen, and the optimizer may be loaded.
     """
 
@@ -33,13 +33,11 @@ class Parts:
         self.segments: list[Any] = []
         self._slots: list[list[Any]] = []  # a list per kind of state, such as momentum: one variable for each weight
         self._gathered: dict[int, Any] = {}  # id of a state variable -> its whole value, from all ranks' parts
-        self._gathered_at = -1  # the optimizer's iteration at that time
+        self._gathered_at = -1  # the optimizer's iteration when the state was gathered
         self._loaded: dict[int, Any] | None = None  # id of a state variable -> loaded value, until rank 0 has sent it
         for each in {id(one): one for one in (optimizer, self._inner)}.values():
             each.save_own_variables = partial(self._save, each, each.save_own_variables)
             each.load_own_variables = partial(self._load, each, each.load_own_variables)
-
-    # ---- the vector
 
     def cut(self, variables: Sequence[Any]) -> None:
         """Make the segments, once, and cut the optimizer's state."""
@@ -91,12 +89,12 @@ class Parts:
             self._slots = _slots(inner, self.segments)
 
     def read(self) -> None:
-        """Set the segments from the weights, so that any assignment to the weights since the last step counts."""
+        """Copy the weights into the segments, so that assignments to weights since the last step count."""
         for segment, variable, (first, last) in zip(self.segments, self.variables, self._ranges, strict=True):
             segment.assign(tf.reshape(variable.value, [-1])[first:last])
 
     def split(self, own: Any) -> list[Any]:
-        """This rank's part of the vector -> one piece for each weight, as in `segments`."""
+        """Cut this rank's part of the vector into one piece for each weight, as in `segments`."""
         sizes = [last - first for first, last in self._ranges]
         return tf.split(own[: sum(sizes)], sizes)  # type: ignore[no-any-return]
 
@@ -106,13 +104,11 @@ class Parts:
         return tf.pad(own, [[0, self._length - own.shape[0]]])
 
     def whole(self, vector: Any) -> list[Any]:
-        """The joined vector of all ranks -> the value of each weight."""
+        """Cut the joined vector of all ranks into the value of each weight."""
         return [
             tf.reshape(vector[first:last], variable.shape)
             for variable, first, last in zip(self.variables, self._starts[:-1], self._starts[1:], strict=True)
         ]
-
-    # ---- saved and loaded
 
     def state(self) -> list[Any]:
         """The optimizer's variables that hold only this rank's part."""
@@ -132,7 +128,7 @@ class Parts:
         return int(self._inner._iterations)
 
     def _save(self, optimizer: Any, save: Callable[[Any], None], store: Any) -> None:
-        """Write the same as an optimizer that is not sharded."""
+        """Save the optimizer's variables as one that is not sharded would."""
         if not self._slots:
             save(store)
             return
@@ -148,7 +144,7 @@ class Parts:
     def _load(self, optimizer: Any, load: Callable[[Any], None], store: Any) -> None:
         """Take this rank's part of the state that `_save`, or an optimizer that is not sharded, has written."""
         if not self._slots or len(store.keys()) != len(optimizer.variables):
-            load(store)  # Keras's error says what does not fit
+            load(store)  # Keras's own error says what does not fit
             return
         places = {id(state): i for slot in self._slots for i, state in enumerate(slot)}
         self._loaded = {}

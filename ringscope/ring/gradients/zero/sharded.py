@@ -1,11 +1,12 @@
 """The optimizer's state in parts, one per rank (ZeRO-1, Rajbhandari et al. 2020, arXiv:1910.02054).
 
 In a step, gradients form one vector, and each rank gets the average of its own part (reduce-scatter). It updates this
-part of the weights with optimizer state for it alone, and then all ranks get all parts (all-gather). An all-reduce
-consists of the same two halves, so the same number of bytes travels.
+part of the weights, for which alone it keeps the optimizer's state, and then all ranks get all parts (all-gather). An
+all-reduce consists of the same two halves, so the same number of bytes travels.
 
 A rank's part of the vector is a segment of each weight, empty for most weights. Keras's optimizer updates segments like
-weights: in their order, under their names. The weights remain the truth: in each step the segments are read from them.
+weights: in their order, under their names. In each step the segments are first read from the weights, so that other
+changes to the weights count.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ...models import without_loss_scale
 from .parts import Parts
 
 NARROW = {"none": tf.float32, "fp32": tf.float32, "fp16": tf.float16}
-# Optimizers that update each number independently, so that a segment is updated as it is within the whole weight.
+# These optimizers update each number by itself, so that a segment is updated as it would be within the whole weight.
 ONE_BY_ONE = ("SGD", "Adam", "AdamW", "Adamax", "Nadam", "RMSprop", "Adagrad", "Adadelta", "Ftrl", "Lion")
 
 
@@ -54,7 +55,8 @@ def check_sharded(optimizers: Sequence[Any], compression: str, **others: Any) ->
 
 
 class Shards:
-    """Takes an optimizer's step in parts, with its current `apply`. narrow: the type in which gradients travel."""
+    """Takes an optimizer's step in parts, by the optimizer's current `apply`. narrow: the type in which gradients
+    travel."""
 
     def __init__(self, optimizer: Any, narrow: Any) -> None:
         self._optimizer, self._narrow = optimizer, narrow
@@ -62,7 +64,7 @@ class Shards:
         self._inner = without_loss_scale(optimizer)
         self._scales = optimizer is not self._inner  # a loss-scaling optimizer, for float16
         self._clips = bool(self._inner.clipnorm or self._inner.global_clipnorm)
-        self._missing: list[bool] = []  # for each weight, whether it has no gradient
+        self._missing: list[bool] = []  # for each weight, True if it has no gradient
         self._clip_by: tuple[Any, list[Any]] = (None, [])  # norm of all gradients, and of each gradient of this rank
         self._programs: dict[tuple[Any, ...], Any] = {}
         self.parts = Parts(optimizer)
@@ -83,7 +85,8 @@ class Shards:
         return [tf.pad(vector, [[0, -vector.shape[0] % hvd.size()]])]
 
     def update(self, packed: Sequence[Any], variables: Sequence[Any], *, compiled: bool) -> None:
-        """One step with this rank's packed gradients. compiled: XLA compiles everything but the exchanges."""
+        """Take one step with this rank's packed gradients. compiled: True if XLA compiles everything but the
+        exchanges."""
         self.parts.cut(variables)
         gradient = tf.cast(packed[0], self._narrow)
         with outside_scopes(), on_device_of(gradient):
@@ -116,11 +119,11 @@ class Shards:
     def _update(self, own: Any, told: Any) -> Any:
         """Update the segments; returns this rank's part of the vector of weights."""
         gradient = tf.cast(own, tf.float32)
-        if self._scales:  # an overflow on one rank is one on all: all skip the step and halve the scale
+        if self._scales:  # an overflow on one rank counts on all: all skip the step and halve the scale
             gradient = tf.where(told[0] > 0, float("inf"), gradient)
         self.parts.read()
         trained = [i for i, segment in enumerate(self.parts.segments) if segment.shape[0]]
-        trained = trained or [0]  # more ranks than weights: a rank without any must still count its steps
+        trained = trained or [0]  # with more ranks than weights, a rank without any must still count its steps
         if self._clips:
             scale = self._optimizer.scale_loss(1.0)
             squares = [told[1 + i] for i in trained if not self._missing[i]]
