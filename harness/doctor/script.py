@@ -107,9 +107,9 @@ def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[s
 def _start(
     trial: Trial, seen: Path, folder: Path, environ: Mapping[str, str], lifeline: str
 ) -> subprocess.Popen[bytes]:
-    """Start the launcher so that only the ranks' Python processes are observed. With ringscope's launchers the
-    variables are set in the rank's command; under the user's launcher each Python checks whether it is a rank
-    (own.is_rank)."""
+    """Start the launcher so that only the ranks' Python processes are observed. With ringscope's launchers the rank's
+    command sets the environment variables for that; under the user's launcher each Python process checks whether it is
+    a rank (own.is_rank)."""
     variables = {
         observer.FOLDER: str(seen),
         observer.STEPS: str(trial.steps),

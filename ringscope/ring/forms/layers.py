@@ -194,8 +194,8 @@ def _windows(inputs: Any, pools: tuple[int, int], strides: tuple[int, int]) -> l
 
 
 def _largest(pools: tuple[int, int], strides: tuple[int, int]) -> Callable[[Any], Any]:
-    """A function from (batch, rows, columns, channels), which ends with a window, to the largest pixel of each
-    window."""
+    """A function that gives the largest pixel of each window of an image batch (batch, rows, columns, channels), whose
+    rows and columns end with a window."""
 
     @tf.custom_gradient
     def largest(inputs: Any) -> tuple[Any, Callable[[Any], Any]]:

@@ -40,8 +40,11 @@ NAMES = ("x", "y", "y_pred", "sample_weight", "training")  # the arguments of Ke
 
 
 class Kind(NamedTuple):
-    """The way in which the loss of a model's own `compute_loss` depends on its samples. kind: of the model's own part of the loss.
-    beside: True if Keras's part is added to it. apart: what the graph of the loss shows."""
+    """The way in which the loss of a model's own `compute_loss` depends on its samples.
+
+    kind: of the model's own part of the loss. beside: True if Keras's part is added to it. apart: as read from the
+    loss's graph.
+    """
 
     kind: str | None
     beside: bool

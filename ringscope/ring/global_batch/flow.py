@@ -81,8 +81,8 @@ class Joint(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """A shape, of which some entries depend on the number of rows: (degree, power) for these entries, as in Own, else
-    None."""
+    """A shape with entries that depend on the number of rows: (degree, power) for these, as in Own, and None for
+    others."""
 
     of: tuple[tuple[int, int] | None, ...]
 

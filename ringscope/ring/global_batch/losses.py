@@ -79,7 +79,7 @@ def joined(
             yield
             return
         batch = Batch(ranks, share) if uneven else None
-        met: list[bool] = []  # gets an entry when a method of Keras computes a loss
+        met: list[bool] = []  # `met` gets an entry when a method of Keras computes a loss
         taken = _compiled_losses(model, ranks, share, batch, met)
         by_itself = train_step_losses.is_own(train_step)
         # Reading a step calls it: in eager mode it would run once more.

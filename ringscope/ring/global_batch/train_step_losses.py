@@ -32,9 +32,12 @@ RIGHT = ("mean", "joined", "fixed")
 
 @dataclass
 class OfStep:
-    """The results of reading a train step's graph. apart: how each number that the step takes gradients of depends on the
-    batch, without Keras's part of the loss; None if the graph does not show it. by_hand: True if there is such a
-    number. changes: True if the step changes gradients by more than sums and factors."""
+    """The results of reading a train step's graph.
+
+    apart: for each number that the step takes gradients of, how it depends on the batch, without Keras's part of the
+    loss; None if the graph does not show it. by_hand: True if there is such a number. changes: True if the step changes
+    gradients by more than sums and factors.
+    """
 
     apart: Apart | None = None
     by_hand: bool = False

@@ -69,10 +69,10 @@ def compile_step(
 ) -> None:
     """Replace `train_step` by one XLA program if gradients can be exchanged `inside` it, else by two.
 
-    `apply`: the optimizer's own; the method that replaced it serves steps other than the model's train step. `halves`:
-    the step as two programs. `inside`: exchanges gradients within one program; None: the step runs as two programs, and
-    without XLA if it turns out that it cannot be divided. `reduces`: whether ranks exchange at all. `chooser`: decides
-    for each batch whether the programs are compiled, and runs the step; the exchange is the same either way.
+    `apply`: the optimizer's own, for the train step; other steps call the method that has replaced it. `halves`: the
+    step as two programs. `inside`: exchanges gradients within one program; None: the step runs as two programs, and
+    without XLA if it turns out that it cannot be divided. `reduces`: True if ranks exchange gradients. `chooser`:
+    decides for each batch whether the programs are compiled, and runs the step.
     """
     halved: set[str] = set()  # how ranks' batches compared (`sizes`) in steps that one program was refused for
     has_halves = True  # False once a trace shows that the step cannot be divided
