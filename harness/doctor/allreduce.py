@@ -34,11 +34,8 @@ def bus_gb_per_s(size_bytes: int, time_ns: float, ranks: int) -> float:
 
 
 def measure(sizes: Sequence[int]) -> dict[str, Any]:
-    """Measure the all-reduce of float32 vectors of `sizes` bytes: ns each, as the median over REPEATS.
-
-    Returns one dict: `sweep` lists the bytes and time of each size; all other keys describe the largest vector and the
-    hosts.
-    """
+    """Measure the all-reduce of float32 vectors of `sizes` bytes: ns each, as the median over REPEATS. Returns one
+    dict: `sweep` lists the bytes and time of each size; all other keys describe the largest vector and the hosts."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from ringscope import ring
     from ringscope.ring.internals.frameworks import hvd

@@ -78,10 +78,8 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 600,
 ) -> None:
-    """Train cells under a launcher; each rank writes its weights to `directory/<cell id>/rank<k>.npz`.
-
-    Raises RingscopeError with the end of the log and, after `timeout_s`, the ends of the ranks' stacks.
-    """
+    """Train cells under a launcher; each rank writes its weights to `directory/<cell id>/rank<k>.npz`. Raises
+    RingscopeError with the end of the log and, after `timeout_s`, the ends of the ranks' stacks."""
     directory.mkdir(parents=True, exist_ok=True)
     ranks = cells[0].ranks
     listed, log = directory / f"cells-{ranks}.json", directory / f"log-{ranks}.txt"

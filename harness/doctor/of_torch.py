@@ -273,7 +273,6 @@ def _numpy(tensor: Any) -> Any:
 
 
 def _arrays(batch: Any) -> Iterator[Any]:
-    """Yield the arrays in a batch, however it is nested."""
     if isinstance(batch, Mapping):
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)):

@@ -84,10 +84,8 @@ class Observed:
 
 
 def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[str, str]) -> Observed:
-    """Run the command until enough is known; `tell` is called with the ranks meanwhile.
-
-    Raises RingscopeError if the command cannot be started.
-    """
+    """Run the command until enough is known; `tell` is called with the ranks meanwhile. Raises RingscopeError if the
+    command cannot be started."""
     if shutil.which(trial.command[0], path=search_path(environ)) is None:
         raise RingscopeError(f"{trial.command[0]}: no such program; give a command such as: python train.py")
     if not trial.own:

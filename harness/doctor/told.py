@@ -19,10 +19,8 @@ WORD_LIMIT_S = 120.0
 
 
 class Told:
-    """Writes `rank<k>.jsonl`: a line at the start, one before the first step, one after each step, and one at the end.
-
-    steps: the number of steps to record; the script is ended after the last.
-    """
+    """Writes `rank<k>.jsonl`: a line at the start, one before the first step, one after each step, and one at the
+    end. steps: the number of steps to record; the script is ended after the last."""
 
     def __init__(self, folder: Path, rank: int, steps: int) -> None:
         self._folder, self._steps, self._failed = folder, steps, False

@@ -128,10 +128,8 @@ def _cannot_launch(machine: dict[str, Any], ranks: int) -> str | None:
 
 
 def training(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
-    """Check, in both step modes, that N ranks train to the same weights as one rank on the joined batches.
-
-    Without a GPU for each rank they train on the CPU, which tests only that gradients are exchanged.
-    """
+    """Check, in both step modes, that N ranks train to the same weights as one rank on the joined batches. Without a
+    GPU for each rank they train on the CPU, which tests only that gradients are exchanged."""
     if machine["libraries"]["horovod"] is None or machine["libraries"]["tensorflow"] is None:
         return Check("training", UNKNOWN, "no Horovod or no TensorFlow")
     ranks = max(2, ranks)

@@ -49,10 +49,8 @@ def litserve(model: str, limits: Limits, folder: Path) -> Start:
 
 
 def tensorflow_serving(model: str, limits: Limits, folder: Path) -> Start:
-    """TensorFlow Serving's REST interface, with a SavedModel in `folder`/model/1 (harness.inference.export).
-
-    Batches are formed by its own settings: https://www.tensorflow.org/tfx/serving/serving_config#batching_configuration
-    """
+    """TensorFlow Serving's REST interface, with a SavedModel in `folder`/model/1 (harness.inference.export). Batches
+    are formed by its own settings: https://www.tensorflow.org/tfx/serving/serving_config#batching_configuration"""
     port, grpc = free_port(), free_port()
     batching = folder / "batching.txt"
     write_whole(

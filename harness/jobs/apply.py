@@ -191,7 +191,6 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, ranks: int) -> bool:
 
 
 def _taken(folder: Path, ranks: int, turned: Sequence[Knob], late: bool) -> Taken:
-    """Read the ranks' reports of a turn."""
     told = [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.tried.json"))]
     if len(told) < ranks:
         why = f"not done within {numbers.minutes(LIMIT_S)}" if late else f"it failed: {_last_words(folder)}"

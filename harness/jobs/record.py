@@ -86,10 +86,8 @@ class _Report:
         self._tell(folder, found)
 
     def tell_beside(self, folder: Path) -> None:
-        """Report while the ranks still train, at the lowest priority and without a spinner in their output.
-
-        An error does not end the training; the report is made again at the training's end.
-        """
+        """Report while the ranks still train, at the lowest priority and without a spinner in their output. An error
+        does not end the training; the report is made again at the training's end."""
         os.nice(LOWEST)
         try:
             self._tell(folder, measuring.collect(self.profiler, folder))

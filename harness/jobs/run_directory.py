@@ -85,10 +85,8 @@ class RunDirectory:
         return self.path / cell.id / str(launch)
 
     def done(self, cell: Cell, launch: int, *, retry_failed: bool = False) -> bool:
-        """True if the launch has a final result, which `damaged` is not.
-
-        A launch recorded as `interrupted` whose ranks all have complete records is rewritten as ok and counts.
-        """
+        """True if the launch has a final result, which `damaged` is not. A launch recorded as `interrupted` whose
+        ranks all have complete records is rewritten as ok and counts."""
         directory = self.launch_dir(cell, launch)
         if not (directory / "record.json").exists():
             return False
@@ -101,10 +99,8 @@ class RunDirectory:
         return record.status == "ok" or (record.status not in UNFINISHED and not retry_failed)
 
     def begin(self, record: RunRecord) -> Path:
-        """Make the launch's directory, with a record that says `interrupted` until the launch is finished.
-
-        Files of an earlier try are moved aside and kept.
-        """
+        """Make the launch's directory, with a record that says `interrupted` until the launch is finished. Files of
+        an earlier try are moved aside and kept."""
         directory = self.launch_dir(record.cell, record.launch)
         with writing(directory):
             if directory.exists():

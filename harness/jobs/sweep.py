@@ -97,10 +97,8 @@ def missing(directory: RunDirectory, *, retry_failed: bool = False) -> list[Task
 def run(
     directory: RunDirectory, tasks: Iterable[Task], *, how: How, machine: dict[str, Any], watcher: Watcher
 ) -> list[RunRecord]:
-    """Launch the tasks one after the other and return their records.
-
-    A KeyboardInterrupt marks the running launch `interrupted`, ends its processes and leaves its files complete.
-    """
+    """Launch the tasks one after the other and return their records. A KeyboardInterrupt marks the running launch
+    `interrupted`, ends its processes and leaves its files complete."""
     return [_launch(directory, cell, number, how, machine, watcher) for cell, number in tasks]
 
 

@@ -56,21 +56,15 @@ INHERITED = re.compile(
 
 
 def on_this_host(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
-    """`environ` without the variables that a launcher above this process has set, and with the changes that `allowed`
-    makes.
-
-    more: names of variables that are passed in any case.
-    """
+    """`environ` without the variables that a launcher above this process has set, and with the changes that
+    `allowed` makes. more: names of variables that are passed in any case."""
     mine = {name: value for name, value in environ.items() if not INHERITED.match(name)}
     return mine | allowed(environ, more)
 
 
 def allowed(environ: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
-    """The variables of `environ` that a rank on another host gets, with this package on PYTHONPATH; Open MPI may run as
-    root.
-
-    more: names of variables that are passed in any case.
-    """
+    """The variables of `environ` that a rank on another host gets, with this package on PYTHONPATH; Open MPI may run
+    as root. more: names of variables that are passed in any case."""
     env = {name: value for name, value in environ.items() if name in more or passes(name)}
     if paths := package_path(env.get("PYTHONPATH")):
         env["PYTHONPATH"] = paths
@@ -88,10 +82,8 @@ def package_path(paths: str | None) -> str:
 
 
 def search_path(environ: Mapping[str, str]) -> str:
-    """PATH with the programs of this Python's environment first, whether it is activated or not.
-
-    Empty entries are dropped, because they mean the current directory.
-    """
+    """PATH with the programs of this Python's environment first, whether it is activated or not. Empty entries are
+    dropped, because they mean the current directory."""
     folders = [str(Path(sys.executable).parent), *(environ.get("PATH") or os.defpath).split(os.pathsep)]
     return os.pathsep.join(dict.fromkeys(filter(None, folders)))
 

@@ -19,10 +19,8 @@ START_TIMEOUT_S = 45
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """The command line. No variable is named, because ranks inherit horovodrun's environment.
-
-    Raises RingscopeError if horovodrun cannot make semaphores here.
-    """
+    """The command line. No variable is named, because ranks inherit horovodrun's environment. Raises RingscopeError
+    if horovodrun cannot make semaphores here."""
     _need_semaphores()
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
     installed = importlib.util.find_spec("horovod")  # this Python has no Horovod; use the horovodrun on the PATH

@@ -62,9 +62,7 @@ def _host(name: str, slots: str, *, whole: str) -> Host:
 
 def take(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
     """The first hosts with enough slots for the ranks; the last host gets only the slots that are still needed.
-
-    Returns () if no host is named. Raises RingscopeError if the hosts have too few slots.
-    """
+    Returns () if no host is named. Raises RingscopeError if the hosts have too few slots."""
     if not hosts:
         return ()
     taken: list[Host] = []

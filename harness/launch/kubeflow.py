@@ -24,11 +24,8 @@ _NOT_PASSED = ("LC_", "OMPI_", "OPAL_", "PMIX_", "PRTE_", "RINGSCOPE_")
 
 
 def manifest(request: batch.Request, *, name: str, image: str, volume: str | None, sweep: str) -> str:
-    """A List for `kubectl create -f`, as JSON: the MPIJob, and a ConfigMap that holds sweep.json.
-
-    volume: the volume claim that keeps the run directory; None: the directory is lost with the pod, and the report is
-    only in its log.
-    """
+    """A List for `kubectl create -f`, as JSON: the MPIJob, and a ConfigMap that holds sweep.json. volume: the volume
+    claim that keeps the run directory; None: the directory is lost with the pod, and the report is only in its log."""
     name = _name(name)
     out = str(PurePosixPath(RUNS, name))
     words = ["ringscope", "bench", "--resume", "--out", out, "--launcher", "mpirun", "--hostfile", HOSTFILE]

@@ -81,9 +81,7 @@ def words(
 
 def installed_major() -> int:
     """The major version of the installed Open MPI. Raises RingscopeError if mpirun is another MPI's, or too old.
-
-    Without mpirun it returns the newest version, so that a command can still be shown.
-    """
+    Without mpirun it returns the newest version, so that a command can still be shown."""
     if describe.which("mpirun") is None:
         return NEWEST
     return major(describe.mpi_version())

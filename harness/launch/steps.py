@@ -22,11 +22,8 @@ TORCH, OPTIMIZERS = "torch", "torch.optim.optimizer"
 
 
 class Steps:
-    """Tells a recorder of each step, and marks it by `step N` on the thread that launches it.
-
-    within: True if the profiler is a framework's own, which does not see ring's marks. stepped: called on the thread of
-    each step.
-    """
+    """Tells a recorder of each step, and marks it by `step N` on the thread that launches it. within: True if the
+    profiler is a framework's own, which does not see ring's marks. stepped: called on the thread of each step."""
 
     def __init__(
         self, recorder: Recorder, *, within: bool = False, stepped: Callable[[], object] = lambda: None
@@ -84,10 +81,8 @@ def watch(keras: ModuleType, steps: Steps) -> None:
 
 
 def watch_optimizers(optimizers: ModuleType, steps: Steps) -> None:
-    """Report the steps of a PyTorch loop: a step begins when the previous one has updated the weights.
-
-    Only the first of several optimizers counts, as in a GAN. The steps of a training by Keras do not count twice.
-    """
+    """Report the steps of a PyTorch loop: a step begins when the previous one has updated the weights. Only the
+    first of several optimizers counts, as in a GAN. The steps of a training by Keras do not count twice."""
     first: list[int] = []
 
     def updated(optimizer: Any, *_: Any) -> None:

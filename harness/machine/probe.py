@@ -65,7 +65,6 @@ def _seams() -> dict[str, Any]:
 
 
 def _mpi_library() -> str | None:
-    """The name of the MPI library that Horovod has loaded, such as `Open MPI v5.0.11`; None without one."""
     with open("/proc/self/maps") as maps:
         path = next((line.split(maxsplit=5)[-1].strip() for line in maps if "/libmpi.so" in line), None)
     if path is None:

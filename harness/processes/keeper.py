@@ -173,11 +173,8 @@ def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | OSErr
 
 
 def _watch(pid: int, line: socket.socket | None, wake: int, memory_limit_mb: int) -> tuple[int, int]:
-    """Wait for the child's end. End the child if the lifeline closes, a signal asks for it, or its memory exceeds the
-    limit.
-
-    Returns its exit code and its peak memory in bytes (0 without a limit).
-    """
+    """Wait for the child's end. End the child if the lifeline closes, a signal asks for it, or its memory exceeds
+    the limit. Returns its exit code and its peak memory in bytes (0 without a limit)."""
     deadline: float | None = None
     seen_bytes = 0
     while True:

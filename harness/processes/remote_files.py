@@ -57,10 +57,8 @@ def copied(directory: Path, hosts: Sequence[Host], ssh: Sequence[str]) -> Iterat
 
 
 def _lay_out(directory: Path, names: Sequence[str], shells: _Shells) -> list[str]:
-    """Make the directory on each host that does not see this machine's; returns the names of these hosts.
-
-    A host sees this directory if it sees a marker file, whose new name no file system's cache can hold yet.
-    """
+    """Make the directory on each host that does not see this machine's; returns the names of these hosts. A host
+    sees this directory if it sees a marker file, whose new name no file system's cache can hold yet."""
     sign = directory.parents[1] / f".seen-{uuid.uuid4().hex}"
     cell = directory / "cell.json"
     sign.touch()

@@ -51,10 +51,8 @@ def stopped_by_signals() -> Iterator[None]:
 
 @contextmanager
 def noted() -> Iterator[Callable[[], None]]:
-    """Note requests in this block instead of raising them. Yields a function that raises a noted request.
-
-    Outside of `stopped_by_signals` nothing changes.
-    """
+    """Note requests in this block instead of raising them. Yields a function that raises a noted request. Outside of
+    `stopped_by_signals` nothing changes."""
     _request.noting += 1
     try:
         yield _request.look

@@ -110,10 +110,7 @@ def _watch(
     look: Callable[[], None],
 ) -> Outcome | None:
     """Wait for the end of a launch. Returns None if it ends by itself, else the outcome because of which the caller
-    must end it.
-
-    `look` raises KeyboardInterrupt if the job was asked to end (`stopping`).
-    """
+    must end it. `look` raises KeyboardInterrupt if the job was asked to end (`stopping`)."""
     began = moved = time.monotonic()
     failed: float | None = None
     seen: dict[int, Progress] = {}

@@ -96,10 +96,7 @@ def laid_together(windows: list[Window]) -> Window:
 
 def judge_of(model: Any, source: Generated, average: Callable[[], object]) -> Callable[[], tuple[float, float]]:
     """A function that returns the model's accuracy on training and on validation samples; each rank counts its own
-    share.
-
-    average: called before each evaluation, so that all ranks evaluate the same model.
-    """
+    share. average: called before each evaluation, so that all ranks evaluate the same model."""
     from ringscope.ring.exchange import reduced_on_host
     from ringscope.ring.internals.frameworks import hvd
 

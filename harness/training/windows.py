@@ -35,9 +35,7 @@ def measure(
     progress: Callable[[int], object] = lambda done: None,
 ) -> Window:
     """Time `steps` calls of `turn`, which takes one step and returns the ns that it waited for its batch.
-
-    synchronise, utc_ns, monotonic_ns: as in `Edges`. progress: called with the number of steps done.
-    """
+    synchronise, utc_ns, monotonic_ns: as in `Edges`. progress: called with the number of steps done."""
     edges = Edges(steps, synchronise=synchronise, utc_ns=utc_ns, monotonic_ns=monotonic_ns)
     edges.begin()
     for done in range(1, steps + 1):
@@ -98,10 +96,8 @@ def warm_up(
     progress: Callable[[int], object],
     wait: Callable[[], object] = lambda: None,
 ) -> None:
-    """Run untimed steps, in which programs are compiled and tuned, caches filled and memory allocated.
-
-    wait: called before the last of these steps; it waits while other launches on this machine are being timed.
-    """
+    """Run untimed steps, in which programs are compiled and tuned, caches filled and memory allocated. wait: called
+    before the last of these steps; it waits while other launches on this machine are being timed."""
     for done in range(steps):
         if done + 1 == steps:
             wait()

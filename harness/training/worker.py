@@ -121,11 +121,8 @@ def what_became(error: Exception) -> tuple[str, str]:
 
 
 def first_cause(text: str) -> str:
-    """The line of an error's text that says what happened.
-
-    This is the first line that does not only name a place in a graph; if memory did not suffice, it is the line that
-    says so.
-    """
+    """The line of an error's text that says what happened. This is the first line that does not only name a place in
+    a graph; if memory did not suffice, it is the line that says so."""
     lines = [line for line in map(str.strip, text.splitlines()) if line]
     if lines[0].endswith("Graph execution error:"):
         lines = [line for line in lines[1:] if not PLACES.match(line)] or lines
@@ -134,11 +131,8 @@ def first_cause(text: str) -> str:
 
 
 def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> RankRecord:
-    """Train a cell as this rank: set up, warm up, time one window. record: the profiler to run, cuda or tensorflow, or
-    None.
-
-    Raises Unsupported for a cell that cannot run here, RingscopeError if its data or its GPUs are missing.
-    """
+    """Train a cell as this rank: set up, warm up, time one window. record: the profiler to run, cuda or tensorflow,
+    or None. Raises Unsupported for a cell that cannot run here, RingscopeError if its data or its GPUs are missing."""
     progress.phase("import")
     import tensorflow as tf
 

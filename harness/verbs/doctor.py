@@ -142,11 +142,8 @@ def command(
 
 
 def _try(console: Console, trial: Trial, *, tell: bool, alone_too: bool = False) -> list[Check]:
-    """Run the command, show the steps of its slowest rank meanwhile, and judge the result.
-
-    alone_too: nobody gave the number of ranks, so the command runs once more with one rank if each trains on several
-    devices.
-    """
+    """Run the command, show the steps of its slowest rank meanwhile, and judge the result. alone_too: nobody gave
+    the number of ranks, so the command runs once more with one rank if each trains on several devices."""
     import os
     from dataclasses import replace
 

@@ -34,10 +34,8 @@ OF_A_GRID = OF_A_CELL | {"scaling"}
 def _values(
     setting: Setting, *, single: bool
 ) -> Callable[[click.Context, click.Parameter, Any], tuple[Any, ...] | None]:
-    """A click callback that checks every value: `a,b` -> ("a", "b"), `1,2` -> (1, 2); `help` prints the known values.
-
-    single: accept only one value, and return a tuple of it.
-    """
+    """A click callback that checks every value: `a,b` -> ("a", "b"), `1,2` -> (1, 2); `help` prints the known
+    values. single: accept only one value, and return a tuple of it."""
 
     def read(context: click.Context, parameter: click.Parameter, value: Any) -> tuple[Any, ...] | None:
         if value is None:

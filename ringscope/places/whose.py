@@ -184,9 +184,7 @@ def _inner(function: Any, name: str) -> Any:
 
 def defined(function: Callable[..., Any], name: str = "") -> Where | None:
     """The definition of a user's function; None for a library's function, or for one that is not written in Python.
-
-    name: the name in the function's definition, if decorators may have changed it; "" if it is not known.
-    """
+    name: the name in the function's definition, if decorators may have changed it; "" if it is not known."""
     inner = _inner(function, name)
     code = getattr(inner, "__code__", None)
     if code is None or owner(code.co_filename) != USER:

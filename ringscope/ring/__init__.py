@@ -48,11 +48,8 @@ __all__ = [
 
 
 def average_statistics(model: Any) -> None:
-    """Average moving statistics (of batch normalisation) over ranks, before a model is evaluated or saved in your own
-    loop.
-
-    All ranks call it after the same step. Raises RingscopeError if their weights differ.
-    """
+    """Average moving statistics (of batch normalisation) over ranks, before a model is evaluated or saved in your
+    own loop. All ranks call it after the same step. Raises RingscopeError if their weights differ."""
     weights.check_weights_now(model, "when its statistics are averaged")
     statistics.average(model, "when its statistics are averaged")
 

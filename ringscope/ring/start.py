@@ -92,7 +92,6 @@ def set_up_compiler() -> None:
 
 
 def _init_elastic(process_sets: Any) -> None:
-    """Start Horovod with the ranks that exist now."""
     if restart.before().times:
         launcher.ask_for_rank()
     launcher.listen()

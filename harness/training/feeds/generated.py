@@ -58,10 +58,8 @@ def patterns(spec: Spec, classes: int, seed: int) -> Any:
 
 
 class Generated:
-    """A source (sources.py) of endless epochs, each in another order.
-
-    Rank r gets the r-th part of every global batch; samples that fill no global batch are left out of an epoch.
-    """
+    """A source (sources.py) of endless epochs, each in another order. Rank r gets the r-th part of every global
+    batch; samples that fill no global batch are left out of an epoch."""
 
     def __init__(
         self,

@@ -45,10 +45,8 @@ MODELS = {
 
 
 def build(name: str, *, input_dtype: str = "float32", precision: str = "float32", seed: int = 0) -> Any:
-    """A Keras model with its weights, not compiled, with float32 logits; equal arguments give equal weights.
-
-    uint8 input is scaled to -1..1 inside the model, so that only a quarter of the bytes are copied to the GPU.
-    """
+    """A Keras model with its weights, not compiled, with float32 logits; equal arguments give equal weights. uint8
+    input is scaled to -1..1 inside the model, so that only a quarter of the bytes are copied to the GPU."""
     import importlib
 
     import keras

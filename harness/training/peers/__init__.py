@@ -52,11 +52,8 @@ class Peer(Protocol):
 
 
 class WithoutTensorFlow(PathFinder):
-    """An import hook that hides TensorFlow, as if it were not installed.
-
-    Keras imports TensorFlow on any backend, for its random seed. TensorFlow brings stub functions for cuBLAS, in which
-    later calls by JAX would end.
-    """
+    """An import hook that hides TensorFlow, as if it were not installed. Keras imports TensorFlow on any backend,
+    for its random seed. TensorFlow brings stub functions for cuBLAS, in which later calls by JAX would end."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
@@ -70,10 +67,8 @@ def use(backend: str) -> None:
 
 
 def train(cell: Cell, folder: Path, progress: Any) -> RankRecord:
-    """Train a cell as this process. folder: the launch's folder, through which its processes find each other.
-
-    Raises Unsupported if the backend is not installed, RingscopeError if it does not see the GPUs.
-    """
+    """Train a cell as this process. folder: the launch's folder, through which its processes find each other. Raises
+    Unsupported if the backend is not installed, RingscopeError if it does not see the GPUs."""
     backend = cell.spread.backend
     progress.phase("import")
     use(backend)

@@ -47,10 +47,8 @@ class Reports(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class Timed(Reports):
-    """Times all steps of an epoch: the window begins before the first batch and ends with the epoch.
-
-    all_idle: waits for all processes and their devices. synchronise: waits for this process's devices.
-    """
+    """Times all steps of an epoch: the window begins before the first batch and ends with the epoch. all_idle: waits
+    for all processes and their devices. synchronise: waits for this process's devices."""
 
     def __init__(
         self,

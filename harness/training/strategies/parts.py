@@ -99,11 +99,8 @@ def update_in_place(optimizer: Any) -> None:
 
 
 def train_step(model: Any, plan: Plan, loss: Any, exchange: Sequence[Exchange] | None = None) -> Callable[[Any], Any]:
-    """A function (x, y) -> logs that makes one update of `model`, whose weights are the weights of the plan's stages,
-    in order.
-
-    exchange: for each stage a function from its gradients to the gradients to apply.
-    """
+    """A function (x, y) -> logs that makes one update of `model`, whose weights are the weights of the plan's
+    stages, in order. exchange: for each stage a function from its gradients to the gradients to apply."""
     last = [places[-1] for places in plan.places]
     update_in_place(model.optimizer)
 

@@ -12,10 +12,8 @@ __all__ = ["held"]
 
 @contextmanager
 def held(count: int) -> Iterator[list[int]]:
-    """Free ports of this host, held by sockets that do not listen, so that no other process gets them.
-
-    TensorFlow services started in the block may share these ports (SO_REUSEPORT).
-    """
+    """Free ports of this host, held by sockets that do not listen, so that no other process gets them. TensorFlow
+    services started in the block may share these ports (SO_REUSEPORT)."""
     os.environ["TF_GRPC_REUSE_PORT"] = "1"
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

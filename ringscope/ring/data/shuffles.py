@@ -43,10 +43,8 @@ def begun(dataset: Any) -> Begun:
 
 
 def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
-    """Begin this rank's shuffles as often as the rank on which they began most often.
-
-    everybodys: a rank's value -> the values of all ranks. Raises RingscopeError if only some ranks have filled a cache.
-    """
+    """Begin this rank's shuffles as often as the rank on which they began most often. everybodys: a rank's value ->
+    the values of all ranks. Raises RingscopeError if only some ranks have filled a cache."""
     own = of(dataset)
     if not own:
         return

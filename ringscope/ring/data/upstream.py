@@ -88,11 +88,8 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
 
 
 def between(dataset: Any, start: int, stop: int) -> Any:
-    """Elements `start` to `stop` of the data set.
-
-    Unlike `take`, this reads the data set to its end: only then is a cache() in it kept, and do all ranks draw equally
-    many random values in an epoch.
-    """
+    """Elements `start` to `stop` of the data set. Unlike `take`, this reads the data set to its end: only then is a
+    cache() in it kept, and do all ranks draw equally many random values in an epoch."""
     numbered = dataset.enumerate().filter(lambda place, _: start <= place and place < stop)
     return numbered.map(lambda _, element: element).apply(tf.data.experimental.assert_cardinality(stop - start))
 
@@ -103,7 +100,6 @@ def has_cache(dataset: Any) -> bool:
 
 
 def _has_maps(dataset: Any, after: Sequence[Any]) -> bool:
-    """True if one of these operations, or one in the data set's pipeline, is a map."""
     return any(map(_is_map, [*after, *operations(dataset)]))
 
 

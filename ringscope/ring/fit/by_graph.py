@@ -57,11 +57,8 @@ def _kind(batch: Any) -> Hashable:
 
 
 def _of_leaves(graph: Any, data: Any) -> Callable[[list[Any]], Any]:
-    """The graph as a function of a batch's leaves.
-
-    The function does not check that the leaves have the structure and types of `data`. TensorFlow has only a private
-    way to skip these checks; if that changes, the checks run.
-    """
+    """The graph as a function of a batch's leaves. The function does not check that the leaves have the structure
+    and types of `data`. TensorFlow has only a private way to skip these checks; if that changes, the checks run."""
 
     def checked(leaves: list[Any]) -> Any:
         return graph(tf.nest.pack_sequence_as(data, leaves))

@@ -108,10 +108,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
 
 def digests(model: Any) -> tuple[list[int] | None, list[int] | None]:
     """Digests of the model's weights and of values that no optimizer trains, to compare over ranks; None: no need to
-    compare.
-
-    The second is left out if the weights have changed, because the first then shows a difference.
-    """
+    compare. The second is left out if the weights have changed, because the first then shows a difference."""
     weights = compared(model)
     changed = weights.changed()
     return changed, None if changed and weights.were_equal else statistics.digest(model)

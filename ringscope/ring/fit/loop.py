@@ -83,10 +83,8 @@ class WhileAllHave:
 
 
 class Loop(Turns):
-    """The training or test steps of a model, in order.
-
-    step_of: gives `model.train_step` or `model.test_step`; called when a step is traced.
-    """
+    """The training or test steps of a model, in order. step_of: gives `model.train_step` or `model.test_step`;
+    called when a step is traced."""
 
     def __init__(self, model: Any, step_of: Callable[[], Callable[..., Any]]) -> None:
         super().__init__(self.step)
@@ -96,10 +94,7 @@ class Loop(Turns):
 
     def function(self, iterator: Any) -> Any:
         """Replaces Keras's train function: takes `steps_per_execution` steps on the iterator's next batches, and
-        returns the logs of the last step.
-
-        Raises StopIteration if no batch is left.
-        """
+        returns the logs of the last step. Raises StopIteration if no batch is left."""
         logs = None
         if isinstance(iterator, tf.data.Iterator):
             batches = self._feed_for(iterator)

@@ -214,20 +214,15 @@ def added(lets: Any, dtype: Any) -> Any:
 
 def forward(operands: list[Any], scale: float, causal: bool) -> list[Any]:
     """(the output, the log of the sum of exponentials of each query's scores in float32, (batch, heads, queries)).
-
-    operands: query, key, value, and what is added to the scores, if anything.
-    """
+    operands: query, key, value, and what is added to the scores, if anything."""
     batch, queries, heads, size = operands[0].shape
     results = [((batch, heads, queries, size), operands[0].dtype), ((batch, heads, queries), tf.float32)]
     return _call("", operands, results, _settings(operands, FORWARD, scale, causal))
 
 
 def backward(operands: list[Any], scale: float, causal: bool) -> list[Any]:
-    """The gradients of query, key and value.
-
-    operands: query, key, value, statistics from `forward`, the upstream gradient, what is added to the scores, if
-    anything, and the output.
-    """
+    """The gradients of query, key and value. operands: query, key, value, statistics from `forward`, the upstream
+    gradient, what is added to the scores, if anything, and the output."""
     results = []
     for tensor in operands[:3]:
         batch, length, heads, size = tensor.shape

@@ -34,10 +34,7 @@ def short() -> Iterator[None]:
 
 def of_labels(labels: Any, logits: Any) -> Any:
     """-log of the probability that softmax gives each label; NaN, also in the gradient, for a label outside the
-    classes.
-
-    labels: (...) integers. logits: (..., classes) float32 with a known shape. Returns (...) float32.
-    """
+    classes. labels: (...) integers. logits: (..., classes) float32 with a known shape. Returns (...) float32."""
     classes = logits.shape[-1]
     known = tf.where((labels >= 0) & (labels < classes), 0.0, float("nan"))
     is_label = tf.range(classes) == tf.cast(labels, tf.int32)[..., tf.newaxis]

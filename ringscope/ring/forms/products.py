@@ -74,7 +74,6 @@ def _rows_first(pair: str, one: Any, other: Any) -> tuple[str, Any, Any]:
 
 
 def _axes_of(subscripts: str) -> tuple[str, str, str]:
-    """The axes of the first operand, of the second, and of the result."""
     operands, _, result = subscripts.replace(" ", "").partition("->")
     given, _, weight = operands.partition(",")
     return given, weight, result

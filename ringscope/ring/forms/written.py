@@ -64,10 +64,7 @@ def fused() -> Iterator[None]:
 
 def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
     """The product shares . value by the fused kernel; None if the shares are not from attention, or if there is no
-    kernel.
-
-    value: (..., keys, size); is_turned: it is (..., size, keys).
-    """
+    kernel. value: (..., keys, size); is_turned: it is (..., size, keys)."""
     if shares.shape.rank not in (3, 4) or shares.shape.rank != value.shape.rank or shares.dtype != value.dtype:
         return None
     found = _softmax(shares)

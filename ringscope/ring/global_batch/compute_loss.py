@@ -40,11 +40,8 @@ NAMES = ("x", "y", "y_pred", "sample_weight", "training")  # the arguments of Ke
 
 
 class Kind(NamedTuple):
-    """The way in which the loss of a model's own `compute_loss` depends on its samples.
-
-    kind: of the model's own part of the loss. beside: True if Keras's part is added to it. apart: as read from the
-    loss's graph.
-    """
+    """The way in which the loss of a model's own `compute_loss` depends on its samples. kind: of the model's own
+    part of the loss. beside: True if Keras's part is added to it. apart: as read from the loss's graph."""
 
     kind: str | None
     beside: bool
@@ -87,10 +84,8 @@ def kind_of(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...],
 
 
 def scaled(loss: Any, kind: Kind, ranks: int, by_size: Callable[[Any], Any]) -> Any:
-    """A rank's loss, scaled so that the mean over ranks is the loss on the joined batch.
-
-    by_size: weights a mean over this batch by the batch's size.
-    """
+    """A rank's loss, scaled so that the mean over ranks is the loss on the joined batch. by_size: weights a mean
+    over this batch by the batch's size."""
     loss = tf.convert_to_tensor(loss)
     if kind[:2] == (SUM, False):
         return of_each_sample(loss, ranks) if len(loss.shape) else loss * ranks

@@ -63,10 +63,8 @@ class Rows(NamedTuple):
 
 
 class Own(NamedTuple):
-    """A sum over this rank's rows (degree 1) or a constant (degree 0), times (number of rows) ** power.
-
-    cuts: names of the sums that it is computed from.
-    """
+    """A sum over this rank's rows (degree 1) or a constant (degree 0), times (number of rows) ** power. cuts: names
+    of the sums that it is computed from."""
 
     degree: int
     power: int

@@ -169,7 +169,6 @@ def reshaped(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
 
 
 def _product_of(sizes: Sequence[int | None]) -> int | None:
-    """The product of the sizes; None if one is unknown."""
     known = [size for size in sizes if size is not None]
     return math.prod(known) if len(known) == len(sizes) else None
 

@@ -64,10 +64,8 @@ _apart: weakref.WeakKeyDictionary[Any, dict[str, Apart | None]] = weakref.WeakKe
 
 
 def apart_of(loss: Any, y_true: Any, y_pred: Any) -> Apart | None:
-    """Read from a loss's graph how it depends on its samples, once for each shape; None if the graph does not show it.
-
-    Also None for Keras's own losses that give a number for each sample, because their kind is known.
-    """
+    """Read from a loss's graph how it depends on its samples, once for each shape; None if the graph does not show
+    it. Also None for Keras's own losses that give a number for each sample, because their kind is known."""
     if _is_keras(loss) and getattr(getattr(loss, "fn", None), "__name__", "") not in OF_A_BATCH:
         return None
     shapes = shapes_of((y_true, y_pred))
@@ -140,9 +138,7 @@ def shapes_of(given: Any) -> str:
 
 def kinds_of_added(model: Any, x: Any, of_layers: dict[int, list[str]]) -> list[str | None]:
     """The kind of each loss that a layer has added. Prints a line for each loss that is not a mean, a sum or joined.
-
-    of_layers: layer's id -> `Apart.kinds` of its losses, where the layer's graph shows them.
-    """
+    of_layers: layer's id -> `Apart.kinds` of its losses, where the layer's graph shows them."""
     owners = [layer for layer in model._flatten_layers() for _ in layer._get_own_losses()]
     if not owners:
         return []
@@ -267,10 +263,8 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
 def kind_of_values(
     whole: float, again: float, first: float, second: float, exact: float = EXACT, *, noisy: bool = False
 ) -> str | None:
-    """The kind of a loss, from its values on some rows, on these rows in another order, and on each half.
-
-    exact: relative tolerance. noisy: True if the loss draws random numbers.
-    """
+    """The kind of a loss, from its values on some rows, on these rows in another order, and on each half. exact:
+    relative tolerance. noisy: True if the loss draws random numbers."""
     values = [whole, again, first, second]
     if not np.all(np.isfinite(values)) or not any(values):  # a loss that is 0 on all made-up rows says nothing
         return None

@@ -70,10 +70,8 @@ def given(totals: Sequence[Any]) -> Share:
 def joined(
     model: Any, ranks: int, share: Share, train_step: Callable[[Any], Any], data: Any, *, uneven: bool
 ) -> Iterator[None]:
-    """Within this context, this train step of the model is traced with the losses of the joined batch.
-
-    data: the step's argument. uneven: the ranks' batches may differ in size.
-    """
+    """Within this context, this train step of the model is traced with the losses of the joined batch. data: the
+    step's argument. uneven: the ranks' batches may differ in size."""
     with metrics.batches_count_alike(model):
         if ranks == 1:
             yield
@@ -101,10 +99,7 @@ def _reduced_already(
     model: Any, ranks: int, share: Share, batch: Batch | None, met: list[bool], of_layers: added_losses.Kinds
 ) -> Iterator[None]:
     """Within this context, scale losses that are already one number: a sum by the number of ranks, a mean by the
-    batch's size.
-
-    They are the losses that layers add, and the result of the model's own `compute_loss`.
-    """
+    batch's size. They are the losses that layers add, and the result of the model's own `compute_loss`."""
     compute_loss, aggregate = model.compute_loss, model._aggregate_additional_loss
     kinds: list[str | None] = []  # kinds of the added losses that `aggregated` has not met yet
 

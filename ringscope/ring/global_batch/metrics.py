@@ -81,11 +81,8 @@ def flat_metrics(model: Any) -> list[Any]:
 
 
 def result_over_ranks(model: Any, logs: Any, otherwise: Any) -> Any:
-    """The logs of an epoch or an evaluation, computed from the counts of all ranks.
-
-    otherwise: a function {name: number} -> {name: number} that joins over ranks the logs which the step computed
-    without a metric.
-    """
+    """The logs of an epoch or an evaluation, computed from the counts of all ranks. otherwise: a function {name:
+    number} -> {name: number} that joins over ranks the logs which the step computed without a metric."""
     sum_states(model.metrics)
     results = model.get_metrics_result()
     if not isinstance(logs, dict) or set(logs) == set(results):

@@ -48,10 +48,8 @@ _counting: list[list[bool]] = []  # one list for each active `each_sum`, which i
 
 
 class Sum(NamedTuple):
-    """A sum that a function has taken. kind: the operation's type. turn: number of earlier sums of that kind.
-
-    like: kind, type and number of axes of the result, to recognise the sum when the function is traced again.
-    """
+    """A sum that a function has taken. kind: the operation's type. turn: number of earlier sums of that kind. like:
+    kind, type and number of axes of the result, to recognise the sum when the function is traced again."""
 
     kind: str
     turn: int
@@ -61,9 +59,7 @@ class Sum(NamedTuple):
 
 class Taken(NamedTuple):
     """A function's trial graph. inputs: the placeholders that it was called with. of_all: results of `ring.sum`.
-
-    of_layers: outputs of layers that have one row for each row of the batch.
-    """
+    of_layers: outputs of layers that have one row for each row of the batch."""
 
     graph: Any
     inputs: Any
@@ -129,10 +125,8 @@ def _no_variable(*_: Any, **__: Any) -> Any:
 
 @contextmanager
 def _layers_kept(found: list[Any]) -> Iterator[None]:
-    """Within this context, keep each layer's outputs that have one row for each row of the batch.
-
-    An output with more unknown dimensions than the inputs is left out, because its rows may be pairs of rows.
-    """
+    """Within this context, keep each layer's outputs that have one row for each row of the batch. An output with
+    more unknown dimensions than the inputs is left out, because its rows may be pairs of rows."""
     own = keras.layers.Layer.__call__
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -157,10 +151,8 @@ def _shapes(given: Any) -> Iterator[list[int | None]]:
 
 @contextmanager
 def each_sum(take: Callable[[Sum, Any], Any]) -> Iterator[None]:
-    """Within this context, replace each sum by take(sum, the values that were summed).
-
-    Sums in the functions of NOT_COUNTED and in ring's forms of layers are not replaced.
-    """
+    """Within this context, replace each sum by take(sum, the values that were summed). Sums in the functions of
+    NOT_COUNTED and in ring's forms of layers are not replaced."""
     pausing: list[bool] = []
     turns = dict.fromkeys(SUMS.values(), 0)
 

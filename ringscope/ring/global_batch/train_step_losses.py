@@ -52,10 +52,8 @@ def is_own(train_step: Callable[..., Any]) -> bool:
 
 
 def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bool) -> OfStep:
-    """Read the graph of the train step, once for each shape of the data.
-
-    uneven: the ranks' batches may differ in size, so that means are taken over all ranks, too.
-    """
+    """Read the graph of the train step, once for each shape of the data. uneven: the ranks' batches may differ in
+    size, so that means are taken over all ranks, too."""
     known = _known.setdefault(model, {})
     shapes = f"{shapes_of(data)} {uneven}"
     if shapes not in known:
@@ -80,9 +78,7 @@ def _tapes_record() -> Iterator[None]:
 
 def say(model: Any, found: OfStep, *, met: bool) -> None:
     """Print a line where the step's own loss, or its changes to gradients, do not give the joined batch's gradients.
-
-    met: True if a method of Keras has computed a loss.
-    """
+    met: True if a method of Keras has computed a loss."""
     step = f"{type(model).__name__}.train_step"
     if (found.by_hand or not met) and (found.apart is None or not all(kind in RIGHT for kind in found.apart.kinds)):
         once(f"{step} computes its loss by itself. {UNSEEN}")

@@ -30,10 +30,8 @@ class Rows:
         self._tables: dict[int, tuple[tuple[int, ...], int]] = {}
 
     def pack(self, gradients: Sequence[Any], variables: Sequence[Any], *, alike: bool) -> list[Any]:
-        """The tensors that travel, all dense, in the gradients' order; None stays None.
-
-        alike: True if the ranks' batches have one shape in each step, and so equally many rows.
-        """
+        """The tensors that travel, all dense, in the gradients' order; None stays None. alike: True if the ranks'
+        batches have one shape in each step, and so equally many rows."""
         self._tables = {}
         packed = []
         for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
@@ -69,10 +67,8 @@ class Rows:
 
 
 def digits_of(kind: Any) -> tuple[int, int]:
-    """(bits of a digit, number of digits) for a row number below 2^31, which travels as digits beside its row.
-
-    A digit is so small that it stays exact in this type, even when it is divided by the number of ranks on the way.
-    """
+    """(bits of a digit, number of digits) for a row number below 2^31, which travels as digits beside its row. A
+    digit is so small that it stays exact in this type, even when it is divided by the number of ranks on the way."""
     return (6, 6) if kind == tf.bfloat16 else (16, 2)
 
 

@@ -13,11 +13,8 @@ SAME = ("Identity", "IdentityN", "Reshape", "StopGradient", "PreventGradient")
 
 
 def as_computed(gradient: Any) -> Any:
-    """The bfloat16 tensor that a traced gradient was cast from, in the gradient's shape; if there is none, the gradient
-    itself.
-
-    A sum of several casts, as for tied weights, was computed in the wider type, so it is kept.
-    """
+    """The bfloat16 tensor that a traced gradient was cast from, in the gradient's shape; if there is none, the
+    gradient itself. A sum of several casts, as for tied weights, was computed in the wider type, so it is kept."""
     if gradient is None or tf.executing_eagerly() or not gradient.dtype.is_floating:
         return gradient
     found = _cast_from(gradient)
@@ -52,10 +49,8 @@ def summed_as(kind: Any, *, in_stream: bool, op: str, predivide_factor: float) -
 
 @cache
 def sums_bfloat16() -> bool:
-    """True if ranks can sum bfloat16 here: there is a GPU, and Horovod has NCCL and ring's edits.
-
-    The operations that scripts/build_horovod.py builds accept bfloat16 only if both are built in.
-    """
+    """True if ranks can sum bfloat16 here: there is a GPU, and Horovod has NCCL and ring's edits. The operations
+    that scripts/build_horovod.py builds accept bfloat16 only if both are built in."""
     if not has_gpu():
         return False
     with tf.Graph().as_default():

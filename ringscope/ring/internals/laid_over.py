@@ -18,11 +18,8 @@ _laid: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
 
 @contextmanager
 def laid_over(owner: Any, stays: bool = False, /, **functions: Any) -> Iterator[None]:
-    """Replace attributes of a module, class or object; on exit restore them, or delete attributes that the object had
-    only inherited.
-
-    stays: True to keep the replacement within `lifted`.
-    """
+    """Replace attributes of a module, class or object; on exit restore them, or delete attributes that the object
+    had only inherited. stays: True to keep the replacement within `lifted`."""
     for name in functions:
         getattr(owner, name)  # raises AttributeError for a name that this release does not have
     before = {name: vars(owner).get(name, _ABSENT) for name in functions}

@@ -31,10 +31,8 @@ DETERMINISTIC = "-deterministic"
 
 
 def turn_on() -> Path | None:
-    """Set the cache directory for TensorFlow, which reads its flags when it first looks at devices.
-
-    Returns the directory; None if there is no GPU, or if the user has turned the cache off or set a directory already.
-    """
+    """Set the cache directory for TensorFlow, which reads its flags when it first looks at devices. Returns the
+    directory; None if there is no GPU, or if the user has turned the cache off or set a directory already."""
     flags = os.environ.get("TF_XLA_FLAGS", "")
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "off" or is_on() or not (gpu := _gpu()):
@@ -59,10 +57,7 @@ def is_on() -> bool:
 
 def may_lack_determinism() -> bool:
     """True if determinism was enabled only after `turn_on` had chosen the directory for programs that need not be
-    deterministic.
-
-    TensorFlow and XLA look up programs and choices by the computation alone, and would use those.
-    """
+    deterministic. TensorFlow and XLA look up programs and choices by the computation alone, and would use those."""
     named = re.search(rf"{FLAG}=\S*/[0-9a-f]{{16}}(?!\S)", os.environ.get("TF_XLA_FLAGS", ""))
     return named is not None and _is_deterministic()
 

@@ -133,10 +133,8 @@ def begin(why: str, since_ns: int | None = None) -> NoReturn:
 
 
 def left(what: str) -> None:
-    """Note that a rank is lost, so that no exchange can finish.
-
-    The script restarts when its main thread next asks (by `check` or `instead_of`), or when it is stuck in an exchange.
-    """
+    """Note that a rank is lost, so that no exchange can finish. The script restarts when its main thread next asks
+    (by `check` or `instead_of`), or when it is stuck in an exchange."""
     global _left, _left_ns
     with _changed:
         if _alone or _left is not None:

@@ -238,7 +238,6 @@ def _shape(leaf: Any) -> Hashable:
 
 
 def _first_line(error: Exception) -> str:
-    """The message of an error, in one line."""
     text = BESIDE.sub("", str(getattr(error, "message", error)))
     lines = [line for line in map(str.strip, text.splitlines()) if line and not ABOVE.match(line)]
     return next((line for line in lines if "nsupported" in line or "XLA" in line), lines[0] if lines else "")[:300]

@@ -17,11 +17,8 @@ OF_OTHERS = {"rnn": "layers", "cudnn_dropout": "attention_dropout"}  # module ->
 
 
 def traced_without_those_that_raise(trace: Callable[[], Any], anew: Callable[[], None]) -> Any:
-    """The result of `trace`. If a form raises an error, the form is dropped and the step is traced again; other errors
-    are raised.
-
-    anew: discards what was traced so far.
-    """
+    """The result of `trace`. If a form raises an error, the form is dropped and the step is traced again; other
+    errors are raised. anew: discards what was traced so far."""
     before = dict(choice.dropped)
     while True:
         try:

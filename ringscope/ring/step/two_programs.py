@@ -67,10 +67,8 @@ class Halves:
         self._collected: dict[str, Any] = {}  # sums of several steps' gradients, if they are exchanged together
 
     def step(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
-        """Run one step and return its logs. ours: how the sizes of the ranks' batches compare (`sizes`).
-
-        Raises NotOneUpdate for a step that cannot be divided.
-        """
+        """Run one step and return its logs. ours: how the sizes of the ranks' batches compare (`sizes`). Raises
+        NotOneUpdate for a step that cannot be divided."""
         totals = self._totals(data, kinds, compiled, ours)
         logs, gradients = self._programs[compiled](data, kinds, compiled, ours, totals)
         update: Update = partial(self._exchanged, compiled=compiled)

@@ -38,9 +38,7 @@ def inner_loop(
     layer: Any, otherwise: Callable[..., Any], sequences: Any, initial_state: Any, mask: Any, training: bool = False
 ) -> tuple[Any, Any, list[Any]]:
     """Replaces a layer's `inner_loop`. Returns (last output, outputs (batch, steps, *places, filters), last states).
-
-    sequences: (batch, steps, *places, channels). With a mask the layer's own loop runs.
-    """
+    sequences: (batch, steps, *places, channels). With a mask the layer's own loop runs."""
     from keras import tree
 
     cell, start = layer.cell, tree.flatten(initial_state)

@@ -91,10 +91,8 @@ def is_known(kernel: Any, sequences: Any, start: list[Any]) -> bool:
 def inner_loop(
     layer: Any, otherwise: Callable[..., Any], sequences: Any, initial_state: Any, mask: Any, training: bool = False
 ) -> tuple[Any, Any, list[Any]]:
-    """Replaces a layer's `inner_loop`. Returns (last output, outputs (batch, steps, units), last states).
-
-    sequences: (batch, steps, inputs). mask: (batch, steps) or None.
-    """
+    """Replaces a layer's `inner_loop`. Returns (last output, outputs (batch, steps, units), last states). sequences:
+    (batch, steps, inputs). mask: (batch, steps) or None."""
     from keras import tree
 
     cell, start = layer.cell, tree.flatten(initial_state)

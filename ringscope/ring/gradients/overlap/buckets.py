@@ -38,10 +38,8 @@ class Overlap:
         self._s_per_byte = seconds_per_byte() if wanted is None else 0.0
 
     def takes(self, gradients: Sequence[Any], apart: Sequence[int]) -> bool:
-        """True if these gradients are exchanged during the backward pass; a single bucket has nothing to overlap with.
-
-        apart: places of values that are no gradients.
-        """
+        """True if these gradients are exchanged during the backward pass; a single bucket has nothing to overlap
+        with. apart: places of values that are no gradients."""
         given = [g for g in gradients if g is not None]
         if apart or not all(map(xla_calls.is_sent, given)) or len(_buckets(given)) < 2:
             return False
@@ -97,10 +95,8 @@ def of_given(gradients: Sequence[Any], exchange: Callable[[Sequence[Any]], list[
 
 @cache
 def seconds_per_byte() -> float:
-    """Seconds that an all-reduce takes per byte, from two sizes, so that the fixed cost cancels.
-
-    All ranks must call this function, and get the same answer. 0 without a GPU, where compiled steps only serve tests.
-    """
+    """Seconds that an all-reduce takes per byte, from two sizes, so that the fixed cost cancels. All ranks must call
+    this function, and get the same answer. 0 without a GPU, where compiled steps only serve tests."""
     if not has_gpu():
         return 0.0
     small, large = TRIED_BYTES

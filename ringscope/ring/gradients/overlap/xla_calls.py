@@ -33,9 +33,7 @@ def is_sent(gradient: Any) -> bool:
 
 def sums(tensors: Sequence[Any], passing: Sequence[Any], name: str, op: Any) -> list[Any]:
     """The sums of `tensors` over ranks, grouped by type under the names `name` + type, then `passing` unchanged.
-
-    `passing` is computed before the exchange starts, so that it serves to order programs' operations.
-    """
+    `passing` is computed before the exchange starts, so that it serves to order programs' operations."""
     return _called("ring_sum", [*tensors, *passing], _settings(tensors, name, op))
 
 

@@ -142,6 +142,5 @@ class Shards:
         return [g * limit / tf.maximum(norm, limit) for g, norm in zip(gradients, norms, strict=True)]
 
     def _spread(self, joined: Any) -> None:
-        """Assign the values of the joined vector to the weights."""
         for variable, part in zip(self.parts.variables, self.parts.whole(joined), strict=True):
             variable.assign(part)
