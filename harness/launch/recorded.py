@@ -58,8 +58,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--steps", type=int, help="number of steps to record once they are steady; without it, record by time"
     )
-    parser.add_argument("--delay", type=float, required=True, help="seconds from the start, if no step is seen by then")
-    parser.add_argument("--duration", type=float, required=True, help="seconds to record then")
+    parser.add_argument(
+        "--delay", type=float, required=True, help="seconds after which recording begins if no step was seen"
+    )
+    parser.add_argument("--duration", type=float, required=True, help="seconds to record if no step was seen")
     own = parser.add_mutually_exclusive_group()
     own.add_argument("--tensorflow", type=Path, help="record by TensorFlow's profiler, into this folder")
     own.add_argument(

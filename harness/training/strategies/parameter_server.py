@@ -177,7 +177,9 @@ class Cluster:
 
 def main(argv: list[str] | None = None) -> None:
     """Serve as a worker or as the parameter server until the coordinator's process ends."""
-    parser = argparse.ArgumentParser(prog=f"python -m {__name__}", description="A task of a cluster.")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {__name__}", description="Run one worker, or the parameter server, of the strategy."
+    )
     parser.add_argument("--cluster", required=True, help="job -> addresses, as JSON")
     parser.add_argument("--job", choices=("worker", "ps"), required=True)
     parser.add_argument("--index", type=int, required=True)

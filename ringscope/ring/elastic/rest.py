@@ -20,7 +20,7 @@ from ..say import once
 __all__ = ["Data"]
 
 NAMES = ("x", "y", "sample_weight")
-# Id of a data set -> number of passes that training has begun; for its shuffles the count is 1 ahead.
+# Id of a data set -> number of passes that training has begun, and number of times that its shuffles have begun.
 _orders: dict[int, int] = {}
 _begun: dict[int, int] = {}
 

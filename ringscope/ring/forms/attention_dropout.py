@@ -87,8 +87,8 @@ def fused(
     """Attention with dropout by cuDNN's kernels; None if there is no kernel. Shapes and types must pass
     `attention.fits`.
 
-    seed: two words. plus: as for `attention.fitted`. zeroes: True if a query that may see no key gives zeros; False if
-    it sees all keys equally.
+    seed: two 32-bit words. plus: as for `attention.fitted`. zeroes: True if a query that may see no key gives zeros;
+    False if it sees all keys equally.
     """
     operands, bias, causal, seen = attention.fitted(query, key, value, mask, causal=causal, plus=plus)
     if not _has_kernel(operands, bias, rate=rate, scale=scale, causal=causal):

@@ -94,8 +94,8 @@ def _is_made_of_layers(model: Any) -> bool:
 
 
 def trains_as_keras(model: Any) -> bool:
-    """True if the model is made of layers and trains by Keras's own step, so that the variables above are all that it
-    creates."""
+    """True if the model is made of layers and trains by Keras's own step, so that `make_variables` knows all
+    variables."""
     from keras import Model
 
     steps = ("train_step", "compute_loss", "_compute_loss", "compute_metrics")

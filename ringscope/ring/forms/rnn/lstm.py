@@ -15,11 +15,11 @@ class Product(Protocol):
     def there(self, state: Any, recurrent: Any) -> Any: ...
 
     def back(self, part: Any, recurrent: Any) -> Any:
-        """The gradient of the state, from the gradient `part` of the product."""
+        """The gradient of the state. part: the gradient of the product."""
 
     def summed(self, states: Any, parts: Any) -> Any:
-        """The gradient of the kernel over all steps: states (steps, batch, ..., units), parts (steps, batch, ...,
-        gates)."""
+        """The gradient of the recurrent kernel over all steps, from the states (steps, batch, ..., units) and the
+        gradients of the products, parts (steps, batch, ..., gates)."""
 
 
 def lstm(
