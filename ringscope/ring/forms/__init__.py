@@ -20,6 +20,7 @@ from . import (
     draws,
     entropy,
     gelu,
+    hash_buckets,
     hashed,
     last_axis,
     layers,
@@ -49,6 +50,7 @@ OF_FUNCTIONS = {
     "projected": projected.gathered,
     "augmented": augmented.compiled,
     "lookups": lookups.halving,
+    "hash_buckets": hash_buckets.of_digits,
     "last_axis": last_axis.rows,
     "hashed": hashed.dropout,
 }

@@ -174,6 +174,8 @@ form: augmented
     keras.src.layers.preprocessing.image_preprocessing.equalization Equalization._custom_histogram_fixed_width
 form: lookups
     tensorflow.python.ops.lookup_ops InitializableLookupTableBase.lookup StaticHashTable.export
+form: hash_buckets
+    keras.src.layers.preprocessing.hashing Hashing._hash_values_to_bins
 form: last_axis
     keras.src.ops.nn _layer_normalization _rms_normalization
 form: draws

@@ -145,6 +145,7 @@ def looked_up_and_back(x: Any) -> Any:
 CASES["ReversibleEmbedding"] = ids(9, 5), looked_up_and_back
 CASES["CategoryEncoding"] = ids(9, 5), lambda x: layers.Dense(3)(layers.CategoryEncoding(9)(x))
 CASES["Hashing"] = ids(90, 5), lambda x: layers.Embedding(9, 4)(layers.Hashing(9)(x))
+CASES["Hashing, salted"] = ids(90, 5), lambda x: layers.Embedding(9, 4)(layers.Hashing(9, salt=3)(x))
 CASES["IntegerLookup"] = (
     ids(9, 5),
     lambda x: layers.Embedding(12, 4)(layers.IntegerLookup(vocabulary=list(range(9)))(x)),
