@@ -232,6 +232,12 @@ def test_what_a_layer_of_ones_own_keeps_is_named_before_it_is_averaged(facts: li
     assert facts[1]["kept by a layer"] == []
 
 
+def test_a_callback_of_the_scripts_own_that_reads_a_ranks_own_logs_is_named_once(facts: list[dict[str, Any]]) -> None:
+    (line,) = facts[0]["read logs of a batch"]
+    assert "the callback Reads" in line
+    assert facts[1]["read logs of a batch"] == []
+
+
 def test_weights_that_have_parted_before_fit_are_said_to_go_on_with_rank_0s(facts: list[dict[str, Any]]) -> None:
     (line,) = facts[0]["parted before fit"]
     assert "between rank 0 and rank 1" in line

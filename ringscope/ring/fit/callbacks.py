@@ -14,11 +14,17 @@ from typing import Any
 import keras
 from keras.src.utils.python_utils import pythonify_logs
 
+from .. import say
 from ..elastic.resume import Part
+from ..internals.frameworks import hvd
 from ..models import kept
 
 __all__ = ["listed"]
 
+_OWN_SHARE = (
+    "the callback {} reads the logs of a batch, which are of each rank's own samples. Where it changes the training by "
+    "them, as a weight of the loss, let it take ring.mean(logs[...]) on all ranks"
+)
 DRAW_EVERY_S = 0.05  # seconds between two drawings of the bar, as in Keras
 
 
@@ -29,8 +35,10 @@ class Logs(dict[str, Any]):
     def __init__(self, fetch: Callable[[], dict[str, Any]], names: list[str]) -> None:
         super().__init__(dict.fromkeys(names))
         self._fetch: Callable[[], dict[str, Any]] | None = fetch
+        self.read = False  # by the callback that has the logs now
 
     def _fetched(self) -> None:
+        self.read = True
         if self._fetch is not None:
             fetch, self._fetch = self._fetch, None
             for name, value in fetch().items():
@@ -165,10 +173,13 @@ class Callbacks(keras.callbacks.CallbackList):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         shared = lazily(logs)
         for callback in self._training:
-            if callback is not self._progbar:
-                callback.on_train_batch_end(batch, logs=shared)
-            else:
+            if callback is self._progbar:
                 self._draw(batch, logs)
+                continue
+            shared.read = False
+            callback.on_train_batch_end(batch, logs=shared)
+            if shared.read and hvd.size() > 1 and _is_of_the_script(callback):
+                say.once(_OWN_SHARE.format(type(callback).__name__))
         if self._part is not None:
             self._part.batch_ended(batch + 1)
 
@@ -207,6 +218,12 @@ class Callbacks(keras.callbacks.CallbackList):
         if self._drawing is not None:
             self._drawing.result()
             self._drawing = None
+
+
+def _is_of_the_script(callback: Any) -> bool:
+    """False for the callbacks of Keras and of ring, except for one that calls a function of the script."""
+    room = type(callback).__module__.partition(".")[0]
+    return room not in ("keras", "ringscope") or isinstance(callback, keras.callbacks.LambdaCallback)
 
 
 def _is_asked(callback: Any, name: str) -> bool:

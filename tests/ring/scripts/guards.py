@@ -648,6 +648,23 @@ with contextlib.redirect_stderr(said):
 facts["kept by a layer"] = [line for line in said.getvalue().splitlines() if "its own batches" in line]
 
 
+class Reads(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        assert logs["loss"] > 0
+
+
+class Counts(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        assert "loss" in logs
+
+
+said = io.StringIO()
+with contextlib.redirect_stderr(said):
+    for _ in range(2):
+        classifier().fit(x, y, batch_size=8, verbose=0, callbacks=[Counts(), keras.callbacks.TerminateOnNaN(), Reads()])
+facts["read logs of a batch"] = [line for line in said.getvalue().splitlines() if "reads the logs of a batch" in line]
+
+
 class Rows(keras.utils.PyDataset):
     def __len__(self) -> int:
         return 4
