@@ -97,6 +97,7 @@ _SIGNS: Final = tuple(
             ("a log of NCCL's (NCCL_DEBUG), which has no times", _BESIDE_NCCL),
         ),
         (rb"\APK\x03\x04", ("a zip archive", "unpack it with `unzip`, and give the recordings in it")),
+        (rb"\A(?:\xff\xfe|\xfe\xff)", ("text in UTF-16", "make it UTF-8 with `iconv -f UTF-16 -t UTF-8`")),
         (
             rb"(?:^|\n)=+ ?(?:\d+= )?CPU profiling result",
             (

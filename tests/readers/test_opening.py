@@ -135,6 +135,8 @@ def test_what_is_no_recording_is_refused_each_with_its_own_message(tmp_path: Pat
     refused(path, "empty; record again")
     path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n")
     refused(path, "a Git LFS pointer.*git lfs pull")
+    path.write_bytes('{"traceEvents": []}'.encode("utf-16"))
+    refused(path, "text in UTF-16; make it UTF-8")
     path.write_bytes(b'<?xml version="1.0" encoding="UTF-8"?><experiment/>')
     refused(path, "XML: a session the Visual Profiler saved.*nvprof -o")
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(2000))
