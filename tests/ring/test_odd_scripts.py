@@ -64,7 +64,8 @@ def test_a_rank_that_ends_without_a_word_ends_the_others_with_an_error(out: Path
     first, second = codes(out, case)
     said = (out / f"{case}.2.0.log").read_text()
     assert second == int(case.split()[-1]) and first > 0, said
-    assert "rank 1 left the training" in said.splitlines()[-1], said
+    own = [line for line in said.splitlines() if "/horovod/common/" not in line]  # its threads log meanwhile
+    assert "rank 1 left the training" in own[-1], said
 
 
 def test_a_rank_that_is_done_before_the_others_may_end_by_os_exit(out: Path) -> None:
