@@ -89,7 +89,7 @@ def _check(record: RankRecord, path: Path) -> None:
         raise ValueError("its window ends before it begins")
     if any(ns < 0 for ns in (*record.step_ns, *record.input_wait_ns)):
         raise ValueError("a step's time is below 0")
-    if not record.size > 0 or record.samples < 0:
+    if not record.size > 0 or not record.samples > 0:
         raise ValueError(f"{record.samples} samples of {record.size} ranks")
     window_ns = record.window_end_ns - record.window_start_ns
     # The window consists of its steps: another sum means that the file was changed, or the clock was set.

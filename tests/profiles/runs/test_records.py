@@ -94,6 +94,7 @@ def test_a_cell_with_a_field_of_another_type_is_refused_in_one_line(tmp_path: Pa
         ({"rank": 0}, "the record is of rank 0"),
         ({"window_end_ns": 5}, "its window ends before it begins"),
         ({"samples": float("nan")}, "NaN is no number"),
+        ({"samples": 0}, "0 samples of 2 ranks"),
         ({"samples": "many"}, "samples is 'many', not a whole number"),
         ({"step_ns": [10, 10]}, "the times of the steps do not add up to the time measured; the file was changed"),
         ({"step_ns": [10, -1, 10]}, "a step's time is below 0"),
