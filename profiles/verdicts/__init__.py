@@ -13,10 +13,11 @@ from .not_judged import not_judged
 
 __all__ = ["Context", "find", "judge"]
 
-# If `python-in-the-loop` counts at least _TWIN of what `launch-bound` counts, it alone stays. Below _REMARK
-# `launch-bound` alone stays, with the evidence of both.
+# `python-in-the-loop` and `launch-bound` count overlapping time, so one of them is dropped: `launch-bound` if
+# `python-in-the-loop` counts at least the share _TWIN of its time, else `python-in-the-loop` if it counts less than the
+# share _REMARK.
 _TWIN, _REMARK = 0.8, 0.5
-# Findings whose price holds both the wait for a batch and its copy.
+# Findings whose price adds the wait for a batch and the copy of that batch.
 _COPIED_LATE = ("no-prefetch", "prefetch-on-host-only")
 PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
     *compute.RULES,
@@ -53,7 +54,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     ]
     recorded = [case for case in every if case.gpu.told]
     found = spread.pipeline_bubble(recorded)
-    cases = spread.own_idle(recorded)  # `pipeline-bubble` covers the waits of stages for each other
+    cases = spread.own_idle(recorded)  # `pipeline-bubble` already counts the time in which stages wait for each other
     single: list[Finding] = []  # findings before they are merged over GPUs
     for rule in PER_GPU:
         made = [finding for case in cases if case.computes and (finding := rule(case)) is not None]
@@ -69,7 +70,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     found = places.instead(_without_twins(found + across), of_places, every_place)
     silent = [case for case in every if not case.gpu.told]
     lost = [one for case in (*cases, *silent) if (one := not_judged(case, single + across, measures)) is not None]
-    for remedy in dict.fromkeys(one.change for one in lost):  # GPUs without kernels may need another remedy
+    for remedy in dict.fromkeys(one.change for one in lost):  # GPUs without recorded kernels may need another remedy
         found += _together([one for one in lost if one.change == remedy], len(every))
     worth = order.named_first(found, order.beside_ranks(found) if measures.many else order.beside_slow(found))
     # Among many GPUs a slow host's findings have their own order (verdicts.order).
@@ -77,7 +78,9 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         0.0 if measures.many else max((worth(one) for one in found if one.code == "input-pipeline-slow"), default=0.0)
     )
     fed = (worth(one) for one in found if one.code in _COPIED_LATE)
-    waiting = max((price for price in fed if price < 2 * late), default=0.0)  # priced mostly by the wait for the batch
+    waiting = max(
+        (price for price in fed if price < 2 * late), default=0.0
+    )  # its price is mostly the wait for the batch
 
     def rank(finding: Finding) -> tuple[float, bool]:
         slow = finding.code == "input-pipeline-slow"
@@ -104,9 +107,10 @@ def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
 
 
 def _without_twins(found: Sequence[Finding]) -> list[Finding]:
-    """Keep one of `python-in-the-loop` and `launch-bound`, with the evidence of both, if they concern the same GPUs:
-    the first if the host is mostly outside of CUDA calls, the second if it is mostly in them, both if neither holds."""
-    of = {finding.code: finding for finding in found}  # each code occurs once, merged over GPUs
+    """Drop `python-in-the-loop` or `launch-bound` if both concern the same GPUs, since they count overlapping time.
+    The remaining finding gets the evidence of both. Both stay if the host spends about half of the time in CUDA calls.
+    """
+    of = {finding.code: finding for finding in found}  # each code occurs once, since findings are merged over GPUs
     launch, python = of.get("launch-bound"), of.get("python-in-the-loop")
     if launch is None or python is None or not (launch.worst_gpu == python.worst_gpu or _alike(launch, python)):
         return list(found)
@@ -119,6 +123,6 @@ def _without_twins(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _alike(one: Finding, other: Finding) -> bool:
-    """True if both findings concern the same GPUs, even if another one of these loses most."""
+    """True if both findings concern the same set of GPUs."""
     mine, theirs = (None if each.gpu is None else each.evidence.get("gpus", [each.gpu]) for each in (one, other))
     return mine == theirs

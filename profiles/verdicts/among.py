@@ -21,8 +21,10 @@ LEAST_STEPS = 10
 
 @dataclass(frozen=True, slots=True)
 class Slower:
-    """A GPU compared with the median of the others: ns per step over the steps in which it is slower, ns lost in the
-    window, and the first of these steps (None: the window's first)."""
+    """A GPU that takes longer than the median of the other GPUs. `ns` and `others_ns` are ns per step over the slow
+    steps, `lost_ns` is the lost time in the window, and `since` is the first slow step (None: slow in the whole
+    window).
+    """
 
     case: Case
     ns: float
@@ -33,8 +35,9 @@ class Slower:
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """The slow part. `scope`: gpu, gpus, host, or rail (the same GPU of every host); `name`: its name, singular;
-    `hosts`: the hosts of the slow GPUs."""
+    """The slow part of the cluster. `scope` is gpu, gpus, host, or rail (the GPU with the same index on every host),
+    `name` is the part's name in the singular, and `hosts` are the hosts of the slow GPUs.
+    """
 
     scope: str
     name: str
@@ -65,7 +68,7 @@ def slower(cases: Sequence[Case], owner: str, times: float) -> list[Slower]:
 
 
 def _of_others(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Median over the other GPUs, for each GPU (row) and step (column)."""
+    """Median over the other GPUs, for each GPU (first axis) and step (second axis)."""
     count = len(table)
     if count < 2:
         return np.zeros_like(table)
@@ -73,7 +76,7 @@ def _of_others(table: NDArray[np.float64]) -> NDArray[np.float64]:
     rank = np.argsort(np.argsort(table, axis=0, kind="stable"), axis=0, kind="stable")
 
     def nth(middle: int) -> NDArray[np.float64]:
-        """Per GPU, the value at index `middle` of the others' sorted values, which are all values but its own."""
+        """For each GPU, the value at index `middle` of the sorted values of all other GPUs."""
         return np.take_along_axis(ordered, np.where(middle < rank, middle, middle + 1), axis=0)
 
     return (nth((count - 2) // 2) + nth((count - 1) // 2)) / 2
@@ -109,7 +112,7 @@ def _ranks(cases: Sequence[Case]) -> str:
 
 
 def far(cases: Sequence[Case], value: Callable[[Case], float], times: float) -> list[tuple[Case, float]]:
-    """Each case whose value is at least `times` the median of the others, with that median."""
+    """Each case whose value is at least `times` the median of the other cases, with that median."""
     each = [value(case) for case in cases]
     usual = [median(each[:place] + each[place + 1 :]) if len(each) > 1 else 0.0 for place in range(len(each))]
     return [

@@ -1,4 +1,6 @@
-"""Causes before consequences: a finding that delays one rank comes first, with the others' waiting folded under it."""
+"""Sort causes before consequences: a finding that delays one rank comes first, and findings on the other ranks'
+waiting become its consequences.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,18 @@ from ..model.findings import OF_RANKS, Consequence, Finding
 from .case import REPORT_SHARE, Case
 from .order import WITH_WAITING, without, worth
 
-# Findings on the waiting itself, which do not say why a rank is late: none of them can be the cause.
+# Findings that only report waiting for a late rank. They do not say why the rank is late, so none can be the cause.
 _NO_CAUSE: Final = WITH_WAITING | {
     "gradients-wait-for-ranks",
     "ranks-wait-by-turns",
     "launched-work-waits",
     "straggler",
 }
-# Findings that consist of nothing but waiting for the late rank.
+# Findings whose whole price is waiting for the late rank.
 _ALL_WAITING: Final = frozenset({"gradients-wait-for-ranks", "straggler"})
 _OF_HOST: Final = frozenset({"launch-bound", "python-in-the-loop", "host-synchronises", "loss-fetched-every-step"})
-_EXPLAINS: Final = 0.5  # a finding on the late rank must cost it this share of the others' waiting to be the cause
-_ALIKE: Final = 1.02  # prices that differ by no more count as equal
+_EXPLAINS: Final = 0.5  # A cause must cost the late rank this share of the other ranks' waiting.
+_ALIKE: Final = 1.02  # Prices whose ratio is below this count as equal.
 
 
 def causes_first(found: Sequence[Finding], cases: Sequence[Case]) -> list[Finding]:
@@ -43,10 +45,11 @@ def causes_first(found: Sequence[Finding], cases: Sequence[Case]) -> list[Findin
     inside = {case.index: (waits[case.index] - case.ns("idle_peers")) // case.steps for case in cases}
 
     def rest(finding: Finding) -> float:
-        """The finding's gain without the waiting in its price."""
+        """The finding's gain (a ratio) if its price left out the waiting for ranks."""
         return without(finding, inside.get(finding.worst_gpu, 0))  # type: ignore[arg-type]
 
-    # A straggler beside a slow GPU, link or host stays, since it says since when the rank is late.
+    # A straggler stays beside a slow GPU, link or host, since only the straggler finding has the step since which the
+    # rank is late.
     waiting_alone = _ALL_WAITING - ({"straggler"} if cause.code in OF_RANKS else set())
     folded = [
         one
@@ -68,7 +71,9 @@ def _gives_way(one: Finding, rest: float, price: float) -> bool:
 
 
 def _late(found: Sequence[Finding], cases: Sequence[Case], waits: Mapping[int, int]) -> set[int]:
-    """The GPUs that the others wait for, by the findings; else the one that waits less than half as long as another."""
+    """The GPUs that other ranks wait for, by the findings; without such findings, a GPU that waits less than half as
+    long as another GPU.
+    """
     for codes in (set(OF_RANKS) - {"straggler"}, {"straggler"}):
         named = [one for one in found if one.code in codes and one.gpu is not None]
         if named:
@@ -81,7 +86,7 @@ def _late(found: Sequence[Finding], cases: Sequence[Case], waits: Mapping[int, i
 
 
 def _of(finding: Finding) -> set[int]:
-    """The GPUs that a finding concerns; for `gradients-wait-for-ranks`, the late GPU."""
+    """The indices of the GPUs that a finding concerns; for `gradients-wait-for-ranks`, the index of the late GPU."""
     if "late_gpu" in finding.evidence:
         return {finding.evidence["late_gpu"]}
     return set(finding.evidence.get("gpus", [])) | ({finding.gpu} if finding.gpu is not None else set())
@@ -100,8 +105,9 @@ def _cause(found: Sequence[Finding], late: Sequence[Case], waiting: Case) -> Fin
 
 
 def _more_ns(finding: Finding, late: Sequence[Case], waiting: Case) -> float:
-    """ns per step by which the owners that price this finding take longer on its GPU, if that is late, than on
-    `waiting`."""
+    """ns per step by which the late GPU of this finding exceeds GPU `waiting`, in the ledger owners that price the
+    finding.
+    """
     each = [case.ns(*finding.owners) / case.steps for case in late if case.index == finding.evidence.get("gpu")]
     return max(each, default=0.0) - waiting.ns(*finding.owners) / waiting.steps
 

@@ -1,6 +1,6 @@
-"""Breaks: steps that took over three times the median, with their causes. Other findings' prices leave them out.
-
-Breaks that overlap on several GPUs are one break of the GPU that caused it; the other GPUs waited for it.
+"""Find the causes of breaks: steps that took over three times the median step. Other findings leave breaks out of
+their prices. Breaks of several GPUs that overlap count as one break of the GPU that caused it, since the other GPUs
+waited for that GPU.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..model.steps import Break, ToldBreak
 from . import places
 from .case import Case
 
-# A break is a checkpoint if it copies this many more tensors to the host than two usual steps: the model's variables.
+# A break is a checkpoint if it copies at least this many more tensors to the host than two usual steps do.
 _TENSORS: Final = 8
-# A break with this many times a step's kernels ran more work than a step.
+# A break with at least this many times the kernels of a step also ran something else, such as an evaluation.
 _MORE_KERNELS: Final = 1.5
 # A cause explains a break if it takes this share of its extra time over a step.
 _EXPLAINS: Final = 0.5
-_NAMED: Final = 3  # GPUs that a text names; it counts the others
-_WORTH: Final = 0.01  # share of the time from which on breaks in the user's code are a finding
-_OF_XLA: Final = re.compile("XlaModule|Thunk")  # ranges around a whole compiled program, which name no cause
+_NAMED: Final = 3  # A text names at most this many GPUs and counts the rest.
+_WORTH: Final = 0.01  # Breaks in the user's code are a finding from this share of the time on.
+_OF_XLA: Final = re.compile("XlaModule|Thunk")  # These ranges enclose a whole compiled program, so they name no cause.
 WORDS: Final = {
     "checkpoint": "the host copied {fetched} tensors ({bytes}) from the GPU, as it does to save a checkpoint",
     "more-work": "{kernels} kernels ran, where a step has {usual}: perhaps an evaluation, or another part of the "
@@ -46,8 +46,8 @@ class _One:
     gpu: int
     of: Break
     cause: str
-    ns: int  # time that the cause took
-    over_ns: int  # the break's length less the median step's
+    ns: int  # ns that the cause took
+    over_ns: int  # ns by which the break is longer than the median step
     start_ns: int
     end_ns: int
 
@@ -79,7 +79,7 @@ def _place(measures: Measures, one: ToldBreak) -> Place | None:
 
 
 def _saves(measures: Measures, one: ToldBreak) -> bool:
-    """True for a checkpoint. If the part of the user's code is known, it must save something, too."""
+    """True for a checkpoint; if the place in the user's code is known, that code must save something."""
     place = _place(measures, one)
     return one.cause == "checkpoint" and (place is None or places.does(place) == "save")
 
@@ -135,7 +135,7 @@ def evidence(one: ToldBreak, place: Place | None) -> dict[str, Any]:
 
 
 def _waiting(measures: Measures, saved: ToldBreak) -> Iterator[Consequence]:
-    """Ranks that wait during the break: in the same cluster of breaks, or in a similar break of their own recording."""
+    """Ranks that wait during the break, or that have a similar break in a recording of their own."""
     cost_ns = saved.length_ns - saved.usual_ns
     for gpu in saved.waits:
         text = f"{measures.titles[gpu]} waits for it"
@@ -198,7 +198,9 @@ def _at_once(found: list[_One]) -> list[list[_One]]:
 
 
 def _lead(cluster: Sequence[_One]) -> _One:
-    """The break that caused the others: if possible one with a known cause that is not waiting for ranks."""
+    """The break that caused the overlapping breaks: if possible, a break whose cause is known and is not waiting for
+    other ranks.
+    """
     return max(cluster, key=lambda one: (one.cause != "peers", one.cause != "other", one.ns))
 
 
@@ -207,14 +209,14 @@ def _told(measures: Measures, clusters: Sequence[Sequence[_One]]) -> ToldBreak:
     longest = max(leads, key=lambda one: one.over_ns)
     gpu, of = measures.gpus[longest.gpu], longest.of
     assert gpu.steps.period_ns is not None
-    # Work after a step's last kernel keeps the next step from starting.
+    # A mostly idle break happened after the step's last kernel, so it belongs to the time before the next step.
     before_next = of.gap_ns > _EXPLAINS * longest.over_ns
     others = [one for cluster in clusters for one in cluster if one.gpu != longest.gpu]
     waits = sorted({one.gpu for one in others if one.cause == "peers"})
     alike = sorted({one.gpu for one in others} - set(waits))
     share = sum(one.over_ns for one in leads) / _all_ns(gpu)
     length = of.end_ns - of.start_ns
-    where = f"step {of.step}" + (f" with what comes before step {of.step + 1}" if before_next else "")
+    where = f"step {of.step}" + (f" and the time before step {of.step + 1}" if before_next else "")
     times = f", the longest of {len(leads)} breaks of this kind" if len(leads) > 1 else ""
     often = f"{len(leads)} in {gpu.steps.count + len(gpu.breaks)} steps"
     place = places.of_break(gpu.places.rows if gpu.places else (), of.places, longest.over_ns)
@@ -230,7 +232,7 @@ def _told(measures: Measures, clusters: Sequence[Sequence[_One]]) -> ToldBreak:
         count=len(leads),
         text=f"{measures.titles[longest.gpu]}: {where} took {numbers.duration(length)}, "
         f"{numbers.factor(length / gpu.steps.period_ns.p50)} the median{times}: "
-        f"{_did(gpu, longest)}{in_place}{who}. No other number counts it; if it comes as often throughout "
+        f"{_did(gpu, longest)}{in_place}{who}. No other number includes this break; if it comes as often throughout "
         f"({often}), it costs {numbers.share(share)} of the time",
         share_if_as_often=share,
         waits=waits,
@@ -243,7 +245,7 @@ def _did(gpu: GpuMeasures, one: _One) -> str:
     did = (
         f", which was in {named[0]['name']}"
         if named
-        else ", which was in no CUDA call and no named range for most of that time"
+        else ", which was in no CUDA call or named range for most of this time"
     )
     return WORDS[one.cause].format(
         fetched=numbers.count(one.of.fetched),

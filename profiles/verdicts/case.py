@@ -1,4 +1,4 @@
-"""A case: one GPU's measures and the record of its run. Rules read it, and it prices their findings."""
+"""A case: one GPU's measures with the record of its run. Rules read cases, and cases price the rules' findings."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from .host_waits import lost_by
 
 # Losses below this share of the window are not reported.
 REPORT_SHARE = 0.01
-# Shares of the window from which a loss is called `highly` and `moderately`. For input they are XProf's; launches,
-# collectives and all other losses have lower ones.
+# Shares of the window from which a loss is called `highly` and `moderately`. The shares for input are XProf's;
+# launches, collectives and all other losses have lower shares.
 INPUT_LADDER = (0.20, 0.05)
 OTHER_LADDER = (0.15, 0.03)
 
 
-# A few compiled dense layers take some 40 kernels a step, with backward pass and update. A run with fewer kernels is an
-# example or a single operator, which says nothing about batch size or device. Too few steps give no step period.
+# A training step of even a few compiled dense layers takes some 40 kernels (forward, backward and update). A run with
+# fewer kernels is an example or a single operator, which says nothing about batch size or device. Two steps are too few
+# to measure a step period.
 LEAST_KERNELS, LEAST_STEPS = 20, 5
 CONVOLUTIONS = re.compile(r"(?i)conv(?!er(?:sion|t))|[wd]grad|fprop|winograd")
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Facts from the run record that a recording lacks; all of them optional."""
+    """Optional facts from the run record that a recording does not hold."""
 
     cell: Cell | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -40,13 +41,13 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One GPU and its losses per step; without steps, its losses in the window less the gaps that occur only once."""
+    """One GPU and its losses per step. Without steps, the losses in its window, less gaps that occur only once."""
 
     index: int
     gpu: GpuMeasures
     context: Context
-    recorded: str = ""  # the format of the GPU's recording
-    whole: GpuMeasures | None = None  # the measures with gaps that occur only once, if `gpu` is without them
+    recorded: str = ""  # format of the GPU's recording, such as `nsys`
+    whole: GpuMeasures | None = None  # The measures with the gaps that occur only once, if `gpu` leaves these gaps out.
 
     @classmethod
     def of(cls, index: int, gpu: GpuMeasures, context: Context, recorded: str) -> Case:
@@ -65,7 +66,7 @@ class Case:
         return self.gpu.steps.count if self.gpu.window == "steps" and self.gpu.steps.count else 1
 
     def ns(self, *owners: str) -> int:
-        """ns of the window that the ledger assigns to these owners; an owner whose time is not known counts 0."""
+        """ns of the window that the ledger assigns to these owners. Owners whose time is unknown count 0."""
         return sum(self.gpu.ledger_ns.get(owner) or 0 for owner in owners)
 
     def share(self, *owners: str) -> float:
@@ -80,8 +81,10 @@ class Case:
 
     @property
     def fetches(self) -> int:
-        """Copies to the host in each step of a training. 0 without steps, if most steps have no copy, or if the copies
-        are gradients for a parameter server, pages of managed memory, or offloaded tensors that return to the GPU."""
+        """Copies to the host in each step of a training. 0 if there are no steps, if most steps have no such copy, or
+        if the copies are gradients for a parameter server, pages of managed memory, or offloaded tensors that return
+        to the GPU.
+        """
         d2h = self.gpu.copies.get("d2h")
         if self.exchange == "parameter server" or self.infers or not d2h or d2h.pages or self.gpu.window != "steps":
             return 0
@@ -101,14 +104,15 @@ class Case:
 
     @property
     def waits_told(self) -> set[str]:
-        """Copy directions whose waits belong to another finding than `host-synchronises`."""
+        """Copy directions whose waits another finding than `host-synchronises` reports."""
         return ({"d2h"} if self.fetches or self.offloaded else set()) | (
             {"h2d"} if self.copies_wait and self.trains else set()
         )
 
     def waits(self, *moves: str | None) -> list[dict[str, Any]]:
-        """The entries of `gpu.host_waits` whose copy has one of these directions (None: waits without a copy), the
-        costliest first."""
+        """The waits of the host (entries of `gpu.host_waits`) for copies in these directions, the costliest first.
+        Direction None means waits that are not for a copy.
+        """
         found = [one for one in self._waits if one["moves"] in moves and lost_by([one])]
         return sorted(found, key=lambda one: -lost_by([one]))
 
@@ -121,15 +125,17 @@ class Case:
 
     @property
     def caught_up_ns(self) -> int:
-        """ns of launch idle after waits of the host, until it launches ahead of the GPU again; 0 if the waits are too
-        short for a finding."""
+        """ns of launch idle from the end of a host's wait until the host launches ahead of the GPU again; 0 if the
+        waits are too short for a finding.
+        """
         waits = self._waits if self.gpu.host_waits else []
         told = waits and lost_by(waits) >= OTHER_LADDER[1] * self.gpu.span_ns
         return self.waited(waits)["idle_launch"] if told else 0
 
     def called_ns(self, owner: str) -> int:
-        """ns of this owner's idle time during synchronous copies to the GPU; 0 if `copies-synchronous` does not report
-        it."""
+        """ns of this owner's idle time during synchronous copies to the GPU; 0 if the finding `copies-synchronous`
+        does not report these copies.
+        """
         ns = self.gpu.copies["h2d"].called_idle_ns
         told = self.copies_wait and self.trains and sum(ns.values()) >= REPORT_SHARE * self.gpu.span_ns
         return ns.get(owner, 0) if told else 0
@@ -141,10 +147,9 @@ class Case:
 
     @property
     def after_waits_ns(self) -> tuple[int, ...]:
-        """ns of sync idle that would remain if the host did not wait, per entry of `gpu.host_waits`.
-
-        Without the wait the host would launch earlier, by as long as it waited, but by no longer than the GPU has work
-        to run while the host does work of its own.
+        """For each entry of `gpu.host_waits`, ns of sync idle that would remain if the host did not wait. Without the
+        wait the host would launch earlier by the length of the wait, but by no more than the time for which the GPU
+        has work while the host does other work.
         """
         waits = self.gpu.host_waits
         late = [0 if self.copies_seldom(one) else one["ns"] - one.get("held_ns", 0) for one in waits]
@@ -157,23 +162,25 @@ class Case:
     @property
     def own_after_waits_ns(self) -> int:
         """ns of `after_waits_ns` in which the host is in no CUDA call. The end of the waiting call itself does not
-        count."""
+        count.
+        """
         each = zip(self.after_waits_ns, self.gpu.host_waits, strict=True)
         return sum(min(ns, one.get("own_ns", 0)) for ns, one in each)
 
     def copies_seldom(self, wait: Mapping[str, Any]) -> bool:
-        """True for a wait for copies to the host that most steps do not make (a checkpoint, get_weights in a callback).
-        If they are made less often, the wait and the host's work on the data go with them."""
+        """True if the wait is for copies to the host that most steps do not make (a checkpoint, get_weights in a
+        callback). Rarer copies then save the wait and the host's work on the copied data.
+        """
         in_steps = self.gpu.window == "steps" and not self.infers
         return in_steps and wait["moves"] == "d2h" and not self.fetches and "d2h" not in self.managed
 
     @property
     def _waits(self) -> list[dict[str, Any]]:
-        """The entries of `gpu.host_waits`; their `ns` leave out idle time that would remain without the wait."""
+        """The entries of `gpu.host_waits`, with `ns` reduced by the idle time that would remain without the wait."""
         if self.gpu.host_waits:
             each = zip(self.gpu.host_waits, self.after_waits_ns, strict=True)
             return [one | {"ns": one["ns"] - stays} for one, stays in each]
-        # An earlier version made these measures, which have one total for all waits.
+        # Measures of an earlier version have one total for all waits.
         moves = "h2d" if self.copies_wait else "d2h" if self.fetches else None
         return [{"call": None, "within": None, "moves": moves, "ns": self.ns("idle_sync"), "count": 0}]
 
@@ -184,8 +191,9 @@ class Case:
 
     @property
     def trains(self) -> bool:
-        """True if the window shows a training and no single operator or example, so that idle time is worth a
-        finding."""
+        """True if the window shows a training, rather than a single operator or example. Only then is idle time worth
+        a finding.
+        """
         return shows_training(self.gpu) and not self.example
 
     @property
@@ -216,7 +224,7 @@ class Case:
 
     @property
     def managed(self) -> list[str]:
-        """Copy directions with pages of managed memory, which the driver moves to where they are touched."""
+        """Copy directions of managed memory's pages, which the driver moves to where the program touches them."""
         return [name for name in ("h2d", "d2h") if self.gpu.copies[name].pages]
 
     @property
@@ -234,7 +242,7 @@ class Case:
         return self.group("rnn_cell")[0] > 0
 
     def told(self, *, bench: str, script: str) -> str:
-        """The advice `bench` for a run of `ringscope bench`, or the advice `script` for a user's own script."""
+        """The advice `bench` if `ringscope bench` ran the program, else the advice `script` (a user's own script)."""
         return bench if self.cell is not None else script
 
     @property
@@ -277,11 +285,11 @@ class Case:
 
     @property
     def each(self) -> str:
-        """The unit that numbers are given in: per step, per batch, in all."""
+        """The unit of the numbers in this case's texts: `per step`, `per batch` or `in all`."""
         return f"per {self.gpu.steps.unit}" if self.gpu.window == "steps" and self.gpu.steps.count else "in all"
 
     def group(self, *names: str) -> tuple[int, int]:
-        """(kernels, ns) of these kernel groups in the window."""
+        """(number of kernels, their ns) of these kernel groups in the window."""
         groups = [self.gpu.kernels.groups.get(name, {}) for name in names]
         return sum(g.get("count", 0) for g in groups), sum(g.get("total_ns", 0) for g in groups)
 
@@ -316,7 +324,7 @@ class Case:
         )
 
     def _of_whole(self, saved_ns: int) -> dict[str, float]:
-        """Evidence of a finding on a part of the window: its gain on the whole window, by which findings are sorted."""
+        """Evidence of a finding on a part of the window: its gain over the whole window, which sorts the findings."""
         return {"gain_of_whole": self.whole.span_ns / (self.whole.span_ns - saved_ns) - 1} if self.whole else {}
 
     @property
@@ -332,7 +340,7 @@ class Case:
         return Finding(code, self.index, None, None, text, change, dict(evidence), refuted_by)
 
     def where(self, saved_ns: Mapping[str, int]) -> dict[str, int]:
-        """The step that would save most, as evidence; empty if no measured step saves any."""
+        """Evidence that names the step which would save most; empty if no measured step saves any time."""
         if not self.gpu.steps.rows:
             return {}
 

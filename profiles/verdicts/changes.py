@@ -14,13 +14,13 @@ def compiling(case: Case) -> str:
 
 
 def half_the_bytes(case: Case) -> str:
-    """Advice on 16-bit gradients in place of float32."""
+    """Advice to send gradients with 16 bits instead of float32."""
     how = case.told(bench="--compression fp16", script="ring.distribute(model, compression='fp16')")
     return f"send gradients in half the bytes ({how})"
 
 
 def less_often(case: Case, steps: int) -> str:
-    """Advice to exchange gradients every `steps` steps; "" if the cell's strategy cannot do that."""
+    """Advice to exchange gradients only every `steps` steps; "" if the cell's strategy cannot do that."""
     if case.cell is not None and "aggregate" not in case.cell.spread.heeds:
         return ""
     return case.told(bench=f"--aggregate {steps}", script=f"ring.distribute(model, aggregate={steps})")

@@ -11,14 +11,14 @@ from ..model.measures import GpuMeasures
 from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
 from .changes import half_the_bytes, less_often
 
-MANY = 10  # collectives per step that count as many; fused gradients take one or two
+MANY = 10  # From this number per step on, collectives are many: fused gradients take one or two.
 SMALL_STEP_NS = 5_000_000
 # Exposed exchange per step from which on overlap with the backward pass pays (WORTH_S in
 # ringscope/ring/gradients/overlap/buckets.py). Below a hidden share of HIDDEN the exchange does not overlap yet.
 WORTH_HIDING_NS = 2_000_000
 HIDDEN = 0.1
 GRADIENTS = ("all_reduce", "reduce", "broadcast", "other")
-# For each kind of exchange: its name, and advice on how to shorten or hide it.
+# Kind of collective -> (its name in texts, advice on how to shorten or hide it).
 SHARDED = (
     "all-gather and reduce-scatter of a sharded model",
     "gather the next layer's weights while this one computes (FSDP: backward_prefetch=BACKWARD_PRE, "
@@ -26,7 +26,7 @@ SHARDED = (
     "reshard_after_forward=False where memory allows; in DeepSpeed overlap_comm and a larger "
     "stage3_prefetch_bucket_size; bfloat16 weights; a larger batch",
 )
-# RCCL runs all kinds of collectives in one kernel, so that its name does not tell the kind.
+# RCCL runs all kinds of collectives in one kernel, so the kernel's name does not tell the kind.
 UNTOLD = (
     "collectives whose kind the recording does not give",
     "a model in shards (FSDP, ZeRO: it exchanges in the forward pass, too): gather the next layer's weights while this "
@@ -82,7 +82,7 @@ def collectives_exposed(case: Case) -> Finding | None:
         what, change = UNTOLD[0], SHARDED[1] if is_sharded(case.gpu) else UNTOLD[1]
     else:
         what, change = GATHERED if kind == "all_gather" and not is_sharded(case.gpu) else OTHER_KINDS[kind]
-    # Not for send and receive: stages of a pipeline always wait for each other.
+    # Send and receive are left out: stages of a pipeline always wait for each other.
     parts = [MOSTLY_WAITING, change] if _mostly_waiting(case) and kind != "send_recv" else [change]
     return _exposed_as("collectives-exposed", case, what, "; ".join(parts))
 
@@ -107,7 +107,7 @@ def _exposed_as(code: str, case: Case, what: str, change: str) -> Finding | None
     return case.finding(
         code,
         {"collective": exposed},
-        busy_saved_ns={"collective": for_others or 0},  # the link rests while ranks wait for each other
+        busy_saved_ns={"collective": for_others or 0},  # the link is unused while ranks wait for each other
         text=f"{degree(share, OTHER_LADDER)} communication-bound: {percent(share)} of the time is {what} not hidden by "
         f"compute{waiting}",
         change=change,
@@ -150,7 +150,9 @@ def _less_exposed(case: Case) -> str:
 def summed_as(gpu: GpuMeasures) -> str | None:
     """The type that all-reduces sum, by the recording, else by the name of the longest summing kernel: `float32`,
     `16 bits` or `other`; None: not known."""
-    named = (found[1] for kernel in gpu.kernels.top if (found := SUMMED.search(kernel.name)))  # the longest first
+    named = (
+        found[1] for kernel in gpu.kernels.top if (found := SUMMED.search(kernel.name))
+    )  # kernels are sorted by total time, the longest first
     name = gpu.collectives.kinds.get("all_reduce", {}).get("dtype") or next(named, None)
     if name is None:
         return None
@@ -158,8 +160,9 @@ def summed_as(gpu: GpuMeasures) -> str | None:
 
 
 def _in_float32(case: Case) -> bool:
-    """True if most gradients travel as float32: by the cell's compression, else by the longest summing kernel, else by
-    the cell's precision; True if none of these is known."""
+    """True if most gradients are sent as float32: by the cell's compression, else by the longest summing kernel, else
+    by the cell's precision; also True if none of these three is known.
+    """
     if case.cell is not None and case.cell.compression in ("fp16", "bf16"):
         return False
     known = summed_as(case.gpu)
@@ -180,9 +183,9 @@ def many_small_collectives(case: Case) -> Finding | None:
         change="hvd.grouped_allreduce over all gradients (what ring.distribute does), HOROVOD_FUSION_THRESHOLD above "
         "the gradients' bytes, HOROVOD_CYCLE_TIME not below 1 ms"
         if case.horovod
-        else "one all-reduce over many gradients",
+        else "one all-reduce over many gradients at a time",
         evidence={"collectives_per_step": per_step, "exposed_ns": exposed},
-        refuted_by="one grouped all-reduce is exposed for as long",
+        refuted_by="a grouped all-reduce is exposed for as long",
     )
 
 
@@ -190,7 +193,7 @@ def _reductions(case: Case) -> int:
     """Collectives per step that sum gradients; all collectives if their kinds are not known."""
     found = case.gpu.collectives
     sums = [int(one["count"] or 0) for name, one in found.kinds.items() if name in ("all_reduce", "reduce", "other")]
-    if found.per_step and found.count:  # scaled to one step, since the window may hold breaks, too
+    if found.per_step and found.count:  # the window may also hold breaks, so the count is scaled to one step
         return found.per_step * sum(sums) // found.count if sums else found.per_step
     return sum(sums) // case.steps
 
@@ -207,7 +210,7 @@ def not_compressed(case: Case) -> Finding | None:
         "gradients-not-compressed",
         {"collective": halved},
         busy_saved_ns={"collective": found.transfer_ns // 2},
-        # Transfers of several streams overlap, so their sum is capped at the time with any collective.
+        # Transfers on several streams overlap, so their sum is capped at the time in which any collective runs.
         text=f"gradients travel as float32: {percent(min(found.transfer_ns, found.busy_ns) / case.gpu.span_ns)} of the "
         "time transfers them",
         change="ring.distribute(model, compression='fp16') (--compression fp16)",
@@ -232,12 +235,16 @@ def too_small_for_so_many(case: Case) -> Finding | None:
     size, launching = f" of {numbers.size(moved)}" if moved else "", case.late_launch_ns
     return case.finding(
         "model-too-small",
-        # A larger batch, or one exchange for several batches, reduces both per sample.
+        # A larger batch, or one exchange for several batches, reduces exchange and launches per sample.
         {"collective": apart, "idle_launch": launching},
         text=f"a step takes {numbers.duration(period.p50)}, of which {percent(case.share('compute'))} computes and "
         f"{percent(apart / case.gpu.span_ns)} is exposed all-reduce{size}: the exchange is too large for so little "
         "compute, the model too small for this many GPUs at this batch"
-        + (f"; the wait for launches, {percent(launching / case.gpu.span_ns)}, shrinks with it" if launching else ""),
+        + (
+            f"; a larger batch also shrinks the wait for launches ({percent(launching / case.gpu.span_ns)})"
+            if launching
+            else ""
+        ),
         change=", ".join(filter(None, ["a larger batch", less_often(case, 4), "or fewer GPUs"])),
         evidence={"period_p50_ns": period.p50, "exposed_ns": apart, "bytes_per_step": moved},
         refuted_by="with four times the batch the all-reduce takes as large a share",

@@ -13,21 +13,21 @@ from .changes import compiling, longer_kernels
 
 # A step with more kernels is not compiled: a compiled ResNet-50 step has some 700, an eager one 3 800.
 STORM_KERNELS = 1_000
-RNN_GATES_A_STEP = 60  # 20 time steps of 3 gates
+RNN_GATES_A_STEP = 60  # 20 time steps with 3 gates each
 RNN_CELLS_A_STEP = 20
 ASYNC_COMPLETION = (
     "; HOROVOD_ENABLE_ASYNC_COMPLETION=1 (ring.init sets it) launches the update without waiting for the "
     "all-reduce to end"
 )
 SHORT_SHARE = 0.5
-# Share of the compute time in short kernels from which on a batch is too small. Big models have many short kernels, too
-# (58 % of ResNet-50's kernels, in 6 % of its time). In small models that larger batches made faster they took 28 to 44
-# %.
+# A batch is too small if short kernels take at least this share of the compute time. A count of kernels does not show
+# that: in ResNet-50, 58 % of the kernels are short, but they take 6 % of the time. In small models that larger batches
+# made faster, short kernels took 28 to 44 % of the time.
 SHORT_TIME = 0.2
-CPU_SLOWER = 10  # a CPU takes at least this many times as long for kernels that fill a GPU
-FILLED_SHARE = 0.6  # a GPU that computes for longer than this is not short of samples
-# A 16-byte load holds 8 numbers of 16 bits or 4 of TF32 (s1688 without f16 in the name): align4 is the best for TF32,
-# but misaligned for 16 bits.
+CPU_SLOWER = 10  # For kernels that fill a GPU, a CPU takes at least this many times as long.
+FILLED_SHARE = 0.6  # A GPU that computes for a larger share of the time has enough samples.
+# CUTLASS's kernel names give the alignment in numbers per load. A 16-byte load holds 8 numbers of 16 bits or 4 of TF32
+# (s1688 without f16 in the name), so align4 is the best alignment for TF32, but not for 16 bits.
 MISALIGNED = re.compile(r"align[12](?![0-9])|(?:^|_)simt_")
 FOURS, SIXTEEN_BITS = re.compile(r"align4(?![0-9])"), re.compile(r"f16|[hs]884|16816")
 FRAMEWORK_REDUCTIONS = re.compile(r"ColumnReduce|RowReduce|Rsqrt_GPU|SquaredDifference")
@@ -62,7 +62,7 @@ def not_compiled(case: Case) -> Finding | None:
 
 
 def _beside(case: Case) -> str:
-    """A clause on other kernels that take time and that compiling does not remove; "" if they take little."""
+    """A clause that names slow kernels which compiling does not remove; "" if such kernels take little time."""
     called = {"embedding": "lookups in embedding tables", "sort": "sorting", "concatenation": "concatenation"}
     shares = {what: case.group(group)[1] / case.gpu.span_ns for group, what in called.items()}
     told = [f"{what} {percent(share)}" for what, share in shares.items() if share >= OTHER_LADDER[1]]
@@ -74,7 +74,7 @@ def unfused_batch_norm(case: Case) -> Finding | None:
     if case.group("batch_norm")[0] or case.group("fused")[0]:
         return None
     if not case.convolves:
-        return None  # a transformer's reductions belong to layer normalisation and to gradients of biases
+        return None  # A transformer's reductions come from layer normalisation and from gradients of biases.
     named = [k for k in case.gpu.kernels.top if FRAMEWORK_REDUCTIONS.search(k.name)]
     reduction_ns = min(case.group("reduction")[1], case.gpu.busy_ns.get("compute") or 0)
     if not named:
@@ -115,7 +115,9 @@ def generic_rnn_cell(case: Case) -> Finding | None:
 
 
 def launch_bound(case: Case) -> Finding | None:
-    """A finding on time in which the GPU waits for a launch, including sync idle that would remain without the wait."""
+    """A finding on time in which the GPU waits for a launch. The time includes sync idle that would remain if the host
+    did not wait.
+    """
     waiting, after = case.late_launch_ns, sum(case.after_waits_ns)
     share = (waiting + after) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
@@ -154,10 +156,12 @@ def graphs_updated(case: Case) -> Finding | None:
 
 
 def short_kernels(case: Case) -> Finding | None:
-    """A finding on turnaround, the GPU's own gap between one kernel and the next, which only fewer kernels reduce."""
+    """A finding on turnaround: the GPU's delay between the end of one kernel and the start of the next, which only
+    fewer kernels reduce.
+    """
     share = case.share("idle_turnaround")
     ran = case.gpu.kernels.count + case.gpu.kernels.graph_launches
-    # With a few kernels and no steps, turnaround may as well follow copies, and shows no loop.
+    # With a few kernels and no steps, turnaround may follow copies instead of kernels.
     if share < OTHER_LADDER[1] or (case.gpu.window != "steps" and ran < LEAST_KERNELS):
         return None
     return case.finding(

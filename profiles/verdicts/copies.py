@@ -9,9 +9,9 @@ from ..model.findings import Finding
 from .case import INPUT_LADDER, OTHER_LADDER, REPORT_SHARE, Case, degree
 from .changes import compiling
 
-# Batches whose copies overlap compute for a smaller share were requested only by the step that needs them.
+# If compute hides a smaller share of the copies, each batch was requested only by the step that needs it.
 LATE_OVERLAP = 0.5
-UINT8_SAVES = 0.75  # share of the bytes that uint8 saves over float32
+UINT8_SAVES = 0.75  # uint8 saves this share of float32's bytes
 FEWER_BYTES = "send fewer bytes: images as uint8, other features as float16"
 BY_RING = "model.fit does this for any data after ring.distribute(model)"
 EXAMPLE_PINNED = "55 GB/s on an H200"
@@ -30,7 +30,8 @@ def overlap_of(case: Case) -> float | None:
 
 def asked_late(case: Case) -> bool:
     """True if batches are copied only when their step is due. False if the recording has `batch N` ranges, since the
-    feed that writes these copies ahead and was merely late."""
+    feed that writes these ranges copies ahead and was merely late.
+    """
     if (case.gpu.input_copies or {}).get("marked"):
         return False
     overlap = overlap_of(case)
@@ -44,8 +45,9 @@ def pageable(case: Case) -> bool:
 
 
 def shorter_copies(case: Case, by: float) -> dict[str, int]:
-    """{"h2d": ns saved} if copies to the GPU took the share `by` less time; `by` is 1 for pinned memory, which is
-    fast."""
+    """{"h2d": ns saved} if copies to the GPU became shorter by the share `by`. `by` is 1 for copies from pinned
+    memory, which cannot become faster.
+    """
     return {"h2d": int((case.gpu.copies["h2d"].busy_ns or 0) * by)}
 
 
@@ -105,7 +107,7 @@ def copies_synchronous(case: Case) -> Finding | None:
 
 
 def exposed_although_prefetched(case: Case) -> Finding | None:
-    """A finding on batches of later steps that are copied ahead, but while nothing computes."""
+    """A finding on batches that are copied ahead of their step, but at a time when nothing computes."""
     inputs = case.gpu.input_copies
     exposed = int((inputs or {}).get("exposed_later_step_ns") or 0)
     h2d = case.gpu.copies["h2d"]

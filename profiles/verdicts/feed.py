@@ -14,7 +14,8 @@ from .copies import BY_RING, UINT8_SAVES, asked_late, exposed_inputs, overlap_of
 
 HOST_FED = ("numpy", "host")
 PREFETCHED_ON_HOST = ("prefetch",)
-# Feed idle per step that Python may need to begin a step; only longer idle counts if no range shows a wait for input.
+# Python may need this much feed idle (ns) to begin a step. If no range shows a wait for input, only longer feed idle
+# counts.
 BEGINS_NS = 1_000_000
 AS_BYTES = (
     "uint8, scaled in the model: keras.layers.Rescaling(1/127.5, offset=-1) as its first layer (ringscope bench "
@@ -62,7 +63,7 @@ def _faster_batches(case: Case) -> str:
         "arrays": "put arrays in memory into one tf.data.Dataset.from_tensor_slices, shuffled by index, with prefetch",
         "DataLoader": "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4)",
         "Grain": "grain's mp_prefetch with the cores of a rank as worker processes",
-    }.get(case.gpu.loader or "", f"of tf.data: {pipeline}; of a PyDataset: {workers}")
+    }.get(case.gpu.loader or "", f"for tf.data: {pipeline}; for a PyDataset: {workers}")
 
 
 def _seen_waiting(case: Case) -> bool:
@@ -72,13 +73,15 @@ def _seen_waiting(case: Case) -> bool:
 
 
 def no_prefetch(case: Case) -> Finding | None:
-    """A finding on batches that are made only while their step waits for them."""
+    """A finding on batches that the loader begins to make only when their step already waits for them."""
     known = case.cell is not None and case.cell.feed in HOST_FED
     if case.cell is not None and not known:
         return None
     if not known and not (asked_late(case) and case.share("idle_feed") >= INPUT_LADDER[0]):
         return None
-    if not known and case.gpu.framework == "pytorch":  # a DataLoader's workers prefetch, so its pipeline must be slow
+    if (
+        not known and case.gpu.framework == "pytorch"
+    ):  # The workers of a DataLoader prefetch, so a late batch shows a slow pipeline.
         return None
     said = "nothing is prefetched" if known else "batches are requested only when a step needs them, or made too slowly"
     return case.finding(
@@ -112,8 +115,8 @@ def prefetch_on_host_only(case: Case) -> Finding | None:
         {"idle_feed": case.ns("idle_feed"), "h2d": exposed_inputs(case)},
         busy_saved_ns=shorter_copies(case, 1.0 if pageable(case) else 0.0),
         text=f"batches are copied only when their own step begins: {percent(overlap or 0.0)} of the copies' time is "
-        f"hidden, {percent(exposed_inputs(case) / case.gpu.span_ns)} of the time is exposed copy and "
-        f"{percent(case.share('idle_feed'))} the wait before it",
+        f"hidden. Nothing computes during exposed copies ({percent(exposed_inputs(case) / case.gpu.span_ns)} of the "
+        f"time) and during the wait before them ({percent(case.share('idle_feed'))})",
         change=f"pinned staging buffers: {BY_RING}"
         if _other_loader(case)
         else 'dataset.apply(tf.data.experimental.prefetch_to_device("/GPU:0", 2)) as the last transformation'

@@ -17,7 +17,7 @@ from .host_waits import called, lost_by
 
 
 def loss_fetched(case: Case) -> Finding | None:
-    """A finding on copies to the host in each step, mostly of a loss or metric, for which the host waits."""
+    """A finding on copies to the host in each step for which the host waits, mostly copies of a loss or metric."""
     if not case.fetches:
         return None
     waits = case.waits("d2h")
@@ -36,8 +36,9 @@ def loss_fetched(case: Case) -> Finding | None:
 
 
 def host_synchronises(case: Case) -> Finding | None:
-    """A finding on waits of the host for the GPU, less the waits for a loss that is fetched every step and for
-    synchronous copies to the GPU, which have findings of their own."""
+    """A finding on waits of the host for the GPU. Waits for a loss that is fetched every step and waits for
+    synchronous copies to the GPU have findings of their own and are left out.
+    """
     waits = case.waits(*({None, "d2h", "h2d", "d2d", "p2p"} - case.waits_told))
     share = lost_by(waits) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
@@ -59,16 +60,17 @@ def host_synchronises(case: Case) -> Finding | None:
 
 
 def _named(waits: Sequence[Mapping[str, Any]]) -> str:
-    """The call in which the host waited longest, in brackets; "" if none is known."""
+    """The host's longest waiting call, in brackets; "" if no call is known."""
     return f" ({called(waits[0])})" if waits and waits[0]["call"] else ""
 
 
 def python_in_the_loop(case: Case) -> Finding | None:
-    """A finding on launch idle while the host is in no CUDA call, but runs other code; it includes sync idle that would
-    remain if the host did not wait for the GPU."""
+    """A finding on launch idle while the host runs code outside of CUDA calls. The idle time includes sync idle that
+    would remain if the host did not wait for the GPU.
+    """
     if not case.trains:
         return None
-    # Start-up and allocation are left out of this sum, since they are CUDA calls.
+    # This sum leaves out start-up and allocation, since both are CUDA calls.
     explained = case.held_launch_ns + case.negotiation_ns + (case.gpu.waited_ns or 0) + case.caught_up_ns
     outside = max(0, min((case.gpu.outside_calls_ns or 0) - explained, case.late_launch_ns))
     own = case.own_after_waits_ns
@@ -90,7 +92,7 @@ def python_in_the_loop(case: Case) -> Finding | None:
 
 
 def allocates_all_along(case: Case) -> Finding | None:
-    """A finding on memory that the loop allocates from the driver and frees again; freeing waits for the GPU."""
+    """A finding on a loop that allocates and frees memory by driver calls in every step; freeing waits for the GPU."""
     waiting = case.gpu.allocating_ns or 0
     calls = [e["name"] for e in case.gpu.host_while_idle if re.search("Malloc|Alloc|Free", e["name"])]
     if not case.trains or waiting < OTHER_LADDER[1] * case.gpu.span_ns:
@@ -146,23 +148,22 @@ _FOR = {
     "event": "an event",
     "stream": "another stream",
     "process": "another process",
-    "host": "a function of the host's",
+    "host": "a function of the host",
     "graphics": "graphics",
     "peer": "a peer",
 }
 _ANY = ("event", "stream", "peer")
 _UNSEEN = "something that the recording does not show, with one stream and no wait for an event"
 _SEE = (
-    "see in the timeline (--html, --perfetto) what ends when a wait does: a copy or a collective on another stream, "
-    "another process's work"
+    "see in the timeline (--html, --perfetto) what ends when a wait does: a copy or a collective on another "
+    "stream, another process's work"
 )
 _SEE_GRAPHICS = (
-    "map a buffer that is not being drawn (two by turns), and record the graphics, too (-t cuda,opengl,vulkan)"
+    "map a buffer that is not being drawn (use two buffers in turn), and record graphics calls, too "
+    "(-t cuda,opengl,vulkan)"
 )
-_LOOK = "see what else runs on the GPU (nvidia-smi, rocm-smi; nsys --gpuctxsw=true records whose turn it is)"
-_MANAGED = (
-    "try cudaMalloc and copies in the place of managed memory, whose pages the driver may move before each launch; "
-)
+_LOOK = "see what else runs on the GPU (nvidia-smi, rocm-smi; nsys --gpuctxsw=true records which process has the GPU)"
+_MANAGED = "try cudaMalloc and copies instead of managed memory, whose pages the driver may move before each launch; "
 _OF_GRAPHS = (
     "make graphs once and upload them before their launch (cudaGraphUpload, a warm-up replay), and do not change them "
     "in every step; if these waits stay, the profiler left nodes out: compare with nsys --cuda-graph-trace=node"
@@ -170,13 +171,15 @@ _OF_GRAPHS = (
 
 
 def _before_graphs(case: Case) -> bool:
-    """True if a CUDA graph ends at least half of the time that launched work waits, in the longest gaps."""
+    """True if at least half of the time that launched work waits, counted over the longest gaps, ends with a CUDA
+    graph.
+    """
     waits = [(gap.causes_ns.get("idle_wait", 0), "GraphLaunch" in (gap.call or "")) for gap in case.gpu.idle_gaps]
     return 2 * sum(ns for ns, graph in waits if graph) >= sum(ns for ns, _ in waits) > 0
 
 
 def _held_by(case: Case) -> tuple[str, str]:
-    """(what launched work may wait for, as far as the recording shows it; remedy), as text."""
+    """(what launched work may be waiting for, remedy), both as text for a finding."""
     known = case.gpu.waits_on
     shown = list(_ANY) if known is None else [name for name in _FOR if name in known]
     shown += ["peer"] * (known is not None and case.gpu.collectives.count > 0)
@@ -213,8 +216,9 @@ def work_waits(case: Case) -> Finding | None:
 
 
 def training_paused(case: Case) -> Finding | None:
-    """A finding on pauses of an elastic training: a rank was lost, or hosts came or went. Even a short one is
-    reported."""
+    """A finding on pauses of an elastic training in which a rank was lost or hosts came or went. Short pauses are
+    reported, too.
+    """
     pauses = case.gpu.pauses
     if not pauses:
         return None

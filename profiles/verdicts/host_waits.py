@@ -23,14 +23,15 @@ def lost_by(waits: Sequence[Mapping[str, Any]]) -> int:
 
 
 def mostly_after_waits(gpu: GpuMeasures) -> bool:
-    """True if the host launches late mostly because of its own work after a wait, more than of other code outside of
-    CUDA calls."""
+    """True if the host launches late mostly because of code that it runs right after a wait for the GPU."""
     own_ns: int = sum(one.get("own_ns", 0) for one in gpu.host_waits)
     return own_ns > (gpu.outside_calls_ns or 0)
 
 
 def called(wait: Mapping[str, Any]) -> str:
-    """A wait as text: its call, the direction of its copy, and the framework's operator around the call."""
+    """A wait as text: the waiting call, the direction of the copy that it waits for, and the framework's operator
+    around it.
+    """
     moves = {"h2d": " to the GPU", "d2h": " to the host"}.get(wait["moves"], "") if "Memcpy" in wait["call"] else ""
     within = OPERATORS.get(wait["within"], wait["within"])
     return f"{wait['call']}{moves}" + (f" in {within}" if within else "")

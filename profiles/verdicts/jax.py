@@ -1,6 +1,5 @@
-"""The advice for each finding in a JAX program, less advice that the recording refutes.
-
-Source: JAX's documentation of jit, transfers and XLA's GPU flags (docs.jax.dev).
+"""The advice for each finding in a JAX program; advice that the recording refutes is left out. Source: JAX's
+documentation of jit, transfers and XLA's GPU flags (docs.jax.dev).
 """
 
 from __future__ import annotations
@@ -17,13 +16,15 @@ HIDE = "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true"
 
 
 def _launches(gpu: GpuMeasures) -> str:
-    """Advice on launches. Compiled kernels alone do not show that the whole step is under one jax.jit."""
+    """Advice on late launches. Compiled kernels alone do not prove that one jax.jit encloses the whole step."""
     jitted = compiled(gpu) and not _by_operator(gpu)
     return f"donate_argnums; {SCAN}" if jitted else f"jax.jit around the whole step with donate_argnums; {SCAN}"
 
 
 def _by_operator(gpu: GpuMeasures) -> bool:
-    """True if the host calls several jitted functions while the GPU is idle, as without jax.jit around the step."""
+    """True if the host calls several jitted functions while the GPU is idle, which shows that no jax.jit encloses the
+    step.
+    """
     host = (*gpu.host_while_idle, *(one for gap in gpu.idle_gaps for one in gap.host))
     return len({one["name"] for one in host if one["name"].startswith("PjitFunction(")}) >= _SEVERAL
 

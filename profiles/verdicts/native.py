@@ -16,7 +16,7 @@ from .pytorch import SIZES, Words, in_float32, in_graphs, pageable
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """CUDA or HIP: its name, the prefix of its calls, and the advice that differs otherwise.
+    """CUDA or HIP: the API's name, the prefix of its calls, and advice that differs between the two APIs.
 
     pinned: the call that allocates pinned memory. tensor_float: how matrix products in float32 get onto the tensor
     cores. early_launch: how to launch a kernel before the previous one ends, if the API can.
@@ -29,7 +29,7 @@ class Api:
     early_launch: str | None = None
 
     def changes(self) -> Mapping[str, Words]:
-        """Code of a finding -> advice."""
+        """Advice by the code of the finding."""
         return {
             "off-tensor-cores": lambda gpu: self.tensor_float if in_float32(gpu) else SIZES,
             "launch-bound": lambda gpu: f"launch ahead of the GPU; fewer, larger kernels; {self._graph(gpu)}",
@@ -91,9 +91,11 @@ class Api:
         return f"{event} in place of {self.calls}DeviceSynchronize"
 
     def managed(self, *, by_host: bool) -> str:
-        """Advice on managed memory whose pages move when they are touched. `by_host`: mostly the host touches them."""
+        """Advice on managed memory whose pages move when they are touched. `by_host`: True if mostly the host touches
+        them.
+        """
         calls = self.calls
-        # For a host that reads results page by page, or writes to pages that were prefetched to the GPU.
+        # The host reads results page by page, or writes to pages that were prefetched to the GPU.
         ahead = (
             f"{calls}MemPrefetchAsync to {calls}CpuDeviceId of what the host reads next, all at once (or one "
             f"{calls}Memcpy); to the GPU only what the host has finished writing"

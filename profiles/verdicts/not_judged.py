@@ -31,22 +31,23 @@ CALLED = {
     "idle_unknown": "idle for an unknown reason",
 }
 _OF_ALL = frozenset({"gradients-wait-for-ranks", "straggler"})
-_FILLS = 0.3  # a call is named if it fills this share of the idle time
+_FILLS = 0.3  # A text names a call that fills at least this share of the idle time.
 _PARTS = 3
 
 
 def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> Finding | None:
-    """A finding on the time that a GPU loses beyond its findings; None if that is less than the share LOST of the
-    window."""
+    """A finding on lost time of a GPU that its other findings do not cover; None if that time is less than the share
+    LOST of the window.
+    """
     gpu = case.whole or case.gpu
     left = _unnamed_ns(case, [one for one in findings if one.gpu in (None, case.index)])
     if any(one.code in _OF_ALL for one in findings):
-        left["idle_peers"] = 0  # one finding on one GPU covers all GPUs that wait
+        left["idle_peers"] = 0  # Waiting for ranks is reported on one GPU, and covers all GPUs that wait.
     lost = sum(left.values())
     if lost < LOST * gpu.span_ns:
         return None
     why, remedy = _reason(case, gpu, left, measures)
-    # With only a few kernels everything occurs once, not only the gaps.
+    # In a recording of a few kernels, all work occurs once, so gaps that occur once are no exception.
     once_ns = gpu.rest.once_ns if gpu.rest and gpu.kernels.count >= LEAST_KERNELS else 0
     share, once = lost / gpu.span_ns, min(lost, once_ns) / gpu.span_ns
     largest = sorted((owner for owner in left if left[owner]), key=lambda owner: -left[owner])
@@ -63,10 +64,10 @@ def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> F
 
 
 def _unnamed_ns(case: Case, findings: Sequence[Finding]) -> dict[str, int]:
-    """owner -> ns of the window that no finding would save, for all owners but compute.
-
-    `python-in-the-loop` counts the same time as `launch-bound`, so it is left out beside it. Findings together explain
-    no more than the owner's time in the part of the window that they cover."""
+    """For each owner but compute, ns of the window that no finding would save. `python-in-the-loop` is left out beside
+    `launch-bound`, since both count the same time. All findings together explain no more than the owner's time in the
+    part of the window that they cover.
+    """
     within = [one for one in findings if one.code == "launch-bound"]
     apart = [one for one in findings if not (within and one.code == "python-in-the-loop")]
     gpu, left = case.whole or case.gpu, {}
@@ -84,7 +85,9 @@ def _part(gpu: GpuMeasures, owner: str, ns: int, *, alone: bool) -> str:
 
 
 def _by_host(gpu: GpuMeasures, owner: str) -> str:
-    """The host's call during this owner's time, in brackets; "" if the recording does not show one."""
+    """The call or function that the host runs during this owner's time, in brackets; "" if the recording does not show
+    one.
+    """
     if owner == "idle_sync":
         waits = [one for one in gpu.host_waits if one["call"]]
         own = 2 * sum(one.get("own_ns", 0) for one in waits) > (gpu.ledger_ns[owner] or 0)
@@ -94,7 +97,7 @@ def _by_host(gpu: GpuMeasures, owner: str) -> str:
 
 
 def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Measures) -> tuple[str, str]:
-    """(why there is no advice, what to record or do instead), as text."""
+    """(why there is no advice, what to record or do instead), both as text."""
     largest = max(left, key=lambda owner: left[owner])
     about = list(_doubts(measures, case.index))
     if not case.computes:
@@ -119,8 +122,7 @@ def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Mea
     refused = next((doubt for doubt, _ in about if doubt.code == "steps-refused"), None)
     if largest == "collective":
         why = (
-            "nothing computes beside the collectives: this is a benchmark of them, or their first calls set up "
-            "connections"
+            "nothing but collectives runs: this is a benchmark of collectives, or their first calls set up connections"
         )
         return why, "record steps of a training"
     if gpu.rest is not None or not shows_training(gpu):

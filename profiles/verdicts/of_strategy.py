@@ -1,4 +1,4 @@
-"""Advice for cells whose strategy is not Horovod, for which the rules' own advice is written."""
+"""Advice for cells whose strategy does not use Horovod. The rules themselves give advice for Horovod."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..model.findings import Finding
 from ..runs.records import Cell
 
-# Model splits and parameter servers: XLA does not compile their step, which runs in the strategy's own loop.
+# XLA does not compile the steps of model splits and parameter servers, which run in the strategy's own loop.
 ELSEWHERE = (
     "a larger batch (--per-rank-batch); if the model fits one GPU, --strategy horovod, which can compile the step"
 )
@@ -30,8 +30,8 @@ FROM_THE_HOST = (
     "fewer bytes (--input-dtype uint8): a worker copies its batches from host memory only when a step needs them; "
     "--strategy horovod has feeds that copy ahead"
 )
-# Strategy `sharded`, else the library that exchanges gradients or activations -> code -> advice. Others keep the rules'
-# own advice.
+# Strategy `sharded`, or the library that exchanges gradients or activations -> code of a finding -> advice. Findings
+# that are missing here keep the rules' advice.
 CHANGES: Mapping[str | None, Mapping[str, str]] = {
     "sharded": {
         "collectives-exposed": "send gradients in half the bytes (--compression fp16); take a larger batch "
@@ -47,6 +47,6 @@ CHANGES: Mapping[str | None, Mapping[str, str]] = {
 
 def said(finding: Finding, cell: Cell) -> Finding:
     """The finding with advice that the cell's strategy can follow."""
-    # Every strategy with stages, hybrid ones included, copies activations within each process.
+    # Every strategy with stages copies activations between GPUs of one process; so do hybrid strategies.
     way = cell.strategy if cell.strategy in CHANGES else "copies" if cell.spread.splits else cell.spread.exchange
     return replace(finding, change=CHANGES.get(way, {}).get(finding.code, finding.change))

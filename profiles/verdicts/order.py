@@ -1,7 +1,8 @@
-"""The order of findings: the one with the largest gain comes first.
+"""Sort findings so that the one with the largest gain comes first.
 
 If a slow rank holds up the others, they wait in collectives, and this waiting raises the price of every finding on
-collectives. So such a finding is sorted by its price without the waiting, and may come after the finding on the rank.
+collectives. Therefore a finding on collectives is sorted by its price without the waiting, and may come after the
+finding on the slow rank.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from ..metrics.doubts import LOST
 from ..model.findings import OF_RANKS, Finding
 from .case import INPUT_LADDER
 
-# Findings priced by exposed collectives, whose time contains waiting for a slow rank.
+# Findings whose price is time in exposed collectives, which includes waiting for a slow rank.
 WITH_WAITING = frozenset({"all-reduce-exposed", "collectives-exposed", "collectives-not-fused", "model-too-small"})
-# Findings whose price a slow link or host raises, since they are priced on the GPU that loses most.
+# Findings that a slow link or host makes dearer, since their price is that of the GPU that loses most.
 _WITH_SLOWNESS = {
     "slow-link": frozenset(
         {
@@ -41,7 +42,7 @@ _PAID_BY = {
 
 
 def told_once(found: Sequence[Finding]) -> list[Finding]:
-    """Add a remark to each finding that is priced by the same time as an earlier one."""
+    """Add a remark to each finding that counts the same time as an earlier finding."""
     told = []
     for place, finding in enumerate(found):
         what = next((what for what, codes in _PAID_BY.items() if finding.code in codes), None)
@@ -61,10 +62,8 @@ def told_once(found: Sequence[Finding]) -> list[Finding]:
 
 
 def worth(finding: Finding) -> float:
-    """The finding's gain on the whole window, to sort by; -1 without a price.
-
-    For `loss-not-judged`, half of the lost time counts; loss in gaps that occur only once raises this to at most LOST /
-    2.
+    """The finding's gain on the whole window, by which findings are sorted; -1 without a price. The worth of
+    `loss-not-judged` is half of the lost time, and at most LOST / 2 if the loss lies in gaps that occur only once.
     """
     if finding.at_most_gain is not None:
         gain: float = finding.evidence.get("gain_of_whole", finding.at_most_gain)
@@ -92,7 +91,7 @@ def named_first(found: Sequence[Finding], price: Callable[[Finding], float]) -> 
 
 
 def _lost_share(gain: float) -> float:
-    """The share of the time that is saved by a gain in throughput (a ratio minus 1)."""
+    """The share of the time that a gain in throughput (a ratio minus 1) saves."""
     return gain / (1 + gain) if gain > 0 else 0.0
 
 
@@ -114,7 +113,7 @@ def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
 
 
 def _without_slowness(finding: Finding, slow: Sequence[Finding]) -> float:
-    """`worth`, less the time that a slow link or host adds to this finding."""
+    """`worth`, less the time that a slow link or host adds to this finding's price."""
     adds = next((one for one in slow if finding.code in _WITH_SLOWNESS.get(one.code, ())), None)
     return worth(finding) if adds is None else without(finding, adds.cost_ns_per_step or 0)
 
@@ -132,7 +131,7 @@ def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
     def beside(finding: Finding) -> float:
         if finding.code in WITH_WAITING:
             return without(finding, waiting_ns)
-        # A hair more than the straggler's worth, so that it comes first.
+        # Slightly more than the straggler's worth, so that the slow part comes first.
         slow = finding.evidence.get("gpus", [finding.gpu])
         if finding.code in _SLOW and late & set(slow):
             return most * (1 + 1e-9)

@@ -34,7 +34,7 @@ CODES: Final[Mapping[str, str]] = {
 }
 LOCK: Final = "lock-between-threads"
 BATCHES: Final = "slow-batches"
-# Findings that a place may replace if it explains most of their idle time, since it names the line.
+# General findings. A place that explains most of their idle time replaces them, since the place names the line.
 GENERAL: Final = frozenset(
     {
         "python-in-the-loop",
@@ -49,10 +49,12 @@ GENERAL: Final = frozenset(
         "memory-allocated-in-the-loop",
     }
 )
-# Findings that every eager step has, so that `eager-step` replaces them at any price.
+# Every eager step has these findings, so `eager-step` replaces them whatever their price.
 OF_EAGER: Final = frozenset({"not-compiled", "short-kernels", "tiny-batch", "unfused-batch-norm"})
-_EXPLAINS: Final = 0.5  # share of a general finding's saved time that places must explain to replace it
-_SOURCE: Final = 60  # characters shown of a source line
+_EXPLAINS: Final = (
+    0.5  # Places replace a general finding if they explain at least this share of the time that it would save.
+)
+_SOURCE: Final = 60  # Texts show this many characters of a source line.
 
 # Kind of work -> pattern for a source line and the library function it calls; the first pattern that fits counts.
 _DOES: Final = (
@@ -133,14 +135,15 @@ def findings(case: Case) -> Iterator[Finding]:
 
 
 def saved(place: Place) -> dict[str, int]:
-    """owner -> ns that the remedy would save: the place's idle time, less waiting for other ranks and, in a call of a
-    framework, less its launches."""
+    """owner -> ns that the remedy would save. That is the place's idle time without waiting for other ranks; if the
+    place is a call of a framework, launch idle does not count either.
+    """
     left_out = {"idle_peers"} | ({"idle_launch"} if place.kind == "call" else set())
     return {owner: ns for owner, ns in place.ns.items() if owner not in left_out}
 
 
 def does(place: Place) -> str:
-    """The kind of work at the place (a key of _REMEDIES), by the source line that samples saw longest."""
+    """The kind of work at the place (a key of _REMEDIES), by the source line at which most samples were taken."""
     if place.kind in ("saving", "validation"):
         return "save" if place.kind == "saving" else "python"
     told = [f"{line.source} {line.via}" for line in place.lines[:1]] or [place.name]
@@ -149,7 +152,9 @@ def does(place: Place) -> str:
 
 
 def is_the_users(place: Place) -> bool:
-    """True for a part of the user's own code; False for a call of the framework, which a normal step is, too."""
+    """True if the place is a part of the user's own code; False if it is a framework's call that normal steps make,
+    too.
+    """
     return place.kind in CODES and place.kind != "call"
 
 
@@ -215,7 +220,9 @@ def what(place: Place) -> str:
 
 
 def mostly(place: Place) -> str:
-    """A clause with the line that samples saw longest; "" without samples and for kinds that need no line."""
+    """A clause that names the source line with most samples; "" without samples and for kinds of places that need no
+    line.
+    """
     if not place.lines or place.kind in ("eager", "gc"):
         return ""
     line = place.lines[0]
@@ -233,10 +240,10 @@ def together(each: Sequence[Finding]) -> list[list[Finding]]:
 
 
 def instead(found: Sequence[Finding], of_places: Sequence[Finding], each: Sequence[Finding]) -> list[Finding]:
-    """All findings, less the general ones that places on the same GPU mostly explain.
+    """All findings, less the general findings that places on the same GPU mostly explain. A place's evidence lists the
+    codes of the findings that it replaces.
 
-    The place that explains most of a dropped finding names it in its evidence. `of_places`: findings on places, merged
-    over GPUs; `each`: the same findings before merging.
+    `of_places` are the findings on places, merged over GPUs; `each` are the same findings before merging.
     """
     left: list[Finding] = []
     replaced: dict[tuple[object, ...], list[str]] = {}

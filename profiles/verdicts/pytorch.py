@@ -36,8 +36,8 @@ GRAPHED = (
     "torch.nn.GRU as they are"
 )
 PINNED = "pinned host memory (torch.empty(..., pin_memory=True)) and .to(device, non_blocking=True)"
-_MOST = 0.1  # a waiting call gets its remedy from this share of sync idle on
-# Operator in which the host waits for the GPU -> remedy.
+_MOST = 0.1  # A waiting call that causes at least this share of the sync idle gets its own remedy.
+# PyTorch operator in which the host waits for the GPU -> remedy.
 _NO_WAIT = {
     "aten::item": ".item() every hundredth step, and sums on the GPU until then",
     "aten::_local_scalar_dense": ".item() every hundredth step, and sums on the GPU until then",
@@ -108,7 +108,7 @@ def _ahead(gpu: GpuMeasures) -> str:
     )
 
 
-# FSDP copies the weights that it keeps on the host to the GPU for every layer.
+# FSDP may keep weights on the host; it then copies each layer's weights to the GPU.
 OFFLOADED = (
     "keep weights on the GPU, not on the host (FSDP without CPUOffload), where memory allows; else forward_prefetch, "
     "so that the next layer's weights are copied while this one computes"
@@ -177,12 +177,12 @@ SIZES = "batch, channels, units and classes in multiples of 8 for 16-bit numbers
 
 
 def in_float32(gpu: GpuMeasures) -> bool:
-    """True if the longest matrix products run in float32, outside of the tensor cores."""
+    """True if the longest matrix products run in float32 and not on the tensor cores."""
     return "simt_" in next((found for kernel in gpu.kernels.top if (found := misaligned(kernel.name))), "")
 
 
 def _tensor_cores(gpu: GpuMeasures) -> str:
-    """Advice on tensor cores: TF32 if matrix products run in float32 outside of them, else multiples of 8 as sizes."""
+    """Advice on tensor cores: TF32 if matrix products run in float32, else sizes that are multiples of 8."""
     if in_float32(gpu):
         return 'float32: torch.set_float32_matmul_precision("high") (TF32), or torch.autocast with bfloat16'
     return SIZES
@@ -271,17 +271,19 @@ INFERENCE: Mapping[str, Words] = MappingProxyType(
 
 
 def _between_passes(gpu: GpuMeasures) -> bool:
-    """True if the GPU may wait for launches mostly between the forward passes of a server, and not within them."""
+    """True if the GPU waits for launches mostly between two forward passes of a server, rather than within a pass."""
     gaps = gpu.batch_gap_ledger_ns
     if gpu.window == "steps" and gpu.steps.count == 1:
-        return False  # the window begins with its first kernel
+        return False  # The window begins at its first kernel, so the first gap is no wait.
     if gpu.window != "steps" or gaps is None:
         return True
     return 2 * gaps.get("idle_launch", 0) > (gpu.ledger_ns["idle_launch"] or 0)
 
 
 def _served_launches(gpu: GpuMeasures) -> str:
-    """Advice on a server's launches. CUDA graphs for decoding are no advice if the recording holds prefill alone."""
+    """Advice on late launches in an inference server. A recording of prefill alone gets no advice on CUDA graphs for
+    decoding.
+    """
     if gpu.steps.decodes:
         return (
             'CUDA graphs for decoding (torch.compile(mode="reduce-overhead"); vLLM has them without enforce_eager, '
@@ -300,7 +302,9 @@ def _mostly_compiled(gpu: GpuMeasures) -> bool:
 
 
 def _served_python(gpu: GpuMeasures) -> str:
-    """Advice on Python in a server; between forward passes the GPU may idle merely because no request came."""
+    """Advice on Python code in an inference server. Between forward passes the GPU may be idle merely because no
+    request came.
+    """
     if not _between_passes(gpu):
         return _served_launches(gpu)
     ahead = "run the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's async scheduling)"
@@ -309,10 +313,12 @@ def _served_python(gpu: GpuMeasures) -> str:
 
 
 def _served_all_reduce(gpu: GpuMeasures) -> str:
-    """Advice on a server's all-reduce; the server's own kernel is no remedy if it already runs."""
+    """Advice on the all-reduces of an inference server. The server's own all-reduce kernel is advised only if it does
+    not run yet.
+    """
     summed = [one.name for one in gpu.kernels.top if names_collective(one.name)]
     own = any(not re.search("(?i)[nr]ccl", name) for name in summed)
-    by_server = "" if own else "the server's own all-reduce; "
+    by_server = "" if own else "the server's own all-reduce kernel instead of NCCL's; "
     return f"fewer GPUs per replica (tensor parallel); {by_server}larger batches"
 
 

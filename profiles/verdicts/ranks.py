@@ -1,4 +1,6 @@
-"""Findings that compare the ranks of a run: a straggler, waits by turns, negotiation, too many threads."""
+"""Findings that compare the ranks of a run: a straggler, ranks that wait for each other in turn, negotiation, too many
+threads.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from .collectives import GRADIENTS, exposed_kind
 
 ARRIVES_LAST = 0.5
 UNLIKE = "give its stage, its experts or its shard as much work as the others'; else "
-# Launching threads of a process that are not counted against the cores: its main thread, Horovod's, NCCL's and input
-# threads. A ResNet-50 by ring on two H200s had 4 beside its thread pool.
+# This many launching threads of each process are not counted against the cores: the main thread, Horovod's, NCCL's and
+# input threads. A ResNet-50 trained by ring on two H200s had 4 such threads beside its thread pool.
 OTHER_THREADS = 8
 
 
 def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """A finding on a rank that arrives last at most collectives, so that the others wait for it."""
+    """A finding on a rank that is last to arrive at most collectives, so that the other ranks wait for it."""
     known = [c for c in cases if c.gpu.collectives.arrived_last_share is not None]
     if len(known) < 2:
         return []
@@ -58,8 +60,9 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """A finding on ranks that wait for each other by turns: a step has several collectives, and each time another rank
-    is late, though none is slower on the whole."""
+    """A finding on ranks that wait for each other in turn: a step has several collectives, and a different rank is
+    late at each of them, though no rank is slower on the whole.
+    """
     known = [c for c in cases if c.gpu.collectives.by_turns_ns is not None]
     if not known or len(known) < len(cases):
         return []
@@ -84,7 +87,7 @@ def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """A finding on gradients that are ready on one rank while their exchange waits for other ranks and negotiation."""
+    """A finding on gradients that are ready on one rank and wait for Horovod's negotiation and for other ranks."""
     known = [c for c in cases if _unlaunched_ns(c) is not None]
     if not known:
         return []
@@ -132,7 +135,7 @@ def _unlaunched_ns(case: Case) -> int | None:
 
 
 def _of(gpu: int | None, finding: Finding | None) -> list[Finding]:
-    """The finding as a list, if there is one, assigned to this GPU (None: to all)."""
+    """[the finding, assigned to this GPU (None: to all GPUs)]; empty without a finding."""
     if finding is None:
         return []
     finding.gpu = gpu
@@ -145,9 +148,8 @@ def _step_at(case: Case, time_ns: int) -> int | None:
 
 
 def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """A finding on a host where more threads launch work than it has cores, so that launches are late.
-
-    The first OTHER_THREADS threads of each process do not count, and a process with several GPUs counts once.
+    """A finding on a host with more launching threads than cores, so that launches are late. The first OTHER_THREADS
+    threads of each process do not count. A process with several GPUs counts once.
     """
     cpu = cases[0].context.machine.get("cpu") if cases else None
     cores = cpu.get("usable") if isinstance(cpu, Mapping) else None

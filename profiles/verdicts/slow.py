@@ -1,4 +1,6 @@
-"""Findings on GPUs, hosts and links that are slower than the others, with the kind of work and the first slow step."""
+"""Findings on GPUs, hosts and links that are slower than others. Each gives the kind of slow work and the first slow
+step.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ from ..model.measures import Measures
 from .among import LEAST_STEPS, Slower, Whose, far, slower, whose
 from .case import OTHER_LADDER, Case
 
-SLOWER = 1.05  # ratio of a GPU's compute time per step to the others' median, from which on the GPU is slow
-KERNELS_ALIKE = 1.01  # counts differ since cuDNN chooses algorithms per GPU: a ResNet-50's step had 3,810 and 3,813
-ALIKE = 0.1  # shares of bytes from pageable memory may differ this much between GPUs that are compared
-THAN_BEFORE = 1.1  # ratio to earlier steps; a cold GPU's first steps alone are some 3 % faster
-SLOWER_LINK = 1.25  # higher, since copy rates vary with the host's load and other traffic on a switch
-WAITS_MORE = 1.5  # ratio of GPUs' idle time on a slow host to the other GPUs' median
-# Kernel groups are slow alike if their excess differs by at most this share of the total excess. Groups below
-# _WORTH_SHARE of the compute time are not compared.
+SLOWER = 1.05  # A GPU is slow if its compute time per step is this many times the others' median.
+KERNELS_ALIKE = 1.01  # cuDNN may choose algorithms with 3,810 kernels on one GPU and 3,813 on another.
+ALIKE = 0.1  # Compared GPUs may differ by this in the share of bytes from pageable memory.
+THAN_BEFORE = 1.1  # Ratio to earlier steps. The first steps on a cold GPU are some 3 % faster anyway.
+SLOWER_LINK = 1.25  # Copy rates vary by less with the host's load and with traffic on a switch.
+WAITS_MORE = 1.5  # On a slow host, GPUs idle for this many times the other GPUs' median.
+# All kernel groups are equally slow if their excess differs by at most the share _LIKE_ALL of the total excess. Groups
+# below the share _WORTH_SHARE of the compute time are not compared.
 _LIKE_ALL, _WORTH_SHARE = 0.5, 0.05
 CLOCK = ", all kinds of kernels alike: its clock"
 UNEVEN = (
@@ -30,16 +32,15 @@ UNEVEN = (
     "then take longer; else "
 )
 WAITS = {
-    "idle_feed": ("wait for their input", "its disk, its network to the data, its CPU's load and clock"),
-    "idle_launch": ("wait for a launch", "its CPU's load and clock, and what else runs there"),
-    "idle_sync": ("wait for their host", "its CPU's load and clock, and what else runs there"),
+    "idle_feed": ("wait for their input", "the host's disk, network to the data, CPU load and clock"),
+    "idle_launch": ("wait for a launch", "the host's CPU load and clock, and its other processes"),
+    "idle_sync": ("wait for their host", "the host's CPU load and clock, and its other processes"),
 }
 
 
 def slow_gpu(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """Findings on GPUs on which the same kernels take longer: a lower clock, heat, or another process.
-
-    If the run has many GPUs, one finding covers all slow ones and has the numbers of the slowest.
+    """Findings on GPUs that take longer for the same kernels, because of a lower clock, heat or another process. If
+    the run has many GPUs, one finding covers all slow GPUs and has the numbers of the slowest GPU.
     """
     counts = [_kernels(case) for case in cases]
     if len(cases) < 2 or max(counts) > KERNELS_ALIKE * min(counts):
@@ -54,7 +55,8 @@ def _slow_gpu(slow: Sequence[Slower], cases: Sequence[Case], measures: Measures)
     of = whose([one.case for one in slow], cases, measures)
     kind = _kind(worst, cases)
     alike = "as many" if len({_kernels(case) for case in cases}) == 1 else "nearly as many"
-    # Kernels of a rank with more work take longer, too, but not all kinds alike, as they do with a lower clock.
+    # With a lower clock all kinds of kernels take longer by the same ratio. With more work on a rank, the ratios
+    # differ.
     uneven = worst.case.cell is None and worst.since is None and not kind.startswith(CLOCK)
     change = (UNEVEN if uneven else "") + {
         "host": "all GPUs of a host slow down by its power or its cooling: compare clocks, power caps and temperatures "
@@ -78,7 +80,7 @@ def _slow_gpu(slow: Sequence[Slower], cases: Sequence[Case], measures: Measures)
 
 
 def _kind(worst: Slower, cases: Sequence[Case]) -> str:
-    """A clause on the slower kernels: all groups are slow alike, as with a lower clock, or one group most of all."""
+    """A clause on the slow kernels: all groups are equally slow, as with a lower clock, or one group is slowest."""
     groups = {
         name: ns / worst.case.steps for name in worst.case.gpu.kernels.groups if (ns := worst.case.group(name)[1])
     }
@@ -130,7 +132,7 @@ def _than_before(case: Case) -> Slower | None:
         return None
     ns = np.array([row.ledger_ns["compute"] or 0 for row in rows], float)
     kernels = np.array([row.kernels for row in rows])
-    usual = np.quantile(ns, 0.25)  # the fastest quarter of the steps took no longer
+    usual = np.quantile(ns, 0.25)  # a quarter of the steps took at most this long
     first = lasting(ns >= THAN_BEFORE * usual)
     if not first or min(first, len(rows) - first) < LEAST_STEPS:
         return None
@@ -142,7 +144,7 @@ def _than_before(case: Case) -> Slower | None:
 
 
 def _kernels(case: Case) -> int:
-    """Kernels per step, or in the capture if there are no steps."""
+    """The number of kernels per step, or in the capture if there are no steps."""
     per_step = case.gpu.kernels.per_step
     return case.gpu.kernels.count if per_step is None else per_step
 
@@ -156,7 +158,9 @@ def slow_link(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 def _slow_copies(cases: Sequence[Case], measures: Measures) -> Finding | None:
     known = [case for case in cases if case.gpu.copies["h2d"].gb_per_s]
     shares = [case.gpu.copies["h2d"].pageable_share or 0.0 for case in known]
-    if known and max(shares) - min(shares) > ALIKE:  # another kind of memory explains another rate
+    if (
+        known and max(shares) - min(shares) > ALIKE
+    ):  # GPUs that copy from different kinds of memory have different rates.
         return None
     rate = {case.index: case.gpu.copies["h2d"].gb_per_s or 0.0 for case in known}
     slow = far(known, lambda case: 1 / rate[case.index], SLOWER_LINK)
@@ -177,7 +181,7 @@ def _slow_copies(cases: Sequence[Case], measures: Measures) -> Finding | None:
         {"h2d": worst.lost_ns},
         text=f"copies reach {of.name} at {rate[worst.case.index]:.1f} GB/s, the others at {1 / usual:.1f} GB/s"
         f"{_since(worst)}",
-        change="its memory: NUMA placement, channels, other load on the host"
+        change="the host's memory: NUMA placement, channels, other load on the host"
         if of.scope == "host"
         else "the link of that GPU: generation and width of PCIe (nvidia-smi -q -d PCIE), its slot and switch; the "
         "rank on the cores beside it (nvidia-smi topo -m)",
@@ -234,7 +238,7 @@ def slow_host(cases: Sequence[Case], measures: Measures) -> list[Finding]:
         of = whose([one.case for one in slow], cases, measures) if slow else None
         if of is None or of.scope != "host":
             continue
-        least = min(slow, key=lambda one: one.lost_ns)  # each of the host's GPUs waits at least this long
+        least = min(slow, key=lambda one: one.lost_ns)  # the GPU of the slow host that waits least
         others = least.others_ns * least.case.steps / least.case.gpu.span_ns
         finding = _priced(
             "slow-host",
@@ -243,7 +247,7 @@ def slow_host(cases: Sequence[Case], measures: Measures) -> list[Finding]:
             {owner: least.lost_ns},
             text=f"{of.name} has to {waits.replace('their', 'its')} for {percent(least.case.share(owner))} of the time "
             f"or more, the others for {percent(others)}{_since(least)}",
-            change=f"look at the host: {change}",
+            change=f"look at {change}",
             evidence={f"{owner}_ns": least.case.ns(owner), "others_median_ns_per_step": int(least.others_ns)},
             refuted_by="its ranks wait as long on another host",
         )
@@ -252,7 +256,7 @@ def slow_host(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def _never_waiting(cases: Sequence[Case], owner: str) -> list[Slower]:
-    """The GPUs that wait if the median GPU does not wait at all, which `slower` cannot give as a ratio."""
+    """The GPUs that wait although the median GPU does not wait at all; `slower` cannot give that as a ratio."""
     each = [case.ns(owner) for case in cases]
     if len(each) < 2 or median(each):
         return []
@@ -274,7 +278,7 @@ def _priced(
     evidence: Mapping[str, object],
     refuted_by: str,
 ) -> Finding | None:
-    """Make a finding that is priced on the GPU that loses most; the evidence says if a GPU, host or rail is slow."""
+    """Make a finding, priced on the GPU that loses most. Its evidence names the slow GPU, host or rail."""
     worst = max(slow, key=lambda one: one.lost_ns)
     since = worst.since
     found = worst.case.finding(

@@ -11,18 +11,19 @@ from ..model.findings import Finding
 from . import order
 from .case import OTHER_LADDER, Case, degree
 
-# Owners of a stage's idle time while it waits for other stages: the host launches nothing here until these are done.
+# A pipeline stage has these owners of idle time while it waits for other stages, since the host launches nothing in
+# this time.
 WAITING = ("idle_launch", "idle_wait", "idle_sync", "idle_unknown")
-UNEQUAL = 1.25  # ratio of the largest to the smallest stage's compute from which on stages are unequal
+UNEQUAL = 1.25  # Stages are unequal if the largest computes this many times as long as the smallest.
 ELSEWHERE = {
-    "replicas": "weights on every GPU: --strategy horovod or mirrored move each gradient once, and no weights",
+    "replicas": "weights on every GPU: --strategy horovod and mirrored move each gradient once, and no weights",
     "split": "cut the model where fewer bytes cross (fewer stages); send half the bytes (--precision mixed_bfloat16)",
     "hybrid": "cut the model where fewer bytes cross (fewer stages); send half the bytes (--precision mixed_bfloat16)",
 }
 
 
 def bubble(stages: int, micro_batches: int) -> float:
-    """The pipeline bubble of equal stages: the share of a step for which each is idle (GPipe, arXiv:1811.06965)."""
+    """The pipeline bubble of equal stages: each stage's idle share of a step (GPipe, arXiv:1811.06965)."""
     return (stages - 1) / (micro_batches + stages - 1)
 
 
@@ -44,9 +45,8 @@ def for_others(case: Case, stages: Sequence[Case]) -> float:
 
 
 def own_idle(cases: Sequence[Case]) -> list[Case]:
-    """The cases without the idle time of stages that `pipeline-bubble` explains by other stages.
-
-    Idle time in which no stage works stays with the busiest stage alone, since the others wait for that stage.
+    """The cases without the idle time of stages that `pipeline-bubble` explains by other stages. Idle time in which no
+    stage works belongs to the busiest stage, since the other stages wait for that stage.
     """
     own = {case.index: case for case in cases}
     for stages in pipelines(cases):
@@ -60,9 +60,8 @@ def own_idle(cases: Sequence[Case]) -> list[Case]:
 
 
 def pipeline_bubble(cases: Sequence[Case]) -> list[Finding]:
-    """A finding on the stage that waits longest, of the pipeline with the largest gain.
-
-    The price compares with equal stages that never wait for each other; time in which no stage works remains.
+    """A finding on the stage that waits longest, in the pipeline with the largest gain. The gain compares with equal
+    stages that never wait for each other, and keeps the time in which no stage works.
     """
     each = (_bubble(max(stages, key=lambda case: case.share(*WAITING)), stages) for stages in pipelines(cases))
     found = [finding for finding in each if finding is not None]

@@ -15,10 +15,9 @@ from ..model.measures import CLASSES, OWNERS, GpuMeasures
 def span_without(
     gpu: GpuMeasures, saved_ns: Mapping[str, int], *, busy_saved_ns: Mapping[str, int] | None = None
 ) -> int:
-    """ns of the window after saving `saved_ns` (owner -> ns of the ledger).
-
-    `busy_saved_ns` (class -> ns): by how much a class's own busy time shrinks, if the change makes the work less rather
-    than hides it. No owner saves more than its time in the ledger.
+    """ns of the window after saving `saved_ns` (owner of the ledger -> ns). No owner saves more than its time in the
+    ledger. `busy_saved_ns` (class -> ns) shrinks a class's busy time, for a change that removes work instead of hiding
+    it.
     """
     kept = gpu.span_ns - sum(min(ns, gpu.ledger_ns.get(owner) or 0) for owner, ns in saved_ns.items())
     shrunk = busy_saved_ns or {}
@@ -27,9 +26,8 @@ def span_without(
 
 
 def each(gpu: GpuMeasures) -> list[WhatIf]:
-    """The window without the time of one owner, for each owner but compute that has any, and without all of them.
-
-    Exposed copies and collectives are removed by hiding them, so their own busy time stays a bound.
+    """ns of the window without the time of one owner, for each owner but compute that has any time, and without the
+    time of all of them. Copies and collectives are hidden, not removed, so their busy time stays a lower bound.
     """
     losses = {owner: ns for owner in OWNERS if owner != "compute" and (ns := gpu.ledger_ns[owner])}
     alone = [_without(gpu, owner, {owner: ns}) for owner, ns in losses.items()]

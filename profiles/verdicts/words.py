@@ -1,6 +1,5 @@
-"""Choose the advice of a finding by the framework that made the kernels.
-
-The rules give the advice for Keras on TensorFlow; `pytorch`, `jax` and `native` (CUDA, HIP) hold the advice for others.
+"""Choose the advice of a finding by the framework that made the kernels. The rules contain the advice for Keras on
+TensorFlow; `pytorch`, `jax` and `native` (CUDA, HIP) contain the advice for other programs.
 """
 
 from __future__ import annotations
@@ -55,11 +54,11 @@ TENSORFLOW = {
     "collectives-not-fused": "tf.distribute.experimental.CommunicationOptions(bytes_per_pack=...)",
     "model-too-small": "a larger batch, or fewer GPUs",
 }
-# Findings that do not apply to plain CUDA or HIP programs and ONNX Runtime.
+# Codes of findings that do not apply to plain CUDA or HIP programs and to ONNX Runtime.
 TRAINING_ONLY = frozenset(
     {"not-compiled", "unfused-batch-norm", "generic-rnn-cell", "tiny-batch", "cpu-may-be-faster", "model-too-small"}
 )
-# Findings that do not apply to inference.
+# Codes of findings that do not apply to inference.
 NOT_OF_INFERENCE = frozenset({"unfused-batch-norm", "model-too-small", "gradients-not-compressed"})
 BY_FRAMEWORK: Mapping[str, Mapping[str, Words]] = MappingProxyType(
     {
@@ -74,8 +73,8 @@ BY_FRAMEWORK: Mapping[str, Mapping[str, Words]] = MappingProxyType(
 
 def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell | None) -> Finding | None:
     """The finding with advice for the GPU's framework; None if the finding does not apply to that framework.
-
-    exchange: the library that exchanges gradients between GPUs. cell: the cell if `ringscope bench` ran the program.
+    `exchange` is the library that exchanges gradients between GPUs. `cell` is set if `ringscope bench` ran the
+    program.
     """
     framework = "pytorch" if made_kernels(gpu) else gpu.framework
     if cell is not None:
@@ -96,7 +95,7 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell
 
 
 def made_kernels(gpu: GpuMeasures) -> bool:
-    """True if any of the longest kernels is PyTorch's or torch.compile's, by its name."""
+    """True if the name of any of the longest kernels shows that PyTorch or torch.compile made it."""
     return any(TORCH_KERNEL.search(kernel.name) for kernel in gpu.kernels.top)
 
 

@@ -134,7 +134,7 @@ def test_waits_that_end_with_a_graph_are_told_of_the_graph(graph: bool) -> None:
         (("cuMemAllocManaged",), 1, "does not show", "managed memory"),
         (("cuGraphicsMapResources",), 1, "graphics$", "opengl"),
         (("cudaStreamWaitEvent_v3020",), 1, "an event$", "what ends when a wait does"),
-        (("hipLaunchHostFunc",), 1, "a function of the host's$", "what ends when a wait does"),
+        (("hipLaunchHostFunc",), 1, "a function of the host$", "what ends when a wait does"),
         ((), 2, "another stream$", "what ends when a wait does"),
         (("cudaStreamWaitEvent_v3020",), 2, "an event or another stream$", "what ends when a wait does"),
     ],
