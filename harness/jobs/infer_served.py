@@ -123,7 +123,7 @@ def ask(
         row = loads.served(loads.from_json(told), server=of[0], model=of[1], limits=limits, asked_per_s=rate, rule=rule)
         found.served.append(row)
         for why, count in told["errors"].items():
-            found.failures.append({"what": f"{count} of {row.requests} requests at {rate:g} requests/s", "why": why})
+            found.failures.append({"what": f"{count} of {row.requests} requests at {rate:g} a second", "why": why})
 
 
 def instance(path: Path) -> object:

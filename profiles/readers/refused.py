@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from pathlib import Path
 from typing import Final
@@ -97,7 +98,6 @@ _SIGNS: Final = tuple(
             ("a log of NCCL's (NCCL_DEBUG), which has no times", _BESIDE_NCCL),
         ),
         (rb"\APK\x03\x04", ("a zip archive", "unpack it with `unzip`, and give the recordings in it")),
-        (rb"\A(?:\xff\xfe|\xfe\xff)", ("text in UTF-16", "make it UTF-8 with `iconv -f UTF-16 -t UTF-8`")),
         (
             rb"(?:^|\n)=+ ?(?:\d+= )?CPU profiling result",
             (
@@ -130,6 +130,8 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
     """(problem, remedy) for a Git LFS pointer, or a profiler's file that no reader takes; None for any other file."""
     if head.startswith(b"version https://git-lfs"):
         return "a Git LFS pointer, not the file itself", "fetch it with `git lfs pull`"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # tables of nvprof and nsys are read in UTF-16
+        return "text in UTF-16", "make it UTF-8 with `iconv -f UTF-16 -t UTF-8`"
     if head.startswith(sqlite.MAGIC):
         return _database(path)
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") and path.suffix in (".nvvp", ".nvprof", ".prof"):

@@ -202,8 +202,8 @@ def test_every_way_to_train_leaves_the_ranks_bit_equal(odd: list[dict[str, Any]]
         ("overlap, aggregate", "leave out aggregate"),
         ("overlap, two optimizers", "works only with one optimizer, and this model has several"),
         ("train_on_batch, no weights", "call the model on a batch before ring.distribute(model)"),
-        ("unequal steps", "rank 1 has 3 steps an epoch and rank 0 4: rank 0 would wait for ever"),
-        ("unequal epochs", "rank 0 has 1 epochs and rank 1 2: rank 1 would wait for ever"),
+        ("unequal steps", "rank 1 has 3 steps an epoch and rank 0 has 4: rank 0 would wait for ever"),
+        ("unequal epochs", "rank 0 has 1 epochs and rank 1 has 2: rank 1 would wait for ever"),
         ("one validates", "validation_data's x is given on some ranks only"),
     ],
 )

@@ -126,7 +126,7 @@ class Server:
             self._decide(key, None)
 
     def _tell(self, message: dict[str, Any], *, only: Collection[int] | None = None) -> None:
-        """Send a message to ranks, to rank 0 last. \ This thread runs in rank 0's process, whose main thread may go on
+        """Send a message to ranks, to rank 0 last. This thread runs in rank 0's process, whose main thread may go on
         to a call that waits for other ranks and holds Python's lock, as TensorFlow's start of its services does."""
         line = (json.dumps(message) + "\n").encode()
         for rank, connection in sorted(self._connections.items(), reverse=True):

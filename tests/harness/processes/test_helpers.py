@@ -38,7 +38,7 @@ def test_one_that_fails_is_said_with_its_last_words(tmp_path: Path) -> None:
 def test_a_limit_is_kept(tmp_path: Path) -> None:
     with Helpers() as helpers:
         helpers.start([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log")
-        with pytest.raises(RingscopeError, match="the server: not within 0.3 s"):
+        with pytest.raises(RingscopeError, match="the server: not ready within 0.3 s"):
             helpers.until(lambda: False, 0.3, "the server")
         with pytest.raises(RingscopeError, match="the load: not done within 0.3 s"):
             helpers.ended(0.3, "the load")

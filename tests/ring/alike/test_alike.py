@@ -42,7 +42,12 @@ def test_the_steps_of_an_epoch_are_known_before_it(options: dict[str, Any], step
 
 @pytest.mark.parametrize(
     ("counts", "refused"),
-    [([4, 4], ""), ([4, 5], "rank 0 has 4 .* rank 1 5"), ([4, -1, 4], ""), ([7, -1, 3, 7], "rank 2 has 3 .* rank 0 7")],
+    [
+        ([4, 4], ""),
+        ([4, 5], "rank 0 has 4 .* rank 1 has 5"),
+        ([4, -1, 4], ""),
+        ([7, -1, 3, 7], "rank 2 has 3 .* rank 0 has 7"),
+    ],
 )
 def test_ranks_of_unlike_plans_are_refused_by_name_and_those_who_do_not_know_are_not(
     counts: list[int], refused: str
