@@ -22,11 +22,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ground.stats import MAD_TO_SIGMA
+
 LATEST: Final = 5  # number of latest runs that are compared with earlier ones
 # Two-sided, of the latest runs: half of them are slower. Tests rarely err together, but one holds alone where others do
 # not know the noise.
 BY_RANKS, BY_LINE = 1 / 100, 1 / 150
-CLIPPED: Final = 3  # standard deviations (1.4826 x the median absolute deviation) beyond which a run is an outlier
+CLIPPED: Final = 3  # standard deviations (by the median absolute deviation) beyond which a run is an outlier
 # How many times as far off as any before the latest runs must be. With few before, chance may be as far off.
 FURTHER, SHORT = 1.5, 40
 AGAIN: Final = 0.1  # a change that was told is told again at this part of the false alarms: its runs add up
@@ -165,7 +167,7 @@ def _by_line(logs: NDArray[np.float64], before: list[int], latest: list[int]) ->
 
 def _most(before: NDArray[np.float64]) -> float:
     """The distance from their median beyond which runs are outliers."""
-    return CLIPPED * 1.4826 * float(np.median(abs(before - np.median(before))))
+    return CLIPPED * MAD_TO_SIGMA * float(np.median(abs(before - np.median(before))))
 
 
 def _clipped(logs: NDArray[np.float64], most: float) -> NDArray[np.float64]:
