@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from io import FileIO
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +91,8 @@ class Pages:
         text = np.empty(len(pages) * self.size + 2 * _MOST, np.uint8)
         text[:_MOST] = text[-_MOST:] = 0
         runs = np.flatnonzero(np.append(True, np.diff(pages) != 1)).tolist()
-        with open_regular(self._path) as file:
+        with open_regular(self._path) as opened:
+            file = cast(FileIO, opened.raw)  # a buffer would read more than a page, and copy it
             for first, end in zip(runs, [*runs[1:], len(pages)], strict=True):
                 part = text.data[_MOST + first * self.size : _MOST + end * self.size]
                 file.seek((int(pages[first]) - 1) * self.size)
