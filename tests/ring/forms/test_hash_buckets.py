@@ -10,17 +10,9 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring.forms import hash_buckets
+from tests.ring.forms.compiling import compiled
 
 MANY = 2**62 - 57  # buckets, so that nearly all bits of the hash are compared
-
-
-def _compiled(function: Any, *given: Any) -> np.ndarray:
-    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
-    def run(*given: Any) -> Any:
-        with hash_buckets.of_digits():
-            return function(*given)
-
-    return np.asarray(run(*given))
 
 
 def _of_strings(values: np.ndarray, buckets: int) -> np.ndarray:
@@ -33,7 +25,7 @@ def test_numbers_of_each_length_have_the_hash_of_their_strings() -> None:
     drawn = [random.integers(-(10**power), 10**power, 300) for power in range(1, 19)]
     values = np.concatenate([edges, [np.iinfo(np.int64).min, np.iinfo(np.int64).max], *drawn]).astype(np.int64)
     assert {len(str(value)) for value in values} == set(range(1, 21))
-    got = _compiled(lambda values: hash_buckets.bucket(values, MANY), values)
+    got = compiled(hash_buckets.of_digits, lambda values: hash_buckets.bucket(values, MANY), values)
     np.testing.assert_array_equal(got, _of_strings(values, MANY))
 
 
@@ -41,7 +33,7 @@ def test_numbers_of_each_length_have_the_hash_of_their_strings() -> None:
 def test_integers_of_each_type(kind: str) -> None:
     ends = np.iinfo(kind)
     values = np.array([ends.min, ends.max, ends.max // 2, 0, 1, 7, 10, 99], kind)
-    got = _compiled(lambda values: hash_buckets.bucket(values, MANY), values)
+    got = compiled(hash_buckets.of_digits, lambda values: hash_buckets.bucket(values, MANY), values)
     np.testing.assert_array_equal(got, _of_strings(values, MANY))
 
 
@@ -60,7 +52,7 @@ LAYERS = {
 def test_layers_of_keras_give_the_same(options: dict[str, Any], shape: tuple[int, ...]) -> None:
     layer = keras.layers.Hashing(**{"num_bins": 7, **options})
     given = tf.constant(np.random.default_rng(1).integers(-4, 5, shape))
-    got, own = _compiled(layer, given), layer(given)
+    got, own = compiled(hash_buckets.of_digits, layer, given), layer(given)
     np.testing.assert_array_equal(got, own)
     assert got.dtype == own.dtype.as_numpy_dtype
 

@@ -10,15 +10,7 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring.forms import lookups
-
-
-def _compiled(function: Any, *given: Any) -> np.ndarray:
-    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
-    def run(*given: Any) -> Any:
-        with lookups.halving():
-            return function(*given)
-
-    return np.asarray(run(*given))
+from tests.ring.forms.compiling import compiled
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 31, 32, 33])
@@ -30,7 +22,7 @@ def test_each_key_finds_its_value_and_no_other_does(size: int, kinds: tuple[str,
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(known, values), default_value=-7)
     keys = tf.constant(np.concatenate([known, known + 1, [np.iinfo(kinds[0]).min, np.iinfo(kinds[0]).max]]))
     keys = tf.reshape(tf.cast(keys, kinds[0]), [2, -1])
-    np.testing.assert_array_equal(_compiled(lambda keys: table.lookup(keys), keys), table.lookup(keys))
+    np.testing.assert_array_equal(compiled(lookups.halving, lambda keys: table.lookup(keys), keys), table.lookup(keys))
 
 
 LAYERS = {
@@ -48,4 +40,4 @@ def test_layers_of_keras_give_the_same(options: dict[str, Any]) -> None:
     there = [1, 2, 3] if "invert" in options else [12, 7, 99]
     others = [] if "invert" in options else [5, 0, 100_000]
     given = tf.constant([[*there, *others]] * 2, tf.int64)
-    np.testing.assert_array_equal(_compiled(layer, given), layer(given))
+    np.testing.assert_array_equal(compiled(lookups.halving, layer, given), layer(given))
