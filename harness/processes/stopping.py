@@ -39,14 +39,23 @@ _request = _Request()
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """Raise KeyboardInterrupt in this block for each of SIGNALS. Only the main thread may open it."""
-    before = {number: signal.signal(number, _request.handle) for number in SIGNALS}
+    # While handlers change, a signal is only noted: a handler that raised then would leave the next ones as they are.
+    _request.noting += 1
     try:
-        yield
-        _request.look()  # a request may have come as the last launch ended
+        before = {number: signal.signal(number, _request.handle) for number in SIGNALS}
     finally:
-        _request.asked = False
+        _request.noting -= 1
+    try:
+        _request.look()
+        yield
+    finally:
+        _request.noting += 1
         for number, handler in before.items():
             signal.signal(number, handler)
+        _request.noting -= 1
+        asked, _request.asked = _request.asked, False
+    if asked:  # a request may have come as the last launch ended
+        raise KeyboardInterrupt
 
 
 @contextmanager
