@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from .files import KINDS
 from .target import CORPUS, READERS
 
 
@@ -42,7 +43,7 @@ def main() -> int:
         if subprocess.run([*command, str(found), str(CORPUS / reader)]).returncode:
             print(f"{reader}: FAILED; the input is {found.parent}/{reader}-*; add it to {CORPUS / reader}", flush=True)
             failed = 1
-    for what in () if given.readers else ("recordings", "documents", "runs"):
+    for what in () if given.readers else KINDS:
         print(f"{what} through every verb: {given.seconds} s", flush=True)
         command = [sys.executable, "-m", "tests.fuzz.files", what, "--seconds", str(given.seconds)]
         failed |= subprocess.run(command).returncode

@@ -1,9 +1,9 @@
-"""Fuzz every verb and view: python -m tests.fuzz.files [--seconds 60] [--seed 0] [recordings|documents|runs]
+"""Fuzz every verb and view: python -m tests.fuzz.files [--seconds 60] [--seed N] [recordings|documents|runs|histories]
 
-Recordings, documents and run directories with a few values changed into odd ones: times days away or of no length,
-streams of other contexts, values of other types, tables without rows, pages that tables share, long texts, archives
-with odd headers, damaged bytes. Exit code 1, and the file's path, where a verb ends in anything but an answer or a
-refusal in one line, or takes over 30 s. In the end it tells how often each verb answered, by format.
+Recordings, documents, run directories and histories with a few values changed into odd ones: times days away or of no
+length, streams of other contexts, values of other types, tables without rows, pages that tables share, long texts,
+archives with odd headers, damaged bytes. Exit code 1, and the file's path, where a verb ends in anything but an answer
+or a refusal in one line, or takes over 30 s. In the end it tells how often each verb answered, by format.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import analyse, gate
+from profiles.gate import history
 from profiles.measuring import subject
 from profiles.model import measures_json
 
@@ -109,6 +111,13 @@ def of_documents(folder: Path) -> Callable[[random.Random], Try]:
     return one
 
 
+def one_line_changed(lines: list[bytes], dice: random.Random) -> bytes:
+    """JSON lines of which one is another."""
+    at = dice.randrange(len(lines))
+    other = documents.written(documents.changed(json.loads(lines[at]), dice), dice)
+    return b"\n".join([*lines[:at], other, *lines[at + 1 :]]) + b"\n"
+
+
 def of_runs(folder: Path) -> Callable[[random.Random], Try]:
     """The same of run directories, of which one file is another."""
     sound = swept(folder / "sound")
@@ -119,15 +128,28 @@ def of_runs(folder: Path) -> Callable[[random.Random], Try]:
         run = Path(shutil.copytree(sound, folder / "run"))
         path = run / dice.choice(names)
         lines = path.read_bytes().splitlines() if path.suffix == ".jsonl" else [path.read_bytes()]
-        at = dice.randrange(len(lines))
-        lines[at] = documents.written(documents.changed(json.loads(lines[at]), dice), dice)
-        path.write_bytes(b"\n".join(lines) + b"\n")
+        path.write_bytes(one_line_changed(lines, dice))
         return f"run/{path.name}", path, lambda: verbs.of_run(run)
 
     return one
 
 
-KINDS = {"recordings": of_recordings, "documents": of_documents, "runs": of_runs}
+def of_histories(folder: Path) -> Callable[[random.Random], Try]:
+    """The same of histories, of which one line is another."""
+    WRITERS["nsys"](SHAPE, folder / "a", None)
+    measures, path = folder / "sound.json", folder / "history.jsonl"
+    measures.write_text(measures_json.dumps(analyse(folder / "a").measures))
+    run = history.run_of(subject.load([measures]), "2026-11-28T12:00:00+00:00", None)
+    runs = [json.dumps(asdict(replace(run, commit=f"c{at}"))).encode() for at in range(12)]
+
+    def one(dice: random.Random) -> Try:
+        path.write_bytes(one_line_changed(runs, dice))
+        return path.name, path, lambda: verbs.as_history(measures, path, folder)
+
+    return one
+
+
+KINDS = {"recordings": of_recordings, "documents": of_documents, "runs": of_runs, "histories": of_histories}
 
 
 def main() -> int:
@@ -135,8 +157,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", nargs="?", choices=KINDS, default="recordings")
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="default: another each time")
     given = parser.parse_args()
+    print(f"python -m tests.fuzz.files {given.what} --seed {given.seed} tries the same files", flush=True)
     dice, end = random.Random(given.seed), time.monotonic() + given.seconds
     kept = Path("build", "fuzz")
     counts: dict[str, Counter[str]] = {}

@@ -69,6 +69,16 @@ def as_baseline(measures: Path, path: Path) -> dict[str, str]:
     return {"gate": run(gate.command, [str(measures), "--baseline", str(path)])}
 
 
+def as_history(measures: Path, path: Path, folder: Path) -> dict[str, str]:
+    """The same of a history: a copy of it in `folder` gets the measures' run, and is left alone where it is refused."""
+    kept = folder / "kept.jsonl"
+    kept.write_bytes(path.read_bytes())
+    out = ["--markdown", str(folder / "gate.md"), "--junit", str(folder / "gate.xml")]
+    said = {"gate": run(gate.command, [str(measures), "--history", str(kept), *out])}
+    assert (kept.read_bytes() == path.read_bytes()) == bool(said["gate"]), said
+    return said
+
+
 def of_run(path: Path) -> dict[str, str]:
     """The same of a run directory."""
     name = str(path)

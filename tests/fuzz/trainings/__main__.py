@@ -1,13 +1,14 @@
 """Random trainings on two ranks against one rank on the joined batches: python -m tests.fuzz.trainings [--count 200]
 
 Each is equal, bit for bit between the ranks and within rounding to one rank, or refused in one line, or no training:
-plain Keras refuses it too. Exit code 1 and the settings where one is none of these; `--only NUMBER` repeats it,
-`--first` goes on elsewhere."""
+plain Keras refuses it too. Exit code 1 and the settings where one is none of these; `--only NUMBER --seed SEED`
+repeats it, `--first` goes on elsewhere."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import tempfile
 from collections import Counter
@@ -30,7 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=200, help="default: 200")
     parser.add_argument("--first", type=int, default=0, metavar="NUMBER", help="of those trainings, default: 0")
-    parser.add_argument("--seed", type=int, default=0, help="default: 0")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="default: another each time")
     parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these alone, their settings shown")
     parser.add_argument("--out", type=Path, help="keep what the ranks write here")
     given = parser.parse_args()
@@ -38,7 +39,8 @@ def main() -> int:
         out = given.out or Path(folder)
         out.mkdir(parents=True, exist_ok=True)
         numbers = given.only or range(given.first, given.first + given.count)
-        print(f"{len(numbers)} trainings on two ranks and on one: some {len(numbers) // 15 + 1} min", flush=True)
+        minutes = len(numbers) // 15 + 1
+        print(f"{len(numbers)} trainings of seed {given.seed} on two ranks and on one: some {minutes} min", flush=True)
         verdicts = trained(out, numbers, given.seed)
     for number, verdict in verdicts.items():
         if given.only or verdict.startswith("WRONG"):
