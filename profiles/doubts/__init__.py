@@ -1,5 +1,5 @@
-"""Every doubt that can be said: one function per doubt, with its code, its words and the next action.
+"""Every doubt has a function here, which makes it: a code, a text and the next action.
 
-The caller decides that a doubt holds and calls its function here; docs/reference/doubts.md lists the codes. What a
-doubt weighs stands in `weights`, and `trust` puts it together.
+The caller decides that a doubt holds and calls its function here; docs/reference/doubts.md lists the codes. `weights`
+says how serious each doubt is, and `trust` judges a recording by its doubts.
 """

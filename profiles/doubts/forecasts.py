@@ -27,7 +27,7 @@ def over_100_percent(gpus: Sequence[int], smallest: int) -> Doubt:
 def beyond_the_tables(gpus: int, largest: int, times: int) -> Doubt:
     return Doubt(
         "beyond-the-tables",
-        f"{gpus} GPUs are over {times} times the {largest} measured, further than published tables tell",
+        f"{gpus} GPUs are over {times} times the {largest} GPUs measured, further than published tables reach",
         "measure a larger count, or describe the hosts with --network",
     )
 
@@ -36,15 +36,15 @@ def hosts_assumed(gpus_per_host: int) -> Doubt:
     return Doubt(
         "hosts-assumed",
         f"a host is assumed to have {gpus_per_host} GPUs; beyond them gradients cross a network",
-        "say how many GPUs a host has: --gpus-per-host",
+        "give the number of GPUs of a host: --gpus-per-host",
     )
 
 
 def no_host_crossed(gpus: int, gpus_per_host: int) -> Doubt:
     return Doubt(
         "no-host-crossed",
-        f"{gpus} GPUs are more than one host of {gpus_per_host}, and no measured count is: the interval holds whatever "
-        "published tables lose between hosts",
+        f"{gpus} GPUs need several hosts of {gpus_per_host}, but all measured runs fit on one host: the interval is "
+        "wide enough for the losses between hosts in published tables",
         f"measure two hosts ({2 * gpus_per_host} GPUs), or describe the network with --network",
     )
 
@@ -52,7 +52,7 @@ def no_host_crossed(gpus: int, gpus_per_host: int) -> Doubt:
 def overlap_assumed() -> Doubt:
     return Doubt(
         "overlap-assumed",
-        "the share of the all-reduce that the backward pass hides is not known: the estimate assumes half of what is "
-        "possible",
-        "measure on two hosts, and predict from that",
+        "nobody measured how much of the all-reduce runs during the backward pass: the estimate assumes half of what "
+        "is possible",
+        "measure on two hosts, and predict from these measurements",
     )

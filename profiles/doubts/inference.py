@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..model.timeline import Doubt
 
-# A load of fewer requests raises a doubt: its p99 is one of its two slowest requests.
+# A load of fewer requests raises a doubt: then the p99 latency is one of the two slowest requests.
 FEW_REQUESTS = 200
 # The load generator may be late by this share of the p99 latency before a doubt is raised.
 LATE = 0.1
@@ -39,8 +39,8 @@ def load_late(loads: int, of: int, worst_ns: int) -> Doubt:
 def few_requests(loads: int, of: int, fewest: int) -> Doubt:
     return Doubt(
         "few-requests",
-        f"{loads} of {of} loads had fewer than {FEW_REQUESTS} requests, one only {fewest}, so p99 is one of the "
-        "slowest requests",
+        f"{loads} of {of} loads had fewer than {FEW_REQUESTS} requests, one only {fewest}, so their p99 latency is "
+        "one of the slowest requests",
         "raise --seconds",
     )
 
@@ -49,6 +49,6 @@ def one_machine() -> Doubt:
     return Doubt(
         "load-beside-server",
         "the load generator runs on the server's machine and takes cores from the server",
-        "to measure the last few percent, send the load from another machine: start the server there, and give its "
-        "--url here",
+        "if a few percent matter, send the load from another machine than the server's: start the server there, and "
+        "give its --url here",
     )

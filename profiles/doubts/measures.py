@@ -1,4 +1,4 @@
-"""Doubts about what a recording lacks or gets wrong. `where` is the JSON pointer of the GPU, such as `/gpus/0`."""
+"""Doubts about data that a recording lacks or has wrong. `where` is the JSON pointer of the GPU, such as `/gpus/0`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _COLLECTIVE_SIZES = {
 }
 # How to record the kernels of CUDA graphs, by the recording's format; other formats: nsys.
 _RECORD_GRAPHS = {
-    "kineto": "record without graphs (vLLM: enforce_eager, SGLang: --disable-cuda-graph, torch.compile: another mode), "
-    "or with nsys --cuda-graph-trace=node, on AMD rocprofv3 --runtime-trace",
+    "kineto": "record without graphs (vLLM: enforce_eager, SGLang: --disable-cuda-graph, torch.compile: another "
+    "mode), or with nsys --cuda-graph-trace=node (AMD: rocprofv3 --runtime-trace)",
     **dict.fromkeys(_AMD, "record without graphs (not all versions trace HIP graphs), or with a newer ROCm"),
 }
 
@@ -45,11 +45,11 @@ def merged(doubts: Iterable[Doubt]) -> list[Doubt]:
 def collective_bytes_unknown(where: str, recorded: str) -> Doubt:
     return Doubt(
         "collective-bytes-unknown",
-        "the recording does not say how many bytes each collective of the steps moved, so no bus bandwidth is given",
+        "the recording does not say how many bytes each collective moved, so no bus bandwidth is given",
         _COLLECTIVE_SIZES.get(
             recorded,
-            "record Horovod's NVTX ranges, which hold the sizes (nsys --trace=cuda,nvtx), or export NCCL's with nsys "
-            "export --include-blobs=true",
+            "record Horovod's NVTX ranges, which hold the sizes (nsys --trace=cuda,nvtx), or export NCCL's NVTX "
+            "ranges with nsys export --include-blobs=true",
         ),
         (f"{where}/collectives/bytes_per_step", f"{where}/collectives/bus_gb_per_s"),
     )
@@ -89,7 +89,9 @@ def no_peak(measured: Arithmetic, where: str) -> Doubt:
 
 
 def gpu_metrics_coarse(period_ns: int, step_ns: int | None, mixed: float, where: str) -> Doubt:
-    """step_ns: the median step, where it is shorter than a sample. mixed: the share of compute in mixed samples."""
+    """step_ns: the median step, if it is shorter than a sample. mixed: the share of compute in samples that hold other
+    work or idle time, too.
+    """
     why = (
         f"and steps of {numbers.duration(step_ns)} are shorter"
         if step_ns is not None
@@ -97,8 +99,8 @@ def gpu_metrics_coarse(period_ns: int, step_ns: int | None, mixed: float, where:
     )
     return Doubt(
         "gpu-metrics-coarse",
-        f"GPU metrics are means over {numbers.duration(period_ns)}, {why}: what bounds compute, and the metrics while "
-        "it runs, are approximate",
+        f"GPU metrics are means over {numbers.duration(period_ns)}, {why}: the metrics during compute, and the limit "
+        "of compute derived from them, are approximate",
         "sample more often (nsys --gpu-metrics-frequency, at most 200000 Hz), or train with a larger batch",
         (f"{where}/gpu_metrics/bound_ns", f"{where}/gpu_metrics/means"),
     )
@@ -108,21 +110,21 @@ def gpu_metrics_off_clock(samples: int, period_ns: int, where: str) -> Doubt:
     by = f"{numbers.duration(abs(samples) * period_ns)} {'back' if samples > 0 else 'ahead'}"
     return Doubt(
         "gpu-metrics-off-clock",
-        f"the GPU metrics agree better with the kernels if they are moved by {by}: their clock is not the kernels', or "
-        "another process used the GPU",
+        f"the GPU metrics agree better with the kernels if they are moved by {by}: their clock differs from the clock "
+        "of the kernels, or another process used the GPU",
         "record again, and let no other process use the GPU",
         (f"{where}/gpu_metrics",),
     )
 
 
 def power_coarse(readings: int, by_order: bool, where: str) -> Doubt:
-    """by_order: several GPUs were read, and the recording names none of them."""
-    whose = "; which GPU a reading is of is told by the order of the GPUs alone" if by_order else ""
+    """by_order: True if the recording has the power of several GPUs without their names."""
+    whose = "; readings are assigned to GPUs by the order of the GPUs alone" if by_order else ""
     return Doubt(
         "power-coarse",
-        f"the GPU's power changed its value {readings - 1:,} times in the window, and holds between: its energy is "
+        f"the sensor gave only {readings:,} different readings of the GPU's power in the window: the energy is "
         f"approximate{whose}",
-        "record more steps: NVML's sensor gives some ten values per second, however often it is read",
+        "record more steps: NVML's sensor gives some ten values per second, even if it is read more often",
         (f"{where}/gpu_metrics/energy",),
     )
 
@@ -130,8 +132,8 @@ def power_coarse(readings: int, by_order: bool, where: str) -> Doubt:
 def copy_too_fast(direction: str, moved: int, took_ns: int, where: str) -> Doubt:
     return Doubt(
         "copy-too-fast",
-        f"the recording says that a {direction} copy of {numbers.size(moved)} took {numbers.duration(took_ns)}, faster "
-        "than any link or memory: do not trust the times of these copies",
+        f"by the recording a {direction} copy of {numbers.size(moved)} took {numbers.duration(took_ns)}, which no "
+        "link or memory can do: do not trust the times of these copies",
         "record again, with nsys rather than nvprof",
         (f"{where}/copies/{direction}/gb_per_s", f"{where}/ledger_ns/{direction}", f"{where}/busy_ns/{direction}"),
     )
@@ -150,7 +152,7 @@ def graph_level_recording(launches: int, where: str) -> Doubt:
 def class_not_recorded(table: str, where: str, recorded: str) -> Doubt:
     return Doubt(
         "class-not-recorded",
-        f"the recording has no {table}, so the time of these operations counts as idle: unknown, and no cause of idle "
+        f"the recording has no {table}: the time of these operations counts as idle: unknown, and no cause of idle "
         "time is known",
         _RECORD_ALL.get(recorded, "record with nsys --trace=cuda,nvtx"),
         (f"{where}/ledger_ns/idle_unknown",),
@@ -202,7 +204,7 @@ def thinned(launches: Launches, where: str) -> Doubt:
         f"somebody removed {numbers.share(launches.thinned / launches.count)} or more of the events from this file, "
         "as gaps in the profiler's numbering show: kernels that are not in the file ran in what seems idle, so no "
         "causes of idle time are given, and no finding rests on them",
-        "give the trace as the profiler wrote it, or cut out a span of time with all of its events",
+        "give the trace as the profiler wrote it; to make it smaller, cut out a span of time with all of its events",
         (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels", f"{where}/launches"),
     )
 
@@ -210,7 +212,7 @@ def thinned(launches: Launches, where: str) -> Doubt:
 def untimed(count: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "operations-untimed",
-        f"{count:,} operations have launch calls, but no usable times: {_MAY_HAVE_RUN}",
+        f"{count:,} operations have launch calls, but no usable start and end: {_MAY_HAVE_RUN}",
         LOSES_LESS.get(recorded, LOSES_LESS_ELSE),
         (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels"),
     )
@@ -219,26 +221,26 @@ def untimed(count: int, where: str, recorded: str) -> Doubt:
 def only_captures(launches: Launches, where: str) -> Doubt:
     return Doubt(
         "capture-recording",
-        f"a capture of a CUDA graph: {launches.captured:,} of {launches.captured + launches.count:,} launches were "
-        "only recorded into the graph, and ran nothing",
+        f"this is the capture of a CUDA graph: {launches.captured:,} of {launches.captured + launches.count:,} "
+        "launches only added a kernel to the graph, and ran nothing",
         CAPTURE_REMEDY,
         (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels", f"{where}/launches"),
     )
 
 
 def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
-    """name: the kernel that takes longest of the `count` kernels."""
+    """name: the one of the `count` kernels that takes most time. share: of the window, 0 to 1."""
     return Doubt(
         "exchange-unknown",
-        f"kernels whose names suggest an exchange count as compute: {count:,}, {numbers.share(share)} of the window, "
-        f"above all {name}",
+        f"{count:,} kernels whose names suggest an exchange between GPUs count as compute, {numbers.share(share)} of "
+        f"the window; the longest is {name}",
         "if they move data between GPUs, add this time to the exposed collectives, and report the name in an issue",
         (f"{where}/ledger_ns/compute", f"{where}/ledger_ns/collective", f"{where}/collectives"),
     )
 
 
 def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
-    """managed: number of copies of managed memory, which the driver starts without a call."""
+    """managed: number of copies of CUDA's managed memory, which the driver starts without a call of the program."""
     pages = 2 * managed > operations
     why = f", {managed:,} of which move pages of CUDA's managed (unified) memory" if pages else ""
     return Doubt(
@@ -256,7 +258,7 @@ def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
 def no_marks(where: str, recorded: str) -> Doubt:
     return Doubt(
         "no-marks",
-        "the recording has no ranges of the host: steps are found without marks, waiting for input cannot be seen",
+        "the recording has no ranges of the host: steps are found without marks, and waiting for input cannot be seen",
         _RECORD_ALL.get(recorded, "record with ringscope record, or nsys --trace=cuda,nvtx"),
         (f"{where}/steps",),
     )

@@ -1,4 +1,4 @@
-"""Doubts about several ranks: their common clock, ranks without a recording, waiting that may be another rank's."""
+"""Doubts about several ranks: the differences of their clocks, ranks without a recording, and which rank was late."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..ground import numbers
 from ..model.timeline import Doubt
 
-# Fields of collectives whose values need the recordings of several ranks.
+# JSON keys of collectives whose values need the recordings of several ranks.
 _ACROSS_RANKS = ("skew_ns", "waiting_ns", "transfer_ns", "bus_gb_per_s", "arrived_last_share", "by_turns_ns")
 _ALL_RANKS = "give the recordings of all ranks"
 _ONE_CLOCK = "record the ranks at the same time, with nsys, on hosts with one clock"
@@ -20,26 +20,28 @@ def clocks_unchecked(where: tuple[str, ...]) -> Doubt:
 
 def clocks_apart(residual_ns: int, where: tuple[str, ...]) -> Doubt:
     text = (
-        f"by the ranks' clocks a collective ends {residual_ns / 1e3:.0f} µs apart on them: times between ranks are no "
-        "more exact than that"
+        f"the clocks of the ranks differ: the same collective ends {residual_ns / 1e3:.0f} µs apart on two ranks. "
+        "Times between ranks are no more exact than that"
     )
     return Doubt("clock-residual", text, _ONE_CLOCK, where)
 
 
 def clocks_shifted(residual_ns: int, where: tuple[str, ...]) -> Doubt:
     text = (
-        "the recordings' starts in UTC are not known, or do not fit the ends of their collectives: the clocks were "
-        f"shifted until these ends agree to within {residual_ns / 1e3:.1f} µs"
+        "the UTC times at which the recordings start are not known, or do not fit the ends of their collectives: the "
+        "clocks were shifted until these ends agree to within {residual_ns / 1e3:.1f} µs"
     )
     return Doubt("clock-residual", text, _ONE_CLOCK, where)
 
 
 def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
-    """`those`: words for the recordings given. `shared`: GPUs whose collectives were matched with others."""
+    """`those`: a phrase that says which ranks have a recording. `shared`: GPUs whose collectives were matched with
+    other GPUs'.
+    """
     return Doubt(
         "ranks-missing",
-        f"{those}, and collectives also waited for ranks that were not recorded. The wait may be longer than given, "
-        "the transfer shorter and the bus bandwidth higher, and the rank that came last may be one of them",
+        f"{those}, but collectives also wait for ranks that were not recorded, and such a rank may have come last. "
+        "The wait may be longer than given, the transfer shorter and the bus bandwidth higher",
         _ALL_RANKS,
         tuple(f"/gpus/{gpu}/collectives" for gpu in shared),
     )
@@ -48,7 +50,7 @@ def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
 def no_other_rank(those: str, alone: Sequence[int]) -> Doubt:
     return Doubt(
         "ranks-missing",
-        f"{those}: how long collectives waited for others, and how long they moved data, is unknown",
+        f"{those}: it is unknown how long collectives waited for other ranks, and how long they moved data",
         _ALL_RANKS,
         tuple(f"/gpus/{gpu}/collectives/{name}" for gpu in alone for name in _ACROSS_RANKS),
     )

@@ -1,4 +1,4 @@
-"""Doubts about a recording, which its reader raises."""
+"""Doubts that the readers of recordings raise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from ..ground.errors import SameRecording, UnreadableRecording
 from ..model.timeline import Doubt
 
-# Settings with which a profiler loses fewer launches, by the format of the recording.
+# Advice for losing fewer launches, by the format of the recording.
 LOSES_LESS = {
     "kineto": "let the profiler warm up (torch.profiler.schedule(wait=1, warmup=3, active=5)), and record fewer steps "
     "at once",
@@ -42,7 +42,7 @@ def dropped_events(said: str) -> Doubt:
     return Doubt(
         "dropped-events",
         f"nsys said: {said[:_LONGEST_SAID]}",
-        "record less at once: fewer traces, or a shorter capture range",
+        "record less at once: trace fewer kinds of events, or a shorter capture range",
     )
 
 
@@ -77,7 +77,7 @@ def before_their_calls(count: int, where: str) -> Doubt:
 def mixed_types(count: int, tables: str) -> Doubt:
     return Doubt(
         "mixed-types",
-        f"{count:,} rows of its tables hold values that are not integers, and are left out ({tables})",
+        f"{count:,} rows of the recording's tables hold values that are not integers, and are left out ({tables})",
         "export the recording again: something has edited this file",
     )
 
@@ -93,8 +93,8 @@ def missing_strings(count: int, tables: str) -> Doubt:
 def coarse_sizes() -> Doubt:
     return Doubt(
         "coarse-sizes",
-        "sizes of copies are printed in megabytes with three decimals: each is exact to 500 bytes",
-        "give the .sqlite or the .nsys-rep itself",
+        "the file has the sizes of copies in megabytes with three decimals: each may be off by 500 bytes",
+        "give the .sqlite or .nsys-rep file from which this file was made",
     )
 
 
@@ -115,12 +115,14 @@ def coarse_times_in_microseconds() -> Doubt:
 
 
 def python_traced(calls: int, operations: int, remedy: str) -> list[Doubt]:
-    """An empty list if there are fewer Python calls than operations, because they hardly slow the host down then."""
+    """An empty list if there are fewer Python calls than GPU operations, because so few calls hardly slow the host
+    down.
+    """
     if calls < operations:
         return []
     said = (
-        f"the profiler recorded {calls:,} calls of Python, each of which holds up the host: the GPU waits longer for "
-        "launches and for the host than in a run without it"
+        f"the profiler recorded {calls:,} Python calls, which slows the host down: the GPU waits longer for launches "
+        "and for the host than in a run without Python tracing"
     )
     return [Doubt("python-traced", said, remedy)]
 
@@ -137,20 +139,20 @@ def clocks_apart(seconds: float, side: str) -> Doubt:
 
 def unfinished_recording(phases: int | None = None) -> Doubt:
     """`phases`: number of phases in Horovod's timeline that had not ended; None for other files."""
-    stopped = "the file breaks off" if phases is None else f"training was killed, and {phases} phases had not ended"
+    stopped = "the file is cut short" if phases is None else f"training was killed, and {phases} phases had not ended"
     return Doubt(
         "unfinished-recording",
-        f"the timeline has no end: {stopped}",
-        "let training end by itself, or use the measures of the part before the end",
+        f"the timeline is incomplete: {stopped}",
+        "let training end by itself, or use the measures of the part that was written",
     )
 
 
 def ranks_in_one_file(called: int, gpus: int) -> Doubt:
-    """`called`: number of distinct GPU numbers in the file; `gpus`: number of GPUs that they really stand for."""
+    """`called`: number of distinct GPU numbers in the file; `gpus`: number of physical GPUs that were recorded."""
     return Doubt(
         "ranks-in-one-file",
-        f"several ranks were put into this file: their collectives or calls tell that {called} "
-        f"{'number of a GPU means' if called == 1 else 'numbers of GPUs mean'} {gpus} GPUs",
+        f"the recordings of several ranks were merged into this file: by their collectives or calls, {called} GPU "
+        f"{'number stands' if called == 1 else 'numbers stand'} for {gpus} GPUs",
         "give each rank's recording as the profiler wrote it",
     )
 
@@ -166,14 +168,16 @@ def no_gpu() -> Doubt:
 def profiler_warnings(said: str, more: int) -> Doubt:
     others = f" (and {more} more)" if more else ""
     return Doubt(
-        "profiler-warnings", f"the profiler said: {said}{others}", "remove the cause of this warning, and record again"
+        "profiler-warnings",
+        f"the profiler warned: {said}{others}",
+        "remove the cause of this warning, and record again",
     )
 
 
 def samples_unreadable(path: Path, why: str) -> Doubt:
     return Doubt(
         "places-unreadable",
-        f"{path}: cannot be read ({why}), so samples of Python do not tell which lines of Python the host was in",
+        f"{path}: cannot be read ({why}), so it is unknown which lines of Python the host was in",
         "record again with `ringscope record`, and keep the files of a rank together",
     )
 
@@ -182,16 +186,18 @@ def samples_not_aligned(path: Path, why: str) -> Doubt:
     return Doubt(
         "places-not-aligned",
         f"{path}: {why}",
-        "install the package nvtx where the training runs: it marks the clock in the recording",
+        "install the package nvtx where the training runs: it writes the marks that fit the samples' clock to the "
+        "recording's",
     )
 
 
 def samples_few(path: Path, count: int) -> Doubt:
-    """`count`: samples of the host's Python stack. With 95 % probability a share of them is off by 1 / sqrt(count) at
-    most: twice the standard deviation of a binomial share of one half."""
+    """`count`: samples of the host's Python stack. With 95 % probability the share of a line is off by at most 1 /
+    sqrt(count): twice the standard deviation of a binomial share of one half.
+    """
     apart = 100 if not count else min(100, round(100 / count**0.5))
     return Doubt(
         "places-few",
-        f"{path}: Python was looked at {count} times only, so the shares of lines may be off by {apart} % of the time",
+        f"{path}: only {count} samples of the Python stack, so the shares of lines may be off by {apart} % of the time",
         "record more steps: `ringscope record --steps 200`",
     )

@@ -1,4 +1,4 @@
-"""Doubts about steps, and about what a window holds beside them. `where` is the JSON pointer of the GPU."""
+"""Doubts about steps, and about start-up, warm-up and pauses in the window. `where` is the JSON pointer of the GPU."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _WITH_NVTX = "mark steps with NVTX ranges named `step N`, as ringscope record do
 def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
     return Doubt(
         "start-up-inside-window",
-        f"{numbers.share((measured.startup_ns or 0) / measured.span_ns)} of the window the GPU waits while a process "
-        "starts: the process creates its CUDA context, loads, compiles or tunes kernels, or captures graphs. No "
-        "finding counts that time",
+        f"for {numbers.share((measured.startup_ns or 0) / measured.span_ns)} of the window the GPU waits while a "
+        "process starts: the process creates its CUDA context, loads, compiles or tunes kernels, or captures graphs. "
+        "No finding counts that time",
         "record from the steady part of the run on",
         (f"{where}/ledger_ns/idle_launch", f"{where}/startup_ns"),
     )
 
 
 def _mark_steps(steps: Steps, recorded: str) -> str:
-    """Advice on how to record steps: mark them or, if marks are there already, record more of them."""
+    """Advice: mark the steps or, if the recording has marks, record more steps."""
     if steps.marked:
         return f"record several {_UNITS[steps.unit]} in a row: the recording holds only one, or an incomplete one"
     return _MARK_STEPS.get(recorded, _WITH_NVTX)
@@ -40,8 +40,8 @@ def _mark_steps(steps: Steps, recorded: str) -> str:
 def steps_by_period(steps: Steps, where: str, recorded: str) -> Doubt:
     return Doubt(
         "steps-by-period",
-        "the steps are repetitions in the kernels, found without marks: one may be an optimiser update, a part of "
-        "one, or several",
+        "the recording has no marks of steps, so a step is taken to be the sequence of kernels that repeats: it may "
+        "be one optimiser update, a part of one, or several",
         _mark_steps(steps, recorded),
         (f"{where}/steps",),
     )
@@ -63,18 +63,20 @@ def steps_cover_little(measured: GpuMeasures, where: str) -> Doubt:
 def steps_refused(steps: Steps, where: str, recorded: str) -> Doubt:
     return Doubt(
         "steps-refused",
-        f"no {_UNITS[steps.unit]}: {steps.refused}; the window is the whole capture, warm-up included, and input "
-        "copies are not known",
+        f"no {_UNITS[steps.unit]} found: {steps.refused}; the window is the whole capture, warm-up included, and it "
+        "is unknown which copies bring input",
         _mark_steps(steps, recorded),
         (f"{where}/steps", f"{where}/window", f"{where}/ledger_ns/idle_feed"),
     )
 
 
-_FILLS = 0.3  # a call or a range is named if it fills at least this share of a gap
+_FILLS = 0.3  # the text names a call or range of the host if it fills at least this share of a gap
 
 
 def where_kernels_lie(measured: GpuMeasures) -> str:
-    """Say where kernels lie in the window: the longest gaps between them, or how many tenths of it have kernels."""
+    """Words for the places of kernels in the window: the longest gaps between kernels, or in how many tenths of the
+    window kernels start.
+    """
     rest, tenths = measured.rest, measured.kernels.in_tenths
     if rest is not None:
         before = rest.before_kernels_ns
@@ -87,25 +89,25 @@ def where_kernels_lie(measured: GpuMeasures) -> str:
             idle = sum(ns or 0 for owner, ns in measured.ledger_ns.items() if owner.startswith("idle_"))
             named = sum(ns for ns in rest.gaps_ns if 3 * ns > gap.ns)
             largest = 2 * named > idle
-            what = "most of the idle time is one gap" if largest else "the longest time without work is a gap"
+            what = "most of the idle time is a gap" if largest else "the longest time without work is a gap"
             told.append(f"{what} of {numbers.duration(gap.ns)}{meanwhile}{also}")
         return ", and ".join(told)
     parts = sum(1 for one in tenths if one)
     if parts == 1:
-        return "all kernels start in one tenth of the recording"
-    most = ", most of them in one" if 2 * max(tenths, default=0) >= max(sum(tenths), 1) else ""
-    return f"kernels start in {parts} tenths of the recording{most}"
+        return "all kernels start in one tenth of the window"
+    most = ", most of them in one tenth" if 2 * max(tenths, default=0) >= max(sum(tenths), 1) else ""
+    return f"kernels start in {parts} tenths of the window{most}"
 
 
 def mostly_no_training(measured: GpuMeasures, recorded: str, where: str) -> Doubt:
     unit = measured.steps.unit
-    other = "or waiting for requests" if unit == "batch" else "as well as the training's"
+    other = "or the wait for requests" if unit == "batch" else "as well as the training's"
     part = "part" if unit == "batch" else "part of the training"
     return Doubt(
         "mostly-no-training",
         f"no {_UNITS[unit]} were found, and {where_kernels_lie(measured)}: idle time may be the program's start "
         f"{other}",
-        f"record less, from the steady {part}" + (", or cut it out with ringscope cut" if recorded in _CUT else ""),
+        f"record only the steady {part}" + (", or cut it out with ringscope cut" if recorded in _CUT else ""),
         (f"{where}/ledger_ns", f"{where}/window"),
     )
 
@@ -113,8 +115,8 @@ def mostly_no_training(measured: GpuMeasures, recorded: str, where: str) -> Doub
 def warm_up_inside(steps: Steps, where: str) -> Doubt:
     return Doubt(
         "warm-up-inside-window",
-        "the window is the whole capture, with its warm-up and with steps cut short at its ends (steps: "
-        f"{steps.warm_up + steps.partial})",
+        "the window is the whole capture, and so includes {steps.warm_up + steps.partial} steps that are warm-up or "
+        "cut short at its ends",
         "measure with --window steps" if steps.count else f"record more {_UNITS[steps.unit]}",
         (f"{where}/window_ns", f"{where}/ledger_ns"),
     )
@@ -124,15 +126,15 @@ def breaks_inside(steps: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "breaks-inside-window",
         f"{steps} steps in the window took over 3 times the median, or hold a pause (often an evaluation or a "
-        "checkpoint): their time counts in the ledger, not in the percentiles and not in the table of steps",
-        "cut out the part between them: ringscope cut --steps A:B"
+        "checkpoint): the ledger includes the time of these steps, the percentiles and the table of steps do not",
+        "cut out a part without such steps: ringscope cut --steps A:B"
         if recorded in _CUT
-        else "record the part between them",
+        else "record a part without such steps",
         (f"{where}/ledger_ns",),
     )
 
 
-# The function that puts a range around the calls that fetch a batch, by framework, in programs without Keras.
+# The function that makes a range in the recording, by framework, for programs without Keras.
 _RANGES = {
     "pytorch": "torch.profiler.record_function",
     "jax": "jax.profiler.TraceAnnotation",
@@ -147,12 +149,12 @@ def feed_or_host(where: str, framework: str | None) -> Doubt:
     loader = " (a DataLoader already has ranges)" if framework == "pytorch" else ""
     return Doubt(
         "feed-or-host",
-        "without ranges in which the host waits for its input, idle: feed includes the host's own dispatch of the step"
-        f"{'' if ranges else ' (some 2.5 ms in Keras)'}; compare with idle: launch in the batch gaps of a run "
-        f"{'whose input lies on the GPU from the start' if ranges else 'that is fed on the GPU'}",
+        "the recording does not mark when the host waits for input, so idle: feed includes the time in which the host "
+        f"prepares the step{'' if ranges else ' (some 2.5 ms in Keras)'}; compare with idle: launch in the batch gaps "
+        "of a run whose input lies on the GPU from the start",
         f"record with a range named `wait input` around the call that fetches the batch, by {ranges}{loader}"
         if ranges
-        else "record with ringscope record, whose `wait input` ranges separate the two (not for workers of a "
+        else "record with ringscope record, which marks the wait with ranges named `wait input` (not for workers of a "
         "parameter server, which fetch their own batches)",
         (f"{where}/ledger_ns/idle_feed", f"{where}/feed_gaps"),
     )
@@ -161,7 +163,7 @@ def feed_or_host(where: str, framework: str | None) -> Doubt:
 def copy_order_unknown(where: str, recorded: str) -> Doubt:
     return Doubt(
         "copy-order-unknown",
-        "it is unknown which step an input copy feeds: idle: feed is not given, and its time counts under the next "
+        "it is unknown which step an input copy feeds: idle: feed is not given, and that time counts under the next "
         "cause that applies",
         "record from the start of the training"
         + (
@@ -176,8 +178,8 @@ def copy_order_unknown(where: str, recorded: str) -> Doubt:
 def sync_upper_bound(where: str) -> Doubt:
     return Doubt(
         "sync-upper-bound",
-        "the part of idle: sync that lies in batch gaps before a device-to-host copy is an upper bound: the host may "
-        "have been late for another reason than waiting for that copy",
+        "idle: sync may be too high: in the gap between two steps, the time before a device-to-host copy counts as "
+        "waiting for that copy, but the host may have been late for another reason",
         "fetch losses and metrics less often in the training loop, and compare",
         (f"{where}/ledger_ns/idle_sync",),
     )

@@ -10,7 +10,7 @@ from ..model.timeline import Doubt
 def low_replication(few: int, cells: int, least: int) -> Doubt:
     return Doubt(
         "low-replication",
-        f"{few} of {cells} cells have fewer than {least} launches: they say little about the spread between launches",
+        f"{few} of {cells} cells have fewer than {least} launches, too few to know how much launches of a cell differ",
         "run more launches: ringscope bench --resume --launches 5",
     )
 
@@ -26,27 +26,27 @@ def over_100_percent(cells: str) -> Doubt:
 def clock_offset(launch: str, host: str, offset_ms: float, share: float) -> Doubt:
     return Doubt(
         "clock-offset",
-        f"{launch}: {host}'s clock is {offset_ms:+.3f} ms from rank 0's, {100 * share:.2f} % of the window; this "
-        "difference was subtracted, as exactly as a barrier can measure it",
-        "keep the hosts' clocks together (chrony), or measure over more --steps",
+        f"{launch}: {host}'s clock is {offset_ms:+.3f} ms from rank 0's, {100 * share:.2f} % of the window; the "
+        "difference, as a barrier of all ranks measured it, was subtracted",
+        "synchronise the hosts' clocks (chrony), or measure over more --steps",
     )
 
 
 def windows_apart(launch: str, apart_ms: float, share: float) -> Doubt:
     return Doubt(
         "windows-apart",
-        f"{launch}: from the first rank's start to the last rank's end the window took {apart_ms:.1f} ms longer than "
-        f"any rank did, {100 * share:.0f} % of that: a clock was set meanwhile, or a rank was held up; samples/s are "
-        "too low by this share",
-        "run that cell again, with the hosts' clocks kept together (chrony)",
+        f"{launch}: the time from the first rank's start to the last rank's end is {apart_ms:.1f} ms "
+        f"({100 * share:.0f} %) longer than any rank's own window: a clock was set meanwhile, or a rank was held up; "
+        "samples/s are too low by this share",
+        "run that cell again, with synchronised clocks of the hosts (chrony)",
     )
 
 
 def more_ranks_than_cores(cell: str, ranks: int, cores: int) -> Doubt:
     return Doubt(
         "more-ranks-than-cores",
-        f"{cell}: {ranks} ranks on a host with {cores} usable cores, so they take turns; under mpirun a waiting rank "
-        "yields its core, which a rank with its own core does not do",
+        f"{cell}: {ranks} ranks share {cores} usable cores of a host, and take turns; under mpirun a waiting rank "
+        "gives its core away, which a rank with its own core does not do",
         f"measure with at most {cores} ranks per host; in a container or a job, ask for more cores",
     )
 
@@ -55,7 +55,7 @@ def unlike_machines(kinds: int) -> Doubt:
     return Doubt(
         "unlike-machines",
         f"the launches ran on {kinds} different machines or sets of libraries",
-        "compare only launches of one machine and one set of libraries; name another --out after a change",
+        "compare only launches of one machine and one set of libraries; after a change of either use another --out",
     )
 
 
@@ -63,7 +63,7 @@ def shared_cores() -> Doubt:
     return Doubt(
         "shared-cores",
         "no GPU: ranks share this host's cores, so less than 100 % is expected",
-        "read the comparison of feeds and steps, and measure scaling where each rank has a GPU",
+        "use this sweep to compare feeds and kinds of steps; measure scaling where each rank has a GPU",
     )
 
 
@@ -76,17 +76,17 @@ def not_explained(cell: str, why: str) -> Doubt:
 
 
 def recorded_unlike_timed(cell: str, recorded_ns: Fraction, timed_ns: Fraction, *, corrected: bool) -> Doubt:
-    """`corrected`: True if the ledger is scaled to the timed steps."""
+    """`corrected`: True if the idle time was fitted to the timed steps."""
     text = f"{cell}: a recorded step takes {float(recorded_ns / timed_ns):.2f} x as long as a timed one; "
     if corrected:
         return Doubt(
             "recorded-unlike-timed",
             text + "GPU work is from the recording; idle is the rest of the timed step",
-            "compare only the order of the causes of idle time, not their sizes: the profiler makes the host slower",
+            "trust which cause of idle time is larger, not how large: the profiler makes the host slower",
         )
     return Doubt(
         "recorded-unlike-timed",
-        text + "the losses are of the recorded steps",
+        text + "the losses describe the recorded steps, not the timed ones",
         "trust which loss of time is larger, not how large; for sizes record more steps: ringscope record --steps 50",
     )
 
@@ -96,7 +96,7 @@ def not_monotone(failing: int, fitting: int) -> Doubt:
         "fits-not-monotone",
         f"{failing:,} samples per rank failed to fit at least once, though {fitting:,} fitted at least once: memory "
         "differs from launch to launch, so the answer is a batch below both",
-        "use a batch that is some percent smaller; see which other programs take memory there (nvidia-smi, top)",
+        "use a batch that is some percent smaller; look which other programs take memory there (nvidia-smi, top)",
     )
 
 

@@ -1,4 +1,4 @@
-"""Weigh a recording's doubts, and tell whether its numbers can be trusted."""
+"""Judge by a recording's doubts whether its numbers can be trusted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Reason:
 
 
 def reasons(measures: Measures) -> list[Reason]:
-    """Every doubt with its weight, the heaviest first."""
+    """Every doubt with its weight, the most serious first."""
     found = [
         Reason(one.code, _weight(one, measures), one.text, _of(one).numbers, one.next, one.where)
         for one in measures.doubts
@@ -77,6 +77,5 @@ def _weight(doubt: Doubt, measures: Measures) -> str:
 
 
 def _touched(doubt: Doubt, measures: Measures) -> list[GpuMeasures]:
-    """The GPUs that a doubt names; all GPUs if it names none."""
     named = {one.split("/")[2] for one in doubt.where if one.startswith("/gpus/")}
     return [gpu for place, gpu in enumerate(measures.gpus) if not named or str(place) in named]

@@ -1,4 +1,4 @@
-"""The weight of every doubt about a recording: which numbers it concerns, and whether they can be trusted all the same.
+"""The weight of every doubt about a recording: which numbers the doubt concerns, and how far these can be trusted.
 
 NOTE: a number is missing, or is marked as a bound; the other numbers are right. CARE: some numbers are distorted, or
 describe only a part of the run. REFUSE: the report's main result is wrong.
@@ -24,10 +24,10 @@ Share = Callable[[Measures, GpuMeasures], float]
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """`least`: the weight if the doubt concerns at least LITTLE of the window; below that it is a NOTE.
+    """`least`: the weight if the doubt concerns at least LITTLE of the window; below that the weight is NOTE.
 
-    `numbers`: the numbers that it concerns, in words.
-    `share`: the share of a GPU's window that it concerns; None: the weight is always `least`.
+    `numbers`: the numbers that the doubt concerns, in words.
+    `share`: the share of a GPU's window that the doubt concerns; None: the weight is always `least`.
     `refuse_from`: from this share on the weight is REFUSE.
     """
 
@@ -38,7 +38,7 @@ class Weight:
 
 
 def _owned(*owners: str) -> Share:
-    """A function for the share of the window that these owners have together."""
+    """A function that returns the summed share of the window of these owners."""
     return lambda _, gpu: sum(gpu.ledger_ns[owner] or 0 for owner in owners) / gpu.span_ns
 
 
@@ -47,24 +47,30 @@ def _idle(_: Measures, gpu: GpuMeasures) -> float:
 
 
 def _idle_of_training(measures: Measures, gpu: GpuMeasures) -> float:
-    """The idle share, since much idle time without training suggests start-up; LITTLE for servers, which wait."""
+    """The idle share, since much idle time without steps suggests start-up; LITTLE for inference, which waits for
+    requests.
+    """
     return LITTLE if gpu.steps.unit == "batch" else max(LITTLE, _idle(measures, gpu))
 
 
 def _lost(measures: Measures, gpu: GpuMeasures) -> float:
-    """The share of launches lost, or of the time in which they may have run, whichever is larger; 1 if not known."""
+    """The larger of two shares: of launches lost, and of the window in which lost operations may have run; 1 if
+    unknown.
+    """
     if gpu.launches is None:
         return LITTLE
     return max(gpu.launches.share_lost, _unknown(measures, gpu)) if gpu.told else 1.0
 
 
 def _dropped(_: Measures, gpu: GpuMeasures) -> float:
-    """LITTLE if launches were recorded and have their operations, so that little is lost; else 1."""
+    """LITTLE if the recorded launches have their operations, so that little is lost; else 1."""
     return LITTLE if gpu.launches is not None and gpu.launches.count and gpu.told else 1.0
 
 
 def _nameless(_: Measures, gpu: GpuMeasures) -> float:
-    """0 if the GPU is identified by UUID or bus; else LITTLE, as merged files of several ranks look the same."""
+    """0 if the GPU has a UUID or bus id; else LITTLE, as its processes may be ranks on several GPUs, merged into one
+    file.
+    """
     return 0.0 if gpu.uuid or gpu.bus_id else LITTLE
 
 
@@ -80,7 +86,7 @@ def _clocks(measures: Measures, gpu: GpuMeasures) -> float:
 _unknown = _owned("idle_unknown")
 _by_host = _owned("idle_launch", "idle_sync", "idle_feed", "idle_pause", "idle_unknown")
 
-_IDLE_CAUSES = "the causes of idle time, and what would be gained by less of it"
+_IDLE_CAUSES = "the causes of idle time, and the gains of findings about it"
 _ACROSS = "waiting and transfer of collectives, bus bandwidth, the straggler"
 _NAMES = "names in the tables of kernels, operators and ranges"
 _LINES = "the lines of your script in which the host was"
@@ -97,13 +103,13 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         ),
         "mixed-types": Weight(CARE, "counts and times of the events that were left out, and idle time in their place"),
         "unfinished-recording": Weight(CARE, "the last phases and events, which are missing"),
-        "copy-left-out": Weight(NOTE, "none: the recording is read once"),
-        "unreadable": Weight(REFUSE, "all numbers of this recording, and what other ranks waited for"),
+        "copy-left-out": Weight(NOTE, "none: the recording was given twice, and is read once"),
+        "unreadable": Weight(REFUSE, "all numbers of this recording, and the waiting of other ranks"),
         "profiler-warnings": Weight(CARE, "the numbers that the profiler's warning is about"),
         # CUDA graphs: work recorded only as a whole, or captured and never run.
         "graph-level-recording": Weight(CARE, "compute, collectives and copies inside CUDA graphs; counts of kernels"),
-        "capture-recording": Weight(REFUSE, "all numbers: the GPU ran none of this work"),
-        # Under-recorded.
+        "capture-recording": Weight(REFUSE, "all numbers: the recorded launches ran nothing on the GPU"),
+        # Recorded with too few kinds of events.
         "class-not-recorded": Weight(
             CARE, f"the time of the operations that were not recorded, idle time, {_IDLE_CAUSES}"
         ),
@@ -111,28 +117,30 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "host-clock": Weight(CARE, f"{_IDLE_CAUSES}, launch latency", _unknown),
         "clocks-apart": Weight(CARE, f"{_IDLE_CAUSES}, steps by marks, launch latency"),
         "calls-missing": Weight(CARE, f"idle_unknown, {_IDLE_CAUSES}", _unknown),
-        "no-marks": Weight(NOTE, "steps, as they are found without marks, and waiting for input"),
+        "no-marks": Weight(NOTE, "steps, which are found without marks, and waiting for input"),
         "no-gpu": Weight(REFUSE, "all numbers: no GPU was recorded"),
-        "skipped-files": Weight(NOTE, "none, if these files are no recordings of this run"),
+        "skipped-files": Weight(NOTE, "none, unless one of these files is a recording of this run"),
         # Start-up only, or a part of the run.
         "mostly-no-training": Weight(CARE, "idle time and all shares of the window", _idle_of_training, _HALF),
         "start-up-inside-window": Weight(
             CARE, "idle_launch and all shares of the window", lambda _, gpu: (gpu.startup_ns or 0) / gpu.span_ns, _HALF
         ),
         "steps-cover-little": Weight(CARE, "all numbers: they describe the steps, not the whole recording"),
-        "steps-by-period": Weight(CARE, "all numbers per step: a step that was found may be several, or a part of one"),
+        "steps-by-period": Weight(
+            CARE, "all numbers per step: the steps may really be parts of a step, or several steps"
+        ),
         "steps-refused": Weight(NOTE, "steps, feed gaps and input copies; the window is all that was recorded"),
-        "warm-up-inside-window": Weight(CARE, "all shares of the window: warm-up is in them"),
-        "breaks-inside-window": Weight(CARE, "all shares of the window: evaluation and checkpoints are in them"),
+        "warm-up-inside-window": Weight(CARE, "all shares of the window: they include warm-up"),
+        "breaks-inside-window": Weight(CARE, "all shares of the window: they include evaluations and checkpoints"),
         # Slowed by the profiler, or recorded too coarsely.
         "python-traced": Weight(
             CARE,
-            "idle time for launches and for the host: both are shorter if the profiler does not trace Python",
+            "idle time: without Python tracing the GPU waits less for the host",
             _by_host,
         ),
         "copy-too-fast": Weight(CARE, "times and bandwidth of these copies"),
         "coarse-times": Weight(NOTE, "gaps and overlaps shorter than one tick of the clock"),
-        "coarse-sizes": Weight(NOTE, "bytes of copies: each is exact to 500 bytes"),
+        "coarse-sizes": Weight(NOTE, "bytes of copies: each may be off by 500 bytes"),
         "missing-strings": Weight(CARE, _NAMES),
         # Doubts about ranks: their clocks, and ranks without a recording.
         "clock-residual": Weight(CARE, f"times between ranks: {_ACROSS}", _clocks),
@@ -140,16 +148,20 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "peers-or-launch": Weight(NOTE, "idle_launch and idle_peers: only their sum is certain"),
         "ranks-in-one-file": Weight(NOTE, "which GPU each rank used"),
         "several-processes-on-gpu": Weight(
-            CARE, "all numbers of this GPU, if each of its processes was a rank that had a GPU of its own", _nameless
+            CARE, "all numbers of this GPU, if it stands for several GPUs, one per process", _nameless
         ),
         "exchange-unknown": Weight(CARE, "compute and collective: only their sum is certain"),
-        # A number that is missing, or a bound.
+        # One number is missing, or is only a bound.
         "collective-bytes-unknown": Weight(NOTE, "bus bandwidth"),
         "operators-in-graphs": Weight(NOTE, "operators and layers of kernels in CUDA graphs"),
         "flops-partly-told": Weight(NOTE, "FLOP/s and MFU: the true values may be higher"),
         "peak-unknown": Weight(NOTE, "MFU"),
-        "gpu-metrics-coarse": Weight(NOTE, "what bounds compute, and GPU metrics while it runs: they are approximate"),
-        "gpu-metrics-off-clock": Weight(CARE, "GPU metrics of each kind of time, and what bounds compute"),
+        "gpu-metrics-coarse": Weight(
+            NOTE, "the metrics during compute, and the limit derived from them: they are approximate"
+        ),
+        "gpu-metrics-off-clock": Weight(
+            CARE, "GPU metrics by owner of the time, and the limit of compute derived from them"
+        ),
         "power-coarse": Weight(NOTE, "energy: it is approximate"),
         "feed-or-host": Weight(NOTE, "idle_feed: it includes time in which the host prepares the step"),
         "copy-order-unknown": Weight(NOTE, "idle_feed: it is not given"),
@@ -159,5 +171,5 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "places-not-aligned": Weight(NOTE, _LINES),
     }
 )
-# The weight of a doubt with an unknown code, as from another version.
+# The weight of a doubt with an unknown code, such as one of another version of ringscope.
 UNKNOWN: Final = Weight(CARE, "the numbers that its text names")

@@ -239,7 +239,7 @@ def test_a_trace_of_pythons_calls_says_that_they_slow_the_host_down(tmp_path: Pa
         path.write_text(trace(KERNEL, KERNEL.replace('"correlation": 5', '"correlation": 6'), *calls[:count]))
         found = [doubt for doubt in readers.read(path).doubts if doubt.code == "python-traced"]
         assert bool(found) is doubted
-        assert not found or "2 calls of Python" in found[0].text and "with_stack=False" in found[0].next
+        assert not found or "2 Python calls" in found[0].text and "with_stack=False" in found[0].next
 
 
 def test_an_event_of_more_than_a_name_may_have_is_left_out_and_counted(tmp_path: Path) -> None:

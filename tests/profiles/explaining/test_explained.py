@@ -345,7 +345,7 @@ def test_recordings_whose_gpu_is_busy_for_longer_than_the_timed_step_stay_as_the
     scaling, (found,) = read(folder)
     assert "idle" not in {loss.cause for loss in found.losses} and found.step_after_ns > 10 * US
     doubts = [doubt.text for doubt in scaling.doubts if doubt.code == "recorded-unlike-timed"]
-    assert len(doubts) == 2 and all("the losses are of the recorded steps" in text for text in doubts)
+    assert len(doubts) == 2 and all("the losses describe the recorded steps" in text for text in doubts)
 
 
 def test_the_finding_is_the_first_that_takes_the_largest_loss_away(recorded: Path, tmp_path: Path) -> None:
