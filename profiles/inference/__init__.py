@@ -1,1 +1,1 @@
-"""Measure what inference costs: CPU against GPU, replicas against one model, requests gathered into batches."""
+"""Measure what inference costs: CPU against GPU, several GPUs against one, single requests against batches."""

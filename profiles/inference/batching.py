@@ -1,8 +1,8 @@
 """Simulate, event by event, how a server with one model gathers requests into batches.
 
-A batch leaves when it holds as many requests as it may (b), or when it has waited for the limit (t), whichever comes
-first, and never while the model computes the batch before. Servers differ in when the wait
-begins to count: `RULES`.
+A batch starts when it holds the most requests that a batch may hold (b), or when its waiting limit (t) is over,
+whichever comes first, but never before the model has finished the previous batch. Servers differ in when the wait
+begins to count: see `RULES`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 Times = NDArray[np.int64]
-# From when a server counts the batching delay. first: from the arrival of the batch's first request (TensorFlow
-# Serving). taken: from when the free model takes that request. windows: from when the model is free, and again from the
-# end of each delay in which no request came (LitServe).
+# The instant from which a server counts the waiting limit:
+# first: the arrival of the batch's first request (TensorFlow Serving);
+# taken: the instant at which the free model takes that request;
+# windows: the instant at which the model is free, and again the end of each limit in which no request came (LitServe).
 RULES: Final = ("first", "taken", "windows")
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Times at which requests were answered, int64[requests] ns in order of arrival, and batch sizes."""
+    """The outcome of a simulation: when each request was answered, and the size of each batch."""
 
-    done_ns: Times  # of each request
-    sizes: Times  # of each batch
+    done_ns: Times  # int64[requests] ns, in order of arrival
+    sizes: Times  # int64[batches], in requests
 
 
 def simulate(
     arrivals_ns: Times, service_ns: Callable[[int], int], *, most: int, wait_ns: int, rule: str = "first"
 ) -> Batches:
-    """Serve requests in the order of their arrival by one model.
+    """Let one model serve the requests in order of arrival.
 
-    arrivals_ns: ascending. service_ns: time of a batch by its size. most: the largest batch (b), at least 1.
-    wait_ns: the longest wait (t). Raises ValueError for other values.
+    `arrivals_ns`: ascending. `service_ns`: gives the time of a batch in ns for its size. `most`: the largest batch
+    (b), at least 1. `wait_ns`: the waiting limit (t), at least 0. Raises ValueError for values outside these
+    limits.
     """
     if most < 1 or wait_ns < 0 or rule not in RULES or np.any(np.diff(arrivals_ns) < 0):
         raise ValueError(
@@ -55,7 +57,7 @@ def simulate(
 
 
 def _leaves(arrivals_ns: Times, first: int, free: int, most: int, wait_ns: int, rule: str) -> int:
-    """The time at which the batch that begins with request `first` leaves."""
+    """The time at which the batch that begins with request `first` starts, in ns."""
     came = int(arrivals_ns[first])
     taken = max(free, came)
     if most == 1:
@@ -69,15 +71,15 @@ def _leaves(arrivals_ns: Times, first: int, free: int, most: int, wait_ns: int, 
 
 
 def service_times(seen_ns: Mapping[int, int]) -> Callable[[int], int]:
-    """Service time in ns as a function of the batch size: linear between the sizes seen, constant beyond them."""
+    """A function from batch size to service time in ns: linear between the sizes in `seen_ns`, constant beyond them."""
     sizes = sorted(seen_ns)
     if not sizes:
-        raise ValueError("the server reported no batch")
+        raise ValueError("the server reported no batch size")
     return lambda size: round(float(np.interp(size, sizes, [seen_ns[one] for one in sizes])))
 
 
 def poisson(per_s: float, seconds: float, seed: int) -> Times:
-    """Arrivals of a Poisson process of that rate within `seconds`, in ns from its begin."""
+    """Arrival times of a Poisson process with rate `per_s`, from 0 to `seconds`, in ns."""
     rng = np.random.default_rng(seed)
     found: list[NDArray[np.float64]] = []
     at = 0.0

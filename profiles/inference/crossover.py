@@ -1,4 +1,4 @@
-"""Find the batch from which the GPU is faster than the CPU, and why: a call's fixed cost, and its cost per sample."""
+"""Find the batch size from which a GPU is faster than the CPU, and why: a call's fixed cost and its cost per sample."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from .records import Call, Crossover
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A call's time over its batch, through the smallest and the largest batch: fixed_ns + per_sample_ns x batch."""
+    """The time of a call as a straight line over the batch size, through the smallest and the largest batch measured.
+
+    A call with b samples takes fixed_ns + per_sample_ns x b.
+    """
 
     fixed_ns: float
     per_sample_ns: float
@@ -28,7 +31,11 @@ def line(calls: Sequence[Call]) -> Line | None:
 
 
 def between(cpu: Sequence[Call], gpu: Sequence[Call]) -> tuple[int | None, int | None]:
-    """(largest batch below the crossover, smallest batch from which on the GPU is faster), of batches that both ran."""
+    """(largest batch below the crossover, smallest batch from which on the GPU is faster); None where there is no
+    such batch.
+
+    Only batches that both devices ran are compared.
+    """
     slower = {call.batch: call.call_ns for call in cpu}
     faster = {call.batch: call.call_ns for call in gpu}
     both = sorted(slower.keys() & faster.keys())
@@ -40,8 +47,11 @@ def between(cpu: Sequence[Call], gpu: Sequence[Call]) -> tuple[int | None, int |
 
 
 def narrowed(until: int, beyond: int, faster: Callable[[int], bool], *, share: float = 0.1) -> tuple[int, int]:
-    """Halve the span between a batch where the GPU is slower and one where it is faster until the two are neighbours,
-    or no further apart than `share` of the first. `faster` measures a batch."""
+    """Narrow down the crossover between batch `until`, where the CPU is faster, and batch `beyond`, where the GPU is.
+
+    The span is halved until both are neighbours, or at most `share` of `until` apart. `faster` measures one batch
+    and tells if the GPU is faster. Returns the narrowed (until, beyond).
+    """
     while beyond - until > max(1, int(share * until)):
         middle = (until + beyond) // 2
         until, beyond = (until, middle) if faster(middle) else (middle, beyond)
@@ -65,7 +75,7 @@ def _words(until: int | None, beyond: int | None, cpu: Sequence[Call], gpu: Sequ
 
 
 def _reasons(until: int | None, beyond: int | None, cpu: Sequence[Call], gpu: Sequence[Call]) -> list[str]:
-    """Explain the crossover: the parts of the GPU's time just below it, fixed and per-sample cost of both devices."""
+    """Sentences that explain the crossover: the parts of a GPU's call just below it, and each device's costs."""
     reasons = []
     at = until if until is not None else beyond
     ours = next(call for call in gpu if call.batch == at)
@@ -73,21 +83,22 @@ def _reasons(until: int | None, beyond: int | None, cpu: Sequence[Call], gpu: Se
     if ours.compute_ns is not None and ours.copies_ns is not None and ours.launches_ns is not None:
         kernels = f" of {ours.kernels:,} kernels" if ours.kernels else ""
         reasons.append(
-            f"With {at:,} the GPU takes {numbers.duration(ours.call_ns)}: launches{kernels} "
+            f"With batches of {at:,} the GPU takes {numbers.duration(ours.call_ns)}: launches{kernels} "
             f"{numbers.duration(ours.launches_ns)}, copies {numbers.duration(ours.copies_ns)}, compute "
             f"{numbers.duration(ours.compute_ns)}; the CPU takes {numbers.duration(theirs.call_ns)}"
         )
     else:
         why = f" ({ours.why})" if ours.why else ""
         reasons.append(
-            f"With {at:,} the GPU takes {numbers.duration(ours.call_ns)}, the CPU {numbers.duration(theirs.call_ns)}; "
-            f"the times of its launches, copies and compute are not known{why}"
+            f"With batches of {at:,} the GPU takes {numbers.duration(ours.call_ns)}, "
+            f"the CPU {numbers.duration(theirs.call_ns)}; "
+            f"the GPU's times of launches, copies and compute are not known{why}"
         )
     on_gpu, on_cpu = line(gpu), line(cpu)
     if on_gpu is not None and on_cpu is not None:
         reasons.append(
-            f"A call costs the GPU {numbers.duration(round(on_gpu.fixed_ns))} before its first sample and "
-            f"{numbers.duration(on_gpu.per_sample_ns)} for each, the CPU {numbers.duration(round(on_cpu.fixed_ns))} "
-            f"and {numbers.duration(on_cpu.per_sample_ns)}"
+            f"A call costs the GPU {numbers.duration(round(on_gpu.fixed_ns))} plus "
+            f"{numbers.duration(on_gpu.per_sample_ns)} per sample, the CPU "
+            f"{numbers.duration(round(on_cpu.fixed_ns))} plus {numbers.duration(on_cpu.per_sample_ns)} per sample"
         )
     return reasons

@@ -1,4 +1,7 @@
-"""Results of a load: latency from the planned arrivals, throughput, what was lost; and the best limits for a rate."""
+"""Results of a load test of a server: latency from the planned arrivals, throughput, and lost requests.
+
+Also chooses the best batching limits for each request rate.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,22 @@ from ..ground import numbers, stats
 from . import batching
 from .records import Best, Served
 
-# A rate below this share of the planned one means a growing queue; the last answers, some ms after the load, explain
-# the rest.
+# The queue grows if the rate of answers is below this share of the planned rate. It is below 1 because the last
+# answers come some ms after the last arrival.
 KEEPS_UP = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The requests of a load in the order of their planned arrivals. Times in ns from the load's begin."""
+    """The requests of a load test in the order of their planned arrivals. Times in ns from the test's begin."""
 
     due_ns: NDArray[np.int64]
     sent_ns: NDArray[np.int64]
     done_ns: NDArray[np.int64]
-    good: NDArray[np.bool_]  # answered, with status 200 and as many answers as samples
-    wrong: NDArray[np.bool_]  # good, but the values are not the right ones for the sample
+    good: NDArray[np.bool_]  # True if answered with status 200 and as many answers as samples
+    wrong: NDArray[np.bool_]  # True if good, but the values are not the right ones for the sample
     batch: NDArray[np.int64]  # number of requests in this request's batch; 0: the server does not tell
-    service_ns: NDArray[np.int64]  # time in which the model computed that batch
+    service_ns: NDArray[np.int64]  # time in which the model computed this request's batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,10 @@ class Limits:
 def served(
     answers: Answers, *, server: str, model: str, limits: Limits | None, asked_per_s: float, rule: str | None
 ) -> Served:
-    """The row of one load. `limits`, and `rule` (how the server counts waiting: batching.RULES), are None for a server
-    that runs already."""
+    """The row of one load test. For a server that was already running, `limits` and `rule` are None.
+
+    `rule`: how the server counts the waiting limit, one of batching.RULES.
+    """
     good = answers.good
     latency_ns = (answers.done_ns - answers.due_ns)[good]
     rate = _rate(answers.done_ns[good], int(answers.due_ns[0]), len(latency_ns)) if len(latency_ns) else None
@@ -83,8 +88,9 @@ def _rate(times_ns: NDArray[np.int64], begin_ns: int, count: int) -> float | Non
 
 
 def simulated(answers: Answers, limits: Limits, rule: str) -> tuple[int, int]:
-    """p50 and p99 latency in ns of a simulation of batching and model alone: the same arrivals, and per batch size the
-    median service time that the server reported."""
+    """p50 and p99 latency in ns, simulated: batching and model alone, without HTTP and JSON.
+    The simulation takes the arrivals of `answers`, and for each batch size the median service time in `answers`.
+    """
     sizes = {int(size) for size in np.unique(answers.batch)}
     seen = {size: int(np.median(answers.service_ns[answers.batch == size])) for size in sizes}
     found = batching.simulate(
@@ -95,8 +101,9 @@ def simulated(answers: Answers, limits: Limits, rule: str) -> tuple[int, int]:
 
 
 def best(rows: Sequence[Served]) -> list[Best]:
-    """Best limits for each model and rate: those with the smallest p99, among limits that keep up and answer right; p50
-    decides a tie."""
+    """Choose the limits with the smallest p99 latency for each model and rate; p50 decides a tie.
+    Limits at which the server did not keep up, or gave wrong answers, are not chosen.
+    """
     groups: dict[tuple[str, float], list[Served]] = {}
     for row in rows:
         groups.setdefault((row.model, row.asked_per_s), []).append(row)
@@ -124,14 +131,14 @@ def _best(model: str, rate: float, rows: Sequence[Served]) -> Best:
 
 
 def limits_in_words(most: int | None, wait_ms: float | None) -> str:
-    """`batches of up to 8 within 2 ms`."""
+    """Batching limits in words, such as `batches of up to 8 within 2 ms`."""
     if most is None or wait_ms is None:
         return "its own limits"
     return "batches of 1" if most == 1 else f"batches of up to {most} within {wait_ms:g} ms"
 
 
 def from_json(data: Mapping[str, Sequence[int]]) -> Answers:
-    """The columns that a load wrote (harness.inference.load)."""
+    """Read the columns of a load test, which harness.inference.load wrote."""
     numbers_of = {
         name: np.array(data[name], np.int64) for name in ("due_ns", "sent_ns", "done_ns", "batch", "service_ns")
     }

@@ -1,4 +1,4 @@
-"""Split the time of a call on a GPU into copies, compute and launches, from a recording of some like calls."""
+"""Split the time of a call on a GPU into copies, compute and launches, by a recording of several such calls."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ COMPUTE = ("compute", "collective")
 
 
 def of_call(call: Call, gpu: GpuMeasures, recorded: int) -> Call:
-    """The call with the mean compute and exposed copies of `recorded` calls; the rest of its own time is launches.
+    """The call with its mean time of compute and of exposed copies; the rest of `call.call_ns` counts as launches.
 
-    gpu: measures of the whole recording. Recording makes calls slower, but not the GPU's work in them.
+    `gpu`: measures of the whole recording, which holds `recorded` calls. Recording makes calls slower, but not the
+    GPU's work in them.
     """
     copies, compute = (sum(gpu.ledger_ns[owner] or 0 for owner in owners) // recorded for owners in (COPIES, COMPUTE))
     if any(gpu.ledger_ns[owner] is None for owner in (*COPIES, *COMPUTE)):

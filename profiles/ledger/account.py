@@ -26,11 +26,12 @@ from .window import Window
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One GPU's ledger and the arrays behind it.
+    """The ledger of one GPU, and the arrays that it was computed from.
 
-    Entries of `ledger_ns` and `busy_ns` are None if the recording lacks the data; the ledger's other entries sum to the
-    window. `operations` all last longer than 0 ns; `inputs` has one entry for each. In `ownership` breaks are LEFT_OUT;
-    in `owned` they have owners. `breaks_ns`: one ledger per break.
+    Entries of `ledger_ns` and `busy_ns` are None if the recording lacks the data for them; the other entries of a
+    ledger sum to its window. All `operations` last longer than 0 ns; `inputs` has one entry for each of them.
+    Breaks have the owner LEFT_OUT in `ownership`, and their real owners in `owned`. `breaks_ns` has one ledger per
+    break.
     """
 
     operations: Operations
@@ -43,8 +44,8 @@ class Account:
     ledger_ns: dict[str, int | None]
     busy_ns: dict[str, int | None]
     breaks_ns: tuple[dict[str, int | None], ...]
-    waits: Waits  # idle time that other ranks' recordings may show to be `peers`; the ledger has its other cause
-    unrecorded: tuple[str, ...]  # tables that a recording of the GPU lacks
+    waits: Waits  # idle time that other ranks' recordings may move to `peers`; the ledger has the cause without them
+    unrecorded: tuple[str, ...]  # tables that a recording of this GPU lacks
     capture_ns: tuple[int, int]  # start and end of the whole recording; its ledger follows
     capture_ledger_ns: dict[str, int | None]
 
@@ -57,7 +58,7 @@ def account(
     window: Window,
     handed: HandedOver | None = None,
 ) -> Account:
-    """Divide the window among the owners. `handed`: launch times of the GPU's collectives; None: not known."""
+    """Divide the GPU's window among the owners. `handed`: when the GPU's collectives were enqueued; None: not known."""
     operations = gpu.operations.lasting()
     hosts = _hosts(timelines, shift_ns, gpu)
     ranges = any(causes.has_iterator_ranges(timelines[index], pid) for index, pid in gpu.processes)
@@ -72,7 +73,7 @@ def account(
     }
     capture = _reach(operations, window, steps)
     edges, owners = ledger.parted(busy, *capture)
-    del busy  # free the memory: as large as all operations' starts and ends
+    del busy  # these arrays are as large as the starts and ends of all operations
     paused = _idle_in(pauses.covered(steps.pauses), edges, owners)
     feed = filled = intervals.EMPTY
     if causes_known:
@@ -116,7 +117,7 @@ def account(
 
 
 def _idle_in(times: Intervals, edges: NDArray[np.int64], owners: NDArray[np.int8]) -> Intervals:
-    """The idle time within these intervals."""
+    """The part of these times in which the GPU is idle."""
     if not len(times):
         return times
     idle = np.flatnonzero(owners == ledger.IDLE)
@@ -124,7 +125,7 @@ def _idle_in(times: Intervals, edges: NDArray[np.int64], owners: NDArray[np.int8
 
 
 def _told(totals: dict[str, int], untold: set[str], span_ns: int) -> dict[str, int | None]:
-    """The totals, None for owners in `untold`. Raises AssertionError if the rest does not sum to the span."""
+    """The totals, with None for owners in `untold`. Raises AssertionError if the others do not sum to `span_ns`."""
     found = {name: None if name in untold else ns for name, ns in totals.items()}
     if sum(ns for ns in found.values() if ns is not None) != span_ns:
         raise AssertionError(f"the ledger does not sum to the {span_ns} ns of its window")
@@ -132,7 +133,8 @@ def _told(totals: dict[str, int], untold: set[str], span_ns: int) -> dict[str, i
 
 
 def exposed_inputs(books: Account) -> tuple[Intervals, Intervals]:
-    """Two sets of intervals in which an input copy owned the GPU: copies for this step, and for later steps."""
+    """Two sets of intervals in which an input copy owned the GPU: copies for the current or next step, and for later
+    steps."""
     if books.inputs is None:
         return intervals.EMPTY, intervals.EMPTY
     owned = ledger.owned_by(books.ownership, CLASSES.index("h2d"))
@@ -149,7 +151,7 @@ def _hosts(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> 
 
 
 def _of_breaks(owned: Ownership, untold: set[str], steps: FoundSteps) -> tuple[dict[str, int | None], ...]:
-    """The ledger of each break."""
+    """For each break of the training, its ledger: owner -> ns."""
     ns = ledger.per_bin(owned, steps.long.start_ns, steps.long.end_ns)
     each = zip(*(values.tolist() for values in ns.values()), strict=True)
     lasted = (steps.long.end_ns - steps.long.start_ns).tolist()
@@ -157,7 +159,8 @@ def _of_breaks(owned: Ownership, untold: set[str], steps: FoundSteps) -> tuple[d
 
 
 def _reach(operations: Operations, window: Window, steps: FoundSteps) -> tuple[int, int]:
-    """Start and end of the ledger, in ns: wider than the window, so that an idle span at its edge is seen whole."""
+    """Start and end in ns of the time to account for: wider than the window, so that idle spans at its edges are
+    whole."""
     starts, ends = np.append(operations.start_ns[:1], window.start_ns), np.append(steps.long.end_ns, window.end_ns)
     return int(starts.min()), int(operations.end_ns.max(initial=ends.max()))
 

@@ -1,4 +1,7 @@
-"""`batch N` ranges, in which a feed of the harness launches the copies of the batch that step N will use."""
+"""Find the copies that were launched in a `batch N` range.
+
+A feed of the harness marks the copies of the batch that step N will use by a `batch N` range.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,11 @@ _FOREVER = np.iinfo(np.int64).max
 def numbers(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, operations: Operations
 ) -> NDArray[np.int64] | None:
-    """Per operation of the GPU, the N of the `batch N` range in which a copy from the host was launched; -1 for other
-    operations. int64[n], or None if no copy was launched in such a range.
+    """For each operation, the N of the `batch N` range in which it was launched: int64[n].
 
-    The range must be of the same process and, where both threads are known, of the thread that made the launch call.
+    -1 for operations other than copies from the host, and for copies launched outside these ranges. None if no
+    copy was launched in such a range. The range must be of the copy's process and, where both threads are known,
+    of the thread that made the launch call.
     """
     found = np.full(len(operations), -1, np.int64)
     origin = shift_ns[gpu.places[0][0]]
@@ -50,7 +54,7 @@ def numbers(
 
 
 def _ranges(timeline: Timeline, pid: int) -> pd.DataFrame | None:
-    """The ranges of a process in order of start; None: it has none."""
+    """The process's `batch N` ranges in order of start; None if it has none."""
     marks = timeline.marks
     chosen = marks.iloc[rows_named(marks, BATCH, pid, whole=True)]
     chosen = chosen[(chosen["domain"] == DOMAIN).to_numpy()]

@@ -29,12 +29,12 @@ from .ownership import IDLE
 if TYPE_CHECKING:
     import pandas as pd
 
-PAUSE, FEED, PEERS, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))  # `account` sets PAUSE
+PAUSE, FEED, PEERS, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))  # `ledger.account` assigns PAUSE
 _COPIES = (H2D, D2H, P2P, D2D)  # consecutive numbers, so that a range check finds them
-_BLOCK = 1 << 17  # pieces per block, so that a block's arrays fit into the CPU's cache
+_BLOCK = 1 << 17  # pieces handled at once, so that their arrays fit into the CPU's cache
+_ITERATOR_RANGES = r"_IteratorGetNext#$"  # TensorFlow's ranges around the copy of the iterator's output
 # Ranges in which the host waits for its next batch: the harness's, TensorFlow's op, PyTorch's DataLoader, Lightning's,
-# and usual names such as `data loading`. Not `..._IteratorGetNext#`, which marks the copy of the iterator's output.
-_ITERATOR_RANGES = r"_IteratorGetNext#$"
+# and usual names such as `data loading`.
 WAITING_FOR_INPUT = (
     rf"^(?:{WAIT_INPUT}|IteratorGetNext(?:Op::DoCompute)?(?::.*)?|enumerate\(DataLoader\)#.*"
     r"|\[pl\]\[(?:profile|module)\](?s:.*)(?:train_dataloader_next|fetch_next(?s:.*))"
@@ -47,11 +47,11 @@ WAITING_FOR_INPUT = (
 class HostCalls:
     """Synchronising calls of one process, and the ranges in which it waited for a batch."""
 
-    sync_start_ns: NDArray[np.int64]  # sorted by end
+    sync_start_ns: NDArray[np.int64]  # sorted by end, as is sync_end_ns
     sync_end_ns: NDArray[np.int64]
-    input_marks: Intervals | None  # None: the recording has none
-    waits: Mapping[int, Intervals]  # input_marks by thread id
-    call_tid: NDArray[np.int64]  # the thread of each row of `api`
+    input_marks: Intervals | None  # the ranges in which it waited; None: it has none
+    waits: Mapping[int, Intervals]  # the same ranges by thread id
+    call_tid: NDArray[np.int64]  # the thread id of each row of `api`
 
 
 def host_calls(timeline: Timeline, pid: int, shift_ns: int = 0) -> HostCalls:
@@ -65,12 +65,12 @@ def host_calls(timeline: Timeline, pid: int, shift_ns: int = 0) -> HostCalls:
 
 
 def has_iterator_ranges(timeline: Timeline, pid: int) -> bool:
-    """True if TensorFlow named this process's copies of the iterator's output. It does with host feeds only."""
+    """True if TensorFlow named this process's copies of the iterator's output, which it does with host feeds only."""
     return len(_named(timeline.marks, _ITERATOR_RANGES, pid)[0]) > 0
 
 
 def _named(table: pd.DataFrame, pattern: str, pid: int, shift_ns: int = 0, *more: str) -> tuple[NDArray[np.int64], ...]:
-    """Start, end and more columns of the process's rows whose name matches."""
+    """Start and end in ns, and the columns `more`, of the process's rows whose name matches the pattern."""
     rows = rows_named(table, pattern, pid)
     times = [table[column].to_numpy()[rows] + shift_ns for column in ("start_ns", "end_ns")]
     return (*times, *(table[column].to_numpy()[rows] for column in more))
@@ -78,7 +78,10 @@ def _named(table: pd.DataFrame, pattern: str, pid: int, shift_ns: int = 0, *more
 
 @dataclass(frozen=True, slots=True)
 class _Enders:
-    """Operations that end idle spans. prior_ns: as _end_on_stream gives it; known: True where the launch call is."""
+    """For each idle span, the operation that ends it.
+
+    `prior_ns`: see _end_on_stream. `known`: True where the operation exists and its launch call is known.
+    """
 
     kind: NDArray[np.int8]
     process: NDArray[np.signedinteger[Any]]
@@ -97,11 +100,12 @@ def causes(
     inputs: InputCopies | None,
     hosts: Sequence[HostCalls],
 ) -> Intervals:
-    """Write the first cause that holds for each idle span into `owner`; return the intervals that are `feed`.
+    """Write the cause of each idle span into `owner`; return the intervals whose cause is `feed`.
 
-    `edges` and `owner` come from ledger.parted: the pieces owned by IDLE are the idle spans. Each of `operations` lasts
-    longer than 0 ns. `inputs` is None if input copies cannot be recognised: then only the ranges in which the launching
-    thread waits for input are `feed`. `hosts` is indexed by process number.
+    The causes are tried in order, and the first that holds counts. `edges` and `owner` come from ledger.parted:
+    pieces owned by IDLE are the idle spans. Each of `operations` lasts longer than 0 ns. If `inputs` is None,
+    input copies cannot be recognised, and only the ranges in which the launching thread waits for input are
+    `feed`. `hosts` is indexed by process number.
     """
     prior = _end_on_stream(operations)
     gaps = _batch_gaps(operations, steps)
@@ -134,7 +138,7 @@ def causes(
 
 
 def _without_feed(dry: Intervals, enders: _Enders, gaps: _BatchGaps, hosts: Sequence[HostCalls]) -> NDArray[np.int8]:
-    """The first cause after `feed` that holds for each span."""
+    """The cause of each idle span if `feed` is not considered: the first of the remaining causes that holds."""
     known, call_start = enders.known, enders.call_start_ns
     is_copy = (enders.kind >= min(_COPIES)) & (enders.kind <= max(_COPIES))
     late = np.where(is_copy, call_start, enders.call_end_ns) > dry.start
@@ -154,7 +158,8 @@ def _without_feed(dry: Intervals, enders: _Enders, gaps: _BatchGaps, hosts: Sequ
 
 
 def _end_on_stream(operations: Operations) -> NDArray[np.int64]:
-    """Per operation, the latest end of earlier operations on its stream; far in the past for a stream's first."""
+    """For each operation, the latest end of earlier operations on its stream; a large negative time for a stream's
+    first."""
     prior = np.empty(len(operations), np.int64)
     latest = np.full(int(operations.stream.max(initial=-1)) + 1, np.iinfo(np.int64).min // 2, np.int64)
     for first in range(0, len(operations), _BLOCK):
@@ -168,9 +173,9 @@ def _end_on_stream(operations: Operations) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class _BatchGaps:
-    """The gap before each step: start, end, and the end of its last device-to-host copy.
+    """The batch gap before each step: its start, its end, and the end of its last device-to-host copy, in ns.
 
-    start_ns and fetched_until_ns have one more entry, since no gap follows the last step.
+    start_ns and fetched_until_ns have one more entry, for the time after the last step, which has no gap.
     """
 
     start_ns: NDArray[np.int64]
@@ -182,7 +187,7 @@ def _batch_gaps(operations: Operations, steps: FoundSteps) -> _BatchGaps:
     last_end = steps.all_last_kernel_end_ns
     start = steps.all_start_ns if len(last_end) else last_end
     never, always = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    # A gap begins at the end of the previous step; the first step has no gap.
+    # A gap begins at the end of the previous step; the first step and the time after the last step have no gap.
     gap_start = np.concatenate(([always], last_end[:-1], [always] if len(last_end) else []))
     fetched = intervals.union(operations.start_ns[operations.kind == D2H], operations.end_ns[operations.kind == D2H])
     # The end of the last device-to-host copy that begins before the step does.
@@ -194,8 +199,8 @@ def _batch_gaps(operations: Operations, steps: FoundSteps) -> _BatchGaps:
 def _synchronising(host: HostCalls, dry_ns: NDArray[np.int64], call_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
     """bool per idle span: True if a synchronising call was under way at dry_ns and had returned by call_ns.
 
-    Calls are sorted by end, so the calls that end in (dry_ns, call_ns] are adjacent. Idle spans are disjoint, so each
-    call is looked at once at most.
+    Calls are sorted by end, so the calls that end in (dry_ns, call_ns] are adjacent. Idle spans are disjoint, so
+    each call is looked at once at most.
     """
     first = np.searchsorted(host.sync_end_ns, dry_ns, side="right")
     last = np.searchsorted(host.sync_end_ns, call_ns, side="right")
@@ -215,10 +220,10 @@ def _marked_feed(
     enders: _Enders,
     hosts: Sequence[HostCalls],
 ) -> Intervals:
-    """The parts of idle spans before input copies (`fed`) that are `feed`.
+    """The time that is `feed` in the idle spans that an input copy ends (`fed`).
 
-    If the host has input ranges: the time within them and after the start of the copy's call. Else: the whole span,
-    which is also written into `cause`.
+    If the host has ranges in which it waits for input, only the time within these ranges and the time from the
+    start of the copy's launch call count. Otherwise the whole span counts, and is also written into `cause`.
     """
     whole = fed.copy()
     parts = []
@@ -235,9 +240,9 @@ def _marked_feed(
 
 
 def _waited_for(dry: Intervals, call_row: NDArray[np.int32], enders: _Enders, hosts: Sequence[HostCalls]) -> Intervals:
-    """Idle time during which the thread that launches the next operation waits for input, as its ranges show."""
+    """Idle time during which the thread that launches the next operation waits for input, by its ranges."""
     parts = [intervals.EMPTY]
-    late = enders.known & (enders.call_start_ns > dry.start)  # an operation launched earlier waited for no input
+    late = enders.known & (enders.call_start_ns > dry.start)  # an earlier launch did not wait in this span
     for number, host in enumerate(hosts):
         mine = np.flatnonzero(late & (enders.process == number)) if host.waits else ()
         if not len(mine):

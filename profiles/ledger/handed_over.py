@@ -1,7 +1,7 @@
-"""The time at which a rank enqueued each collective (docs/reference/measures.md, "Waiting for other ranks").
+"""Find when a rank enqueued each collective (docs/reference/measures.md, "Waiting for other ranks").
 
-It is the start of Horovod's range, which begins when the tensor is enqueued; without one, of XLA's call of the
-exchange; without both, of NCCL's range around its enqueueing.
+A collective is enqueued at the start of Horovod's range, which begins with the enqueueing of the tensor. Without
+that range, the start of XLA's call of the exchange counts, else the start of NCCL's range around its enqueueing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 SOURCES: Final = 3
-# The source of the time: none; a range of XLA's or NCCL's call; a range of Horovod, which negotiates.
+# The source of a time of enqueueing: none; the range of a call of XLA or NCCL; a range of Horovod, which negotiates.
 UNKNOWN, BY_CALL, BY_HOROVOD = range(SOURCES)
-FOREVER: Final = np.iinfo(np.int64).max  # the time where it is not known
-# The operations that XLA runs for an exchange: a collective of its own, or a call of a library's such as Horovod's.
+FOREVER: Final = np.iinfo(np.int64).max  # in place of a time that is not known
+# Names of XLA's operations for an exchange: XLA's own collectives, or calls of a library such as Horovod.
 _OF_XLA: Final = r"^Thunk:.*(?:all-?reduce|reduce-?scatter|all-?gather|all-?to-?all|collective|custom-call)"
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """Per collective: the time at which this rank had enqueued it, int64[n] ns (FOREVER: not known), and its source."""
+    """For each collective: when this rank enqueued it, int64[n] ns (FOREVER: not known), and the time's source."""
 
     at_ns: Int64s
     source: NDArray[np.int8]
@@ -43,8 +43,10 @@ class HandedOver:
 def handed_over(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, collectives: Operations
 ) -> HandedOver:
-    """Find when these collectives of the GPU were enqueued, in ns on its clock. If several ranges contain a launch
-    call, the one that begins last counts."""
+    """Find when each of these collectives of the GPU was enqueued, in ns on the GPU's clock.
+
+    If several ranges contain a launch call, the range that begins last counts.
+    """
     found = HandedOver(np.full(len(collectives), FOREVER), np.full(len(collectives), UNKNOWN, np.int8))
     origin = shift_ns[gpu.places[0][0]]
     for process, (recording, pid) in enumerate(gpu.processes):
@@ -84,7 +86,7 @@ def _begun(told: pd.DataFrame, called: Int64s) -> Int64s:
 
 
 def _begun_on_thread(told: pd.DataFrame, called: Int64s, threads: NDArray[np.signedinteger]) -> Int64s:
-    """As `_begun`, with the ranges of each call's own thread alone."""
+    """As `_begun`, but a call is compared only with the ranges of the call's thread."""
     found = np.full(len(called), FOREVER)
     for thread in distinct(threads).tolist() if len(told) else ():
         mine = threads == thread
@@ -101,5 +103,5 @@ def last_open(told: pd.DataFrame, called: Int64s) -> NDArray[np.intp]:
 
 
 def spans(told: pd.DataFrame) -> tuple[Int64s, Int64s]:
-    """Start and end of each range, in ns; a range without an end in the recording ends at FOREVER."""
+    """Start and end of each range, in ns; a range whose end was not recorded ends at FOREVER."""
     return told["start_ns"].to_numpy(), np.where(told["open"], FOREVER, told["end_ns"])

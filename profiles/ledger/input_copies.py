@@ -12,20 +12,23 @@ from ..steps.find import BREAK_MEDIANS
 from ..steps.found import FoundSteps
 
 SCALAR_BYTES = 4 * 1024
-# Most tensors of one size in a batch; constants, and gradients that return to the GPU, come more often.
+# The largest number of tensors of one size in a batch. Copies of constants, and of gradients that return to the GPU,
+# are more frequent.
 _MOST_ALIKE = 8
-# Share of batches whose copies may lie on both sides of a step's start.
+# This share of the batches may have copies on both sides of a step's start.
 _APART = 0.1
-# Share by which copies to the GPU and to the host may differ in number, as the recording's ends cut some off.
+# The number of copies to the GPU may differ from the number to the host by this share, since the recording's ends cut
+# some off.
 _UNRETURNED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class InputCopies:
-    """Operations that bring a batch, as masks, bool[n].
+    """The operations of a GPU that copy a batch to it, as masks, bool[n].
 
-    `this_step`: True if the batch is for the step that starts next, or that runs already (kernels that need no batch).
-    `certain`: False if the order of the copies does not show their steps; `this_step` is then False everywhere.
+    `this_step`: True if the step that uses the batch starts next, or runs already (its first kernels need no
+    batch). `certain`: False if the order of the copies does not show which step uses which copy; `this_step` is
+    then all False.
     """
 
     is_input: NDArray[np.bool_]
@@ -36,17 +39,20 @@ class InputCopies:
 def input_copies(
     operations: Operations, steps: FoundSteps, *, iterator_ranges: bool, batch: NDArray[np.int64] | None = None
 ) -> InputCopies | None:
-    """The host-to-device copies that bring the batches; None where there are no steps.
+    """Find the host-to-device copies that bring the batches; None if there are fewer than three steps.
 
-    If `batch` is given (the N of the `batch N` range in which each operation was launched, -1: none) and steps have
-    the numbers of their marks, copies in these ranges are input, of any size. Else input copies are copies of a size
-    (from 4 KiB) that comes k times a step, and that is not copied back as often (`returned_sizes`).
-    With `iterator_ranges` (TensorFlow's `_IteratorGetNext#`, written with host feeds only) a copy is for the step
-    about to start or already started. So are copies of a size that come in batch gaps on the kernels' stream, since
-    the kernels wait for them whatever they bring. Else copies of a size feed steps first in, first out: copy i feeds
-    step i // k. This is certain if there are more copies than the steps need (so the first one was recorded), no copy
-    ends after its step, the copies of a step come together, and all copies after the first step are equally many
-    steps ahead, within 1.
+    Where the copies have `batch N` ranges (`batch`: the N of each operation's range, -1: none) and the steps have
+    the numbers of their marks, the copies in these ranges are input. Elsewhere, input copies are the copies of a
+    size (from 4 KiB) that comes equally often in each step and is not copied back as often (`returned_sizes`).
+
+    The step that uses a copy is the next or running step if TensorFlow marks the copies (`iterator_ranges`), which
+    it does with host feeds only. The same holds for copies of a size that come in batch gaps on the kernels'
+    stream, since the kernels wait for them whatever they bring. Other copies of a size feed the steps first in,
+    first out: with k copies a step, copy i feeds step i // k. This is certain if
+
+    - there are more copies than the steps need, so that the first copy was recorded;
+    - no copy ends after its step, and the copies of a step come together;
+    - all copies after the first step are equally many steps ahead, within 1.
     """
     if batch is not None and len(steps.all_number):
         return _marked(operations, steps, batch)
@@ -74,10 +80,10 @@ def input_copies(
 
 
 def returned_sizes(operations: Operations, steps: FoundSteps) -> NDArray[np.int64]:
-    """Sizes in bytes of data that a training offloads to the host and copies back (weights, optimizer states,
-    activations): equally many launched copies of a size go to the host and to the GPU, within a tenth.
+    """Sizes in bytes of the data that a training moves to the host and back (weights, optimizer states, activations).
 
-    Empty unless a backward pass or an optimizer is named, since an inference may return as many tensors as it takes.
+    Equally many launched copies of such a size go to the host and to the GPU, within a tenth. Empty unless kernels
+    or ranges name a backward pass or an optimizer, since an inference may return as many tensors as it takes.
     """
     if not steps.learns:
         return np.empty(0, np.int64)
@@ -93,8 +99,9 @@ def returned_sizes(operations: Operations, steps: FoundSteps) -> NDArray[np.int6
 def _marked(operations: Operations, steps: FoundSteps, batch: NDArray[np.int64]) -> InputCopies:
     """Find input copies by their `batch N` ranges.
 
-    A copy outside all ranges, of a size that occurs inside, lost its range: it gets its number from the order of the
-    copies of that size, if their numbers follow that order. Scalars get none, since other code copies scalars, too.
+    A copy outside all ranges whose size also occurs inside them has lost its range. It gets its number from the
+    order of the copies of that size, if their numbers follow that order. Scalars get none, since other code copies
+    scalars, too.
     """
     number = batch.copy()
     candidates = np.flatnonzero(operations.kind == H2D)
@@ -114,7 +121,7 @@ def _marked(operations: Operations, steps: FoundSteps, batch: NDArray[np.int64])
 
 
 def _each_step(start: NDArray[np.int64], step_start: NDArray[np.int64]) -> int:
-    """The usual number of these copies from one step's start to the next; 0 if the number varies.
+    """The number of copies from one step's start to the next; 0 if it varies. `start`: starts of copies of one size.
 
     10 % of the steps (at least one) may have another number, or the total may be off by that many steps' copies.
     Breaks do not count, nor does the first step, in which a prefetch buffer fills up.
@@ -139,7 +146,7 @@ def _in_the_way(operations: Operations, rows: NDArray[np.int64], steps: FoundSte
     start = operations.start_ns[rows]
     running = np.searchsorted(steps.all_start_ns, start, side="right") - 1
     elsewhere = (start < last_end[running]) | (operations.stream[rows] != np.bincount(computing).argmax())
-    seen = elsewhere[running >= 1]  # the first recorded step may be incomplete, or several steps together
+    seen = elsewhere[running >= 1]  # the first recorded step may be cut, or hold several steps
     return len(seen) > 1 and int(seen.sum()) <= max(1, int(_APART * len(seen)))
 
 
@@ -149,7 +156,7 @@ def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundStep
     if len(start) <= each * count:
         return False
     following = np.repeat(step_start[1:], each)
-    if (end[: len(following)] > following).any():  # copy i must end before step i // each ends
+    if (end[: len(following)] > following).any():  # copy i must end before the end of step i // each
         return False
     running = np.searchsorted(step_start, start, side="right") - 1
     whole = running[: len(start) // each * each].reshape(-1, each)
@@ -163,13 +170,14 @@ def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundStep
 def _for_this_step(
     start: NDArray[np.int64], feeds: NDArray[np.int64], steps: FoundSteps, number: NDArray[np.int64] | None = None
 ) -> NDArray[np.bool_]:
-    """bool per copy: True if the step that it feeds is running, or starts next and the gap before it has begun.
+    """bool per copy: True if the step that it feeds is running, or starts next and the gap before that step has
+    begun.
 
-    `feeds`: the number of the step that each copy feeds. `number`: the steps' numbers; None: 0, 1, 2...
+    `feeds`: the number of the step that each copy feeds. `number`: the numbers of all steps; None: 0, 1, 2...
     """
     step_start, last_end = steps.all_start_ns, steps.all_last_kernel_end_ns
     number = np.arange(len(step_start)) if number is None else number
-    number = np.append(number, number[-1] + 1)  # the step after the last
+    number = np.append(number, number[-1] + 1)  # the number of the step after the last
     running = np.searchsorted(step_start, start, side="right") - 1
     upcoming = feeds == number[running + 1]
     if len(last_end):

@@ -14,7 +14,7 @@ from ..ground.intervals import Intervals
 
 
 def may_run(gpu: Gpu) -> Intervals:
-    """Intervals in which an untimed operation of the GPU may have run; a stream's last may run to the end."""
+    """Intervals in which operations of the GPU without timestamps may have run; a stream's last may run to the end."""
     operations, lacking = gpu.operations, gpu.lacking
     found = [intervals.EMPTY]
     for process, stream in {*zip(lacking.process.tolist(), lacking.stream.tolist(), strict=True)}:

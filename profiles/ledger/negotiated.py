@@ -1,7 +1,8 @@
-"""The time at which each rank had a tensor ready, from Horovod's own timeline (HOROVOD_TIMELINE).
+"""Find when each rank had a tensor ready, from Horovod's timeline (HOROVOD_TIMELINE).
 
-While Horovod negotiates a tensor, its timeline gets an event for each rank, when the coordinator hears that it
-is ready. The exchange is a range that follows; a launch call within it belongs to all tensors exchanged at that time.
+While the ranks negotiate a tensor, Horovod's coordinator writes an event for each rank when it hears that the
+tensor is ready there. Then follows a range of the exchange; a launch call within it belongs to all tensors
+exchanged at that time.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from ..model.timeline import Timeline
 from .handed_over import FOREVER
 
 Int64s = NDArray[np.int64]
-READY = "READY"  # as readers.chrome.horovod writes it
+READY = "READY"  # name that readers.chrome.horovod gives to the event of a ready rank
 _NEGOTIATE = "NEGOTIATE_"
 
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """n exchanges of tensors, and m times at which a rank was ready for exchange `of`; int64, ns of UTC."""
+    """Horovod's negotiations. Exchange i runs from start_ns[i] to end_ns[i]; rank[k] was ready for exchange of[k] at
+    ready_ns[k]. All int64, times in ns of UTC."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -31,8 +33,11 @@ class Negotiated:
     ready_ns: Int64s
 
     def told(self, called_ns: Int64s, rank: int) -> tuple[Int64s, Int64s]:
-        """Per launch call, in ns: when its last tensor was ready on this rank, and when on the slowest other rank; both
-        FOREVER unless the timeline has both."""
+        """For each launch call, in ns: when its last tensor was ready on this rank, and when on the slowest other
+        rank.
+
+        Both are FOREVER unless the timeline has both.
+        """
         own, others = self._last(called_ns, self.rank == rank), self._last(called_ns, self.rank != rank)
         unknown = (own == FOREVER) | (others == FOREVER)
         own[unknown] = others[unknown] = FOREVER
@@ -51,18 +56,18 @@ class Negotiated:
         return np.where(found == never, FOREVER, found)
 
     def shorter(self) -> bool:
-        """True if one of the columns is cut short."""
+        """True if columns that belong together have different lengths: some of them are cut short."""
         lengths = [len(getattr(self, one.name)) for one in fields(self)]
         return lengths[0] != lengths[1] or len(set(lengths[2:])) > 1
 
 
 def of_timeline(timeline: Timeline) -> Negotiated | None:
-    """Read the negotiation from a recording; None if it has none, or has no UTC time of its start."""
+    """Read the negotiations from a recording; None if it has none, or has no UTC time of its start."""
     phases, utc = timeline.phases, timeline.recording.origin_utc_ns
     if not len(phases) or utc is None:
         return None
     ready: list[tuple[int, int, int]] = []
-    open_: dict[str, tuple[str, list[tuple[int, int]]]] = {}  # tensor -> (exchange, [(rank, ready ns)])
+    open_: dict[str, tuple[str, list[tuple[int, int]]]] = {}  # tensor -> (kind of exchange, [(rank, ready ns)])
     columns = (phases[name].tolist() for name in ("start_ns", "end_ns", "tensor", "name", "rank"))
     exchanges: list[tuple[int, int]] = []
     for start, end, tensor, name, rank in zip(*columns, strict=True):

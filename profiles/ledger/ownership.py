@@ -1,4 +1,4 @@
-"""The ledger: every nanosecond of a GPU's window has exactly one owner (docs/reference/measures.md, "Ledger")."""
+"""The owner of each nanosecond of a GPU's window: exactly one (docs/reference/measures.md, "Ledger")."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from ..model.measures import CLASSES, OWNERS
 Int64s = NDArray[np.int64]
 
 
-IDLE = -1  # the owner of idle time whose cause is not known yet
-LEFT_OUT = len(OWNERS)  # the owner of breaks, which lie between a window's ends but do not count in it
-_BLOCK = 1 << 17  # pieces per pass, so that temporary arrays fit in a cache
+IDLE = -1  # owner of idle time whose cause is not found yet
+LEFT_OUT = len(OWNERS)  # owner of breaks, which lie within a window but do not count in it
+_BLOCK = 1 << 17  # pieces handled at once, so that their arrays fit into the CPU's cache
 
 
 def busy(operations: Operations) -> tuple[Intervals, ...]:
-    """Per device class, the intervals in which any stream of the GPU ran an operation of that class."""
+    """For each class of CLASSES, the intervals in which any stream of the GPU ran an operation of that class."""
     kinds = (operations.kind == kind for kind in range(len(CLASSES)))
     return tuple(intervals.union(operations.start_ns[rows], operations.end_ns[rows]) for rows in kinds)
 
 
 def parted(busy_by_class: tuple[Intervals, ...], first: int, last: int) -> tuple[Int64s, NDArray[np.int8]]:
-    """Cut [first, last), which covers all operations, into pieces owned by the first active class, or IDLE.
+    """Cut [first, last), which covers all operations, into pieces; the owner of a piece is its first active class, or
+    IDLE.
 
-    edges int64[n + 1], ascending, and owner int8[n]: owner[i] has the GPU from edges[i] to edges[i + 1]. Raises
-    AssertionError if pieces overlap, which no recording can cause.
+    Returns edges, int64[n + 1] ascending, and owner, int8[n]: owner[i] has the GPU from edges[i] to edges[i + 1].
+    Raises AssertionError if pieces overlap, which no recording can cause.
     """
     starts, ends, owners = [], [np.array([first])], []
     for owner, active in enumerate(busy_by_class):
-        # Class by class: most have few pieces beside compute, and subtracting costs no more than their own number.
+        # Class by class: most classes have few pieces, and subtracting them costs no more than their number.
         for above in busy_by_class[:owner]:
             active = intervals.subtract(active, above)
         starts.append(active.start)
@@ -52,7 +53,7 @@ def parted(busy_by_class: tuple[Intervals, ...], first: int, last: int) -> tuple
         raise AssertionError(f"pieces of the ledger overlap in [{first}, {last})")
     edges = np.empty(len(opens) + int(idle.sum()), np.int64)
     owner_of = np.full(len(edges) - 1, IDLE, np.int8)
-    before = 0  # idle pieces in the earlier blocks
+    before = 0  # number of idle pieces in the earlier blocks
     for start in range(0, len(opens), _BLOCK):
         block = slice(start, start + _BLOCK)
         dry = np.flatnonzero(idle[block])
@@ -68,7 +69,7 @@ Given = Mapping[str, Intervals]
 
 
 def ownership(edges: Int64s, owner: NDArray[np.int8], given: Given, window: tuple[int, int]) -> Ownership:
-    """The pieces within the window, after the idle time in `given` has gone to its owners."""
+    """The pieces within the window, after each owner in `given` has received its idle time."""
     for name, part in given.items():
         edges, owner = _cut(edges, owner, part)
         begun = np.searchsorted(edges, part.start)
@@ -82,7 +83,7 @@ def ownership(edges: Int64s, owner: NDArray[np.int8], given: Given, window: tupl
 
 
 def without(found: Ownership, breaks: Intervals) -> Ownership:
-    """A copy of `found` with the owner LEFT_OUT during the breaks, which lie within it."""
+    """A copy of `found` in which the owner is LEFT_OUT during the breaks. `found` covers the breaks."""
     if not len(breaks):
         return found
     edges, owner = _cut(np.append(found.start_ns, found.end_ns[-1:]), found.owner, breaks)
@@ -108,18 +109,18 @@ def _window(found: Ownership) -> Intervals:
 
 def owned_by(found: Ownership, owner: int) -> Intervals:
     """Intervals in which this owner (an index into OWNERS) has the GPU."""
-    mine = np.flatnonzero(found.owner == owner)  # indexing by row numbers is faster than by a mask
-    return Intervals(found.start_ns[mine], found.end_ns[mine])  # neighbours have different owners, so none touch
+    mine = np.flatnonzero(found.owner == owner)  # row numbers index faster than a mask
+    return Intervals(found.start_ns[mine], found.end_ns[mine])  # neighbours differ in owner: none touch
 
 
 def is_idle(owner: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """True for each piece that is idle time of the window, of any cause."""
+    """True for each piece that is idle time of the window, whatever the cause."""
     idle: NDArray[np.bool_] = (owner >= len(CLASSES)) & (owner != LEFT_OUT)
     return idle
 
 
 def totals(found: Ownership) -> dict[str, int]:
-    """ns per owner; they sum to the window, without what is left out."""
+    """ns per owner. They sum to the window; time that is LEFT_OUT has no owner here."""
     ns = np.zeros(LEFT_OUT + 1, np.int64)
     for first in range(0, len(found.owner), _BLOCK):
         block = slice(first, first + _BLOCK)
@@ -129,7 +130,7 @@ def totals(found: Ownership) -> dict[str, int]:
 
 
 def moved(edges: Int64s, owner: NDArray[np.int8], given: Given) -> dict[str, int]:
-    """`totals` of all pieces, after the idle time in `given` has gone to its owners."""
+    """ns per owner over all pieces, after each owner in `given` has received its idle time."""
     found = Ownership(edges[:-1], edges[1:], owner)
     ns = totals(found)
     for taker, part in given.items():
@@ -140,10 +141,11 @@ def moved(edges: Int64s, owner: NDArray[np.int8], given: Given) -> dict[str, int
 
 
 def per_bin(found: Ownership, start: NDArray[np.int64], end: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """ns per owner in each bin [start[i], end[i]) of the window: they sum to its length, less what is left out."""
+    """ns per owner in each bin [start[i], end[i]) of the window; a bin's ns sum to its length, less the time
+    LEFT_OUT."""
     first, last = intervals.touching(Intervals(start, end), Intervals(found.start_ns, found.end_ns))
     cells = np.zeros((len(start), LEFT_OUT + 1), np.int64)
-    # In groups of bins, because the temporary arrays have an entry for each piece in them.
+    # In groups of bins, to save memory: the temporary arrays have an entry for each piece in a group.
     for bins in np.array_split(np.arange(len(start)), (last - first).sum() // _BLOCK + 1):
         at, place = intervals.one_after_another((last - first)[bins])
         piece = first[bins][at] + place

@@ -1,8 +1,8 @@
 """Idle time in which a GPU waits for other ranks (docs/reference/measures.md, "Waiting for other ranks").
 
-Horovod launches a collective only when every rank has enqueued its part, so that a rank waits for the last one. A
-rank's own recording shows the time from enqueueing to launch; the other ranks' recordings show when the last rank had
-enqueued. `waits` finds the first of these times; `settle` combines it with the second.
+Horovod launches a collective only when every rank has enqueued its part, so each rank waits for the last one. A
+rank's own recording shows the time from enqueueing to launch; the other ranks' recordings show when the last rank
+enqueued. `waits` finds the time in this rank's recording; `settle` divides it by the other ranks' times.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from .handed_over import BY_HOROVOD, FOREVER, UNKNOWN, HandedOver
 
 Int64s = NDArray[np.int64]
 _NEVER: Final = np.iinfo(np.int64).min
-_PACKS: Final = r"(?i)batched\w{0,40}memcpy"  # Horovod's kernel that copies many tensors into one buffer
-_LATE = tuple(OWNERS.index(name) for name in ("idle_sync", "idle_launch"))  # before work that was launched late
+_PACKS: Final = r"(?i)batched\w{0,40}memcpy"  # a kernel of Horovod that copies many tensors into one buffer
+_LATE = tuple(OWNERS.index(name) for name in ("idle_sync", "idle_launch"))  # causes before work launched late
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Idle time before collectives, int64[n] ns, ascending and disjoint: from the time at which this rank had enqueued
-    the collective (the start of the idle span if that is not known) to the collective that ends the span.
+    """Idle times before collectives, int64[n] ns, ascending and disjoint.
 
-    called_ns: start of the collective's launch call. collective: index among the GPU's, by end. source: how the time
-    of enqueueing is known. owner: the idle time's cause if it is not `peers`, an index into OWNERS.
+    Each begins when this rank enqueued the collective, or with the idle span if that time is not known, and ends
+    with the idle span. `called_ns`: start of the collective's launch call. `collective`: the collective's number
+    among the GPU's, sorted by end. `source`: how the time of enqueueing is known. `owner`: index into OWNERS of
+    the idle time's cause if the cause is not `peers`.
     """
 
     start_ns: Int64s
@@ -52,14 +53,17 @@ class Waits:
 
 
 def none() -> Waits:
-    """The value for a GPU that never waits, or whose waiting is not known."""
+    """No waits: for a GPU that never waits, or whose waiting is not known."""
     no_times, nobody = np.empty(0, np.int64), np.empty(0, np.int8)
     return Waits(no_times, no_times, no_times, no_times, nobody, nobody)
 
 
 def waits(gpu: Gpu, handed: HandedOver, edges: Int64s, owners: NDArray[np.int8], taken: Intervals) -> Waits:
-    """Find the waits of a GPU. `handed`: times at which its collectives were enqueued. `edges`, `owners`: the pieces of
-    ledger.parted with their causes. `taken`: idle time whose cause is settled already."""
+    """Find the waits of a GPU.
+
+    `handed`: when its collectives were enqueued. `edges`, `owners`: the pieces of ledger.parted with their causes.
+    `taken`: idle time whose cause is settled already.
+    """
     every = gpu.operations
     operations = every.lasting()
     of_all = every.kind == COLLECTIVE
@@ -87,18 +91,18 @@ def waits(gpu: Gpu, handed: HandedOver, edges: Int64s, owners: NDArray[np.int8],
 
 
 def by_end(end_ns: Int64s) -> Int64s:
-    """The rank of each operation when they are sorted by end."""
+    """For each operation, its place when the operations are sorted by end."""
     found = np.empty(len(end_ns), np.int64)
     found[np.argsort(end_ns, kind="stable")] = np.arange(len(end_ns))
     return found
 
 
 def _exchanged(operations: Operations, rows: Int64s, ender: Int64s, called: Int64s, handed: HandedOver) -> Int64s:
-    """Index into `rows` of the collective that each operation of `ender` belongs to; -1: none.
+    """For each operation `ender`, the index into `rows` of the collective that it belongs to; -1: none.
 
-    The operation is the collective itself, or a copy into Horovod's fusion buffer: it precedes the collective on its
-    stream, and was launched after Horovod had got the tensor. `called`: start of the launch call; _NEVER for
-    operations that are no copy.
+    The operation is the collective itself, or a copy into Horovod's fusion buffer. Such a copy precedes the
+    collective on its stream, and was launched after the tensor was enqueued. `called`: start of the launch call;
+    _NEVER for operations that are no copy.
     """
     found = np.full(len(ender), -1)
     stream = operations.stream[ender]
@@ -116,8 +120,12 @@ def _exchanged(operations: Operations, rows: Int64s, ender: Int64s, called: Int6
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A GPU's waits, divided. of_owner: the time that becomes `peers`, by the owner it is taken from (an index into
-    OWNERS). untold: time whose cause stays unknown. before_ns: the wait before each collective, int64[n] ns."""
+    """The waits of a GPU, divided by cause.
+
+    `of_owner`: the time that was waiting for other ranks, by the owner (an index into OWNERS) that had it before.
+    `untold`: time whose cause stays unknown. `before_ns`: the wait before each collective, int64[n] ns.
+    `nothing_known`: True if the other ranks' times are known for none of the waits.
+    """
 
     of_owner: Mapping[int, Intervals]
     untold: Intervals
@@ -132,10 +140,10 @@ class Settled:
 def settle(own: Waits, others_ns: Int64s, all_there: bool, negotiated: tuple[Int64s, Int64s] | None = None) -> Settled:
     """Divide a GPU's waits into waiting for other ranks and the rest.
 
-    `others_ns`: per collective, when the last other rank had enqueued it, in ns on the GPU's clock; FOREVER if not
-    known. `all_there`: True if every rank has a recording; a missing rank may have been the last, so the time between
-    the others and the launch is unknown then. `negotiated`: the same two times of each wait (this rank, the last of
-    the others) from Horovod's timeline, used where the recordings lack these times.
+    `others_ns`: for each collective, when the last other rank enqueued it, in ns on this GPU's clock; FOREVER if
+    not known. `all_there`: True if every rank has a recording. If one is missing, that rank may have been the
+    last, and the time between the others and the launch is unknown. `negotiated`: for each wait, when this rank
+    and when the last other rank were ready by Horovod's timeline; used where the recordings lack these times.
     """
     latest, start = others_ns[own.collective], own.start_ns
     known = (own.source != UNKNOWN) & (latest != FOREVER)

@@ -1,4 +1,4 @@
-"""The window: the time span that a GPU's numbers are taken over, without the breaks in it."""
+"""The window: the time span that a GPU's measures are taken over, without the breaks in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """[start_ns, end_ns) without `breaks`, which lie in it; ns on the GPU's clock."""
+    """The time from start_ns to end_ns except for `breaks`, in ns on the GPU's clock."""
 
     start_ns: int
     end_ns: int
@@ -36,7 +36,7 @@ class Window:
         return intervals.merge(self.breaks, intervals.span(self.end_ns, last_ns))
 
     def places(self, start_ns: Int64s) -> slice | Int64s:
-        """The indices of the times (ascending) that lie in the window."""
+        """The indices of the times that lie in the window. `start_ns`: ascending."""
         first, last = np.searchsorted(start_ns, (self.start_ns, self.end_ns)).tolist()
         if not len(self.breaks):
             return slice(first, last)
@@ -44,7 +44,7 @@ class Window:
         return inside
 
     def starting(self, operations: Operations) -> Operations:
-        """The operations that start in the window, and are counted in it."""
+        """The operations that start in the window; a measure counts each operation in the window in which it starts."""
         return operations.at(self.places(operations.start_ns))
 
     def holds(self, instant_ns: Int64s) -> NDArray[np.bool_]:

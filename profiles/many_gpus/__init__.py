@@ -1,1 +1,1 @@
-"""Many GPUs in few rows, and a part of them as if there were no others."""
+"""Summarise many GPUs in a few rows, and cut an analysis down to some of its GPUs."""

@@ -1,6 +1,6 @@
-"""Cut an analysis down to some of its GPUs and their recordings, as if there were no others.
+"""Cut an analysis down to some of its GPUs and the recordings of these GPUs.
 
-It has no findings, doubts or straggler: these are about all GPUs, and the summary has them.
+The result has no findings, doubts or straggler, since they concern all GPUs; the summary of all GPUs has them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..model.measures import Measures
 
 
 def of(analysis: Analysis, gpus: Sequence[int]) -> Analysis:
-    """These GPUs alone, in this order; indices of GPUs and recordings count from 0 again."""
+    """The analysis of these GPUs alone, in this order; the GPUs and their recordings are numbered from 0 again."""
     whole = analysis.measures
     kept = sorted({recording for gpu in gpus for recording in whole.gpus[gpu].recordings})
     place = {recording: number for number, recording in enumerate(kept)}

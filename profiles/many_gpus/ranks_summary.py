@@ -1,7 +1,8 @@
-"""Summarise many GPUs in a few rows: the spread of each owner's time over GPUs, and GPUs that differ from the others.
+"""Summarise many GPUs in a few rows: how each owner's time spreads over the GPUs, and which GPUs differ from the
+others.
 
-Times are means per measured step; if any GPU has no steps, they are totals of the whole windows. Medians are observed
-values (nearest rank), so that some GPU has each value.
+Times are means per measured step; if any GPU has no steps, times are totals of the whole windows. A median is the
+value of one of the GPUs (nearest rank), never the mean of two.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from ..model.measures_json import plain
 from ..model.timeline import Doubt
 
 SCHEMA = "ringscope.summary/1"
-# A GPU is an outlier if its distance from the median of all exceeds both: robust sigmas, and a share of the step.
+# A GPU is an outlier if its distance from the median of all GPUs exceeds SIGMAS robust sigmas and STEP_SHARE of a
+# step.
 SIGMAS, STEP_SHARE = 5, 0.01
-# The owners' times, the whole step, and the part of the collectives in which a GPU waits for other ranks.
+# The whole step, the time of each owner, and the part of the collectives in which a GPU waits for other ranks.
 METRICS = ("step", *OWNERS, "waiting")
-MOST_LISTED = 8  # longer lists in a finding's evidence, with one entry per GPU, are replaced by their spread
+MOST_LISTED = 8  # a list in a finding's evidence with more entries is replaced by its spread
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One metric over all GPUs for which it is known."""
+    """The spread of one metric over the GPUs for which it is known."""
 
     metric: str
     min_ns: int
@@ -35,13 +37,14 @@ class Spread:
     max_ns: int
     min_gpu: int  # index into Measures.gpus
     max_gpu: int
-    sigma_ns: float  # 1.4826 x the median distance from the median
-    unknown: int  # number of GPUs for which it is not known
+    sigma_ns: float  # 1.4826 x the median of the GPUs' distances from the median
+    unknown: int  # number of GPUs for which the metric is not known
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A metric in which an outlier differs. `sigmas` is None if sigma is 0: half of the GPUs or more are equal."""
+    """A metric in which a GPU or host is an outlier. `sigmas` is None if sigma is 0: at least half of the GPUs are
+    equal."""
 
     metric: str
     ns: int
@@ -54,7 +57,7 @@ class Difference:
 class Outlier:
     """A GPU that differs from the others, or a host whose GPUs all differ in the same metric and direction."""
 
-    what: str  # gpu, host
+    what: str  # "gpu" or "host"
     name: str
     gpus: list[int]
     host: str | None
@@ -72,7 +75,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class CountedDoubt:
-    """A doubt with the number of places that it touches; 0: all."""
+    """A doubt, and the number of recordings, GPUs or files that the doubt concerns; 0: all."""
 
     code: str
     text: str
@@ -84,11 +87,11 @@ class CountedDoubt:
 class Summary:
     """The content of `ringscope timeline --json-summary` (docs/reference/json.md)."""
 
-    titles: list[str]  # one per GPU; GPU numbers below are indices into this list
+    titles: list[str]  # the name of each GPU; GPU numbers below are indices into this list
     ranks: list[int | None]
     recordings: int
-    per: str  # unit of the times: per step, batch or window
-    count: int  # the smallest number of steps (batches, windows) measured on a GPU
+    per: str  # times are per "step", "batch" or "window"
+    count: int  # the smallest number of steps, batches or windows measured on a GPU
     findings: list[Finding]
     outliers: list[Outlier]
     spreads: list[Spread]
@@ -100,7 +103,7 @@ class Summary:
     schema: str = SCHEMA
 
     def told(self, metric: str) -> Spread | None:
-        """The spread of a metric; None if it is unknown, or 0, on all GPUs."""
+        """The spread of this metric; None if the metric is unknown on all GPUs, or 0 on all."""
         return next((one for one in self.spreads if one.metric == metric), None)
 
 
@@ -112,12 +115,12 @@ def dumps(summary: Summary) -> str:
 
 
 def hosts_of(measures: Measures) -> list[str | None]:
-    """The host of each GPU; None if its recording does not name it."""
+    """The host of each GPU; None if the GPU's recording does not name its host."""
     return [measures.recordings[gpu.recordings[0]].host for gpu in measures.gpus]
 
 
 def summarise(measures: Measures, hosts: Sequence[str | None] | None = None) -> Summary:
-    """Summarise measures. hosts: the host of each GPU, by default from `hosts_of`."""
+    """Summarise the measures. `hosts`: the host of each GPU, by default from `hosts_of`."""
     hosts = hosts_of(measures) if hosts is None else hosts
     titles = measures.titles
     per, count = _unit(measures.gpus)
@@ -149,7 +152,7 @@ def _unit(gpus: Sequence[GpuMeasures]) -> tuple[str, int]:
 
 
 def _value(gpu: GpuMeasures, metric: str, per: str) -> int | None:
-    """ns of a metric per step or window, rounded; None if it is not known."""
+    """The metric of one GPU in ns per `per`, rounded; None if the metric is not known."""
     total = {"step": gpu.span_ns, "waiting": gpu.collectives.waiting_ns}.get(metric, gpu.ledger_ns.get(metric))
     if total is None:
         return None
@@ -158,7 +161,7 @@ def _value(gpu: GpuMeasures, metric: str, per: str) -> int | None:
 
 
 def _spread(metric: str, values: Sequence[int | None]) -> Spread | None:
-    """The spread of one metric; None if it is unknown, or 0, on all GPUs."""
+    """The spread of one metric; None if the metric is unknown on all GPUs, or 0 on all."""
     known = [(value, gpu) for gpu, value in enumerate(values) if value is not None]
     if not any(value for value, _ in known):
         return None
@@ -170,7 +173,7 @@ def _spread(metric: str, values: Sequence[int | None]) -> Spread | None:
 
 
 def _away(spread: Spread, values: Sequence[int | None], step_ns: int) -> dict[int, Difference]:
-    """The outliers of one metric, by GPU, with their distance from the median."""
+    """For each GPU that is an outlier in this metric: by how much."""
     found = {}
     for gpu, value in enumerate(values):
         if value is None:
@@ -194,8 +197,8 @@ def _outliers(
     spreads: Sequence[Spread],
     away: Mapping[str, Mapping[int, Difference]],
 ) -> list[Outlier]:
-    """Outlying hosts and GPUs, the largest difference first. If a whole host differs in a metric, its GPUs are not
-    listed for that metric."""
+    """Hosts and GPUs that are outliers, the largest difference first. If all GPUs of a host are outliers in a metric,
+    the host is listed for that metric in place of its GPUs."""
     of_hosts: dict[str, list[Difference]] = {}
     of_gpus: dict[int, list[Difference]] = {}
     for spread in spreads:
@@ -213,7 +216,8 @@ def _outliers(
 
 
 def _largest_first(differences: Sequence[Difference]) -> list[Difference]:
-    """Put metrics above the median first, as the cause is among them: a slow rank itself waits less than the others."""
+    """Sort by size, metrics above the median first: they hold the cause, as a slow rank itself waits less than the
+    others."""
     return sorted(differences, key=lambda one: (one.difference_ns < 0, -abs(one.difference_ns)))
 
 
@@ -254,7 +258,7 @@ def _short(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _counted(doubts: Sequence[Doubt]) -> list[CountedDoubt]:
-    """Merge doubts with equal code and remedy into one with the first text and the number of places."""
+    """Merge doubts with equal code and remedy into one doubt with the first one's text and the number of all places."""
     alike: dict[tuple[str, str], list[Doubt]] = {}
     for doubt in doubts:
         alike.setdefault((doubt.code, doubt.next), []).append(doubt)
@@ -265,8 +269,8 @@ def _counted(doubts: Sequence[Doubt]) -> list[CountedDoubt]:
 
 
 def shown_one_by_one(summary: Summary, asked: Sequence[int] = (), most: int = 12) -> list[int]:
-    """Indices of the GPUs that a page shows in full: GPUs asked for, the first and the last; then, up to `most` in
-    all, outliers and GPUs that findings name."""
+    """Choose the GPUs that a page shows in full, as indices: the GPUs asked for, the first and the last; then, up to
+    `most` in all, outliers and GPUs that findings name."""
     last = len(summary.titles) - 1
     chosen = [*asked, 0, last]
     named = [finding.gpu for finding in summary.findings if finding.gpu is not None]

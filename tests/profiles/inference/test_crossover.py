@@ -32,7 +32,7 @@ def test_a_dense_2_on_100_samples_is_faster_on_the_cpu_and_the_report_says_why()
     found = crossover.crossover(calls("CPU", straight(60 * US, 1000)), gpu)
     assert (found.cpu_until, found.gpu_from) == (100, 1000)
     parts, line = found.text.split("A call costs ")
-    assert "With 100 " in parts and {"210.5 µs", "14", "170.5 µs", "36.00 µs"} <= set(figures(parts))
+    assert "With batches of 100 " in parts and {"210.5 µs", "14", "170.5 µs", "36.00 µs"} <= set(figures(parts))
     # Before the first sample and for each, of either device.
     assert figures(line)[:4] == ["210.0 µs", "5 ns", "60.00 µs", "1.000 µs"]
 
