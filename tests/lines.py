@@ -36,7 +36,8 @@ def run(words: Sequence[str], root: Path = ROOT) -> tuple[int, dict[str, list[in
         (folder / "first.json").write_text(json.dumps(first))
         (folder / "ran").write_bytes(bytes(count))
         (folder / "sitecustomize.py").write_text(f"{Path(__file__).read_text()}\nbegin({below!r})\n")
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([below, str(root)])}
+        paths = [below, str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         ended = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=root, env=environment)
         ran = (folder / "ran").read_bytes()
     lines: dict[str, list[int]] = {str(path.relative_to(root)): [] for path in files}
