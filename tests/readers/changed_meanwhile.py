@@ -1,8 +1,9 @@
 """`gate` and `cut` of a recording that changes before the k-th time it is opened.
 
-python -m tests.readers.changed_meanwhile NAME... takes the seed of tests/fuzz for each reader, and prints how often
-each change was answered and refused. A process of its own: Python's audit hook, which tells of a file that is about to
-be opened, stays till its end.
+python -m tests.readers.changed_meanwhile EVERY NAME... takes the seed of tests/fuzz for each reader, and prints how
+often each change was answered and refused. Each change comes before every EVERY-th opening; with 3, any opening meets
+two of the six changes. A process of its own: Python's audit hook, which tells of a file that is about to be opened,
+stays till its end.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Meanwhile:
             CHANGES[self.change](self.path)
 
 
-def tried(seed: Path, folder: Path) -> Counter[str]:
-    """Every change at every opening, through both verbs."""
+def tried(seed: Path, folder: Path, every: int) -> Counter[str]:
+    """How often each change was answered and refused by both verbs, before each `every`-th opening of the file."""
     found: Counter[str] = Counter()
     meanwhile = Meanwhile()
     (inputs := folder / "in").mkdir()
@@ -76,8 +77,8 @@ def tried(seed: Path, folder: Path) -> Counter[str]:
     held = [str(path), "--max", "feed_gap_share=0.5", "--write-baseline", str(outputs / "base.json")]
     smaller = [str(path), "--shrink", "-o", str(outputs / "new.sqlite")]
     for command, words in ((gate.command, held), (cut.command, smaller)):
-        for change in CHANGES:
-            for at in range(1, MOST_OPENED):
+        for number, change in enumerate(CHANGES):
+            for at in range(1 + number % every, MOST_OPENED, every):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
                 shutil.copy(seed, path)
                 meanwhile.path, meanwhile.change, meanwhile.at = path, change, at
@@ -95,8 +96,8 @@ def tried(seed: Path, folder: Path) -> Counter[str]:
 
 if __name__ == "__main__":
     counts: Counter[str] = Counter()
-    for reader in sys.argv[1:]:
+    for reader in sys.argv[2:]:
         with tempfile.TemporaryDirectory() as scratch:
             largest = max(Path(CORPUS, reader).iterdir(), key=lambda one: one.stat().st_size)
-            counts += tried(largest, Path(scratch))
+            counts += tried(largest, Path(scratch), int(sys.argv[1]))
     print(json.dumps(counts))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("tensorflow")
-pytest.importorskip("litserve")
 
 from tests.harness.running import prepared
 
-pytestmark = [pytest.mark.train, pytest.mark.beside]
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.beside,
+    # Not imported: that takes half a second of every process that collects the tests.
+    pytest.mark.skipif(importlib.util.find_spec("litserve") is None, reason="LitServe is not installed"),
+]
 SCRIPT = Path(__file__).parent / "scripts" / "answers.py"
 
 

@@ -42,16 +42,6 @@ def bench(mode: str, out: Path, mark: str, *options: str) -> tuple[int, str]:
     return process.returncode, said
 
 
-def test_a_sweep_of_good_ranks_ends_in_tables_and_code_0(tmp_path: Path, mark: str) -> None:
-    code, said = bench("ok", tmp_path / "out", mark, *SMALL, "--ranks", "1,2", "--launches", "1")
-    assert code == 0, said
-    assert [row["status"] for row in rows(tmp_path / "out")] == ["ok"] * 2
-    for row in rows(tmp_path / "out"):
-        # 10 ms a step and 8 samples a rank and step: no more than this can have been done.
-        assert 0 < float(row["samples_per_s_global"]) <= 8 * int(row["ranks"]) / 0.010
-    assert carrying(mark) == []
-
-
 @pytest.mark.parametrize(
     ("mode", "status", "reason"),
     [
@@ -132,6 +122,10 @@ def test_a_batch_that_does_not_divide_is_a_row_and_the_others_run(tmp_path: Path
     code, said = bench("ok", out, mark, *options)
     assert code == 1, said
     assert {row["ranks"]: row["status"] for row in rows(out)} == {"1": "ok", "2": "indivisible", "3": "ok"}
+    for row in rows(out):
+        # 10 ms a step, in which all ranks together do 9 samples: no more than this can have been done.
+        assert row["status"] != "ok" or 0 < float(row["samples_per_s_global"]) <= 9 / 0.010
+    assert carrying(mark) == []
 
 
 def test_what_daemonises_itself_ends_with_its_launch(tmp_path: Path, mark: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from fractions import Fraction
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,9 @@ from profiles.model.measures import OWNERS, Measures
 from tests.made.sample import sample
 
 
+@cache
 def made(gpus: int, steps: int = 6) -> Measures:
+    """Measures of a made recording, made once for several tests: a test that changes them copies them first."""
     analysis, _ = sample(gpus=gpus, steps=steps, kernels_per_step=60, seed=gpus)
     return analysis.measures
 

@@ -254,26 +254,27 @@ def _words(count: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "what"),
+    ("give", "what"),
     [
-        ({"x": np.zeros((12, 3)), "y": np.zeros(12)}, batches.ALIKE),
-        ({"x": {"a": np.zeros((12, 3)), "b": np.zeros(12)}, "sample_weight": np.ones(12)}, batches.ALIKE),
-        ({"x": scipy.sparse.csr_matrix(np.eye(12)), "y": np.zeros(12)}, batches.EVEN),
-        ({"x": tf.ragged.constant([[1], [2, 3]] * 6), "y": np.zeros(12)}, batches.EVEN),
-        ({"x": tf.sparse.from_dense(np.eye(12)), "y": np.zeros(12)}, batches.EVEN),
-        ({"x": _numbers(12).batch(3, drop_remainder=True)}, batches.ALIKE),
-        ({"x": _numbers(12).batch(3)}, batches.ALIKE),
-        ({"x": _numbers(14).batch(3)}, batches.ALIKE),  # of 5 batches the last one is left out
-        ({"x": _numbers(11).batch(3)}, batches.UNEVEN),  # of 4 the second rank has the smaller one
-        ({"x": _numbers(12).filter(lambda x: x > 3).batch(3), "steps_per_epoch": 2}, batches.UNEVEN),
-        ({"x": _numbers(12).batch(3).prefetch(2)}, batches.ALIKE),
-        ({"x": _numbers(12).batch(3, drop_remainder=True).map(lambda x: 2 * x)}, batches.ALIKE),
-        ({"x": _numbers(12).batch(3).map(lambda x: tf.boolean_mask(x, x % 5 > 0))}, batches.EVEN),
-        ({"x": _words(12).padded_batch(3, drop_remainder=True)}, batches.EVEN),
-        ({"x": _words(12).ragged_batch(3, drop_remainder=True)}, batches.EVEN),
+        (lambda: {"x": np.zeros((12, 3)), "y": np.zeros(12)}, batches.ALIKE),
+        (lambda: {"x": {"a": np.zeros((12, 3)), "b": np.zeros(12)}, "sample_weight": np.ones(12)}, batches.ALIKE),
+        (lambda: {"x": scipy.sparse.csr_matrix(np.eye(12)), "y": np.zeros(12)}, batches.EVEN),
+        (lambda: {"x": tf.ragged.constant([[1], [2, 3]] * 6), "y": np.zeros(12)}, batches.EVEN),
+        (lambda: {"x": tf.sparse.from_dense(np.eye(12)), "y": np.zeros(12)}, batches.EVEN),
+        (lambda: {"x": _numbers(12).batch(3, drop_remainder=True)}, batches.ALIKE),
+        (lambda: {"x": _numbers(12).batch(3)}, batches.ALIKE),
+        (lambda: {"x": _numbers(14).batch(3)}, batches.ALIKE),  # of 5 batches the last one is left out
+        (lambda: {"x": _numbers(11).batch(3)}, batches.UNEVEN),  # of 4 the second rank has the smaller one
+        (lambda: {"x": _numbers(12).filter(lambda x: x > 3).batch(3), "steps_per_epoch": 2}, batches.UNEVEN),
+        (lambda: {"x": _numbers(12).batch(3).prefetch(2)}, batches.ALIKE),
+        (lambda: {"x": _numbers(12).batch(3, drop_remainder=True).map(lambda x: 2 * x)}, batches.ALIKE),
+        (lambda: {"x": _numbers(12).batch(3).map(lambda x: tf.boolean_mask(x, x % 5 > 0))}, batches.EVEN),
+        (lambda: {"x": _words(12).padded_batch(3, drop_remainder=True)}, batches.EVEN),
+        (lambda: {"x": _words(12).ragged_batch(3, drop_remainder=True)}, batches.EVEN),
     ],
 )
-def test_what_the_ranks_batches_are_to_each_other(given: dict[str, Any], what: str) -> None:
+def test_what_the_ranks_batches_are_to_each_other(give: Callable[[], dict[str, Any]], what: str) -> None:
+    given = give()
     told = {sharing.share_of_training(dict(given), rank, 2, "count", lambda value: value) for rank in range(2)}
     assert told == {what}
 
