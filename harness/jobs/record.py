@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +34,7 @@ from .options import Record
 from .run_directory import check_space, new_path, writing
 
 POLL_S = 0.5  # seconds between checks for complete recordings
+STARTED_S = 60.0  # seconds until ranks that have not started are told of
 LOWEST = 19  # niceness: the lowest priority
 
 
@@ -64,7 +67,7 @@ def main(options: Record) -> int:
                 raise
             report.say(str(error))
             return 1
-    return 1 if failed else 0
+    return 1 if failed or report.lacks else 0
 
 
 @dataclass(slots=True)
@@ -75,6 +78,10 @@ class _Report:
     profiler: Profiler
     console: Console
     told: bool = False
+    wanted: int = 1
+    """The number of recordings that there should be."""
+    lacks: bool = False
+    """True once a rank is known to have no recording."""
 
     def say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)
@@ -99,6 +106,9 @@ class _Report:
     def _tell(self, folder: Path, found: Sequence[Path]) -> None:
         last = f" to {found[-1].name}" if len(found) > 1 else ""
         self.say(f"recorded by {self.profiler.name}: {found[0]}{last}")
+        if len(found) < self.wanted:
+            self.lacks = True
+            self.say(f"{self.wanted - len(found)} of {self.wanted} ranks left no recording; see what they printed")
         measures = measure(found, keep=self.options.keep)
         self.told = True
         if measures is None:
@@ -139,7 +149,7 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
         _check_stop(profiler, how)
     folder = ((options.launch.out or new_path()) / "command" / "0").resolve()
     if folder.exists():
-        raise RingscopeError(f"{folder}: exists already; name another --out")
+        raise RingscopeError(f"{folder}: exists already; name another --out{', one on each host' if theirs else ''}")
     span = options.span
     python = theirs or profilers.python_words(options.command)
     if not options.launch.given & {"steps", "delay", "duration"} and python:
@@ -159,7 +169,8 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
     ):
         job = ranks.job(lifeline.address)
         process = subprocess.Popen(launch.keeper(job.argv, lifeline=lifeline.address), env=job.env)
-        code = _until_end(process, partial(_is_whole, profiler, folder, ranks.count))
+        whole = partial(_is_whole, profiler, folder, ranks.count)
+        code = _until_end(process, whole, ranks.missing, report.say)
         if code is None and options.stops:
             report.say("recorded; the training is ended, as --then stop asks")
             if theirs:  # the user's launcher ends its ranks itself, since some may be on other hosts
@@ -175,8 +186,12 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
         report.say(f"{host}: the recordings of this host could not be fetched: {why}")
     if code:
         report.say(f"the command ended with exit code {code}")
-    else:
-        ranks.check()
+    elif missing := ranks.missing():
+        if not any(folder.glob("rank*")):
+            raise RingscopeError(missing)
+        report.lacks = True
+        report.say(missing)
+    report.wanted = ranks.count() or 1
     return folder if not code or any(folder.glob("rank*")) else None, bool(code)
 
 
@@ -190,8 +205,8 @@ class _Ranks:
     lifeline."""
     count: Callable[[], int | None]
     """The number of ranks that are recorded; None until all ranks have started."""
-    check: Callable[[], None]
-    """Raise RingscopeError if no rank has started that could be recorded."""
+    missing: Callable[[], str]
+    """The ranks that have not told of their start, and what to do; "" if there are none."""
 
 
 def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
@@ -211,7 +226,7 @@ def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, spa
         container=how.container,
         recorded=how.recorded,
     )
-    return _Ranks(lambda lifeline: job(lifeline=lifeline), partial(_recorded, how, options.ranks), lambda: None)
+    return _Ranks(lambda lifeline: job(lifeline=lifeline), partial(_recorded, how, options.ranks), str)
 
 
 def _theirs(name: str, options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
@@ -226,7 +241,7 @@ def _theirs(name: str, options: Record, how: sweep.How, profiler: Profiler, fold
     if "ranks" in options.launch.given or options.recorded == sample.FIRST_PER_HOST:
         sample.check(options.recorded, options.ranks)
     job = launch.Job(list(options.command), own.environment(os.environ, profiler, folder, span, how.recorded))
-    return _Ranks(lambda lifeline: job, partial(own.count, folder), partial(own.check, folder, name))
+    return _Ranks(lambda lifeline: job, partial(own.count, folder, name), partial(own.missing, folder, name))
 
 
 def _is_whole(profiler: Profiler, folder: Path, count: Callable[[], int | None]) -> bool:
@@ -244,13 +259,21 @@ def _check_stop(profiler: Profiler, how: sweep.How) -> None:
         )
 
 
-def _until_end(process: subprocess.Popen[bytes], whole: Callable[[], bool]) -> int | None:
-    """Wait until the command ends, and return its exit code; None if all recordings are complete before."""
+def _until_end(
+    process: subprocess.Popen[bytes], whole: Callable[[], bool], missing: Callable[[], str], say: Callable[[str], None]
+) -> int | None:
+    """Wait until the command ends, and return its exit code; None if all recordings are complete before. Say once which
+    ranks are missing, STARTED_S seconds after the start."""
+    says_s = time.monotonic() + STARTED_S
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(POLL_S)
         if whole():
             return None
+        if time.monotonic() >= says_s:
+            says_s = math.inf
+            if text := missing():
+                say(f"after {STARTED_S:g} s: {text}")
 
 
 def _recorded(how: sweep.How, ranks: int) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from profiles.ground.errors import RingscopeError
+from profiles.ground import numbers
 from profiles.ground.files import write_whole
 
 from ..machine import ranks, sample
@@ -124,7 +124,9 @@ def begin() -> None:
 def _say_started(folder: Path, number: int, *, recorded: bool) -> None:
     """Write a file that tells ringscope that this rank has started; a host that cannot write it sends no recordings
     either."""
-    here: dict[str, Any] = {"rank": number, "of": ranks.size(), "recorded": recorded, "host": socket.gethostname()}
+    first, size = number - ranks.local_rank(), ranks.size()
+    of_host = [first, first + ranks.local_size()] if "TORCHELASTIC_RUN_ID" in os.environ else [0, size]
+    here = {"rank": number, "of": size, "of_host": of_host, "recorded": recorded, "host": socket.gethostname()}
     try:
         (folder / STARTED).mkdir(parents=True, exist_ok=True)
         write_whole(folder / STARTED / f"{number}.json", json.dumps(here))
@@ -132,19 +134,29 @@ def _say_started(folder: Path, number: int, *, recorded: bool) -> None:
         print(f"ringscope: rank {number} cannot write its recording: {error}", file=sys.stderr, flush=True)
 
 
-def count(folder: Path) -> int | None:
-    """The number of ranks that are recorded, counted by the files that ranks write at their start; None until all have
-    started."""
-    found = [json.loads(path.read_text()) for path in (folder / STARTED).glob("*.json")]
-    if not found or len(found) < max(one["of"] for one in found):
-        return None
-    return sum(bool(one["recorded"]) for one in found)
+def count(folder: Path, name: str) -> int | None:
+    """The number of ranks that are recorded, counted by the files that ranks write at their start; None until all that
+    the launcher `name` starts have started."""
+    return None if missing(folder, name) else sum(bool(one["recorded"]) for one in _started(folder))
 
 
-def check(folder: Path, name: str) -> None:
-    """Raise RingscopeError if no rank has reported that it started."""
-    if not any((folder / STARTED).glob("*.json")):
-        raise RingscopeError(
-            f"{name} started no Python process that is a rank and can import ringscope; keep PYTHONPATH and "
-            f"{VARIABLE} in its ranks' environment, and install ringscope in their Python"
+def missing(folder: Path, name: str) -> str:
+    """The ranks of the launcher `name` that have not told of their start, and what to do; "" if all have."""
+    found = _started(folder)
+    of_one_host = name.partition(".")[0] in ("accelerate", "torch", "torchrun")
+    by_hand = "" if of_one_host else f" (mpirun: -x PYTHONPATH -x {VARIABLE})"
+    keep = f"keep PYTHONPATH and {VARIABLE} in the environment of the ranks{by_hand}"
+    if not found:
+        waits = f"if {name} waits for other hosts, start it there too, each with an --out of its own; else "
+        return (
+            f"{name} has started no Python process that is a rank and can import ringscope; {waits * of_one_host}"
+            f"{keep}, and install ringscope in their Python"
         )
+    expected = {rank for one in found for rank in range(*(one["of_host"] if of_one_host else [0, one["of"]]))}
+    absent = expected - {one["rank"] for one in found}
+    return f"not recorded: rank {numbers.ranges(absent)}; {keep}" if absent else ""
+
+
+def _started(folder: Path) -> list[dict[str, Any]]:
+    """The facts that each rank wrote at its start."""
+    return [json.loads(path.read_text()) for path in (folder / STARTED).glob("*.json")]

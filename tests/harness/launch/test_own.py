@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.jobs import measuring
+from harness.jobs import record as jobs_record
 from harness.launch import own
 from harness.launch.profilers import Profiler, Span
 from harness.machine import describe, ranks
@@ -24,6 +25,13 @@ from tests.harness.running import LAUNCHERS, environment
 NSYS = r"""#!/bin/sh
 words=$*
 while [ "$1" != -o ]; do shift; done; echo "$words" >>"${2%\%q*}$RINGSCOPE_RANK.words"; shift 2
+exec "$@"
+"""
+# The same, whose recordings hold nothing and whose second rank leaves none.
+ENDS = r"""#!/bin/sh
+if [ "$1" = export ]; then while [ "$1" != --output ]; do shift; done; exec touch "$2"; fi
+while [ "$1" != -o ]; do shift; done; stem=${2%\%q*}$RINGSCOPE_RANK; shift 2
+[ "$NONE" ] || echo recorded >"$stem.nsys-rep"
 exec "$@"
 """
 RANK = """
@@ -77,7 +85,7 @@ def test_each_rank_becomes_its_recorded_form_and_what_it_starts_does_not(
     words = {path.stem.removeprefix("rank"): path.read_text() for path in folder.glob("*.words")}
     assert words.keys() == recorded
     assert all(text.count("profile") == 1 and "--delay=5" in text for text in words.values())
-    assert own.count(folder) == len(recorded)
+    assert own.count(folder, "mpirun") == len(recorded)
 
 
 @pytest.mark.parametrize(
@@ -145,12 +153,71 @@ def test_options_that_are_the_launchers_are_refused(tmp_path: Path, option: list
     assert not (tmp_path / "out").exists()
 
 
-def test_a_launcher_that_starts_no_rank_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_that_starts_no_rank_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said while the launcher runs, and at its end."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "run.sh").write_text("echo mpirun is away; exit 0; mpirun python train.py\n")
+    monkeypatch.setattr(jobs_record, "STARTED_S", 0.0)
+    (tmp_path / "run.sh").write_text("echo mpirun is away; sleep 2; exit 0; mpirun python train.py\n")
     words = ["--profiler", "framework", "--out", str(tmp_path / "out"), "--", "sh", "run.sh"]
-    with pytest.raises(RingscopeError, match="mpirun started no Python process that is a rank"):
+    with pytest.raises(RingscopeError, match="mpirun has started no Python process that is a rank"):
         record.command.main(words, standalone_mode=False)
+    said = capsys.readouterr().out
+    assert said.count("after 0 s: mpirun has started no Python process that is a rank") == 1, said
+
+
+@pytest.mark.parametrize(
+    ("name", "elastic", "told", "missing"),
+    [
+        ("mpirun", False, (0, 1, 2, 3), None),
+        ("mpirun", False, (0, 2), "1, 3"),
+        ("srun", True, (2, 3), "0, 1"),  # srun hands the environment to the torchrun of each host
+        ("torchrun", True, (2, 3), None),  # another `ringscope record` records the other host's
+        ("torch.distributed.run", True, (3,), "2"),
+        ("deepspeed", False, (2, 3), "0, 1"),
+    ],
+)
+def test_ranks_that_do_not_tell_of_their_start_are_named(
+    tmp_path: Path,
+    name: str,
+    elastic: bool,
+    told: tuple[int, ...],
+    missing: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two ranks on each of two hosts; a rank whose launcher drops its environment tells nothing."""
+    if elastic:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    assert f"{name} has started no Python process that is a rank" in own.missing(tmp_path, name)
+    for rank in told:
+        for variable, number in (("RANK", rank), ("LOCAL_RANK", rank % 2), ("LOCAL_WORLD_SIZE", 2), ("WORLD_SIZE", 4)):
+            monkeypatch.setenv(variable, str(number))
+        own._say_started(tmp_path, rank, recorded=rank > 0)
+    said = own.missing(tmp_path, name)
+    assert said == "" if missing is None else said.startswith(f"not recorded: rank {missing}; keep PYTHONPATH and")
+    assert own.count(tmp_path, name) == (None if missing else sum(rank > 0 for rank in told))
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_a_rank_without_its_recording_is_no_success(tmp_path: Path, *, drops: bool) -> None:
+    """Of two ranks one loses ringscope's variables, or ends without a recording; the other one is reported."""
+    (tmp_path / "nsys").write_text(ENDS)
+    (tmp_path / "nsys").chmod(0o755)
+    second = "env -u RINGSCOPE_OWN python" if drops else "env NONE=1 python"
+    launches = f"export WORLD_SIZE=2; RANK=0 LOCAL_RANK=0 python rank.py; RANK=1 LOCAL_RANK=1 {second} rank.py"
+    (tmp_path / "run.sh").write_text(f"# deepspeed\n: deepspeed train.py; {launches}\n")
+    (tmp_path / "rank.py").write_text("print('trained')\n")
+    env = environment()
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    words = ["record", "--profiler", "nsys", "--delay", "0", "--duration", "1", "--out", "out", "--", "sh", "run.sh"]
+    argv = [sys.executable, "-m", "harness", *words]
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "recorded by nsys: " in done.stdout and "rank0.sqlite" in done.stdout
+    assert done.stdout.count("trained") == 2
+    says = "not recorded: rank 1; keep PYTHONPATH and RINGSCOPE_OWN" if drops else "1 of 2 ranks left no recording"
+    assert says in done.stdout, done.stdout
 
 
 DDP = """

@@ -20,6 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.machine import describe
+from tests.harness.launch.test_own import ENDS as NSYS_OF_NOTHING
 from tests.harness.running import DRIVE, PATIENCE_S, ROOT, rows, wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.train, pytest.mark.exhaustive]
@@ -132,6 +134,23 @@ def test_files_that_cannot_be_fetched_are_a_row_that_says_what_to_do(tmp_path: P
         r"rank 1 .* not shared, .* from b \(exit code 1\); name an --out that every host sees", row["reason"]
     )
     assert "rank1.jsonl" in (tmp_path / "left").read_text()
+
+
+@pytest.mark.parametrize("hands", [True, False])
+def test_record_names_a_rank_whose_host_does_not_get_the_variables(tmp_path: Path, *, hands: bool) -> None:
+    """Open MPI's ssh hands on only the variables that -x names."""
+    (tmp_path / "nsys").write_text(NSYS_OF_NOTHING)
+    (tmp_path / "nsys").chmod(0o755)
+    (tmp_path / "rank.py").write_text("import socket; print('trained on', socket.gethostname())")
+    given = "-x PYTHONPATH -x RINGSCOPE_OWN" if hands else ""
+    mpirun = f"{describe.which('mpirun')} --allow-run-as-root -np 2 --host a:1,b:1 {given} {sys.executable} rank.py"
+    record = f"{sys.executable} -m harness record --profiler nsys --delay 0 --duration 1 --out out -- {mpirun}"
+    done = on_host_a(tmp_path, "sh", "-c", f"cd {tmp_path}; PATH={tmp_path}:$PATH {record}")
+    assert done.returncode == (0 if hands else 1), done.stdout + done.stderr
+    assert "trained on a" in done.stdout and "trained on b" in done.stdout
+    found = sorted(path.name for path in (tmp_path / "out" / "command" / "0").glob("*.sqlite"))
+    assert found == ["rank0.sqlite", "rank1.sqlite"][: 1 + hands]
+    assert ("not recorded: rank 1; keep PYTHONPATH and RINGSCOPE_OWN" in done.stdout) == (not hands)
 
 
 def test_recordings_come_from_a_host_with_a_disk_of_its_own(tmp_path: Path) -> None:
