@@ -91,28 +91,21 @@ def of_recordings(folder: Path) -> Callable[[random.Random], Try]:
 
 
 def of_documents(folder: Path) -> Callable[[random.Random], Try]:
-    """The same of partial files, measures, baselines and histories."""
+    """The same of partial files, measures and baselines."""
     WRITERS["nsys"](SHAPE, folder / "a", None)
     found = analyse(folder / "a", partial_to=folder / "a.partial").measures
     sound = folder / "sound.json"
     sound.write_text(measures_json.dumps(found))
     baseline = gate.to_json(gate.baseline_of(subject.load([sound])))
     partial = json.loads(gzip.decompress((folder / "a.partial").read_bytes()))
-    kinds = {
-        "b.json": baseline,
-        "h.jsonl": asdict(history.run_of(subject.load([sound]), "2026-01-01T00:00:00+00:00", "c0ffee")),
-        "host.partial": partial,
-        "measures.json": json.loads(sound.read_text()),
-    }
+    kinds = {"b.json": baseline, "host.partial": partial, "measures.json": json.loads(sound.read_text())}
 
     def one(dice: random.Random) -> Try:
         name = dice.choice(sorted(kinds))
         path, text = folder / name, documents.written(documents.changed(kinds[name], dice), dice)
         path.write_bytes(gzip.compress(text, 1) if name == "host.partial" else text)
         if name == "b.json":
-            return name, path, lambda: verbs.held_against(sound, "--baseline", path)
-        if name == "h.jsonl":
-            return name, path, lambda: verbs.held_against(sound, "--history", path)
+            return name, path, lambda: verbs.as_baseline(sound, path)
         return name, path, lambda: verbs.read_as(path)
 
     return one

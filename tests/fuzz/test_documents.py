@@ -40,7 +40,7 @@ def tried(kind: str, text: bytes, sound: Any, folder: Path) -> dict[str, str]:
         return {verb: one for verb, one in said.items() if kind == "partial" or verb != "timeline"}
     measured = folder / "measured.json"
     measured.write_text(json.dumps(sound["measures"]))
-    return verbs.held_against(measured, "--baseline", path)
+    return verbs.as_baseline(measured, path)
 
 
 @pytest.mark.parametrize("kind", ["partial", "measures", "baseline"])

@@ -64,9 +64,9 @@ def read_as(path: Path) -> dict[str, str]:
     }
 
 
-def held_against(measures: Path, option: str, path: Path) -> dict[str, str]:
-    """The same of a baseline or history (`option`) that measures are held against."""
-    return {"gate": run(gate.command, [str(measures), option, str(path)])}
+def as_baseline(measures: Path, path: Path) -> dict[str, str]:
+    """The same of a baseline that measures are held against."""
+    return {"gate": run(gate.command, [str(measures), "--baseline", str(path)])}
 
 
 def as_history(measures: Path, path: Path, folder: Path) -> dict[str, str]:
