@@ -3,18 +3,21 @@
     python -m tests.lines run all.json -m exhaustive         # pytest with these words, then the lines in a file
     python -m tests.lines only all.json test.json ci.json    # lines that only the first of these runs had, by file
 
-A line is marked in a file of one byte a line, which all processes map: a rank that is killed keeps its marks.
+A line is marked in a file of one byte a line, which all processes map: a rank that is killed keeps its marks. Python
+begins to mark by a .pth file in its environment, so processes whose test sets their PYTHONPATH count too, and one
+environment serves one run at a time.
 """
 
 from __future__ import annotations
 
 import json
 import mmap
-import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -35,16 +38,29 @@ def run(words: Sequence[str], root: Path = ROOT) -> tuple[int, dict[str, list[in
         folder = Path(below)
         (folder / "first.json").write_text(json.dumps(first))
         (folder / "ran").write_bytes(bytes(count))
-        (folder / "sitecustomize.py").write_text(f"{Path(__file__).read_text()}\nbegin({below!r})\n")
-        paths = [below, str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-        ended = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=root, env=environment)
+        with marking(folder):
+            ended = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=root)
         ran = (folder / "ran").read_bytes()
     lines: dict[str, list[int]] = {str(path.relative_to(root)): [] for path in files}
     for path, after in zip(files, [*list(first.values())[1:], count], strict=True):
         at = first[str(path)]
         lines[str(path.relative_to(root))] = [number for number in range(1, after - at) if ran[at + number]]
     return ended.returncode, {file: numbers for file, numbers in lines.items() if numbers}
+
+
+@contextmanager
+def marking(folder: Path) -> Iterator[None]:
+    """Meanwhile every process of this environment's Python marks its lines in the folder."""
+    source = folder / "begin.py"
+    source.write_text(f"{Path(__file__).read_text()}\nbegin({str(folder)!r})\n")
+    begins = Path(sysconfig.get_path("purelib")) / "lines_that_tests_run.pth"
+    with begins.open("x") as file:
+        whole = "exec(open(it).read(), {'__name__': 'lines', '__file__': it})"
+        file.write(f"import os; it = {str(source)!r}; os.path.exists(it) and {whole}\n")
+    try:
+        yield
+    finally:
+        begins.unlink()
 
 
 def begin(folder: str) -> None:

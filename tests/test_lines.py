@@ -30,13 +30,14 @@ TEST = """\
 import subprocess, sys
 from profiles.it import asked
 def test_forked(): asked(False)
-def test_killed(): subprocess.run([sys.executable, "-c", "from profiles.it import asked; asked(True)"])
+def test_killed(): subprocess.run([sys.executable, "-c", "from profiles.it import asked; asked(True)"], env={})
 """
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is of Python 3.12")
 def test_lines_of_killed_and_forked_processes_count(tmp_path: Path) -> None:
     (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "__init__.py").touch()
     (tmp_path / "profiles" / "it.py").write_text(PRODUCT)
     (tmp_path / "test_it.py").write_text(TEST)
     either = {1, 3, 4, 13}
