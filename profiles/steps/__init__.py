@@ -1,1 +1,1 @@
-"""Find which operation belongs to which training step, from the most trusted source that a recording has."""
+"""Find the steps of a training in a recording, and the operations of each, from the most trusted source it has."""

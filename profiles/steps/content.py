@@ -1,7 +1,7 @@
-"""Tell a training step from a layer, an iteration of a solver or any other work that repeats.
+"""Tell a training step from a layer, an iteration of a solver or other work that repeats.
 
-Layers repeat as steps do. A step updates the weights, copies a batch, or goes forward and backward a fixed number
-of times; a layer does not.
+A step updates the weights, copies a batch, or goes forward and backward a fixed number of times; a layer does
+not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ OPTIMISER_KERNEL = (
 _BACKWARD_KERNEL = r"(?i:backward|_bwd|[dw]grad|_bw_|grad_input|grad_weight)"
 _TORCH_KERNEL = r"\bat::native\b"
 _OPTIMISER_RANGE = r"Optimizer\.(?:step|zero_grad)#|optimi[sz]er(?:[ _.]step)?|Optimizer\.\d+\("
-# A pass over the whole model, by the names of DDP, of ONNX Runtime, and of people; or the gradient of one node.
+# Ranges around a forward or backward pass of the whole model, as DDP, ONNX Runtime and people name them; or around
+# the gradient of one node of a graph.
 _PASS_RANGE = (
     r"(?i:(?:#+ )?(?:batch-? ?)?(?:forward|backward)(?:[ _]pass)?(?: #+)?)|DistributedDataParallel\.forward"
     r"|(?s:.*)(?:_Grad|Gradients?)/(?s:.*)|.*_Grad"
@@ -36,15 +37,16 @@ CONTENT_RANGE = (
     r"Optimizer\.(?:step|zero_grad)#.*|(?:#+ )?optimi[sz]er(?:[ _.]step)?(?: #+)?|(?s:.*)Optimizer\.\d+\((?s:.*)"
     rf"|{_PASS_RANGE}"
 )
-# Smaller copies may be scalars, which any code copies.
+# A copy of a batch has at least this many bytes; smaller copies may be scalars, which any code copies.
 _BATCH_BYTES = 4 * 1024
-# This share of the cycles, or one cycle, may hold another count: copies run ahead of the kernels, and the recording's
-# ends cut some off.
+# This share of the cycles, or one cycle, may differ from the usual count, because copies run ahead of the kernels and
+# the recording's ends cut some copies off.
 _OTHERS = 0.1
 
 
 def span_several(sequence: KernelSequence, edges: Int64s, marks: Marks) -> bool:
-    """True if a step's mark usually holds two or more of the cycles [edges[i], edges[i + 1]): parts of a step."""
+    """True if a step's mark usually holds two or more of the cycles [edges[i], edges[i + 1]), so that cycles are no
+    steps."""
     called = owners(sequence, marks)
     owner = np.searchsorted(marks.start_ns, sequence.start_ns, side="right") - 1 if called is None else called
     owner = np.where((owner >= 0) & (sequence.call_start_ns < marks.end_ns[owner]), owner, -1)
@@ -61,7 +63,7 @@ def trains(
     timelines: Sequence[Timeline],
     shift_ns: Sequence[int],
 ) -> bool:
-    """True if nearly all cycles that agree hold one sign of a training step equally often, at least once."""
+    """True if the agreeing cycles contain some sign of a training step: equally often in nearly all of them."""
     for places in _evidence(sequence, gpu, timelines, shift_ns):
         each = np.bincount(np.searchsorted(edges, places, side="right"), minlength=len(edges) + 1)[1:-1][agrees]
         usual = np.median(each) if len(each) else 0
@@ -71,11 +73,11 @@ def trains(
 
 
 def infers(gpu: Gpu, timelines: Sequence[Timeline], *, named: bool) -> bool:
-    """True if the recorded program is an inference: JAX's programs hold no derivative and no range names an optimizer,
-    or neither kernels nor ranges of PyTorch name a backward pass or an optimizer.
+    """True if the recorded program is an inference.
 
-    A Kineto trace is PyTorch's whatever its kernels are called. In other formats the answer is False if marks say
-    themselves that they are steps or batches (`named`).
+    For JAX: its programs compute no derivative, and no range names an optimizer. For PyTorch: neither kernels nor
+    ranges name a backward pass or an optimizer. A Kineto trace is PyTorch's whatever its kernels are called. For
+    recordings in other formats the answer is False if they have marks of steps or batches (`named`).
     """
     if all(timelines[index].differentiates is False for index, _ in gpu.places):
         return not any(fitting(names, _OPTIMISER_RANGE).any() for names in _range_names(gpu, timelines))
@@ -100,8 +102,8 @@ def _range_names(gpu: Gpu, timelines: Sequence[Timeline]) -> Iterator[pd.Index]:
 def _evidence(
     sequence: KernelSequence, gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]
 ) -> Iterator[Int64s]:
-    """For each sign of a training step (an optimizer kernel, copies of one size, a named range), its indices in the
-    sequence."""
+    """Yield the places in the sequence of each sign of a training step: an optimizer's kernel, copies of one size, a
+    range."""
     for number in np.flatnonzero(fitting(gpu.names, OPTIMISER_KERNEL)):
         yield np.flatnonzero(sequence.name == number)
     copied = np.flatnonzero(gpu.operations.kind == H2D)
@@ -115,8 +117,11 @@ def _evidence(
 
 
 def _ranges(sequence: KernelSequence, timeline: Timeline, process: int, pid: int, shift_ns: int) -> Iterator[Int64s]:
-    """Per range name, the index of the first launch after each range begins. Names are compared whole, so that ranges
-    of different layers count apart."""
+    """For each range name, yield the places in the sequence of the first launch after each range of that name
+    begins.
+
+    Names are compared whole, so that ranges of different layers count apart.
+    """
     names = timeline.marks["name"].cat
     rows = rows_named(timeline.marks, CONTENT_RANGE, pid, whole=True)
     mine = np.flatnonzero(sequence.launched & (sequence.process == process))

@@ -17,27 +17,29 @@ from ..model.names import fitting
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# Collectives that sum gradients, or kernels that may run any collective. Sends, broadcasts and gathers mark no step.
+# Collectives that sum gradients, or kernels that may run any collective. Sends, broadcasts and gathers do not count
+# as signs of a step.
 _REDUCTIONS = [list(KINDS).index(kind) for kind in ("all_reduce", "reduce_scatter")]
 _FOR_ALL = r"Generic|mscclKernel_Sum"
-# Two cycles agree when at least this share of the larger one's kernels is in both: order inside a step jitters.
+# Two cycles agree if at least this share of the larger one's kernels is in both; their order may differ.
 AGREE = 0.98
 _TRAINS = 0.7
 # A pause longer than this share of the usual pause is a batch gap.
 _PAUSE_SHARE = 0.1
 _MUCH_LARGER = 1.5
-# The usual cycle is the element-wise median of at most this many cycles, evenly spread, to bound the memory.
+# The usual cycle is computed from at most this many cycles, evenly spread, to bound the memory.
 _SAMPLE = 512
 _CELLS = 4_000_000  # entries of a (cycle x name) table handled at once
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSequence:
-    """Kernels and CUDA graph launches of one GPU, int64[n] ns, in order of start.
+    """Kernels and CUDA graph launches of one GPU, int64[n] ns, in order of start. A place is an index into these
+    arrays.
 
-    `name`: int32[n], a number per kernel name; negative: the launch of a whole graph. `reduces`: True for collectives
-    that sum gradients. `call_start_ns` is valid where `launched`. `own_work`: memsets and copies within the GPU, which
-    are no pause although no kernel runs.
+    `name`: int32[n], a number per kernel name; negative: the launch of a whole graph. `reduces`: True for
+    collectives that sum gradients. `call_start_ns` is valid where `launched`. `own_work`: times of memsets and
+    copies within the GPU; they are no pause, although no kernel runs.
     """
 
     start_ns: Int64s
@@ -54,7 +56,7 @@ class KernelSequence:
 
     @property
     def reach_ns(self) -> Int64s:
-        """The latest end of the kernels up to each kernel: int64[n] ns."""
+        """For each kernel, the latest end of the kernels up to it: int64[n] ns."""
         return np.maximum.accumulate(self.end_ns)
 
 
@@ -77,9 +79,11 @@ def kernel_sequence(gpu: Gpu) -> KernelSequence:
 
 
 def agreement(name: NDArray[np.int32], edges: Int64s) -> Flags:
-    """bool[cycles]: True if cycle [edges[i], edges[i + 1]) holds nearly the usual multiset of kernel names.
+    """bool[cycles]: True if cycle [edges[i], edges[i + 1]) holds nearly as many kernels of each name as a usual
+    cycle.
 
-    The usual counts are the element-wise median over the cycles whose size is within 4 % of the median size.
+    The usual number of kernels of a name is the median over the cycles whose size is within 4 % of the median
+    size.
     """
     size = np.diff(edges)
     usual_size = np.median(size)
@@ -95,9 +99,10 @@ def agreement(name: NDArray[np.int32], edges: Int64s) -> Flags:
 
 
 def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
-    """bool[cycles]: True if the kernels shared with the usual cycle are at least `AGREE` of the larger of the two.
+    """bool[cycles]: True if at least the share AGREE of the larger one's kernels is in both the cycle and the usual
+    cycle.
 
-    usual: how often each name occurs in a usual cycle. dense: names as indices into `usual`.
+    `usual`: how often each name occurs in a usual cycle. `dense`: names as indices into `usual`.
     """
     size = np.diff(edges)
     shared = np.empty(len(size), np.int64)
@@ -115,9 +120,10 @@ def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
 
 
 def trains(name: NDArray[np.int32], edges: Int64s) -> Flags:
-    """True for each cycle with at least 70 % of a full cycle's kernel names: an evaluation has no backward pass.
+    """True for each cycle with at least 70 % of a full cycle's kernel names. An evaluation has fewer: no backward
+    pass.
 
-    A full cycle has at least 0.9 times as many distinct names as the 90th percentile of cycles.
+    A cycle is full if it has at least 0.9 times as many distinct names as the 90th percentile of the cycles.
     """
     size = np.diff(edges)
     lowest = int(name.min())
@@ -132,23 +138,26 @@ def trains(name: NDArray[np.int32], edges: Int64s) -> Flags:
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """The first kernels of the steps: ascending places in the sequence. quiet: each follows a pause, the batch gap."""
+    """The places of the first kernels of the steps, ascending. `quiet`: True if each follows a pause, the batch gap."""
 
     place: Int64s
     quiet: bool
 
 
 def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
-    """Find where a step begins in each cycle [edges[i], edges[i + 1]): at the end of its longest pause between kernels.
+    """Find where a step begins in each cycle [edges[i], edges[i + 1]): at the end of its longest pause between
+    kernels.
 
     Memsets and copies within the GPU are subtracted from a pause.
 
-    To be steady, the boundary is put at the same number of kernels after an anchor in all cycles. The anchor is a
-    kernel name that comes once in a cycle, or the cycle's edge: the one for which most cycles agree on that number,
-    and of several the nearest. If a cycle has no pause there, its boundary is at the usual number of kernels before
-    the next anchor, or at its longest pause. In a much larger cycle, which holds an evaluation that belongs to the
-    previous step, the next anchor is tried first. If no more than half of the cycles agree, or the pauses are as short
-    as the GPU's own hand-over between kernels, the edges are returned and `quiet` is False.
+    So that all steps begin alike, the boundary is put at the same number of kernels after an anchor in all
+    cycles. An anchor is a kernel name that comes once in a cycle, or the cycle's edge. The anchor is chosen for
+    which most cycles agree on the number, and among several the nearest. If a cycle has no pause there, its
+    boundary is the usual number of kernels before the next anchor, or at its longest pause. In a much larger
+    cycle, which holds an evaluation that belongs to the previous step, the next anchor is tried first.
+
+    If no more than half of the cycles agree, or the pauses are as short as the GPU's own hand-over between
+    kernels, the edges are returned and `quiet` is False.
     """
     pause = np.maximum(sequence.start_ns - np.append(sequence.start_ns[:1], sequence.reach_ns[:-1]), 0)
     long = np.flatnonzero(pause > HAND_OVER_NS)
@@ -167,14 +176,14 @@ def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
     first_choice = np.where((size > _MUCH_LARGER * np.median(size)) & quiet[until], until, since)
     place = np.select([quiet[first_choice], quiet[until], quiet[longest]], [first_choice, until, longest], since)
     if offset == 0 and quiet[edges[-1]] and 2 * (len(sequence) - edges[-1]) >= np.median(size):
-        # Edges are boundaries here; so is the last edge, if at least half a step of kernels follows.
+        # Each edge is a boundary here, and so is the last edge if at least half a step of kernels follows.
         place = np.append(place, edges[-1])
     return Boundaries(np.unique(place), quiet=True)
 
 
 def _until_next_anchor(anchors: Int64s, longest: Int64s) -> Int64s:
-    """Place the boundary of each cycle at the usual distance, in kernels, before the next anchor; at `longest` if the
-    next anchor is not known."""
+    """For each cycle, the place at the usual number of kernels before the next anchor; `longest` if that is not
+    known."""
     following = np.append(anchors[1:], -1)
     known = (following >= 0) & (anchors >= 0)
     if not known.any():
@@ -184,21 +193,25 @@ def _until_next_anchor(anchors: Int64s, longest: Int64s) -> Int64s:
 
 
 def _longest(pause: Int64s, edges: Int64s) -> Int64s:
-    """The place of the kernel that ends the longest pause of each cycle; the first if several are equal."""
+    """For each cycle, the place of the kernel that ends its longest pause; the first one if several pauses are
+    equal."""
     size = np.diff(edges)
     inside = pause[edges[0] : edges[-1]]
     cycle = np.repeat(np.arange(len(size)), size)
     most = np.maximum.reduceat(inside, edges[:-1] - edges[0])
     candidates = np.flatnonzero(inside == most[cycle])
     place = np.empty(len(size), np.int64)
-    place[cycle[candidates[::-1]]] = candidates[::-1]  # the last written is the first of its cycle
+    place[cycle[candidates[::-1]]] = candidates[::-1]  # the last value written is the first place of its cycle
     found: Int64s = place + edges[0]
     return found
 
 
 def _steadiest_anchor(name: NDArray[np.int32], edges: Int64s, longest: Int64s) -> tuple[Int64s, int, float]:
-    """Return the anchor's place in each cycle (-1 unless it occurs exactly once), the usual number of kernels from it
-    to the longest pause, and the share of cycles with that number."""
+    """Choose the anchor from which the longest pause is equally many kernels away in most cycles.
+
+    Returns its place in each cycle (-1 unless it occurs exactly once), that number of kernels, and the share of
+    cycles.
+    """
     cycles = len(edges) - 1
     size = np.diff(edges)
     inside = name[edges[0] : edges[-1]]
@@ -209,21 +222,22 @@ def _steadiest_anchor(name: NDArray[np.int32], edges: Int64s, longest: Int64s) -
         anchors[cycle[places]] = places + edges[0]
         known = anchors >= 0
         offset, share = _usual(longest[known] - anchors[known], cycles)
-        # Count from an anchor before the pause: kernels that need no batch may swap with the first ones of a step.
+        # The anchor must precede the pause: kernels that need no batch may swap places with the first ones of a step.
         if offset > 0 and (share, -offset) > (best[2], -best[1]):
             best = (anchors, offset, share)
     return best
 
 
 def _usual(offset: Int64s, cycles: int) -> tuple[int, float]:
-    """The most frequent number (the smallest if several are) and its share of the cycles."""
+    """The most frequent number (of several the smallest), and the share of the cycles that have it."""
     values, counts = np.unique(offset, return_counts=True)
     most = int(counts.argmax())
     return int(values[most]), float(counts[most] / cycles)
 
 
 def _once_a_cycle(inside: NDArray[np.int32], cycle: Int64s, cycles: int) -> list[Int64s]:
-    """For each name that occurs exactly once in at least 90 % of the cycles: its places in those cycles."""
+    """For each name that occurs exactly once in at least 90 % of the cycles: its indices into `inside`, one per
+    cycle."""
     order = np.argsort(inside, kind="stable")
     _, first, counts = np.unique(inside[order], return_index=True, return_counts=True)
     found = []

@@ -19,10 +19,11 @@ from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trai
 from .found import FoundSteps, Launched, LongSteps, Repeats, chosen, no_times
 from .layers import repeat_layers
 
-# Steps at the start are warm-up while longer than median + max(5 sigma estimated from the MAD, 10 % of the median).
+# Steps at the start are warm-up as long as they take longer than median + max(5 sigma, 10 % of the median); sigma is
+# estimated from the median absolute deviation.
 _WARM_UP_MADS = 5 * stats.MAD_TO_SIGMA
 _WARM_UP_SHARE = 0.10
-# A later step is a break (an evaluation, a checkpoint) above this many medians.
+# A later step that takes longer than this many medians is a break (an evaluation, a checkpoint).
 BREAK_MEDIANS = 3
 _NONE_WHOLE: Final = "none of their steps is whole"
 _NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max - 1
@@ -30,7 +31,8 @@ _NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max - 1
 
 @dataclass(slots=True)
 class _Refused:
-    """The reasons why sources gave no steps, and the kernel period that was found but is no training step."""
+    """Reasons why no steps were found from some sources, and a period of the kernels that is not the training
+    step's."""
 
     reasons: list[str] = field(default_factory=list)
     repeats: Repeats | None = None
@@ -38,7 +40,10 @@ class _Refused:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Every step found, also those left out later: int64[k] in ns, whole: bool[k]. quiet: a batch gap precedes each."""
+    """All steps found, with those that are left out of the measures later: int64[k] in ns, `whole`: bool[k].
+
+    `quiet`: True if a batch gap precedes each step.
+    """
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
@@ -51,11 +56,13 @@ class _Steps:
 
 
 def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> FoundSteps:
-    """Find the steps of a GPU by the first source that has them; `gpu` was read from `timelines`, moved by `shift_ns`.
+    """Find the steps of a GPU from the most trusted source that shows them; otherwise `refused` says why there are
+    none.
 
-    Sources in order of trust: marks of steps; ranges that TensorFlow writes once a step; PyTorch's ranges around an
-    optimizer's call; Horovod's ranges, or the collectives, if every step has the same number of them; the period in
-    the kernels. If none has steps, `refused` says why.
+    Sources in order of trust: marks of steps; ranges that TensorFlow writes once a step; PyTorch's ranges around
+    an optimizer's call; Horovod's ranges, or the collectives, if every step has the same number of them; the
+    period in the kernels. `timelines`: all recordings; `shift_ns`: ns that bring each recording to the common
+    clock.
     """
     shifts = [0] * len(timelines) if shift_ns is None else shift_ns
     stepped = mark.steps(gpu, timelines, shifts)
@@ -94,8 +101,10 @@ def _sources(
     stepped: mark.Marks | None,
     refused: _Refused,
 ) -> Iterator[tuple[str, FoundSteps | NDArray[np.int64]]]:
-    """Yield each source of the recording, in order of trust, with the marked steps or with one kernel's place in each
-    step. The reasons against the other sources are added to `refused`."""
+    """Yield (source, steps) or (source, one kernel's place in each step) for each source of the recording, by trust.
+
+    Adds to `refused` why other sources are not used.
+    """
     if stepped:
         yield "marks", _marked(sequence, stepped)
     for pattern in (mark.OPTIONAL_HAS_VALUE, mark.ITERATOR_GET_NEXT):
@@ -148,8 +157,9 @@ def _said(repeats: Repeats) -> str:
 def _once_a_step(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Choose the places of TensorFlow's ranges that begin training steps.
 
-    If one process feeds several GPUs, a step may have several ranges: then the period of the kernels decides. Else
-    each range is a step, except evaluation batches, which have no kernels of a backward pass and an update.
+    If one process feeds several GPUs, a step may have several ranges; then the period of the kernels decides.
+    Otherwise each range is a step, except for evaluation batches, which lack the kernels of a backward pass and
+    an update.
     """
     found = period.by_places(sequence.name, places)
     if (
@@ -163,8 +173,8 @@ def _once_a_step(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray
 def _by_updates(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[np.int64] | str:
     """Choose optimizer calls so that one lies in each step; else return the reason why they give no steps.
 
-    Calls without a period, or too few for one, count as steps if all cycles from the first to the last agreeing one
-    agree. The period comes first because a model may have several optimizers, which are called in turn.
+    The period of the calls is tried first, because a model may have several optimizers, which are called in turn.
+    Without a period, calls count as steps if all cycles from the first to the last agreeing one agree.
     """
     found = period.by_places(sequence.name, places)
     if not isinstance(found, str):
@@ -178,8 +188,8 @@ def _by_updates(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[
 def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
     """Find steps by `step N` marks: a step consists of the operations launched under its mark.
 
-    Only the end of its mark tells where the last step ends. The last step is therefore whole only if that end was
-    recorded and no kernel ran past it.
+    Only the end of the last mark tells where the last step ends. The last step is therefore whole only if that
+    end was recorded and no kernel ran past it.
     """
     owner = mark.owners(sequence, marks)
     if owner is None:
@@ -192,7 +202,7 @@ def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
         return FoundSteps()
     seen = slice(int(held.argmax()), len(marks) - int(held[::-1].argmax()))
     last_end = np.maximum.accumulate(last_end[seen])
-    # A step without any kernel begins with its mark, or when the GPU has finished the previous step.
+    # A step without any kernel begins with its mark, or when the GPU has finished the previous step if that is later.
     dry = np.maximum(marks.start_ns[seen], np.append(_NEVER, last_end[:-1]))
     start = np.where(held[seen], sequence.start_ns[np.minimum(first[seen], len(sequence) - 1)], dry)
     start = np.minimum.accumulate(start[::-1])[::-1]
@@ -214,9 +224,11 @@ def _marked(sequence: KernelSequence, marks: mark.Marks) -> FoundSteps:
 
 
 def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) -> FoundSteps:
-    """Find steps from one kernel's place in each: cycles run from place to place; a step begins within a cycle.
+    """Find steps from one kernel's place in each (`edges`). A cycle runs from place to place; a step begins within a
+    cycle.
 
-    The kernels before the first boundary are a whole step if a place lies among them and they agree with a cycle.
+    The kernels before the first boundary are a whole step if one of the places lies among them and they agree
+    with a cycle.
     """
     if len(edges) < 3:
         return FoundSteps()
@@ -224,8 +236,9 @@ def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) ->
     place = begins.place if begins.quiet else edges
     head_whole = False
     if begins.quiet:
-        # If the first mark came late in its step, the first boundary lies inside that step: try the second one first.
-        # Leave at least one cycle to compare with, since a head alone always agrees with itself.
+        # If the first of `edges` came late in its step, the first boundary lies inside that step: try the second one
+        # first. Leave at least one cycle to compare with, since the kernels before the first boundary always agree
+        # with themselves.
         for first in (one for one in (1, 0) if one + 1 < len(place)):
             head_whole = edges[0] < place[first] and agreement(sequence.name, np.append(0, place[first:]))[0]
             if head_whole:
@@ -246,14 +259,16 @@ def _between(sequence: KernelSequence, edges: NDArray[np.int64], source: str) ->
 
 
 def _measured(source: str, steps: _Steps) -> FoundSteps:
-    """Leave out partial steps, warm-up steps at the start and later breaks, and count each."""
+    """Leave out partial steps, warm-up steps at the start and later breaks, and count the steps left out of each
+    kind."""
     lasted = steps.end_ns - steps.start_ns
     whole = steps.whole & (lasted > 0)  # a step of length 0 has a wrong time
     if not whole.any():
         return FoundSteps(source=source, all_start_ns=steps.start_ns, partial=len(lasted))
     median = float(np.median(lasted[whole]))
     mad = float(np.median(np.abs(lasted[whole] - median)))
-    # If steps vary much, median + 5 sigma may exceed the limit of a break: a step above that limit is slow, too.
+    # If steps vary much, median + 5 sigma may exceed the limit of a break; a step above the limit of a break is slow,
+    # too.
     slow = lasted > min(median + max(_WARM_UP_MADS * mad, _WARM_UP_SHARE * median), BREAK_MEDIANS * median)
     head = whole & np.logical_and.accumulate(slow | ~whole)
     breaks = whole & ~head & (lasted > BREAK_MEDIANS * median)
@@ -281,7 +296,7 @@ def _measured(source: str, steps: _Steps) -> FoundSteps:
 
 
 def _without_pauses(found: FoundSteps, paused: tuple[Pause, ...]) -> FoundSteps:
-    """Leave out the steps that a pause overlaps, however short the pause: they are reported as pauses instead."""
+    """Leave out the steps that a pause overlaps, however short it is; the pause is reported instead."""
     if not paused:
         return found
     cut = pauses.covered(paused)

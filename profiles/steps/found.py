@@ -1,4 +1,4 @@
-"""The steps that were found on a GPU, and the choice of a first step that all GPUs of a run have in common."""
+"""The steps found on a GPU, and the choice of a first measured step that all GPUs of a run have in common."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def no_times() -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """A sequence of kernels that repeats, but whose repetitions are not taken for steps."""
+    """Kernels that repeat, but whose repetitions are not taken for steps: the period and the number of repetitions."""
 
     period_ns: int
     count: int
@@ -25,7 +25,7 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class LongSteps:
-    """Steps that took over 3 times the median; arrays as in FoundSteps, int64[n] each."""
+    """Steps that took over 3 times the median. The arrays, int64[n], are those of FoundSteps with these names."""
 
     start_ns: NDArray[np.int64] = field(default_factory=no_times)
     end_ns: NDArray[np.int64] = field(default_factory=no_times)
@@ -36,14 +36,16 @@ class LongSteps:
         return len(self.start_ns)
 
     def chosen(self, which: NDArray[np.bool_]) -> LongSteps:
-        """The steps where `which` holds."""
+        """The steps for which `which` is True."""
         return LongSteps(*(getattr(self, name)[which] for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """Launch times of steps that overlap on the GPU: int64[k] ns each, on its clock. A step owns every operation that
-    the process launched after `after_ns` and until `until_ns`, whenever it ran."""
+    """Launch times of steps that overlap on the GPU: int64[k] ns each, on the GPU's clock.
+
+    A step owns every operation that the process launched after `after_ns` and until `until_ns`, whenever it ran.
+    """
 
     process: int
     after_ns: NDArray[np.int64]
@@ -52,39 +54,41 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class FoundSteps:
-    """The measured steps of one GPU: whole ones, without warm-up, partial steps and breaks, in order of time.
+    """The measured steps of one GPU in order of time: whole steps, without warm-up and breaks.
 
     A step starts with its first kernel or graph launch and ends where the next starts, so that measured steps are
-    contiguous (end_ns[i] == start_ns[i + 1]) except where a break between them was left out. All arrays are of one
-    length k, the count of measured steps; times in ns on the recording's clock.
+    contiguous (end_ns[i] == start_ns[i + 1]) except where a break between them was left out. Arrays have one
+    entry per measured step, those named `all_...` one per step found; times in ns on the recording's clock.
     """
 
-    source: str | None = None  # marks, tensorflow, pytorch, horovod, collectives, period; None: refused
+    source: str | None = None  # marks, tensorflow, pytorch, horovod, collectives or period; None: no steps
     refused: str | None = None  # why there are no steps
     start_ns: NDArray[np.int64] = field(default_factory=no_times)
     end_ns: NDArray[np.int64] = field(default_factory=no_times)
-    step_number: NDArray[np.int64] = field(default_factory=no_times)  # the mark's N, or the place in the recording
-    # end of the step's own last kernel or graph
+    step_number: NDArray[np.int64] = field(default_factory=no_times)  # the mark's N, or counted
+    # end of the last kernel or graph launched in the step
     last_kernel_end_ns: NDArray[np.int64] = field(default_factory=no_times)
-    # end of the last kernel of the step before, measured or not: where the batch gap begins; -1: not known
+    # end of the previous step's last kernel, where the batch gap begins; -1: not known
     prev_last_kernel_end_ns: NDArray[np.int64] = field(default_factory=no_times)
-    # every step found, measured or not, in order of time: start, and end of its last kernel (empty if no quiet span
-    # lies between steps); needed to match copies with steps, and for causes of idle outside the measured steps
+    # Every step found, measured or not, in order of time: start, and end of its last kernel (empty if no batch gaps
+    # lie between steps). Needed to match copies with steps, and for causes of idle outside the measured steps.
     all_start_ns: NDArray[np.int64] = field(default_factory=no_times)
     all_last_kernel_end_ns: NDArray[np.int64] = field(default_factory=no_times)
-    # per step found, the N of its mark `step N`; empty unless steps were found by the launches under such marks
+    # For each step found, the N of its mark `step N`; empty unless steps were found by the launches under such marks.
     all_number: NDArray[np.int64] = field(default_factory=no_times)
-    launched: Launched | None = None  # None: kernels of one step start before all kernels of the next
-    warm_up: int = 0  # steps left out at the head
-    partial: int = 0  # steps cut by the recording's ends
-    breaks: int = 0  # steps left out in between: long ones (evaluation, checkpoints), and steps that a pause cut
-    long: LongSteps = field(default_factory=lambda: LongSteps())  # the breaks that no pause cut
-    unit: str = "step"  # "batch" if the marks are of batches of an inference
+    launched: Launched | None = None  # None if steps do not overlap on the GPU
+    warm_up: int = 0  # number of slow steps left out at the start
+    partial: int = 0  # number of steps left out because the recording's ends cut them
+    breaks: int = 0  # number of later steps left out: long ones (evaluation, checkpoints), steps with a pause
+    long: LongSteps = field(
+        default_factory=lambda: LongSteps()
+    )  # the long steps left out, without those that a pause cut
+    unit: str = "step"  # "step", or "batch" for an inference
     served: bool = False  # True if the recording has marks of an inference server, even if steps were found otherwise
-    decodes: bool = True  # False: every pass is a prefill, which only reads prompts
+    decodes: bool = True  # False if every pass of an inference server only reads prompts (prefill)
     learns: bool = False  # True if kernels or ranges name a backward pass or an optimizer
-    marked: int = 0  # number of step marks, even if steps were found otherwise
-    repeats: Repeats | None = None  # where no steps were found, but the kernels repeat
+    marked: int = 0  # number of marks of steps, even if steps were found otherwise
+    repeats: Repeats | None = None  # set if no steps were found, but the kernels repeat
     pauses: tuple[Pause, ...] = ()  # pauses of the training; no measured step overlaps one
 
     @property
@@ -98,8 +102,11 @@ class FoundSteps:
 
 
 def first_of_all(each: Iterable[tuple[str | None, int | None]]) -> dict[str | None, int]:
-    """For each source of steps, the largest number of a first measured step over the GPUs. `each`: per GPU its source
-    and that number (None: no steps). Only GPUs with the same source number their steps alike."""
+    """For each source of steps, the largest number of a first measured step over the GPUs.
+
+    `each`: for each GPU, the source of its steps and the number of its first measured step (None: no steps). GPUs
+    are compared by source, because only GPUs with the same source number their steps alike.
+    """
     first: dict[str | None, int] = {}
     for source, number in each:
         if number is not None:
@@ -108,16 +115,18 @@ def first_of_all(each: Iterable[tuple[str | None, int | None]]) -> dict[str | No
 
 
 def starting_with(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSteps:
-    """`starting_from`, with `first` from other GPUs. A GPU whose steps all come before these was recorded at another
-    time, and keeps its steps."""
+    """Leave out the steps before `first`, as `starting_from` does, unless the GPU would then have no steps.
+
+    Such a GPU was recorded at another time than the others, and keeps its steps.
+    """
     kept = starting_from(found, first)
     return kept if kept.count else found
 
 
 def starting_from(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSteps:
-    """Leave out the steps before the number that `first` has for their source, and count them as warm-up."""
+    """Leave out the steps before `first[found.source]`, a step number, and count them as warm-up."""
     number = first.get(found.source, 0)
-    # Step numbers may start again (a second epoch): only the head is compared.
+    # Only steps at the start are left out, since step numbers may start again in a second epoch.
     early = int(np.logical_and.accumulate(found.step_number < number).sum())
     if not early:
         return found

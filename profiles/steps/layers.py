@@ -1,4 +1,5 @@
-"""Ranges named after a model's layers, as FSDP writes them: kernels that repeat layer by layer are no steps."""
+"""Recognise kernels that repeat layer by layer, which are no steps, by ranges named after layers, as FSDP writes
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from .cycles import Int64s, KernelSequence
 # `FSDP::pre_forward (encoder.block.14.layer.1), op_id = 314382` lies in layer `encoder.block.14`.
 _NUMBERED = re.compile(r"\b(?:blocks?|layers?|stages?)[._]\d+")
 _PATH = re.compile(r"[\w.]*")
-# A step goes through all of the layers, a repetition of one layer through one or two of them.
+# A model counts if it has at least this many layers with ranges. A step goes through all of them, the repetition of a
+# layer through at most `_FEW`.
 _LEAST_LAYERS = 5
 _FEW = 2
 
@@ -22,7 +24,8 @@ _FEW = 2
 def repeat_layers(
     sequence: KernelSequence, edges: Int64s, gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]
 ) -> bool:
-    """True if the median cycle [edges[i], edges[i + 1]) was launched under only one or two layers that have ranges."""
+    """True if the kernels of the median cycle [edges[i], edges[i + 1]) were launched in the ranges of one or two
+    layers."""
     import pandas as pd
 
     for process, (recording, pid) in enumerate(gpu.processes):
@@ -46,7 +49,7 @@ def repeat_layers(
 
 
 def _layer(name: str) -> str | None:
-    """The path up to the first number of a block, layer or stage."""
+    """The name's path up to the first number of a block, layer or stage; None without such a number."""
     found = _NUMBERED.search(name)
     if found is None:
         return None

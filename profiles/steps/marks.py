@@ -1,4 +1,4 @@
-"""Find marks that come once a step: of frameworks and inference servers, and ranges of TensorFlow and Horovod."""
+"""Find marks that come once a step: marks of frameworks and inference servers, and ranges of TensorFlow and Horovod."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .cycles import Int64s, KernelSequence
 if TYPE_CHECKING:
     import pandas as pd
 
-_BLOCK = 1 << 17  # kernels per block, so that a block's arrays fit into the CPU's cache
+_BLOCK = 1 << 17  # kernels handled at once, so that their arrays fit into the CPU's cache
 STEP = STEP_PREFIX + r"(\d{1,18})"
 # A forward pass of an inference server: SGLang's `step[DECODE bs=32]`, vLLM's `execute_context_1(128)_generation_4(9)`
 # (in older ones `execute_new_1_cached_4`), TensorRT-LLM's `[Executor] _forward_step 7: 1 ctx reqs, 4 gen reqs`.
@@ -27,23 +27,25 @@ SERVED = (
     r"step\[.*\]|execute_(?=\w*(?:\(.*)?\Z)\w*(?:context|generation|model)\w*(?:\(.*)?|execute_new_\d+_cached_\d+"
     r"|\[Executor\] _forward_step\b.*"
 )
-# Passes of a server that only read prompts (prefill) and generate nothing.
+# Forward passes of a server that only read prompts (prefill) and generate nothing.
 _PREFILLS = (
     r"step\[(?:EXTEND|PREFILL)\b.*\]|execute_context_\d+(?:\([\d_]+\))?_generation_0(?:\([\d_]+\))?|execute_new_\d+_cached_0"
     r"|\[Executor\] _forward_step\b.*\b0 gen reqs.*"
 )
-# Names that users give to inference steps in JAX's and Keras's step annotations.
+# Names that people give to the steps of an inference in JAX's and Keras's step annotations.
 _OF_INFERENCE = r"(?i)(?:infer|predict|eval|valid|generat|decod|prefill|serv)[^#]*#"
-# Marks of a step, most trusted first; the group is the step's number. Not `epoch 1`, which holds many steps.
+# Marks of a step, the most trusted first; the group in a pattern is the step's number. `epoch 1` is no mark of a
+# step.
 STEPS = (
     STEP,
     r"ProfilerStep#(\d{1,18})",  # torch.profiler
-    # jax.profiler.StepTraceAnnotation and Keras's callback, as an NVTX range holds their arguments
+    # jax.profiler.StepTraceAnnotation and Keras's callback; the NVTX range's name holds the arguments
     r"[^#]*#(?=[^#]*#\Z)(?:[^#]*,)?step_num=(\d{1,18})(?:,[^#]*)?#",
     SERVED,
     r"(?i:(?:train(?:ing)?[ _-]?)?(?:step|iter(?:ation)?))[ _#:-]{0,3}(\d{1,18})",
 )
-# TensorFlow's names are like `#edge_name=edge_3_OptionalHasValue#`; ITERATOR_GET_NEXT occurs with host feeds only.
+# TensorFlow's ranges have names like `#edge_name=edge_3_OptionalHasValue#`; ITERATOR_GET_NEXT occurs with host feeds
+# only.
 OPTIONAL_HAS_VALUE = r".*_OptionalHasValue#"
 ITERATOR_GET_NEXT = r".*_IteratorGetNext#"
 # The range that torch.profiler writes around each call of an optimizer.
@@ -54,11 +56,12 @@ FOREVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Marks of one process of a GPU in order of start: int64[m] ns on the GPU's clock.
+    """Marks of steps of one process of a GPU in order of start: int64[m] ns on the GPU's clock.
 
-    process: index in `Gpu.processes`. number: the N of the name, else 0, 1, 2... end_ns: the end of each mark, FOREVER
-    if it is open or an instant. last_end_ns: the end of the last mark; None if it is open or an instant. served: True
-    for steps of an inference. decodes: False if every mark is a pass that only reads prompts.
+    `process`: index into `Gpu.processes`. `number`: the step's number in the mark's name, else 0, 1, 2...
+    `end_ns`: FOREVER for a mark that has no end or is an instant. `last_end_ns`: end of the last mark; None if it
+    has none. `served`: True for steps of an inference. `decodes`: False if every mark is a pass that only reads
+    prompts.
     """
 
     process: int
@@ -74,7 +77,7 @@ class Marks:
 
 
 def steps(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> Marks | None:
-    """The marks of the first pattern of `STEPS` that occurs; None if none does."""
+    """The marks that match the first pattern of `STEPS` for which there are marks; None if there are none."""
     for pattern in STEPS:
         found = find(gpu, timelines, shift_ns, pattern)
         if found:
@@ -83,10 +86,10 @@ def steps(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> M
 
 
 def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], pattern: str) -> Marks | None:
-    """Marks whose whole name fits the pattern, of the process with most marks; None if there are none.
+    """Marks whose whole name matches the pattern, from the process with most of them; None if there are none.
 
-    Only the most frequent NVTX domain and range name is taken; names that differ only in numbers count as one.
-    Processes whose host clock does not match the GPU's are skipped.
+    Only marks of the most frequent NVTX domain and range name are taken; names that differ only in numbers count
+    as one name. Processes whose host clock does not match the GPU's are skipped.
     """
     best: Marks | None = None
     for process, (recording, pid) in enumerate(gpu.processes):
@@ -103,8 +106,8 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int], patte
 
 
 def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pattern: str) -> Marks:
-    """The marks of the most frequent domain and name among these rows; of the earliest if several are."""
-    # A server's name for a pass tells its content; all these names are of one kind.
+    """The marks of the most frequent domain and name among these rows; of several, those of the earliest."""
+    # A server's names tell the content of a pass; all of them count as one name.
     served = pattern == SERVED
     code, names = _used(marks["name"].cat, rows)
     kinds: dict[str, int] = {}
@@ -139,7 +142,7 @@ def _used(texts: Any, rows: Int64s) -> tuple[Int64s, list[str]]:
 
 
 def _kind(name: str, served: bool) -> str:
-    """A name without its numbers: equal for names that differ in numbers alone."""
+    """The name without its numbers; for a server's pass only the name's first word."""
     if served:
         word = re.match(r"\[?[A-Za-z]+", name)
         return word[0] if word else ""
@@ -147,16 +150,17 @@ def _kind(name: str, served: bool) -> str:
 
 
 def _number(pattern: str, name: str) -> int:
-    """The number in the pattern's group of a name."""
+    """The step number in a mark's name: the group of the pattern."""
     found = re.fullmatch(pattern, name)
-    assert found is not None  # find() chose the name by this pattern
+    assert found is not None  # find() selected the name by this pattern
     return int(found[1])
 
 
 def owners(sequence: KernelSequence, marks: Marks) -> NDArray[np.int32] | None:
-    """The index of each kernel's mark: the last mark of its process that began before its launch call; -1: none.
+    """For each kernel, the index of its mark: the process's last mark that began before the kernel's launch call;
+    -1: none.
 
-    int32[n], or None where no launch call of that process is known.
+    int32[n], or None if no launch call of the marks' process is known.
     """
     mine = sequence.launched & (sequence.process == marks.process)
     if not mine.any():
@@ -170,8 +174,10 @@ def owners(sequence: KernelSequence, marks: Marks) -> NDArray[np.int32] | None:
 
 
 def places(sequence: KernelSequence, marks: Marks) -> Int64s:
-    """Ascending places of the first kernel launched under each mark (or started after it, if no launch is known); marks
-    without a kernel are left out."""
+    """The places of the first kernel launched under each mark, ascending; marks without a kernel are left out.
+
+    If no launch call is known, the first kernel started after the mark's start counts.
+    """
     owner = owners(sequence, marks)
     if owner is None:
         first = np.searchsorted(sequence.start_ns, marks.start_ns, side="left")
@@ -182,7 +188,7 @@ def places(sequence: KernelSequence, marks: Marks) -> Int64s:
 
 
 def last_ends(sequence: KernelSequence, owner: NDArray[np.signedinteger[Any]], owners_count: int, none: int) -> Int64s:
-    """The latest kernel end in ns for each owner in 0..owners_count; `none` for an owner without kernels."""
+    """For each owner in 0..owners_count, the latest end of its kernels in ns; `none` for an owner without kernels."""
     last = np.full(owners_count, none, np.int64)
     for begin in range(0, len(owner), _BLOCK):
         owned = begin + np.flatnonzero(owner[begin : begin + _BLOCK] >= 0)
@@ -191,9 +197,9 @@ def last_ends(sequence: KernelSequence, owner: NDArray[np.signedinteger[Any]], o
 
 
 def first_of(owner: NDArray[np.signedinteger[Any]], owners_count: int, none: int) -> Int64s:
-    """The place of the first kernel of each owner in 0..owners_count; `none` for an owner without kernels."""
+    """For each owner in 0..owners_count, the place of its first kernel; `none` for an owner without kernels."""
     first = np.full(owners_count, none, np.int64)
     for begin in reversed(range(0, len(owner), _BLOCK)):
         owned = begin + np.flatnonzero(owner[begin : begin + _BLOCK] >= 0)[::-1]
-        first[owner[owned]] = owned  # written last to first, so the first place stays
+        first[owner[owned]] = owned  # written from last to first, so that the first place stays
     return first

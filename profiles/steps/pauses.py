@@ -1,4 +1,7 @@
-"""Pauses of an elastic training: a rank was lost, hosts came or went (docs/reference/measures.md, "Causes of idle")."""
+"""Pauses of an elastic training, in which a rank was lost or hosts came or went.
+
+docs/reference/measures.md, "Causes of idle", defines them.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,13 @@ def pauses(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> 
             if marks["domain"].iat[row] != DOMAIN:
                 continue
             told = _PAUSED.fullmatch(str(marks["name"].iat[row]))
-            assert told is not None  # it was chosen by the pattern
+            assert told is not None  # rows_named() selected the name by this pattern
             end = int(marks["start_ns"].iat[row]) + shift
             found.append(Pause(end - int(told[1]), end, told[2]))
     return tuple(sorted(found, key=lambda one: (one.start_ns, one.end_ns, one.why)))
 
 
 def covered(found: Sequence[Pause]) -> Intervals:
-    """The union of these pauses."""
+    """The time in which any of these pauses lasted."""
     times = np.array([(one.start_ns, one.end_ns) for one in found], np.int64).reshape(-1, 2)
     return intervals.union(times[:, 0], times[:, 1])

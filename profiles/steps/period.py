@@ -1,4 +1,4 @@
-"""Find the period in a sequence of kernel names: an anchor between whose occurrences the same kernels run."""
+"""Find the period in a sequence of kernel names: a kernel (anchor) that recurs with the same kernels between."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from .cycles import AGREE, Flags, Int64s, agreement
 
 LEAST_CYCLES = 5
 LEAST_EXPLAINED = 0.9
-# Cycles must span at least this share of the GPU's kernels: a burst of equal kernels at the start is no training.
+# Cycles must span at least this share of the GPU's kernels, since a burst of equal kernels at the start is no
+# training.
 LEAST_COVERED = 0.5
-# A period that covers less than this share of the sequence, or of another period's span, gives way to a wider one.
+# A period that covers less than this share of the sequence, or of a longer period's span, loses to the longer period.
 _WIDE = 0.8
 # A cycle this many times as large as usual may hold another phase with its own period, such as an evaluation.
 _PHASE = 3
-# Cycles this many times as large as usual that recur at equal distances show a larger period: the step.
+# Cycles at least this many times as large as usual that recur at equal distances show a longer period: the step.
 _LARGER = 1.5
-# Number of anchors compared kernel by kernel; the distances between an anchor's places decide which come first.
+# Number of candidates whose cycles are compared kernel by kernel, after sorting by the distances between their
+# places.
 _TRIES = 24
 _MOST_IN_A_ROW = 3
 _MOST_A_STEP = 1000
-# Number of starting places tried in search of the one with the most even distances.
+# Number of starting places that are tried, to find the one from which distances are most even.
 _FIRSTS = 16
 # Two distances of an anchor within 6 % count as equal; at least this share of an anchor's distances must be equal.
 _EQUAL = 0.06
@@ -35,9 +37,10 @@ _LEAST_STEADY = 0.4
 class Period:
     """Cycles [edges[i], edges[i + 1]) of kernels, from the first to the last cycle that agrees with others.
 
-    explained: the share of kernels between edges[0] and edges[-1] that lie in agreeing cycles or in a phase with its
-    own period, or the share of such cycles if that is less. covered: the share of all kernels between edges[0] and
-    edges[-1]. two_levels: larger cycles that do not agree recur at equal distances.
+    `explained`: the share of kernels between edges[0] and edges[-1] that lie in agreeing cycles or in a phase
+    with its own period, or the share of such cycles if that is less. `covered`: the share of all kernels that lie
+    between edges[0] and edges[-1]. `two_levels`: True if larger cycles that do not agree recur at equal
+    distances.
     """
 
     edges: Int64s
@@ -53,7 +56,7 @@ class Period:
 
     @property
     def refused(self) -> str | None:
-        """The reason why these cycles are no period; None if they are."""
+        """The reason why these cycles do not count as a period; None if they do."""
         if self.two_levels:
             return "the kernels show a short and a long repeating pattern, and the long one comes fewer than 5 times"
         if self.explained < LEAST_EXPLAINED:
@@ -64,10 +67,11 @@ class Period:
 
 
 def by_kernels(name: NDArray[np.int32]) -> Period | str:
-    """Find the period in kernel names with the anchor that gives the shortest cycles; else say why there is none.
+    """Find the shortest period in a sequence of kernel names; else say why there is none.
 
-    At least 5 cycles must agree, explain at least 90 % of the kernels between the first and the last of them, and span
-    half of all kernels. The anchor is a kernel name, or two or three names in a row if no name comes once a step.
+    At least 5 cycles must agree, explain at least 90 % of the kernels between the first and the last of them, and
+    span half of all kernels. A cycle begins with an anchor: a kernel name, or two or three names in a row if no
+    name comes once a step.
     """
     best: Period | None = None
     for in_a_row in range(1, _MOST_IN_A_ROW + 1):
@@ -79,7 +83,7 @@ def by_kernels(name: NDArray[np.int32]) -> Period | str:
 
 
 def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
-    """Find the period with anchors at given places: every place, every second one, ..., as a step may have several."""
+    """Find the period whose cycles begin at given places: at all of them, or at every k-th if a step has several."""
     if len(places) <= LEAST_CYCLES:
         return f"the marks occur only {len(places)} times"
     most = min(_MOST_A_STEP, (len(places) - 1) // LEAST_CYCLES)
@@ -88,10 +92,11 @@ def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
 
 
 def _steadiest(places: Int64s, k: int) -> Int64s:
-    """Take every k-th place, from the first one, or if their distances are uneven, from the start that is most even.
+    """Take every k-th place: from the first one, or if that gives uneven distances, from the start that gives the
+    most even.
 
-    A collective that runs beside kernels starts before some of them in one step and after them in the next. Without
-    the search for an even start, two steps together could look more regular than one.
+    A collective that runs beside kernels starts before some of them in one step and after them in the next.
+    Without the search for an even start, two steps together could look more regular than one.
     """
 
     def even(first: int) -> float:
@@ -112,8 +117,10 @@ def _judged(name: NDArray[np.int32], found: Period | None, otherwise: str) -> Pe
 
 
 def _filled(name: NDArray[np.int32], found: Period) -> Period:
-    """Add edges where the anchor is missing: split a cycle of several times the usual size if its parts agree with the
-    other cycles."""
+    """Add edges where an anchor is missing: split a cycle that is k times as large as usual into k parts.
+
+    It is split only if all parts agree with the other cycles.
+    """
     size = np.diff(found.edges)
     times = np.rint(size / found.usual).astype(np.int64)
     several = ~found.agrees & (times > 1) & (np.abs(size - times * found.usual) <= (1 - AGREE) * size)
@@ -131,7 +138,7 @@ def _filled(name: NDArray[np.int32], found: Period) -> Period:
 
 
 def _rows(name: NDArray[np.int32], count: int) -> NDArray[np.int32]:
-    """Number each run of `count` successive names; the number stands at the place of the run's last kernel."""
+    """Number each run of `count` successive names; a run's number stands at the place of its last kernel."""
     if count == 1:
         return name
     dense: Int64s = (name - name.min() + 1).astype(np.int64)
@@ -149,7 +156,7 @@ def _by_name(name: NDArray[np.int32]) -> Iterator[Int64s]:
     changes = np.flatnonzero(np.diff(name[order])) + 1
     first, last = np.concatenate(([0], changes)), np.concatenate((changes, [len(name)]))
     distance = np.diff(order)
-    # True where a distance equals the previous one; the few differences across two names do not matter.
+    # True where a distance equals the previous one. The few distances across two names do not matter.
     equal = np.abs(np.diff(distance, prepend=0)) <= _EQUAL * distance
     equals = np.concatenate(([0], np.cumsum(equal)))
     often = last - first > LEAST_CYCLES
@@ -163,8 +170,8 @@ def _by_name(name: NDArray[np.int32]) -> Iterator[Int64s]:
 def _shortest(name: NDArray[np.int32], candidates: Iterable[Int64s], *, phase: bool = False) -> Period | None:
     """Choose the candidate with the shortest period; among equally short ones, the one with most agreeing cycles.
 
-    A candidate that covers far more of the sequence wins over a shorter one. If none is a period, return the candidate
-    with the largest explained * covered.
+    A candidate that covers far more of the sequence wins over a shorter one. If no candidate is a period, return
+    the one with the largest explained * covered. None without candidates.
     """
     best: Period | None = None
     refused: Period | None = None
@@ -185,10 +192,10 @@ def _shortest(name: NDArray[np.int32], candidates: Iterable[Int64s], *, phase: b
 
 
 def _hopeful(kernels: int, candidates: Iterable[Int64s]) -> list[tuple[float, Int64s]]:
-    """Return (median distance, places) of the candidates worth comparing, most promising first.
+    """Return (median distance, places) of the candidates worth comparing, the most promising first.
 
-    First come candidates whose equal distances may explain enough alone, the shortest first; then candidates that need
-    phases with their own period, by the share that they explain.
+    First come candidates whose equal distances may explain enough of the kernels, the shortest first; then
+    candidates that need phases with their own period, by the share of kernels that their equal distances explain.
     """
     found: list[tuple[bool, float, float, int, Int64s]] = []
     seen: set[tuple[int, int, int, float]] = set()
@@ -200,7 +207,7 @@ def _hopeful(kernels: int, candidates: Iterable[Int64s]) -> list[tuple[float, In
             continue
         between = places[alike[-1] + 1] - places[alike[0]]
         explained = round(float(size[alike].sum() / between), 3)
-        # All names that come once a step give the same period: try four of them, spread over the step.
+        # All names that come once a step give the same period; try four of them, spread over the step.
         key = (len(places), int(usual), int(4 * (places[0] % usual) / usual), explained)
         if explained < 0.5 or between < LEAST_COVERED * kernels or key in seen:
             continue
@@ -211,9 +218,10 @@ def _hopeful(kernels: int, candidates: Iterable[Int64s]) -> list[tuple[float, In
 
 
 def _explained(name: NDArray[np.int32], places: Int64s, *, phase: bool) -> Period | None:
-    """The period with these anchors; None if fewer than 5 cycles agree, or if a cycle holds only one kernel name.
+    """The period with anchors at these places; None if fewer than 5 cycles agree, or if a cycle holds only one
+    kernel name.
 
-    phase: the sequence is itself a phase, so no phases are sought within its cycles.
+    `phase`: True if the sequence is itself a phase of a larger one; then no phases are sought within its cycles.
     """
     agrees = agreement(name, places)
     where = np.flatnonzero(agrees)
@@ -238,9 +246,11 @@ def _explained(name: NDArray[np.int32], places: Int64s, *, phase: bool) -> Perio
 
 
 def _in_phase(name: NDArray[np.int32], cycle: NDArray[np.int32], usual: float) -> int:
-    """Count the kernels in a large, disagreeing cycle that have their own period, as an evaluation's kernels do.
+    """The number of kernels in a large, disagreeing cycle that have a period of their own, as an evaluation's
+    kernels do.
 
-    More than half of their names must occur in `cycle`, a training step, since an evaluation runs the same model.
+    0 unless more than half of their names occur in `cycle`, a training step, since an evaluation runs the same
+    model.
     """
     if len(name) <= _PHASE * usual:
         return 0
@@ -252,7 +262,7 @@ def _in_phase(name: NDArray[np.int32], cycle: NDArray[np.int32], usual: float) -
 
 
 def _equally_far(cycles: Int64s) -> bool:
-    """True if at least 3 cycles come at mostly equal distances, and not next to each other."""
+    """True if there are at least 3 of these cycles (indices), mostly at equal distances, and not next to each other."""
     if len(cycles) < 3:
         return False
     distances, counts = np.unique(np.diff(cycles), return_counts=True)
