@@ -1,1 +1,1 @@
-"""Describe a training run: its cell, the strategies, and the records that its ranks write."""
+"""Describe a training run: its settings, its strategy for several GPUs, and the records that its ranks write."""

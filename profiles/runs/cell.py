@@ -1,13 +1,14 @@
-"""A cell, which is one measurement point, and the table of its settings: the fields of `Cell`, each with a `Setting`.
+"""A cell, which is one measurement point of `ringscope bench`, and the table of its settings.
 
-From this table come the options of bench, train and record, the grid of cells, the checks of names, the columns of
-results.csv and summary.csv, the words of reports, and the settings that `compare` and `predict` compare.
+Each field of `Cell` has a `Setting`. These give the options of bench, train and record, the grid of cells, the
+checks of names, the columns of results.csv and summary.csv, the words of reports, and the settings that `compare`
+and `predict` compare.
 
 To add an axis of the grid:
 
 1. Give `Cell` a field with a default by `_axis`, with `digested=False` (else the ids of recorded cells change).
-2. Read `cell.<name>` where it acts, in `harness/training/`. Raise `Unsupported` in `harness.training.worker.check` for
-   settings that cannot be combined with it.
+2. Read `cell.<name>` where the setting acts, in `harness/training/`. Raise `Unsupported` in
+   `harness.training.worker.check` for settings that cannot be combined with it.
 3. If its default depends on the model or the machine: set `fits=True`, and its value in `harness.jobs.grid.suits`.
 4. Name it in docs/reference/results-csv.md and run scripts/command_line_page.py; tests fail if either is forgotten.
 """
@@ -24,11 +25,11 @@ from . import strategies
 from .setting import Setting
 
 MOST: Final = 1 << 40  # the largest number that a cell may hold
-TFRECORDS: Final = "*tfrecord*"  # the files of a directory of data
+TFRECORDS: Final = "*tfrecord*"  # pattern for the files in a directory of data
 
 
 def _setting(default: Any, help: str, **more: Any) -> Any:
-    """A field with its setting. Returns Any, so that mypy takes the field's annotated type."""
+    """A dataclass field with a `Setting`. Returns Any, so that mypy takes the field's annotated type."""
     return field(default=default, metadata={"setting": Setting(help, **more)})
 
 
@@ -37,7 +38,7 @@ _axis = partial(_setting, axis=True)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One measurement point. `id` is stable: equal cells have equal ids on every machine."""
+    """One measurement point: a training with these settings. Equal cells have equal ids on every machine."""
 
     model: str = _axis(MISSING, "Model", option="models", fits=True, column="first")
     ranks: int = _axis(
@@ -64,7 +65,7 @@ class Cell:
     )
     input_dtype: str = _axis(
         "float32",
-        "Type of the input",
+        "Type of the input samples",
         choices=("float32", "uint8"),
         fits=True,
         title="input",
@@ -73,7 +74,7 @@ class Cell:
     )
     step: str = _axis(
         "fit",
-        "The step (fit: the graph of model.fit; compiled: by XLA)",
+        "How a training step runs (fit: in model.fit's graph; compiled: by XLA)",
         choices=("fit", "compiled"),
         fits=True,
         words="step {}",
@@ -150,7 +151,7 @@ class Cell:
     )
     micro_batches: int = _axis(
         1,
-        "Micro-batches: parts of a batch that follow each other through the stages of a split model",
+        "Number of micro-batches, into which a batch is cut for the stages of a split model",
         least=1,
         title="micro-batches",
         words="{} micro-batches",
@@ -160,7 +161,7 @@ class Cell:
     )
     stages: int = _axis(
         2,
-        "With strategy hybrid: GPUs over which one model is split",
+        "With --strategy hybrid: number of GPUs over which one model is split",
         least=1,
         words="{} stages",
         unsaid=True,
@@ -176,7 +177,7 @@ class Cell:
     )
     rate_rule: str = _axis(
         "constant",
-        "How the learning rate changes on N ranks (linear: times N; sqrt: times its root; warm-up: times N, "
+        "How the learning rate changes on N ranks (linear: times N; sqrt: times the root of N; warm-up: times N, "
         "reached over the first steps)",
         choices=("constant", "linear", "sqrt", "warm-up"),
         title="learning rate",
@@ -208,7 +209,7 @@ class Cell:
         "synthetic", "synthetic, generated (a task that can be learnt), or a directory of TFRecords", column="none"
     )
     seed: int = _setting(0, "Seed of weights and data", least=0, column="none")
-    options: tuple[tuple[str, str], ...] = ()  # further options of the worker, sorted; only tests use them
+    options: tuple[tuple[str, str], ...] = ()  # further options of the worker, sorted; only tests set them
     global_batch: int | None = _setting(
         None,
         "With --scaling strong: samples per step over all ranks, the same for each number of ranks",
@@ -220,7 +221,7 @@ class Cell:
 
     @property
     def spread(self) -> strategies.Strategy:
-        """The cell's strategy."""
+        """The row of the table of strategies for this cell."""
         return strategies.of(self.strategy)
 
     @property
@@ -230,7 +231,7 @@ class Cell:
 
     @property
     def gpus_per_process(self) -> int:
-        """The number of the ranks' GPUs that a process holds."""
+        """The number of GPUs that a training process holds."""
         if self.spread.one_process:
             return self.ranks
         return self.stages if self.spread.splits else 1
@@ -244,7 +245,8 @@ class Cell:
 
     @property
     def accuracy_wanted(self) -> float | None:
-        """The accuracy in `until`: 0.95 for `accuracy=0.95`; None without it. Raises ValueError for other words."""
+        """The accuracy that `until` names: 0.95 for `accuracy=0.95`; None if `until` is empty. ValueError for other
+        text."""
         if not self.until:
             return None
         metric, _, value = self.until.partition("=")
@@ -276,7 +278,8 @@ class Cell:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Cell:
-        """Read a cell; unknown fields, of other versions, are ignored. Raises ValueError for a wrong type."""
+        """Read a cell from JSON; fields that this version does not know are ignored. Raises ValueError for a wrong
+        type."""
         known = {name: value for name, value in data.items() if name in {one.name for one in fields(cls)}}
         for one in SETTINGS:
             value = known.get(one.name, one.default)
@@ -291,7 +294,7 @@ class Cell:
         return cls(**(known | {"options": options}))
 
 
-# In the order of the cell's fields.
+# All settings, in the order of the cell's fields.
 SETTINGS: Final[tuple[Setting, ...]] = tuple(
     replace(one.metadata["setting"], name=one.name, default=None if one.default is MISSING else one.default)
     for one in fields(Cell)
@@ -303,7 +306,7 @@ TELLING: Final = tuple(one for one in SETTINGS if one.axis or one.derived)
 
 
 def in_words(cell: Cell) -> str:
-    """`resnet50 x4, 256 per rank, feed device, step compiled`: the settings that are not the default."""
+    """The cell in words, with the settings that are not the default: `resnet50 x4, 256 per rank, feed device`."""
     shown = [one for one in AXES if one.name not in ("model", "ranks", "per_rank_batch")]
     parts = [f"{cell.model} x{cell.ranks}, {cell.per_rank_batch} per rank"]
     values = ((one, getattr(cell, one.name)) for one in shown)

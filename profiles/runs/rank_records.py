@@ -17,33 +17,33 @@ _LONGEST_HEADER = 1 << 20  # bytes of the first line
 
 
 class Damaged(RingscopeError):
-    """A file of a run that is missing, empty, cut, or of another version."""
+    """A file of a run is missing, empty, cut, or of another version."""
 
 
 @dataclass(slots=True)
 class RankRecord:
-    """`rank<k>.jsonl`: a header line, one line a timed step, a closing line.
+    """The content of `rank<k>.jsonl`: a header line, one line per timed step, and a closing line.
 
-    Times are that host's UTC clock in ns (time.time_ns at the window's edges; steps by the monotonic clock laid on it).
-    `step_ns` and `input_wait_ns`: one entry per timed step, measured on the host.
+    `window_start_ns` and `window_end_ns` are UTC by the clock of the rank's host (time.time_ns). `step_ns` and
+    `input_wait_ns` have one entry per timed step, measured on the host.
     """
 
     rank: int
     size: int
     local_rank: int
     host: str
-    device: str | None  # GPU uuid, None on CPU
+    device: str | None  # UUID of the GPU, None on CPU
     window_start_ns: int
     window_end_ns: int
-    samples: int  # of this rank, in the window
+    samples: int  # number of this rank's samples in the window
     step_ns: list[int]
     input_wait_ns: list[int]
-    clock_offset_ns: int = 0  # this host's clock minus rank 0's, measured at the barrier
-    extra: dict[str, Any] = field(default_factory=dict)  # final loss, weights digest, versions
+    clock_offset_ns: int = 0  # this host's clock minus that of rank 0's host, measured at a barrier
+    extra: dict[str, Any] = field(default_factory=dict)  # final loss, digest of the weights, versions
 
 
 def write_rank(path: Path, record: RankRecord) -> None:
-    """Write `rank<k>.jsonl` whole: the header, one line a timed step, the closing line that tells it is complete."""
+    """Write `rank<k>.jsonl`, whole or not at all. Its closing line tells that the record is complete."""
     fields = asdict(record)
     step_ns, input_wait_ns = fields.pop("step_ns"), fields.pop("input_wait_ns")
     lines: list[dict[str, Any]] = [{"schema": RANK_SCHEMA, **fields}]
@@ -56,7 +56,7 @@ def write_rank(path: Path, record: RankRecord) -> None:
 
 
 def read_rank(path: Path) -> RankRecord:
-    """The record in `rank<k>.jsonl`. Raises Damaged where it is not whole, or of another version."""
+    """Read `rank<k>.jsonl`. Raises Damaged if the file is incomplete, or of another version."""
     try:
         text = text_of(path)
         typed.refuse_many(text.replace("\n", ","))
@@ -80,25 +80,26 @@ def read_rank(path: Path) -> RankRecord:
 
 
 def _check(record: RankRecord, path: Path) -> None:
-    """Raises ValueError if the record is of another rank than its file's name tells, or holds impossible values."""
+    """Raises ValueError if the record is of another rank than the file's name tells, or holds impossible values."""
     if path.name != f"rank{record.rank}.jsonl":
         raise ValueError(f"the record is of rank {record.rank}")
     if record.window_start_ns < 0:
-        raise ValueError("its window begins before 1970")
+        raise ValueError("its time window begins before 1970")
     if record.window_end_ns <= record.window_start_ns:
-        raise ValueError("its window ends before it begins")
+        raise ValueError("its time window ends before it begins")
     if any(ns < 0 for ns in (*record.step_ns, *record.input_wait_ns)):
         raise ValueError("a step's time is below 0")
     if not record.size > 0 or not record.samples > 0:
-        raise ValueError(f"{record.samples} samples of {record.size} ranks")
+        raise ValueError(f"it counts {record.samples} samples and {record.size} ranks")
     window_ns = record.window_end_ns - record.window_start_ns
-    # The window consists of its steps: another sum means that the file was changed, or the clock was set.
+    # The steps fill the window. If their sum differs, the file was changed or the clock was set.
     if abs(sum(record.step_ns) - window_ns) > _ADDS_UP * window_ns:
         raise ValueError("the times of the steps do not add up to the time measured; the file was changed")
 
 
 def host_beside(path: Path) -> str | None:
-    """The host of the rank that a file belongs to, as `rank<k>.jsonl` beside `rank<k>.sqlite` tells it; or None."""
+    """The host of the rank that a recording belongs to, as `rank<k>.jsonl` beside `rank<k>.sqlite` tells; None if
+    unknown."""
     try:
         rank = path.with_name(path.name.split(".")[0] + ".jsonl")
         with open_regular(rank) as lines:

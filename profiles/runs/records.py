@@ -15,8 +15,8 @@ from .rank_records import Damaged, RankRecord, read_rank
 
 RUN_SCHEMA = "ringscope.run/1"
 SWEEP_SCHEMA = "ringscope.sweep/1"
-MOST_LAUNCHES = 1_000_000  # largest number of launches of a cell
-# Fields of a machine that the code uses, with their types; other fields are only shown.
+MOST_LAUNCHES = 1_000_000  # largest number of launches per cell
+# Fields of a machine's description that the code uses, with their types; other fields are only shown.
 _OF_A_MACHINE: dict[str, Any] = {
     "host": str,
     "os": str,
@@ -47,7 +47,7 @@ STATUSES = (
 
 @dataclass(slots=True)
 class RunRecord:
-    """`record.json`: one launch of one cell, successful or not."""
+    """The content of `record.json`: one launch of one cell, successful or not."""
 
     cell: Cell
     launch: int
@@ -58,7 +58,7 @@ class RunRecord:
     command: list[str]
     launcher: str
     machine: dict[str, Any]
-    profiled: str | None = None  # nsys, nvprof, tensorflow: timings of profiled runs are kept apart
+    profiled: str | None = None  # nsys, nvprof or tensorflow; timings of profiled launches are not compared
     schema: str = RUN_SCHEMA
 
     def to_json(self) -> dict[str, Any]:
@@ -74,15 +74,15 @@ class RunRecord:
 
 @dataclass(slots=True)
 class SweepRecord:
-    """`sweep.json`: the plan of a run directory. Launch k of a cell lies in `<cell id>/<k>/`."""
+    """The content of `sweep.json`: the plan of a run directory, in which `<cell id>/<k>/` holds launch k of a cell."""
 
     cells: list[Cell]
     launches: int
     launcher: str
-    hosts: list[str] = field(default_factory=list)  # name:slots; empty: this machine alone
+    hosts: list[str] = field(default_factory=list)  # each as name:slots; empty if only this machine is used
     created_utc_ns: int = 0
-    machine: dict[str, Any] = field(default_factory=dict)  # of the first launches; empty before they ran
-    options: dict[str, Any] = field(default_factory=dict)  # limits and the launcher's own arguments
+    machine: dict[str, Any] = field(default_factory=dict)  # the machine of the first launches; empty before
+    options: dict[str, Any] = field(default_factory=dict)  # limits, and further arguments of the launcher
     schema: str = SWEEP_SCHEMA
 
     def to_json(self) -> dict[str, Any]:
@@ -93,16 +93,16 @@ class SweepRecord:
         known = typed.known(cls, data)
         typed.check_fields(cls, known)
         if not 1 <= known["launches"] <= MOST_LAUNCHES:
-            raise ValueError(f"launches is {known['launches']!r}, not a count")
+            raise ValueError(f"launches is {known['launches']!r}, not a number from 1 to {MOST_LAUNCHES:,}")
         if not data["cells"]:
-            raise ValueError("no cell in it")
+            raise ValueError("it has no cell")
         _check_machine(known.get("machine", {}))
         return cls(**(known | {"cells": [Cell.from_json(cell) for cell in data["cells"]]}))
 
 
 @dataclass(slots=True)
 class Run:
-    """One launch as read back: its record and, if its status is ok, the records of its ranks."""
+    """One launch, read from its directory: its record and, if its status is ok, the records of its ranks."""
 
     record: RunRecord
     ranks: list[RankRecord]
@@ -110,27 +110,27 @@ class Run:
 
 
 def read_sweep(directory: Path) -> SweepRecord:
-    """Read the sweep of a run directory. Raises RingscopeError if there is none."""
-    remedy = "name a directory that bench wrote"
+    """Read `sweep.json` of a run directory. Raises RingscopeError if there is none."""
+    remedy = "name a directory that `ringscope bench` wrote"
     if directory.is_file():
         raise Damaged(f"{directory}: a file, not a run directory; {remedy}")
     return _read_json(directory / "sweep.json", SWEEP_SCHEMA, remedy, SweepRecord.from_json)
 
 
 def read_runs(directory: Path) -> list[Run]:
-    """Read all launches of a run directory in order of start, launches with a damaged file included."""
+    """Read all launches of a run directory in order of start, with those that have a damaged file."""
     found = (path.parent for path in directory.glob("*/*/record.json"))
     runs = []
-    for path in (path for path in found if path.name.isdigit()):  # skip launches that were moved aside
-        with contextlib.suppress(Damaged):  # the folder belongs to no cell of the sweep
+    for path in (path for path in found if path.name.isdigit()):  # other names: launches that were moved aside
+        with contextlib.suppress(Damaged):  # the folder's name is no cell of the sweep
             runs.append(read_run(path))
     return sorted(runs, key=lambda run: (run.record.started_utc_ns, run.record.cell.id, run.record.launch))
 
 
 def read_run(directory: Path) -> Run:
-    """Read one launch from its directory; its status is `damaged` if a file is incomplete.
+    """Read one launch from its directory. Its status is `damaged` if a file is incomplete.
 
-    Raises Damaged if not even the cell is known.
+    Raises Damaged if not even the launch's cell can be told.
     """
     try:
         record = _read_json(directory / "record.json", RUN_SCHEMA, "run that cell again", RunRecord.from_json)
@@ -157,7 +157,8 @@ def _of_one_launch(ranks: list[RankRecord], directory: Path) -> list[RankRecord]
 
 
 def _damaged(directory: Path, error: Damaged) -> RunRecord:
-    """Make the record of a launch without a valid one: its cell is the one that its folder is named after."""
+    """Make the record of a launch whose own record is not valid: the folder's name tells the cell. Raises `error` if
+    not."""
     sweep = read_sweep(directory.parents[1])
     cell = next((one for one in sweep.cells if one.id == directory.parent.name), None)
     if cell is None:
@@ -166,7 +167,8 @@ def _damaged(directory: Path, error: Damaged) -> RunRecord:
 
 
 def beside(path: Path) -> RunRecord | None:
-    """The record of the launch that a file belongs to: `record.json` in its directory; None without one."""
+    """The record of the launch that a file belongs to, which is `record.json` in the file's directory; None without
+    one."""
     try:
         return RunRecord.from_json(typed.loads(text_of(path.with_name("record.json"))))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -182,7 +184,7 @@ def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, A
     except OSError as error:
         raise Damaged(f"{path}: {error.strerror}; {remedy}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"{path}: not JSON of ringscope's ({error}); {remedy}") from error
+        raise Damaged(f"{path}: not a JSON record of ringscope ({error}); {remedy}") from error
 
 
 def _check_machine(machine: dict[str, Any]) -> None:
@@ -194,7 +196,7 @@ def _check_machine(machine: dict[str, Any]) -> None:
 
 
 def _check_part(hints: dict[str, Any], part: dict[str, Any], whose: str) -> None:
-    """Check the fields in `hints`; None means not known. Raises ValueError."""
+    """Check the types of the fields in `hints`; None, for a value that is not known, passes. Raises ValueError."""
     for name, hint in hints.items():
         value = part.get(name)
         if value is not None:

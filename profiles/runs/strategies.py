@@ -1,7 +1,7 @@
-"""The table of strategies, the ways to spread a training over GPUs.
+"""The table of strategies, the ways to train on several GPUs.
 
-It gives the values of the setting `strategy`, the number of processes, the settings that a cell may combine with each,
-and words for findings and advice. The code of each is in harness/training/strategies/.
+For each strategy it tells which feeds and other settings a cell may combine with it, how many processes run, and
+the words for findings and advice. harness/training/strategies/ has the code of the strategies.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 EVERY_FEED: Final = ("numpy", "host", "prefetch", "device", "staging", "pinned", "resident")
-# Feeds for strategies with their own step: all but `pinned`, whose batches only ring's loop can unpack.
+# Feeds for strategies with their own training step: all but `pinned`, whose batches only ring's loop can unpack.
 OWN_STEP: Final = tuple(feed for feed in EVERY_FEED if feed != "pinned")
 TENSORFLOW: Final = "tensorflow"
-DATASETS: Final = ("host", "prefetch", "device")  # feeds for tf.distribute, which takes batches from a tf.data data set
+DATASETS: Final = ("host", "prefetch", "device")  # feeds of tf.distribute, which takes tf.data data sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +21,23 @@ class Strategy:
     """One way to train on several GPUs."""
 
     name: str
-    does: str  # description in one line
+    does: str  # what it is, in one line
     exchange: str | None  # what carries gradients or activations between GPUs; None: nothing does
-    synchronous: bool = True  # gives the weights of one GPU on the joined batch
+    synchronous: bool = True  # True if N GPUs train as one GPU does with the joined batch
     one_process: bool = False  # True: one process for all GPUs of the cell; False: one process per GPU
-    splits: bool = False  # True: a process holds `stages` GPUs, each with some of the layers
+    splits: bool = False  # True if a process holds `stages` GPUs, each with some of the model's layers
     steps: tuple[str, ...] = ("fit",)
     feeds: tuple[str, ...] = OWN_STEP
     heeds: tuple[str, ...] = ()  # the settings among OWN_SETTINGS that have an effect
-    backend: str = TENSORFLOW  # Keras's backend; on JAX and PyTorch Keras's own `fit` runs the steps and the feed
+    backend: str = TENSORFLOW  # Keras's backend; with jax and torch, Keras's own `fit` runs the steps and the feed
 
     @property
     def note(self) -> str:
-        """Words on differences that limit a comparison with rows of TensorFlow; empty for TensorFlow."""
-        return "" if self.backend == TENSORFLOW else "Keras's own fit, fed with NumPy arrays; weights of its own draw"
+        """Differences that limit a comparison with a training on TensorFlow; empty for TensorFlow."""
+        return "" if self.backend == TENSORFLOW else "Keras's own fit, fed with NumPy arrays; other initial weights"
 
 
-# Settings that only some strategies heed.
+# Settings that have an effect with some strategies only.
 OWN_SETTINGS: Final = (
     "compression",
     "aggregate",
@@ -48,7 +48,7 @@ OWN_SETTINGS: Final = (
     "micro_batches",
     "stages",
 )
-# Settings of Horovod's background thread, for any exchange by Horovod.
+# Settings of Horovod's background thread, for strategies that exchange by Horovod.
 OF_HOROVOD: Final = ("fusion_mb", "cycle_us", "autotune")
 
 STRATEGIES: Final = {
@@ -142,5 +142,5 @@ STRATEGIES: Final = {
 
 
 def of(name: str) -> Strategy:
-    """The strategy of that name; a name that this version does not know counts as one process per GPU."""
-    return STRATEGIES.get(name) or Strategy(name, "unknown to this version", None, synchronous=False)
+    """The strategy with this name. A name that this version does not know gets one process per GPU."""
+    return STRATEGIES.get(name) or Strategy(name, "a strategy that this version does not know", None, synchronous=False)

@@ -1,4 +1,4 @@
-"""Recognise files that ringscope wrote, given where another kind is due: name each, and the command that takes it."""
+"""Recognise files that ringscope wrote where another kind is expected; name each, and the command that reads it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-# The files of a run directory that are no recordings.
+# Names of files in a run directory that are no recordings.
 _OF_A_RUN: Final = re.compile(
     r"(?:sweep|cell|record|measures|applied|fits)\.json|rank\d+\.(?:jsonl|log|progress|(?:end|error|places)\.json)"
     r"|launcher\.log|(?:results|summary|autotune)\.csv|job\.(?:sbatch|pbs|lsf|json|log)|\.lock"
@@ -16,24 +16,24 @@ _IN_A_RUN: Final = (
     "give the directory to `ringscope report`, `compare` or `gate`, or name the recordings in it",
 )
 _SCHEMA: Final = re.compile(rb'"schema"\s*:\s*"ringscope\.(\w+)/\d+"')
-# The history of `gate` and the record of a launch share the name of their schema.
+# The start of a file that `gate --history` wrote. Its schema has the same name as that of a launch's record.
 _HISTORY: Final = re.compile(rb'\A\s*\{"time": ?"[^"]*", ?"commit": ?[^,]*, ?"ledger_ns": ?\{')
-BASELINE: Final = ("a baseline", "give it to `ringscope gate RUN --baseline FILE`")
-HISTORY: Final = ("a history of runs", "give it to `ringscope gate RUN --history FILE`")
+BASELINE: Final = ("a baseline of `ringscope gate`", "give it to `ringscope gate RUN --baseline FILE`")
+HISTORY: Final = ("a history of `ringscope gate`", "give it to `ringscope gate RUN --history FILE`")
 _READ: Final = {
     "measures": (
         "measures that `ringscope timeline --json` wrote",
-        "give them to `ringscope check`, `compare` or `gate`, or name the recordings that they are of",
+        "give the file to `ringscope check`, `compare` or `gate`, or name the recordings that were measured",
     ),
     "partial": (
-        "a partial file",
-        "give it to `ringscope timeline`, `check`, `compare` or `gate`, or name the recordings that it is of",
+        "a partial file of `ringscope timeline --partial`",
+        "give it to `ringscope timeline`, `check`, `compare` or `gate`, or name the recordings that were measured",
     ),
     "baseline": BASELINE,
-    "places": ("samples of Python, which belong to the recording beside them", "name that recording"),
+    "places": ("samples of a recording's Python stacks", "name the recording, which lies beside this file"),
     **dict.fromkeys(("sweep", "run", "rank", "applied", "fits", "machine"), _IN_A_RUN),
 }
-# The commands that write files which no command reads, by schema.
+# For each schema of a file that no command reads, the command that writes it.
 _WRITERS: Final = {
     "summary": "timeline --json-summary",
     "collectives": "timeline --json",
@@ -47,7 +47,7 @@ _WRITERS: Final = {
     "doctor": "doctor --json",
     "knobs": "record --apply",
 }
-_OF: Final = "name the recordings, or the run directory, from which it was made"
+_OF: Final = "name the recordings or the run directory from which the file was made"
 _TABLE: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?model,ranks,per_rank_batch,")
 _EXPORT: Final = re.compile(
     rb'\A# TYPE ringscope_|\A\s*\{\s*"[^"]*": ?\{\s*"(?:step|sample)_ns": ?\{\s*"value"'
@@ -61,11 +61,11 @@ def of_a_run(path: Path) -> bool:
 
 
 def told(path: Path, head: bytes) -> tuple[str, str] | None:
-    """(what it is, what to do with it) for a file of ringscope that begins with `head`; None for any other file."""
+    """What a file of ringscope is, and what to do with it; None for other files. `head`: the file's first bytes."""
     if _HISTORY.match(head):
         return HISTORY
     if (found := _SCHEMA.search(head)) and (schema := found[1].decode()) in (*_READ, *_WRITERS):
-        return _READ.get(schema) or (f"what `ringscope {_WRITERS[schema]}` wrote, which no command reads", _OF)
+        return _READ.get(schema) or (f"output of `ringscope {_WRITERS[schema]}`, which no command reads", _OF)
     if _EXPORT.match(head):
-        return "what `ringscope gate --export` wrote, which no command reads", _OF
+        return "output of `ringscope gate --export`, which no command reads", _OF
     return _IN_A_RUN if _TABLE.match(head) or of_a_run(path) else None

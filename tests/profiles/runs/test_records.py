@@ -66,7 +66,7 @@ def test_records_of_a_version_with_more_entries_are_read_and_damaged_ones_are_re
     assert read_sweep(tmp_path) == sweep
     del data["cells"][0]["model"]
     (tmp_path / "sweep.json").write_text(json.dumps(data))
-    with pytest.raises(RingscopeError, match="name a directory that bench wrote"):
+    with pytest.raises(RingscopeError, match="name a directory that `ringscope bench` wrote"):
         read_sweep(tmp_path)
 
 
@@ -84,7 +84,9 @@ def test_a_cell_with_a_field_of_another_type_is_refused_in_one_line(tmp_path: Pa
     data = sweep.to_json()
     data["cells"][0][name] = value
     (tmp_path / "sweep.json").write_text(json.dumps(data))
-    with pytest.raises(RingscopeError, match=rf"sweep.json: not JSON of ringscope's \({name} is {value!r}, not "):
+    with pytest.raises(
+        RingscopeError, match=rf"sweep.json: not a JSON record of ringscope \({name} is {value!r}, not "
+    ):
         read_sweep(tmp_path)
 
 
@@ -92,9 +94,9 @@ def test_a_cell_with_a_field_of_another_type_is_refused_in_one_line(tmp_path: Pa
     ("changed", "says"),
     [
         ({"rank": 0}, "the record is of rank 0"),
-        ({"window_end_ns": 5}, "its window ends before it begins"),
+        ({"window_end_ns": 5}, "its time window ends before it begins"),
         ({"samples": float("nan")}, "NaN is no number"),
-        ({"samples": 0}, "0 samples of 2 ranks"),
+        ({"samples": 0}, "it counts 0 samples and 2 ranks"),
         ({"samples": "many"}, "samples is 'many', not a whole number"),
         ({"step_ns": [10, 10]}, "the times of the steps do not add up to the time measured; the file was changed"),
         ({"step_ns": [10, -1, 10]}, "a step's time is below 0"),
@@ -122,7 +124,7 @@ def test_a_rank_of_a_launch_of_another_size_is_a_damaged_launch(tmp_path: Path) 
 def test_a_sweep_of_no_count_of_launches_is_refused(tmp_path: Path, launches: object) -> None:
     sweep = SweepRecord([Cell(model="mlp", ranks=1, per_rank_batch=8)], 1, "horovodrun")
     (tmp_path / "sweep.json").write_text(json.dumps(sweep.to_json() | {"launches": launches}))
-    with pytest.raises(RingscopeError, match=rf"launches is {launches!r}, not a (count|whole number)"):
+    with pytest.raises(RingscopeError, match=rf"launches is {launches!r}, not (a number from 1 to|a whole number)"):
         read_sweep(tmp_path)
 
 

@@ -47,12 +47,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SAID = {
     "measures.json": "measures that",
     "host.partial": "a partial file",
-    "baseline.json": "a baseline; give it to `ringscope gate RUN --baseline",
-    "runs.jsonl": "a history of runs; give it to `ringscope gate RUN --history",
-    "summary.json": "what `ringscope timeline --json-summary` wrote",
-    "check.json": "what `ringscope check --json` wrote",
-    "compared.json": "what `ringscope compare --json` wrote",
-    **dict.fromkeys(EXPORTS, "what `ringscope gate --export` wrote"),
+    "baseline.json": "a baseline of `ringscope gate`; give it to `ringscope gate RUN --baseline",
+    "runs.jsonl": "a history of `ringscope gate`; give it to `ringscope gate RUN --history",
+    "summary.json": "output of `ringscope timeline --json-summary`",
+    "check.json": "output of `ringscope check --json`",
+    "compared.json": "output of `ringscope compare --json`",
+    **dict.fromkeys(EXPORTS, "output of `ringscope gate --export`"),
     **dict.fromkeys(("results.csv", "launches.csv", "cell.json"), "a file of a run directory"),
 }
 READ = {"measures.json", "host.partial"}  # by all but `cut`, and measures not by `timeline`
