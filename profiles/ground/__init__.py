@@ -1,1 +1,2 @@
-"""Ground of every room: errors, numbers, time, files, threads and terminals. Knows nothing of recordings."""
+"""What every room uses: errors, numbers, statistics, intervals, files, threads and terminals; nothing about
+recordings."""

@@ -1,4 +1,5 @@
-"""Call a function once a module has been imported, without importing it before the user's script does."""
+"""Call a function as soon as a module has been imported, without importing that module earlier than the user's
+script."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls `then` with each of the modules `names` once it has been imported: a finder for `sys.meta_path`."""
+    """A finder for `sys.meta_path` that calls `then` with each of the modules `names` once it has been imported."""
 
     def __init__(self, names: Sequence[str], then: Callable[[ModuleType], None]) -> None:
         self._names, self._then = set(names), then
@@ -19,7 +20,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name not in self._names:
             return None
-        self._names.discard(name)  # else the search below, and any finder that asks all others, would come back here
+        self._names.discard(name)  # or the search below would come back here, directly or through another finder
         try:
             spec = importlib.util.find_spec(name)
         finally:
@@ -29,7 +30,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
         execute, then = spec.loader.exec_module, self._then
 
         def exec_module(module: ModuleType) -> None:
-            self._names.discard(name)  # not earlier, as TensorFlow calls find_spec only to see if keras exists
+            self._names.discard(name)  # only now: TensorFlow calls find_spec just to see if keras exists
             execute(module)
             then(module)
 

@@ -1,4 +1,4 @@
-"""The errors a user sees: one line that says what, where and what to do."""
+"""Errors that a user sees as one line: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ _ONE_LINE: Final = {ord("\n"): "\N{SYMBOL FOR LINE FEED}", ord("\r"): "\N{SYMBOL
 
 
 class RingscopeError(Exception):
-    """Ends a command with one readable line, and exit code 2: bad input or usage."""
+    """Bad input or usage. It ends a command with one line and exit code 2."""
 
     exit_code: Final = 2
 
 
 class MissingLibrary(RingscopeError, ImportError):
-    """TensorFlow or Horovod does not load; an ImportError too, so that `try: from ringscope import ring` can go on."""
+    """TensorFlow or Horovod does not load.
+
+    It is an ImportError, too, so that a script that tries `from ringscope import ring` can go on without it.
+    """
 
 
 class UnreadableRecording(RingscopeError):
-    """A file that is not a readable recording: path, problem and remedy."""
+    """A file that cannot be read as a recording: its path, the problem, and what to do."""
 
     def __init__(self, path: Path | str, problem: str, remedy: str) -> None:
         super().__init__(f"{path}: {problem}; {remedy}".translate(_ONE_LINE))
@@ -32,8 +35,9 @@ class UnreadableRecording(RingscopeError):
 
 
 class InspectorLog(UnreadableRecording):
-    """A log of NCCL's Inspector: collectives without a timeline of a GPU, which `timeline` and `gate` read too."""
+    """A log of NCCL's Inspector, which has collectives but no timeline of a GPU; `timeline` and `gate` read such
+    logs."""
 
 
 class SameRecording(UnreadableRecording):
-    """A file that is a copy of another given file."""
+    """A file with the same content as another file given."""

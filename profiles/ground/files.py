@@ -1,4 +1,4 @@
-"""Files appear whole or not at all: written beside, put on the disk, renamed."""
+"""Write files whole or not at all, and read files that ringscope wrote."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from .errors import RingscopeError
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a path beside `path` to write to. It replaces `path` if the block ends well, else it is removed.
+    """Give a path beside `path` to write to. That file replaces `path` if the block raises nothing; else it is
+    removed.
 
-    The data is on the disk before the rename, so a machine that loses power keeps the old file or the new one. A pipe
-    or a device such as /dev/null is written to directly: a rename would replace it. Raises OSError.
+    The data is on the disk before the file is renamed, so a machine that loses power keeps the old file or the
+    new one. A pipe or a device such as /dev/null is written to directly, since a rename would replace it. Raises
+    OSError.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
         return
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.writing")  # another process may write it now
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.writing")  # another process may write `path`, too
     try:
         yield beside
         with beside.open("rb") as file:
@@ -40,7 +42,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """As `whole`, for a file that a person named: raises RingscopeError if it cannot be written."""
+    """As `whole`, for a file that the user named: raises RingscopeError if it cannot be written."""
     try:
         with whole(path) as beside:
             yield beside
@@ -50,9 +52,10 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def gzipped(path: Path, level: int, *, errors: str = "strict") -> Iterator[TextIO]:
-    """Write text in gzip (UTF-8). The same text gives the same bytes: the header has neither name nor time.
+    """Open a gzip file for writing text in UTF-8. Equal text gives equal bytes: the header has neither a name nor a
+    time.
 
-    level: of gzip, 1 to 9. errors: as of `open`. Raises OSError.
+    `level`: of gzip, 1 to 9. `errors`: as in `open`. Raises OSError.
     """
     with (
         path.open("wb") as file,
@@ -63,13 +66,14 @@ def gzipped(path: Path, level: int, *, errors: str = "strict") -> Iterator[TextI
 
 
 def put(path: Path, text: str) -> None:
-    """Write text as UTF-8; bytes of file names that are not UTF-8 become question marks. Raises OSError."""
+    """Write text as UTF-8; characters that UTF-8 cannot encode (from odd file names) become question marks. Raises
+    OSError."""
     path.write_bytes(text.encode("utf-8", "replace"))
 
 
 def user_cache() -> Path | None:
-    """The cache folder of ringscope; None if neither XDG_CACHE_HOME nor a home is known, as for a container's user
-    without an entry in /etc/passwd."""
+    """ringscope's cache folder. None if neither XDG_CACHE_HOME nor a home is known, as in a container whose user has
+    no entry in /etc/passwd."""
     if named := os.environ.get("XDG_CACHE_HOME"):
         return Path(named) / "ringscope"
     try:
@@ -78,21 +82,21 @@ def user_cache() -> Path | None:
         return None
 
 
-# The largest files of ringscope are measures of many GPUs: 60 MB for 512 with every step.
+# The largest files of ringscope are measures of many GPUs: 60 MB for 512 GPUs with every step.
 MOST_BYTES: Final = 128 << 20
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file for reading. Raises OSError, at once also for a folder, a pipe or a device.
+    """Open a regular file for reading. Raises OSError at once for anything else: a folder, a pipe or a device.
 
-    It looks at what it has opened: a look at the path before would not tell what takes the file's place meanwhile, and
-    to open a pipe may take for ever.
+    The opened file is checked, not the path before, since the path may mean another file by then; and opening a
+    pipe may wait for ever.
     """
     return open(path, "rb", opener=_at_once)
 
 
 def _at_once(path: str, flags: int) -> int:
-    file = os.open(path, flags | os.O_NONBLOCK)  # without waiting for a pipe's other end
+    file = os.open(path, flags | os.O_NONBLOCK)  # O_NONBLOCK: do not wait for a pipe's other end
     if stat.S_ISREG(os.fstat(file).st_mode):
         return file
     os.close(file)
@@ -100,8 +104,10 @@ def _at_once(path: str, flags: int) -> int:
 
 
 def bytes_of(path: Path) -> bytes:
-    """Read a file that ringscope wrote, without the byte order mark of an editor. Raises OSError, also if it has more
-    than MOST_BYTES or is no regular file."""
+    """Read a file that ringscope wrote, without the byte order mark that an editor may have added.
+
+    Raises OSError, also if the file is larger than MOST_BYTES or not a regular file.
+    """
     with open_regular(path) as file:
         found = file.read(MOST_BYTES + 1)
     if len(found) > MOST_BYTES:
@@ -112,12 +118,12 @@ def bytes_of(path: Path) -> bytes:
 
 
 def text_of(path: Path) -> str:
-    """`bytes_of` as text. Raises OSError, and ValueError if it is not UTF-8."""
+    """Read a text file that ringscope wrote, as `bytes_of` does. Raises OSError, or ValueError if it is not UTF-8."""
     return bytes_of(path).decode("utf-8")
 
 
 def in_order(paths: Iterable[Path]) -> list[Path]:
-    """Sort paths by name, and numbers within by value: rank2 before rank10."""
+    """Sort paths by name; digits in a name are compared as numbers, so that rank2 comes before rank10."""
     return sorted(paths, key=lambda path: [int(part) if part.isdigit() else part for part in _NUMBERS.split(str(path))])
 
 
@@ -125,21 +131,24 @@ _NUMBERS = re.compile(r"([0-9]+)")
 
 
 def write_named(path: Path, text: str) -> None:
-    """Write a text file that a person named, whole or not at all. Raises RingscopeError if it cannot be written."""
+    """Write a text file that the user named, whole or not at all. Raises RingscopeError if it cannot be written."""
     with written_whole(path) as beside:
         put(beside, text)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file that no reader and no kill ever sees half of. Raises OSError."""
+    """Write a text file so that nobody ever reads half of it, even if this process is killed. Raises OSError."""
     with whole(path) as beside:
         put(beside, text)
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file, which is made if it is missing. The block may replace it by `write_whole`: a
-    process that waited for the old file then locks the new one. Raises OSError."""
+    """Hold an exclusive lock on a file, which is made if it is missing. Raises OSError.
+
+    The block may replace the file by `write_whole`; a process that waited for the old file then locks the new
+    one.
+    """
     import fcntl
 
     while True:

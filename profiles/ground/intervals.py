@@ -1,8 +1,8 @@
-"""Sorted half-open intervals of integer nanoseconds: the only time arithmetic of the project.
+"""Sets of times, as sorted half-open intervals of integer nanoseconds.
 
-An `Intervals` is a set of instants, kept as [start, end) pieces that are sorted, not empty, and neither overlap nor
-touch; so two sets are equal exactly when their arrays are. Everything is vectorised; n pieces cost O(n log n) to
-build and O(n) memory.
+An `Intervals` consists of pieces [start, end) that are sorted, not empty, and neither overlap nor touch; so two
+sets are equal exactly if their arrays are. Everything is vectorised; n pieces cost O(n log n) to build and O(n)
+memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _LOW = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intervals:
-    """start, end: int64[n], start[i] < end[i] < start[i + 1]. Make one with `union`, not by hand."""
+    """A set of times: the pieces [start[i], end[i]), int64[n], with start[i] < end[i] < start[i + 1]. Made by
+    `union`."""
 
     start: Int64s
     end: Int64s
@@ -37,12 +38,12 @@ class Intervals:
 
     @property
     def total(self) -> int:
-        """ns covered."""
+        """The length of the set in ns."""
         return int((self.end - self.start).sum())
 
 
 def union(start: ArrayLike, end: ArrayLike) -> Intervals:
-    """The instants that lie in any of [start[i], end[i]), given in any order; pieces with end <= start are empty."""
+    """The times in any of the pieces [start[i], end[i]), given in any order; a piece with end <= start is empty."""
     first = np.asarray(start, dtype=np.int64)
     last = np.asarray(end, dtype=np.int64)
     whole = last > first
@@ -60,7 +61,7 @@ def union(start: ArrayLike, end: ArrayLike) -> Intervals:
 
 
 def covered(pieces: Iterable[tuple[Int64s, Int64s]]) -> int:
-    """ns covered by [start[i], end[i]), in order of start, array by array: the total of `union`, not built."""
+    """`union(start, end).total` in ns without building the union. `pieces`: pairs of arrays, in order of start."""
     total, reach = 0, np.iinfo(np.int64).min
     for start, end in pieces:
         before = np.maximum.accumulate(np.append(reach, end))
@@ -73,12 +74,12 @@ EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def span(start: int, end: int) -> Intervals:
-    """[start, end) as a set; empty where end <= start."""
+    """The times in [start, end); none if end <= start."""
     return union([start], [end])
 
 
 def merge(*sets: Intervals) -> Intervals:
-    """The instants in any of the sets."""
+    """The times in any of the sets."""
     full = [one for one in sets if len(one)]
     if len(full) <= 1:
         return full[0] if full else EMPTY
@@ -86,7 +87,7 @@ def merge(*sets: Intervals) -> Intervals:
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
-    """The instants in both."""
+    """The times in both sets."""
     first, last = touching(a, b)
     left, place = one_after_another(last - first)
     right = first[left] + place
@@ -94,19 +95,20 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
 
 
 def touching(a: Intervals, b: Intervals) -> tuple[Int64s, Int64s]:
-    """first, last int64[len(a)]: the pieces of `b` that share an instant with piece i of `a` are first[i]:last[i]."""
+    """For each piece of `a`, which pieces of `b` overlap it: those from first[i] up to, not including, last[i]."""
     first = np.searchsorted(b.end, a.start, side="right")
     last = np.searchsorted(b.start, a.end, side="left")
     return first, np.maximum(last, first)
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
-    """The instants in `a` and not in `b`."""
+    """The times in `a` that are not in `b`."""
     if not len(a) or not len(b):
         return a
     first, last = touching(a, b)
     count = last - first
-    # Piece i of `a` leaves at most count[i] + 1 gaps: each from its start or a `b`'s end to the next `b` or its end.
+    # Piece i of `a` leaves up to count[i] + 1 parts: each from its start or an end in `b` to a start in `b` or its
+    # end.
     left, place = one_after_another(count + 1)
     following = first[left] + place
     start = np.where(place == 0, a.start[left], b.end[np.maximum(following - 1, 0)])
@@ -116,14 +118,15 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
 
 
 def one_after_another(count: Int64s) -> tuple[Int64s, Int64s]:
-    """(i, k) for each piece i and each k in range(count[i]), as two arrays, one piece after the other."""
+    """All pairs (i, k) with k in range(count[i]), sorted, as two arrays."""
     piece = np.repeat(np.arange(len(count)), count)
     return piece, np.arange(len(piece)) - np.repeat(np.cumsum(count) - count, count)
 
 
 def summed(ns: Int64s, group: NDArray[np.integer[Any]], groups: int) -> Int64s:
-    """ns per group, int64[groups]: ns[i] >= 0 goes to group[i]."""
-    # bincount adds floats, which are exact below 2**53: larger sums are taken of lower and upper halves.
+    """The sum of `ns` in each group, int64[groups]: ns[i] >= 0 counts in group[i]."""
+    # bincount adds floats, which are exact below 2**53. Larger sums are computed from the lower and upper halves of
+    # `ns`.
     if not len(ns) or int(ns.max()) < (1 << 53) // len(ns):
         return np.bincount(group, weights=ns, minlength=groups).astype(np.int64)
     halves = (np.bincount(group, weights=half, minlength=groups).astype(np.int64) for half in (ns & _LOW, ns >> 31))
@@ -132,7 +135,7 @@ def summed(ns: Int64s, group: NDArray[np.integer[Any]], groups: int) -> Int64s:
 
 
 def clip(a: Intervals, start: int, end: int) -> Intervals:
-    """The instants of `a` in [start, end); none where end <= start."""
+    """The times of `a` in [start, end); none if end <= start."""
     if end <= start:
         return EMPTY
     first = np.searchsorted(a.end, start, side="right")
@@ -143,7 +146,7 @@ def clip(a: Intervals, start: int, end: int) -> Intervals:
 
 
 def covered_before(a: Intervals, instant: ArrayLike) -> Int64s:
-    """ns of `a` before each instant: int64, the instants' shape."""
+    """For each instant, the length in ns of the part of `a` before it: int64, the instants' shape."""
     at = np.asarray(instant, dtype=np.int64)
     if not len(a):
         return np.zeros(at.shape, np.int64)
@@ -154,12 +157,13 @@ def covered_before(a: Intervals, instant: ArrayLike) -> Int64s:
 
 
 def total_in(a: Intervals, start: ArrayLike, end: ArrayLike) -> Int64s:
-    """ns of `a` in each bin [start[i], end[i]) with start <= end: int64; bins may overlap or leave gaps."""
+    """For each bin [start[i], end[i]), the length in ns of the part of `a` in it: int64. Bins may overlap or leave
+    gaps."""
     return covered_before(a, end) - covered_before(a, start)
 
 
 def contains(a: Intervals, instant: ArrayLike) -> NDArray[np.bool_]:
-    """Tell for each instant if it is in `a`."""
+    """True for each instant that is in `a`."""
     at = np.asarray(instant, dtype=np.int64)
     if not len(a):
         return np.zeros(at.shape, np.bool_)
@@ -168,17 +172,18 @@ def contains(a: Intervals, instant: ArrayLike) -> NDArray[np.bool_]:
 
 
 class Nested:
-    """Ranges that may nest or cross: for an instant, finds the range around it that began last.
+    """Ranges that may nest or cross; finds, for an instant, the range around it that began last.
 
-    start, end: [start[i], end[i]), in any order. Of ranges that begin together the shorter one counts as later.
-    Building it for n ranges costs O(n log n).
+    The ranges [start[i], end[i]) may come in any order. Of ranges that begin together, the shorter one counts as
+    the later one. Building it for n ranges costs O(n log n).
     """
 
     def __init__(self, start: ArrayLike, end: ArrayLike) -> None:
         first, last = np.asarray(start, np.int64), np.asarray(end, np.int64)
         self._row = np.lexsort((-last, first))
         self._start, self._end = first[self._row], last[self._row]
-        # For each range, the last earlier one that ends later: ranges between the two end no later and need no look.
+        # For each range, the last earlier range that ends later; the ranges between these two end no later, and are
+        # skipped.
         around = np.arange(-1, len(first) - 1)
         asked = np.flatnonzero(around >= 0)
         while len(asked):

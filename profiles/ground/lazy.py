@@ -1,4 +1,4 @@
-"""A command group that imports a verb only when it is called: `--help` must not cost a pandas import."""
+"""The command line's verbs. A verb's module is imported only when the verb is called, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from . import version
 from .errors import RingscopeError
 from .terminals import plain, shortened, show_everything
 
-# Imports make some 75 000 objects: with Python's default the garbage collector's runs take a tenth of a start.
+# Imports create some 75 000 objects. With Python's default, the garbage collector takes a tenth of the start-up time.
 _OBJECTS_BETWEEN_LOOKS: Final = 100_000
-# Errors of writing to standard output, as on a full disk.
+# Errors of writing to standard output, for instance on a full disk.
 _CANNOT_PRINT: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
-INTERRUPTED: Final = 130  # exit code, as of a shell's command that Ctrl-C ends
-UNREAD: Final = 141  # exit code, as of a shell's command whose output nobody reads any more (`... | head -1`)
+INTERRUPTED: Final = 130  # the exit code of a shell's command that Ctrl-C ended
+UNREAD: Final = 141  # the exit code of a shell's command whose output nobody reads any longer (`... | head -1`)
 
 
 class LazyGroup(click.Group):
-    """Verbs by name: (module, one-line help). The module holds a click command called `command`."""
+    """A group of commands. `verbs`: name -> (module, one-line help); the module holds a click command called
+    `command`."""
 
     def __init__(self, *, verbs: Mapping[str, tuple[str, str]], **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]
@@ -56,7 +57,8 @@ class LazyGroup(click.Group):
             raise _in_one_line(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """End Ctrl-C with INTERRUPTED: click would exit with 1, which some verbs reserve, as for failed cells."""
+        """Run the verb; Ctrl-C exits with INTERRUPTED, since click's exit code 1 has a meaning for some verbs
+        (failed cells)."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -71,8 +73,8 @@ class LazyGroup(click.Group):
 
 
 def _in_one_line(error: click.UsageError) -> Exception:
-    """Say what is wrong, without the usage around it; a call without a verb is answered with the help."""
-    called_without = getattr(click.exceptions, "NoArgsIsHelpError", ())  # from click 8.2 on
+    """The error as one line without the usage; for a call without a verb click's error, which shows the help."""
+    called_without = getattr(click.exceptions, "NoArgsIsHelpError", ())  # since click 8.2
     if error.ctx is None or isinstance(error, called_without):
         return error
     said = " ".join(error.format_message().split()).rstrip(".")
@@ -80,19 +82,19 @@ def _in_one_line(error: click.UsageError) -> Exception:
 
 
 def run(group: LazyGroup) -> None:
-    """Run the command line: a RingscopeError, or a file that cannot be opened, becomes one line and an exit code.
+    """Run the command line. An error that the user can mend becomes one line and an exit code.
 
-    That code is never 1, which some verbs reserve.
+    That code is never 1, which has a meaning for some verbs.
     """
     gc.set_threshold(_OBJECTS_BETWEEN_LOOKS)
-    if not sys.warnoptions:  # libraries' warnings would mix with a command's answer
+    if not sys.warnoptions:  # libraries' warnings would mix with the command's output
         warnings.simplefilter("ignore")
     stdout = sys.stdout
     show_everything(stdout, sys.stderr)
     try:
         group.main(standalone_mode=True)
     except SystemExit as end:
-        # click, which lays something over stdout then, and rich end with 1, which some verbs reserve
+        # If nobody reads the output any longer, click (which then replaces stdout) and rich exit with 1.
         if sys.stdout is not stdout or isinstance(end.__context__, BrokenPipeError):
             end.code = UNREAD
         raise
@@ -109,7 +111,7 @@ def run(group: LazyGroup) -> None:
         if error.filename is None and error.errno not in _CANNOT_PRINT:
             raise
         about = error.filename or "what is printed"
-        if error.filename is None:  # else the flush at exit fails again, and changes the exit code
+        if error.filename is None:  # or the flush at exit would fail again, and change the exit code
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(plain(f"ringscope: {about}: {error.strerror}"), file=sys.stderr)
         sys.exit(2)

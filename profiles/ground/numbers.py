@@ -1,7 +1,6 @@
-"""Turn numbers into text with a unit. An unknown number is "n/a", with the reason if one is known.
+"""Turn numbers into text with a unit; an unknown number is "n/a", with the reason if one is known.
 
-Every view and every sentence of a verdict uses these functions, so that the terminal, the page and the Markdown
-of one run show the same digits.
+All views and findings use these functions, so that the terminal, the page and the Markdown show the same digits.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def duration(ns: int | float | None, why: str = "") -> str:
 
 
 def minutes(seconds: float) -> str:
-    """A time in seconds for a person who waits: `45 s`, `3 min 20 s`, `2 h 5 min`."""
+    """A time in seconds, for a person who waits: `45 s`, `3 min 20 s`, `2 h 5 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -36,7 +35,7 @@ def size(count: int | float | None, why: str = "") -> str:
 
 
 def gigabytes(number: float | None, why: str = "") -> str:
-    """`size` of a number of GB."""
+    """A size given in GB, to three digits: `77.1 GB`, `512 MB`."""
     return unknown(why) if number is None else size(number * 1e9)
 
 
@@ -50,12 +49,12 @@ def share(part: float | None, why: str = "") -> str:
 
 
 def share_of(part_ns: int | None, whole_ns: int | None) -> str:
-    """`share` of one time in another; n/a if either is unknown or the whole is 0."""
+    """`share` of a part in a whole, both in ns; n/a if either is unknown or the whole is 0."""
     return UNKNOWN if part_ns is None or not whole_ns else share(part_ns / whole_ns)
 
 
 def gain(ratio_less_one: float | None, why: str = "") -> str:
-    """A throughput ratio minus 1: `+12.3 %`; from 100 % on as a factor, `6.7 x`."""
+    """A ratio of two throughputs, given minus 1: `+12.3 %`; from twice on as a factor, `6.7 x`."""
     if ratio_less_one is None:
         return unknown(why)
     if ratio_less_one >= 1:
@@ -69,7 +68,7 @@ def count(number: int | None, why: str = "") -> str:
 
 
 def ranges(several: Iterable[int]) -> str:
-    """Whole numbers, with runs of three or more joined: `0, 8 to 15, 37`."""
+    """Whole numbers; three or more in a row are joined: `0, 8 to 15, 37`."""
     runs: list[list[int]] = []
     for one in sorted(set(several)):
         if runs and one == runs[-1][-1] + 1:
@@ -80,7 +79,7 @@ def ranges(several: Iterable[int]) -> str:
 
 
 def per_s(rate: float | None, what: str = "samples", why: str = "") -> str:
-    """A throughput: `4,453 samples/s`, with decimals only below 100."""
+    """A rate per second: `4,453 samples/s`, with decimals only below 100."""
     if rate is None:
         return unknown(why)
     digits = 0 if abs(rate) >= 100 else 1 if abs(rate) >= 10 else 2
@@ -123,7 +122,7 @@ def figure(value: float | None, why: str = "") -> str:
 
 
 def median(of_counts: float | None, why: str = "") -> str:
-    """The median of whole numbers: `3`, or between two of them `3.5`."""
+    """The median of whole numbers as text: `3`, or `3.5` if it lies between two of them."""
     return unknown(why) if of_counts is None else f"{of_counts:g}"
 
 
@@ -132,7 +131,8 @@ def unknown(why: str = "") -> str:
 
 
 def _scaled(value: int | float, units: tuple[tuple[str, int], ...], *, digits: int) -> str:
-    """The number in the largest unit that leaves at least 1, after rounding (999,960 ns are 1.000 ms, not 1000 µs)."""
+    """The number in the largest unit in which it is at least 1 after rounding (999,960 ns are 1.000 ms, not 1000
+    µs)."""
     magnitude = abs(value)
     for unit, scale in reversed(units):
         if scale == 1 or float(f"{magnitude / scale:.{digits}g}") >= 1:
@@ -142,7 +142,7 @@ def _scaled(value: int | float, units: tuple[tuple[str, int], ...], *, digits: i
 
 
 def _significant(value: float, digits: int) -> str:
-    """`digits` significant digits, trailing zeros kept, never an exponent."""
+    """The number with `digits` significant digits: trailing zeros are kept, exponents never used."""
     if value == 0:
         return "0"
     whole = len(str(int(float(f"{abs(value):.{digits}g}")))) if abs(value) >= 1 else 1

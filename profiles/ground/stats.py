@@ -1,6 +1,6 @@
-"""Statistics of few launches: median, spread, intervals with their coverage, ratios, tests of two samples.
+"""Statistics of few launches: median, spread, confidence intervals, ratios, and the difference of two samples.
 
-The unit is a whole launch: the steps of one launch are not independent measurements.
+A sample consists of whole launches, since the steps of one launch are not independent measurements.
 """
 
 from __future__ import annotations
@@ -12,33 +12,38 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Makes the median absolute deviation of a normal distribution equal to its standard deviation: 1 / Phi^-1(3/4).
+# MAD_TO_SIGMA x the median absolute deviation (MAD) of a normal distribution is its standard deviation: 1 /
+# Phi^-1(3/4).
 MAD_TO_SIGMA = 1.4826
 CONFIDENCE = 0.95
-SIX = 6  # fewest launches whose extremes cover the median with 95 %: 1 - 2 / 2^6 = 0.969
+SIX = 6  # fewest launches whose minimum and maximum enclose the median with 95 %: 1 - 2 / 2^6 = 0.969
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A quantity over launches. The interval holds the true median with probability `coverage`, whatever the
-    distribution: both ends are observed values, and the chance that all of n launches lie on one side is 2 / 2^n."""
+    """A quantity measured in `count` launches: its median, and a confidence interval from `low` to `high`.
+
+    The interval holds the true median with probability `coverage`, whatever the distribution: both ends are
+    observed values, and the chance that all of n launches lie on one side of the median is 2 / 2^n.
+    """
 
     count: int
     median: float
     low: float
     high: float
     coverage: float
-    sigma: float | None  # 1.4826 x MAD; None of a single launch
+    sigma: float | None  # 1.4826 x MAD; None for a single launch
 
     @property
     def interval(self) -> str:
-        """The interval's name: `min..max` below 6 launches."""
+        """How the interval was chosen: `min..max` below 6 launches, else `order statistics`."""
         return "min..max" if self.count < SIX else "order statistics"
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A quotient of two medians. `error` carries both sigmas; the interval's coverage is a lower bound."""
+    """A quotient of two medians. `error`: from the sigmas of both. `coverage`: at least this probability for low to
+    high."""
 
     value: float
     error: float | None
@@ -49,16 +54,16 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of two samples, and whether this number of launches can show it."""
+    """The difference of two samples, and whether this number of launches is enough to show it."""
 
-    ratio: Ratio  # of the second's median to the first's
-    p_value: float  # two-sided Mann-Whitney U
-    least_p_value: float  # the smallest that samples of these sizes can give
-    delta: float  # Cliff's: share of pairs with the second larger minus share with it smaller; -1..1
+    ratio: Ratio  # the second sample's median divided by the first's
+    p_value: float  # of the two-sided Mann-Whitney U test
+    least_p_value: float  # the smallest p-value that samples of these sizes can give
+    delta: float  # Cliff's delta, -1..1: share of pairs with the second value larger, minus smaller
 
     @property
     def resolvable(self) -> bool:
-        """True if these sample sizes can give p <= 0.05 at all: from 4 and 4 on."""
+        """True if samples of these sizes can give p <= 0.05 at all: at least 4 and 4 launches can."""
         return self.least_p_value <= 1 - CONFIDENCE
 
     @property
@@ -67,11 +72,11 @@ class Difference:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Median, interval and 1.4826 x MAD of at least one value.
+    """Median, confidence interval and 1.4826 x MAD of at least one value.
 
-    The interval is the narrowest pair of order statistics (k-th smallest, k-th largest) that covers the median with
-    95 % or more (David and Nagaraja, Order Statistics, section 7.1); below 6 launches it is (minimum, maximum), whose
-    coverage is smaller.
+    The interval is the narrowest pair of order statistics (k-th smallest, k-th largest) that encloses the median
+    with 95 % or more (David and Nagaraja, Order Statistics, section 7.1). Below 6 launches it is (minimum,
+    maximum), whose coverage is smaller.
     """
     ordered = np.sort(np.asarray(values, dtype=float))
     count = len(ordered)
@@ -90,11 +95,12 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def _interval(count: int) -> tuple[int, float]:
-    """(k, P(k-th smallest <= median <= k-th largest)) with the largest k that still covers 95 %, at least 1.
+    """(k, coverage) for the largest k with which [k-th smallest, k-th largest] encloses the median with 95 %; k is
+    at least 1.
 
-    The probability is 1 - 2 P(Binomial(count, 1/2) < k).
+    The coverage is 1 - 2 P(Binomial(count, 1/2) < k).
     """
-    rank, ways, below = 1, 1, 1  # ways: count over (rank - 1); below: their sum so far
+    rank, ways, below = 1, 1, 1  # ways: `count` choose `rank - 1`; below: the sum of `ways` so far
     while 2 * (rank + 1) <= count:
         ways = ways * (count - rank + 1) // rank
         if 1 - 2 * (below + ways) / (1 << count) < CONFIDENCE:
@@ -104,10 +110,11 @@ def _interval(count: int) -> tuple[int, float]:
 
 
 def ratio(of: Spread, to: Spread, *, scale: float = 1.0) -> Ratio:
-    """of / to x scale. Relative errors add in quadrature: the samples are independent.
+    """The ratio of two medians, times `scale`. Relative errors add in quadrature, because the samples are
+    independent.
 
-    The interval's ends are low / high and high / low of the two: by Bonferroni it covers at least
-    `coverage(of) + coverage(to) - 1`.
+    The interval goes from of.low / to.high to of.high / to.low. By Bonferroni its coverage is at least
+    `of.coverage + to.coverage - 1`.
     """
     value = of.median / to.median * scale
     error = None
@@ -123,7 +130,7 @@ def ratio(of: Spread, to: Spread, *, scale: float = 1.0) -> Ratio:
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Compare the second sample with the first; exact for small samples without ties (scipy's choice)."""
+    """Compare the second sample with the first. The test is exact for small samples without ties, as scipy chooses."""
     from scipy import stats
 
     test = stats.mannwhitneyu(second, first, alternative="two-sided", method="auto")
@@ -137,20 +144,28 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 
 def lasting(flags: NDArray[np.bool_], share: float = 0.9) -> int | None:
-    """The start of a suffix in which at least `share` of the flags are True; None if no suffix is so. Of several, the
-    suffix whose True flags exceed that share by the largest number."""
+    """The index from which on at least `share` of the flags are True; None if there is none.
+
+    Of several, the index for which the number of True flags exceeds that share by most.
+    """
     until_end = np.cumsum(np.where(flags, 1.0, -round(share / (1 - share), 6))[::-1])[::-1]
     return int(until_end.argmax()) if len(until_end) and until_end.max() >= 0 else None
 
 
 def all_along(tenths: Sequence[int]) -> bool:
-    """True if an amount is spread over a span: most of its equal parts have some, none has half of all. `tenths`: the
-    amount in each part."""
+    """True if an amount is spread over a time: most of the time's equal parts have some, and none has half of the
+    amount.
+
+    `tenths`: the amount in each part.
+    """
     return 2 * sum(1 for one in tenths if one) > len(tenths) and 2 * max(tenths) < sum(tenths)
 
 
 def nearest_rank(values: Sequence[int] | NDArray[np.int64], percent: int) -> int:
-    """The smallest observed value that at least `percent` % of the values do not exceed. Needs a value."""
+    """The percentile by nearest rank: the smallest value that at least `percent` % of the values do not exceed.
+
+    `values` must not be empty.
+    """
     return nearest_ranks(values, percent)[0]
 
 

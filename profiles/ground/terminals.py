@@ -1,7 +1,7 @@
-"""Print only characters that the terminal's encoding has, and no control characters.
+"""Print text so that a terminal shows it as it is: no control characters, only characters of its encoding.
 
-Names of ranges, kernels, GPUs and files are data, and may hold escape sequences or markup. Everything that is printed
-goes through `echo` or a `console` of this module.
+Names of ranges, kernels, GPUs and files are data, and may hold escape sequences or markup. Everything that is
+printed goes through `echo` or a `console` of this module.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rich.console import Console
 
-# ASCII substitutes, each one column wide so that tables and bars keep their shape.
+# ASCII characters in place of others, each one column wide so that tables and bars keep their shape.
 _INSTEAD: Final = {
     **dict.fromkeys("█▉▊▋▌", "#"),
     **dict.fromkeys("▍▎▏", "-"),
@@ -35,11 +35,11 @@ _NAME: Final = "ringscope"
 _KEPT: Final = "\n\t"
 _HALF: Final = 38  # characters kept at each end of a shortened word
 _LONG: Final = re.compile(rf"\S{{{2 * _HALF + 2},}}")
-_PICTURES: Final = 0x2400  # first of Unicode's symbols for control characters
+_PICTURES: Final = 0x2400  # the first of Unicode's symbols for control characters
 
 
 def plain(text: str) -> str:
-    """The text with control characters, and characters that turn the direction of writing, made visible."""
+    """The text, in which symbols replace control characters and characters that turn the direction of writing."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_shown, text))
@@ -52,12 +52,12 @@ def _shown(character: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Text for a terminal: words longer than a line, as long paths are, lose their middle."""
+    """The text for a terminal: words longer than a line, such as long paths, lose their middle."""
     return _LONG.sub(lambda found: f"{found[0][:_HALF]}…{found[0][-_HALF:]}", text)
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print text, with control characters made visible."""
+    """Print text; symbols replace control characters."""
     import click
 
     click.echo(plain(text), err=err, nl=nl)
@@ -84,7 +84,7 @@ def console(**options: Any) -> Console:
 def show_everything(*streams: Any) -> None:
     """Let streams of any encoding (latin-1, ASCII) take any text: `→` becomes `>`, an unknown character `?`.
 
-    In the C locale Python's streams take the bytes of file names (`surrogateescape`), and nothing else beyond ASCII.
+    In the C locale, Python's streams otherwise take only ASCII and the bytes of file names (`surrogateescape`).
     """
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace", "surrogateescape"):

@@ -1,4 +1,5 @@
-"""Work on two GPUs' data at once by threads, since numpy releases Python's lock for most of it; and count cores."""
+"""Work on several items at once by threads, and count cores. Threads help, since numpy mostly releases Python's
+lock."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-# Threads. Each holds temporary arrays for its GPU: some 60 bytes per operation.
+# Number of threads. Each holds temporary arrays for its GPU, some 60 bytes per operation.
 _AT_ONCE: Final = 2
 _LARGE_ROWS: Final = 1 << 21
-# With fewer rows, threads wait longer for Python's lock and for their own start than they work.
+# With fewer rows, threads wait longer (for Python's lock and for their own start) than they work.
 _SMALL_ROWS: Final = 1 << 16
-_WORTH_ROWS: Final = 1 << 17  # rows of operations, some 10 MB
+_WORTH_ROWS: Final = 1 << 17  # rows of operations, which take some 10 MB
 _alone = False
 
 Item = TypeVar("Item")
@@ -21,8 +22,11 @@ Result = TypeVar("Result")
 
 
 def each(function: Callable[[Item], Result], items: Iterable[Item], rows: int) -> Iterator[Result]:
-    """`function(item)` of every item, in their order. rows: number of the largest item's rows; threads are used for
-    medium items alone, since large ones need too much memory and small ones are not worth it."""
+    """`function(item)` of every item, in order. `rows`: number of the largest item's rows.
+
+    Threads are used only for items of medium size: large ones need too much memory, and small ones are done too
+    soon.
+    """
     if _alone or not _SMALL_ROWS <= rows <= _LARGE_ROWS:
         yield from map(function, items)
         return
@@ -31,7 +35,8 @@ def each(function: Callable[[Item], Result], items: Iterable[Item], rows: int) -
 
 
 def spread(function: Callable[[Item], Result], items: Iterable[Item], most: int) -> Iterator[Result]:
-    """As `each`, on up to `most` threads; does not wait for the rest after an error or Ctrl-C."""
+    """`function(item)` of every item, in order, by up to `most` threads. An error or Ctrl-C does not wait for the
+    others."""
     if _alone or most == 1:
         yield from map(function, items)
         return
@@ -44,7 +49,7 @@ def spread(function: Callable[[Item], Result], items: Iterable[Item], most: int)
 
 
 def alone() -> None:
-    """Use one thread from now on: other processes use the other cores."""
+    """Use one thread from now on, since other processes use the other cores."""
     global _alone
     _alone = True
 
@@ -58,7 +63,7 @@ def usable_cpus() -> int:
 
 
 def cores_of_ranks(ranks: int) -> int:
-    """The number of cores that `ranks` ranks of this host may use together: each as many as this process."""
+    """The number of cores that `ranks` ranks of this host may use together, if each may use as many as this process."""
     return min(ranks * usable_cpus(), len(os.sched_getaffinity(1)))
 
 
@@ -67,16 +72,17 @@ def loaders_over_cores(workers: int, ranks: int, cores: int) -> tuple[str, str] 
     if workers <= 1 or workers * ranks <= cores:
         return None
     return (
-        f"{workers} workers of the data x {ranks} ranks of this host share {cores} cores; with more workers than cores"
-        " batches come later, not sooner",
+        f"{ranks} ranks of this host with {workers} data-loading workers each share {cores} cores; with more workers "
+        "than cores, batches come later, not sooner",
         f"workers={max(1, cores // ranks)}, or more cores for each rank (Slurm: --cpus-per-task)",
     )
 
 
 def release_unused(rows: int) -> None:
-    """Give freed memory, which glibc keeps per thread, back to the system.
+    """Give freed memory, which glibc keeps for each thread, back to the system.
 
-    Does nothing for small recordings (fewer than _WORTH_ROWS `rows`): to get memory again takes a tenth of their time.
+    Does nothing for small recordings (below _WORTH_ROWS `rows`): to get memory again would take a tenth of their
+    time.
     """
     if rows < _WORTH_ROWS:
         return

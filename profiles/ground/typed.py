@@ -1,4 +1,4 @@
-"""Read JSON from untrusted files: numbers must be finite and in range, and each field of its declared type."""
+"""Read JSON from untrusted files: numbers must be finite and in range, and fields of their declared types."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Made = TypeVar("Made")
-# Errors that a dataclass's own code raises while it is made, if its fields hold other types.
+# Errors that a dataclass's own code may raise if a field has a value of a wrong type.
 _OF_FIELDS: Final = (RecursionError, KeyError, AttributeError, TypeError)
 
 _INT64: Final = 1 << 63
-# Counts of arithmetic may exceed 64 bits: a GPU does 2**63 operations within hours.
+# Counts of arithmetic operations may exceed 64 bits: a GPU does 2**63 of them within hours.
 _OF_WORK: Final = ("flops", "flops_by_dtype")
 _MOST_WORK: Final = 1 << 100
-_SHOWN: Final = 60  # characters of a wrong value that an error quotes
-# Limits memory: two bytes of JSON text may take a hundred bytes once decoded. The measures of 512 GPUs with every step
-# have 2.5 million values.
+_SHOWN: Final = 60  # number of characters of a wrong value that an error quotes
+# Most values in a JSON text. This limits memory, since two bytes of text may take a hundred bytes when decoded. The
+# measures of 512 GPUs with every step have 2.5 million values.
 _MOST_VALUES: Final = 12 << 20
 
 
 def loads(text: str | bytes) -> Any:
-    """Decode JSON. Raises ValueError for NaN and infinities, which JSON does not have, too deep nesting, and more
-    values than any file of Ringscope has."""
+    """Decode JSON. Raises ValueError also for NaN and infinities, too deep nesting, and too many values."""
     refuse_many(text)
     try:
         return json.loads(text, parse_constant=_refused, parse_float=_finite)
@@ -34,7 +33,8 @@ def loads(text: str | bytes) -> Any:
 
 
 def known(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of `data` that are fields of the dataclass `kind`: a file of another version may have others."""
+    """The entries of `data` that are fields of the dataclass `kind`. A file of another version may have more
+    entries."""
     names = {one.name for one in fields(kind)}
     return {name: value for name, value in data.items() if name in names}
 
@@ -42,8 +42,8 @@ def known(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
 def decoded(kind: type[Made], text: bytes) -> Made:
     """Decode JSON into the dataclass `kind`, each field of its declared type; a number may be written as text.
 
-    Raises ValueError for other types, missing fields, integers beyond 64 bits, too deep nesting, and more values than
-    any file of Ringscope has.
+    Raises ValueError for other types, missing fields, integers beyond 64 bits, too deep nesting, and too many
+    values.
     """
     import msgspec
 
@@ -55,7 +55,7 @@ def decoded(kind: type[Made], text: bytes) -> Made:
 
 
 def made(kind: type[Made], data: Any, *, texts: bool = True) -> Made:
-    """As `decoded`, from data that is already decoded. texts: True if a number may be written as text."""
+    """As `decoded`, for data that is decoded already. `texts`: True if a number may be written as text."""
     import msgspec
 
     try:
@@ -65,7 +65,7 @@ def made(kind: type[Made], data: Any, *, texts: bool = True) -> Made:
 
 
 def refuse_many(text: str | bytes) -> None:
-    """Raises ValueError if JSON text holds more values than any file of Ringscope has; counts without decoding."""
+    """Raises ValueError if a JSON text holds more values than ringscope writes in any file; counts without decoding."""
     signs = map(text.count, ",[{") if isinstance(text, str) else map(text.count, (b",", b"[", b"{"))
     if sum(signs) > _MOST_VALUES:  # a comma or an opening bracket precedes each value
         raise ValueError(f"it holds more than {_MOST_VALUES:,} values")
@@ -85,8 +85,7 @@ def _checked(found: Made) -> Made:
 
 
 def _check_numbers(values: Iterable[Any], limit: int) -> None:
-    """Raises ValueError for the first number, at any depth, that is not finite, or is an integer outside
-    [-limit, limit)."""
+    """Raises ValueError for a number, at any depth, that is not finite or an integer outside [-limit, limit)."""
     for value in values:
         if type(value) is int:
             if not -limit <= value < limit:
@@ -115,15 +114,15 @@ def _finite(text: str) -> float:
 
 
 def check_fields(kind: type, data: dict[str, Any]) -> None:
-    """Raises ValueError for the first entry of `data` that does not have its type declared in the dataclass `kind`."""
+    """Raises ValueError for an entry of `data` whose type differs from the declared one in the dataclass `kind`."""
     hints = get_type_hints(kind)
     for name, value in data.items():
         check(hints[name], value, name)
 
 
 def check(hint: Any, value: Any, name: str) -> None:
-    """Raises ValueError if the value is not of the type `hint`. Any JSON object passes as a dataclass: its fields are
-    not checked."""
+    """Raises ValueError if the value is not of the type `hint`. Any JSON object passes as a dataclass, with any
+    fields."""
     if not _fits(hint, value):
         shown = repr(value)
         raise ValueError(f"{name} is {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '...'}, not {_said(hint)}")

@@ -6,7 +6,7 @@ VERSION = "0.1.0"
 
 
 def line() -> str:
-    """ringscope, Python and platform, as `--version` prints them."""
+    """The versions of ringscope and Python, and the platform: what `--version` prints."""
     import platform
 
     return f"ringscope {VERSION}, Python {platform.python_version()}, {platform.platform()}"

@@ -246,5 +246,5 @@ def test_weights_that_have_parted_before_fit_are_said_to_go_on_with_rank_0s(fact
 
 def test_workers_of_all_ranks_that_are_more_than_the_cores_are_named(facts: list[dict[str, Any]]) -> None:
     line = facts[0]["more workers than cores"][-1]
-    assert "200 workers of the data x 2 ranks" in line
+    assert "2 ranks of this host with 200 data-loading workers each" in line
     assert facts[1]["more workers than cores"] == []

@@ -76,7 +76,7 @@ def test_workers_of_all_ranks_want_a_core_each():
     assert told(1, [0], [0]) is None
     assert told(2, [0, 1], [2, 3])[0] == "ok"
     status, text, remedy = told(4, [0, 1, 2], [1, 2, 3])
-    assert status == "warning" and "4 workers of the data x 2 ranks of this host share 4 cores" in text
+    assert status == "warning" and "2 ranks of this host with 4 data-loading workers each share 4 cores" in text
     assert "workers=2" in remedy
 
 

@@ -291,7 +291,7 @@ def test_more_loaders_than_cores_are_told_before_the_training(
     data = SimpleNamespace(workers=workers)
     assert [PyDatasetAdapter(data).data for _ in range(2)] == [data, data]
     told = capsys.readouterr().err
-    assert told.count("500 workers of the data x 2 ranks") == told.count("\n") == (workers > 1)
+    assert told.count("2 ranks of this host with 500 data-loading workers each") == told.count("\n") == (workers > 1)
 
 
 def test_a_checkpoint_every_ten_steps_is_steady() -> None:

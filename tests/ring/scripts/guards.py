@@ -681,7 +681,7 @@ with contextlib.redirect_stderr(said):
         model.trainable_weights[0].assign_add(keras.ops.ones_like(model.trainable_weights[0]))
     model.fit(Rows(workers=200), verbose=0)
 facts["parted before fit"] = [line for line in said.getvalue().splitlines() if "before fit" in line]
-facts["more workers than cores"] = [line for line in said.getvalue().splitlines() if "workers of the data" in line]
+facts["more workers than cores"] = [line for line in said.getvalue().splitlines() if "data-loading workers" in line]
 # One rank has made more models, so Keras has given its layers and variables other names.
 if rank == 0:
     keras.Sequential([keras.Input((4,)), layers.BatchNormalization(synchronized=True), layers.Dense(3)])
