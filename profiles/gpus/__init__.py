@@ -1,1 +1,1 @@
-"""The physical GPUs of a set of recordings, each with its operations and their launch calls, on a common clock."""
+"""Collect the operations and launch calls of each physical GPU from a set of recordings, on a common clock."""

@@ -1,7 +1,7 @@
-"""Sort the operations in the tables of recordings by GPU, one column at a time.
+"""Sort the operations in recordings' tables by GPU, one column at a time.
 
-Recordings hold tens of millions of operations, so nothing here copies more than one column at a time, and a column of
-the tables is freed once every GPU has taken its rows from it.
+Recordings hold tens of millions of operations. So nothing here copies more than one column at a time, and a
+column of the tables is freed once every GPU has taken its rows from it.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ Array = NDArray[Any]
 _NO_ROWS: Final = np.empty(0, np.int32)
 Places = Sequence[tuple[int, int]]  # (recording, device number in it)
 
-# Copies of a kind the tool could not name keep the GPU busy all the same; host-to-host copies do not.
+# Class of each kind of copy; -1: none. Copies whose kind the profiler could not name also keep the GPU busy, unlike
+# copies from host to host.
 _COPY_CLASS: Final = {"h2d": H2D, "d2h": D2H, "p2p": P2P, "d2d": D2D, "other": D2D, "h2h": -1}
-_BLOCK: Final = 1 << 17  # operations processed at a time, so that they fit into the CPU's cache
+_BLOCK: Final = 1 << 17  # operations handled at once, so that their arrays fit into the CPU's cache
 
 
 class Tables:
-    """Operations of one recording: columns by table, and names.
+    """The operations of one recording: for each table its columns, and the names of kernels.
 
-    Some columns are copied from the tables; the others are: `lasted_ns`; `kind`, an index into CLASSES, -1 for none;
-    `process`, an index into `pids`; `call_row`, the launch call's row in `api`, -1 for none; `name`, a kernel's index
-    in `names`, a negative number per CUDA graph, 0 for other operations.
+    Some columns are those of the recording. The others are `lasted_ns`; `kind`, an index into CLASSES, -1 for
+    none; `process`, an index into `pids`; `call_row`, the launch call's row in `api`, -1 for none; `name`, a
+    kernel's index in `names`, a negative number per CUDA graph, 0 for other operations.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -60,7 +61,7 @@ class Tables:
         call_start_ns, call_end_ns = launches.start_ns, launches.end_ns
         of = {table: partial(_column, timeline, table) for table in TABLES}
         call_row = {table: launches.rows(column("pid"), column("correlation")) for table, column in of.items()}
-        del launches  # takes as much memory as a column
+        del launches  # it takes as much memory as a column
         self.columns: dict[str, dict[str, Array]] = {}
         for table, column in of.items():
             taken = {name: column(name) for name in ("start_ns", "device", "context", "stream")}
@@ -85,7 +86,7 @@ class Tables:
         return self._source(shift_ns=shift_ns)
 
     def _told(self, timeline: Timeline, table: str) -> tuple[Array, Array]:
-        """`kind` and `name` of each row of the table, as the class describes them."""
+        """`kind` and `name` of each row of the table, as described above."""
         rows = len(getattr(timeline, table))
         no_name = np.broadcast_to(np.int8(0), rows)
         if table == "kernels":
@@ -104,7 +105,8 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The operations of one GPU in order, with the kernel names, processes and streams that Gpu holds."""
+    """The operations of one GPU in order of time, and their kernel names, processes and streams; see
+    `operations.Gpu`."""
 
     operations: Operations
     names: pd.Index
@@ -113,10 +115,10 @@ class Gathered:
 
 
 def gather(tables: Sequence[Tables], shifts: Sequence[int], gpus: Sequence[Places]) -> list[Gathered]:
-    """The operations of each GPU. Empties the columns of `tables` to save memory.
+    """Collect the operations of each GPU. Empties the columns of `tables` to save memory.
 
-    `shifts`: ns that bring each recording's times to the common clock; a GPU stays on the clock of its first recording.
-    `gpus`: for each GPU, the recordings and device numbers under which it appears.
+    `shifts`: ns that bring each recording's times to the common clock; a GPU stays on the clock of its first
+    recording. `gpus`: for each GPU, the recordings and device numbers under which it appears.
     """
     most = max((len(columns["start_ns"]) for one in tables for columns in one.columns.values()), default=0)
     making = list(each(partial(_Gpu, tables, shifts), gpus, most))
@@ -140,8 +142,8 @@ def gather(tables: Sequence[Tables], shifts: Sequence[int], gpus: Sequence[Place
 class _Part:
     """The rows of one table of one recording that belong to a GPU.
 
-    `place`: index of the recording in the GPU's places. `processes`: the GPU's process number for each of the
-    recording's processes.
+    `place`: index of the recording among the GPU's recordings. `processes`: for each process of the recording,
+    its number among the GPU's processes.
     """
 
     place: int
@@ -153,7 +155,7 @@ class _Part:
 
 
 class _Gpu:
-    """A GPU whose columns are being collected; `_part` and `_row` hold where each operation's row lies."""
+    """A GPU whose columns are being collected. `_part` and `_row` tell in which part and row each operation lies."""
 
     def __init__(self, tables: Sequence[Tables], shifts: Sequence[int], places: Places) -> None:
         self._sources = tuple(tables[index].source(shifts[index] - shifts[places[0][0]]) for index, _ in places)
@@ -170,7 +172,8 @@ class _Gpu:
         self._columns: dict[str, Array] = {}
 
     def _numbers(self, index: int, pids: Sequence[int], process: Array) -> Array:
-        """The GPU's number for each process of a recording, int32[processes]; processes without rows here get 0."""
+        """For each process of a recording, its number among the GPU's: int32[processes]; 0 for processes without
+        rows here."""
         found = np.zeros(len(pids), np.int32)
         for one in distinct(process).tolist():
             if (index, pids[one]) not in self._processes:
@@ -191,7 +194,7 @@ class _Gpu:
         self._row = np.concatenate(rows)[order]
 
     def _sorted(self) -> Array:
-        """Return the order of the operations, and store their starts and kinds in this order."""
+        """Return the operations' order as indices, and store their starts and kinds in this order."""
         start = np.concatenate([part.columns["start_ns"][part.rows] + part.shift_ns for part in self._parts])
         kind = np.concatenate([part.columns["kind"][part.rows] for part in self._parts])
         order = _order(start, kind)
@@ -226,7 +229,7 @@ class _Gpu:
         self._names = [names]
 
     def gathered(self) -> Gathered:
-        place = narrow(np.array([part.place for part in self._parts], np.int32))  # a GPU may appear in hundreds
+        place = narrow(np.array([part.place for part in self._parts], np.int32))  # of hundreds of recordings, maybe
         table = np.array([TABLES.index(part.table) for part in self._parts], np.int8)
         operations = Operations(
             **self._columns, place=place[self._part], table=table[self._part], row=self._row, sources=self._sources
@@ -234,7 +237,7 @@ class _Gpu:
         return Gathered(operations, self._names[0], tuple(self._processes), self._streams)
 
     def _ordered(self, column: str, changed: Callable[[_Part, Array], Array] = lambda _, values: values) -> Array:
-        """A column of the tables in the order of the operations, after `changed` was applied to each part's values."""
+        """A column of the tables in the order of the operations. `changed` converts the values of each part."""
         found = np.empty(len(self._row), np.result_type(*(changed(p, p.columns[column][:0]) for p in self._parts)))
         for first in range(0, len(found), _BLOCK):
             block = slice(first, first + _BLOCK)
@@ -247,7 +250,8 @@ class _Gpu:
 
 
 def _said(what: str, told: Any) -> dict[str, Any]:
-    """The fields of Source for a text column of kernels: an index per kernel, -1 for none, and the texts."""
+    """Fields of `operations.Source` for a text column of kernels: an index into the texts per kernel, -1 for none;
+    the texts."""
     texts = [str(text) for text in told.categories]
     if not any(texts):
         return {f"{what}_of": np.broadcast_to(np.int8(-1), len(told.codes)), f"{what}s": ()}
@@ -261,14 +265,14 @@ def _column(timeline: Timeline, table: str, name: str) -> Array:
 
 
 def _places_in(values: Sequence[int], column: Array) -> Array:
-    """The index in `values`, which are sorted, of each value of the column."""
+    """For each value of the column, its index in the sorted list `values`."""
     if len(values) == 1:
         return np.broadcast_to(np.int32(0), len(column))
     return np.searchsorted(values, column).astype(np.int32)
 
 
 def _differences(of: NDArray[np.int64], less: NDArray[np.int64]) -> Array:
-    """`of` minus `less` in ns, as int32 if all differences fit, since few operations last two seconds."""
+    """`of` minus `less` in ns: int32 if all differences fit, which is usual, since few operations last two seconds."""
     found = np.empty(len(of), np.int32)
     for first in range(0, len(of), _BLOCK):
         block = slice(first, first + _BLOCK)
@@ -280,9 +284,10 @@ def _differences(of: NDArray[np.int64], less: NDArray[np.int64]) -> Array:
 
 
 def _order(start: NDArray[np.int64], kind: NDArray[np.int8]) -> Array:
-    """Indices of the operations that have a class, sorted by start, then class.
+    """Indices of the operations that have a class, sorted by start, then by class.
 
-    Tables are mostly sorted and equal starts are rare, so a stable sort by start alone comes first: it is the fastest.
+    Tables are mostly sorted and equal starts are rare, so a stable sort by start alone comes first: it is the
+    fastest.
     """
     order = np.argsort(start, kind="stable").astype(np.int32)
     start, kind = start[order], kind[order]
@@ -304,7 +309,7 @@ def _numbered(*keys: Array) -> Array:
 
 
 def _first_of_each(numbers: Array) -> list[int]:
-    """The index at which each of the numbers 0, 1, 2... appears first; they must first appear in this order."""
+    """The index at which each of the numbers 0, 1, 2... first appears. They must first appear in this order."""
     found: list[int] = []
     for first in range(0, len(numbers), _BLOCK):
         block = numbers[first : first + _BLOCK]

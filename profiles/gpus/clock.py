@@ -21,25 +21,26 @@ from .collective_kernels import is_collective
 
 Int64s = NDArray[np.int64]
 
-# Shifts from UTC are accepted if the common ends of collectives agree to this.
+# The shifts by UTC are accepted if the common ends of collectives then agree to this.
 AGREE_NS = 100_000
-# This many common ends are needed to check a shift or to find one.
+# A shift is checked or found only by at least this many common ends.
 _LEAST_PAIRS = 3
-# With fewer pairs, one of the hundreds of lags may have an equally small spread by chance.
+# With fewer pairs of ends, one of the hundreds of lags may have an equally small spread by chance.
 _SURE_PAIRS = 6
-# Spreads below this are noise of the clocks, so that a smaller one is no better.
+# Spreads below this are noise of the clocks: a smaller spread is no better.
 _NOISE_NS = 10_000
-# How many collectives one recording may be ahead of the other, as recordings may begin at different steps.
+# One recording may be ahead of the other by this many collectives, as recordings may begin at different steps.
 _MOST_LAG = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The common clock of several recordings. shift_ns: per recording, the ns to add to its times; methods: per
-    recording, how the shift was found:
+    """The common clock of several recordings.
 
-    `reference`: this recording's clock is the common one; `utc`; `collectives`; `none`: no shift was found, so it is 0.
-    residual_ns: 95 % of the common ends of collectives agree to this in the worst recording; None: not checked.
+    `shift_ns`: for each recording, the ns to add to its times. `methods`: for each recording, how its shift was
+    found: `reference` (its clock is the common one), `utc`, `collectives`, or `none` (not found, so the shift is
+    0). `residual_ns`: 95 % of the common ends of collectives agree to this in the worst recording; None: not
+    checked.
     """
 
     shift_ns: tuple[int, ...]
@@ -48,11 +49,11 @@ class Clock:
 
     @property
     def method(self) -> str:
-        """The least certain of the recordings' methods."""
+        """The least certain method by which a recording's shift was found."""
         return max(self.methods, key=("reference", "utc", "collectives", "none").index)
 
     def to_json(self) -> dict[str, Any]:
-        """`Measures.clock`."""
+        """The JSON object of `Measures.clock`."""
         return {
             "method": self.method,
             "methods": list(self.methods),
@@ -63,20 +64,22 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """One recording's start in UTC, and ends and names of the collectives on the GPU that has most of them, by end."""
+    """The start of one recording in UTC, and the collectives of its GPU that has most: their ends in order, and
+    names."""
 
     origin_utc_ns: int | None
     end_ns: Int64s
     name: NDArray[np.object_]
-    steps: tuple[int, int] | None = None  # first and last number of its marks `step N`
+    steps: tuple[int, int] | None = None  # numbers of its first and last mark `step N`
 
 
 def aligned(each: Sequence[Ends]) -> Clock:
-    """Find the shifts that bring recordings to the clock of the first.
+    """Find the shifts that bring recordings to the clock of the first one.
 
-    Shifts come from the starts in UTC if with them the common ends of collectives agree within 100 µs, or if the ends
-    cannot be compared, or belong to different steps by their marks. Else the shift is the median difference of these
-    ends at the best lag (`_best`).
+    The starts in UTC give the shift if the common ends of collectives then agree within 100 µs, or if these ends
+    cannot be compared, or belong to different steps by their marks. Otherwise the shift is the median difference
+    of these ends. Recordings may begin at different collectives; `_best` finds out which collectives belong
+    together.
     """
     if len(each) == 1:
         return Clock((0,), ("reference",), None)
@@ -98,14 +101,14 @@ def _utc_shift(reference: Ends, own: Ends) -> int | None:
 
 
 def ends(timeline: Timeline) -> Ends:
-    """Read from a recording the times by which its clock is found."""
+    """Read from a recording the times by which its clock is compared with others."""
     name = timeline.kernels["name"].cat
     codes = name.codes.to_numpy()
     rows = np.flatnonzero(rows_of(codes, is_collective(name.categories)))
     if len(rows):
         device = timeline.kernels["device"].to_numpy()[rows]
         met, first, count = np.unique(device, return_index=True, return_counts=True)
-        rows = rows[device == met[np.lexsort((first, -count))[0]]]  # if GPUs have equally many, the first
+        rows = rows[device == met[np.lexsort((first, -count))[0]]]  # of GPUs with equally many, the first
     end_ns = timeline.kernels["end_ns"].to_numpy()[rows]
     order = np.argsort(end_ns, kind="stable")
     names = np.array(name.categories, dtype=object)[codes[rows[order]]]
@@ -113,7 +116,7 @@ def ends(timeline: Timeline) -> Ends:
 
 
 def _shift(reference: Ends, own: Ends, utc: int | None) -> tuple[int, str, int | None]:
-    """Shift, method and residual of one recording."""
+    """The shift of one recording, the method, and the residual; None: not checked."""
     if utc is not None:
         ours, theirs = nearest(reference.end_ns, own.end_ns + utc)
         apart = reference.end_ns[ours] - (own.end_ns[theirs] + utc)
@@ -133,7 +136,10 @@ def _other_steps(reference: Ends, own: Ends) -> bool:
 
 
 def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:
-    """For each lag (collectives by which one recording is ahead) at which all names agree: ns between paired ends."""
+    """Pair the collectives of two recordings at each lag, by which one recording is ahead.
+
+    Yields the differences of the paired ends in ns for each lag at which the names of all pairs agree.
+    """
     most = min(_MOST_LAG, max(len(reference.end_ns), len(own.end_ns)))
     for lag in range(-most, most + 1):
         first, other = max(lag, 0), max(-lag, 0)
@@ -145,15 +151,16 @@ def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:
 
 
 def _best(lags: list[Int64s], utc: int | None) -> Int64s:
-    """The differences at the lag with the smallest spread; empty if there is no lag.
+    """Choose the lag with the smallest spread, and return its differences; empty if there is no lag.
 
-    Lags whose spreads are alike rank by the most pairs, since equal steps give a small spread at a wrong lag, too, but
-    with fewer pairs; then by spread; then by distance from UTC, which otherwise does not count as it did not fit.
+    Lags with nearly equal spreads are sorted by the number of pairs, since equal steps give a small spread at a
+    wrong lag, too, but with fewer pairs. After that the smaller spread decides, then the smaller distance from
+    UTC.
     """
     spreads = [_spread(one) for one in lags]
     sure = [at for at, one in enumerate(lags) if len(one) >= _SURE_PAIRS] or range(len(lags))
     least = min((spreads[at] for at in sure), default=0)
-    if least > AGREE_NS:  # no lag fits: take the least residual, about which a doubt warns
+    if least > AGREE_NS:  # no lag fits: take the one with the least residual, about which a doubt warns
         return lags[min(sure, key=lambda at: _residual(lags[at] - int(np.median(lags[at]))))]
     alike = max(2 * least, _NOISE_NS)
 
@@ -165,17 +172,22 @@ def _best(lags: list[Int64s], utc: int | None) -> Int64s:
 
 
 def _spread(apart: Int64s) -> int:
-    """The distance from the median in ns that 75 % do not exceed, so that a few outliers do not count."""
+    """The distance in ns from the median that 75 % of the differences do not exceed; a few outliers do not change
+    it."""
     return nearest_rank(np.abs(apart - int(np.median(apart))), 75)
 
 
 def _residual(apart: Int64s) -> int:
-    """The difference in ns that 95 % do not exceed."""
+    """The size in ns that 95 % of the differences do not exceed."""
     return nearest_rank(np.abs(apart), 95)
 
 
 def nearest(a: Int64s, b: Int64s) -> tuple[Int64s, Int64s]:
-    """Indices into `a` and `b`, both ascending, of the pairs of instants that are each other's nearest."""
+    """Find pairs of instants in `a` and `b` of which each is the other's nearest. Returns their indices in `a` and
+    in `b`.
+
+    Both arrays must be ascending.
+    """
     if not len(a) or not len(b):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     to_b, to_a = _nearest_place(a, b), _nearest_place(b, a)

@@ -1,8 +1,8 @@
-"""Names of kernels that exchange data with other GPUs; this module alone knows them.
+"""Recognise kernels that exchange data with other GPUs by their names; no other module knows these names.
 
-Only the function's name counts, never template arguments or parameters: `reduce_kernel<..., AllReduceOp>` sums on its
-own GPU. A kernel that is in no row below counts as compute, even if its name sounds like an exchange; `sounds_like_one`
-finds these kernels.
+Only the function's name counts, never its template arguments or parameters: `reduce_kernel<..., AllReduceOp>`
+sums on its own GPU. A kernel that is in none of the families below counts as compute, even if its name sounds
+like an exchange; `sounds_like_one` finds these kernels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ..model.names import fitting, once_for_few, wholly
 if TYPE_CHECKING:
     import pandas as pd
 
-# Kinds of collectives: the first whose pattern fits the lower-case name of a kernel or range without underscores.
+# Kinds of collectives: the first counts whose pattern matches the name of a kernel or range, in lower case and
+# without underscores.
 KINDS: Final = {
     "all_reduce": r"allreduce",
     "reduce_scatter": r"reducescatter",
@@ -28,17 +29,18 @@ KINDS: Final = {
     "send_recv": r"send|recv",
     "broadcast": r"broadcast|bcast",
     "reduce": r"reduce",
-    "other": r"",  # a kernel that serves any kind of collective
+    "other": r"",  # kernels that serve any kind of collective
 }
 _WORDS: Final = r"(?:all_?reduce|reduce_?scatter|all_?gather|all_?to_?all)"
-# Words for the algorithm of an exchange. No kernel that works on one GPU alone has one of them beside a collective's.
+# Words for the algorithm of an exchange. No kernel that works on one GPU alone has such a word beside a collective's.
 _WAYS: Final = (
     r"(?:one_?shot|two_?shot|[12]_?stage|multimem|nvls|lamport|symm(?:_?mem|etric)|mnnvl|cross_?device|peer|p2p"
     r"|(?<![a-z])(?:push|pull|persistent)(?![a-z])|(?<![a-z])ring_?(?=all|reduce)|double_?tree|cube_?mesh|int(?:er|ra)_?node|prototype"
     r"|all_?reduce_?fusion|fused_?all_?reduce)"
 )
 _COLLECTIVE: Final = r"all_?(?:reduce|gather|to_?all)\w*|reduce_?scatter\w*|broadcast\w*|send\w*|recv\w*"
-# Each family: a pattern for the whole function name with its scopes, ignoring case; its kind if KINDS cannot tell it.
+# Each family of kernels: a pattern for the whole function name with its scopes, ignoring case, and the kind of
+# collective if KINDS cannot tell it. The comments name the repositories and files that define these kernels.
 FAMILIES: Final[tuple[tuple[str, str | None], ...]] = (
     # NVIDIA/nccl src/device (ncclKernel_, ncclDevKernel_, ncclSymkDevKernel_); ROCm/rccl has the same names
     (r"(?:nccl|rccl).*", None),
@@ -108,7 +110,7 @@ _SOUNDS: Final = (
     rf"(?i){_WORDS}|multimem|shmem|cross_?device|symm_?mem|int(?:er|ra)_?node|send_?recv|(?<![a-z])a2a(?![a-z])"
     r"|(?<![a-z])p2p(?![a-z])"
 )
-# A quick first test: a name that does not match this is in no family and does not sound like an exchange.
+# A quick first test: a name that does not match is in no family and does not sound like an exchange.
 _MAY_BE: Final = (
     r"(?i)nccl|rccl|mscc|all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|send|recv|executionKernel|barrier"
     r"|signal|multimem|shmem|on_stream_kernel|exchangeSplit|int(?:er|ra)_?node|a2a|p2p|userbuffers|cross_?device|symm_?mem"
@@ -124,14 +126,14 @@ def is_collective(names: pd.Index) -> NDArray[np.bool_]:
 
 
 def names_collective(name: str) -> bool:
-    """True if this is a collective kernel's name."""
+    """True if a collective kernel has this name."""
     import pandas as pd
 
     return bool(is_collective(pd.Index([name], dtype="str"))[0])
 
 
 def sounds_like_one(names: pd.Index) -> NDArray[np.bool_]:
-    """True for each name that is in no family and yet sounds like a collective kernel's."""
+    """True for each name that is in no family, but sounds like a collective kernel's."""
     family, may_be, functions = _families(names)
     found = family < 0
     found[~may_be] = False
@@ -141,7 +143,7 @@ def sounds_like_one(names: pd.Index) -> NDArray[np.bool_]:
 
 @once_for_few
 def kind_of(names: pd.Index) -> NDArray[np.int8]:
-    """The index in KINDS of each name of a kernel or range."""
+    """For each name of a kernel or range, the index of its kind in KINDS."""
     kinds = list(KINDS)
     plain = names.str.lower().str.replace("_", "", regex=False)
     found = np.full(len(names), -1, np.int8)
@@ -157,8 +159,10 @@ def kind_of(names: pd.Index) -> NDArray[np.int8]:
 
 @once_for_few
 def _families(names: pd.Index) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.Index]:
-    """The index in FAMILIES of each name, -1 for none; True for each name that passes `_MAY_BE`; and the function names
-    of these."""
+    """For each name: the index of its family in FAMILIES, -1 for none; whether it passes `_MAY_BE`.
+
+    Also the function names of those that pass.
+    """
     import pandas as pd
 
     may_be = fitting(names, _MAY_BE)
@@ -191,7 +195,7 @@ def function_of(name: str) -> str:
 
 
 def _mangled(name: str) -> list[str]:
-    """The names in the first, maybe nested, name of an Itanium ABI symbol, without numbered anonymous namespaces."""
+    """The name in an Itanium ABI symbol, with its scopes but without numbered anonymous namespaces."""
     found: list[str] = []
     at = len(re.match(r"_Z(?:N[KVrRO]*)?", name).group())  # type: ignore[union-attr]  # it begins with _Z
     while length := _LENGTH.match(name, at):

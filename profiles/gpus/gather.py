@@ -1,4 +1,4 @@
-"""The physical GPUs of a set of recordings, each with all that it did."""
+"""Find the physical GPUs in a set of recordings, and all that each of them did."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .merged import told_apart
 from .operations import TABLES, Gpu, Lacking, Operations, distinct
 
 _LATE_NS, _EARLY_NS = 1_000_000_000, 1_000_000
-# An operation that starts this long before its launch call, on a clock that fits all others, has a wrong time. In real
-# recordings none started even 1 ms before.
+# An operation that starts this long before its launch call has a wrong time, if the clock fits all other operations.
+# In real recordings none started even 1 ms before its call.
 _IMPOSSIBLY_EARLY_NS = 10_000_000
 
 
@@ -27,16 +27,16 @@ _IMPOSSIBLY_EARLY_NS = 10_000_000
 class Taken:
     """Operations of recordings before they are sorted by GPU.
 
-    places: per GPU, the (recording, device number) pairs under which it appears.
+    `places`: for each GPU, the (recording, device number) pairs under which it appears.
     """
 
     places: list[list[tuple[int, int]]]
     tables: list[assembly.Tables]
-    lost: list[Lost]  # per recording
+    lost: list[Lost]  # one per recording
 
 
 def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None) -> list[Gpu]:
-    """The GPUs that ran any operation, each once, in the order of rank, recording and device number.
+    """All GPUs that ran any operation, sorted by rank, recording and device number.
 
     `shift_ns`: ns to add to each recording's times for the common clock. A GPU stays on the clock of its first
     recording; times of its other recordings are shifted to that clock.
@@ -46,14 +46,14 @@ def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None)
 
 
 def take(timelines: Sequence[Timeline]) -> Taken:
-    """The first half of `gather`. After it the timelines' kernels, most of their memory, can be freed."""
+    """First half of `gather`: take the operations out of the recordings. Then their kernels' tables can be freed."""
     tables = [assembly.Tables(timeline) for timeline in timelines]
     gone = [lost.of_recording(*each) for each in zip(timelines, (one.columns for one in tables), strict=True)]
     return Taken(_places(timelines), tables, gone)
 
 
 def made_of(taken: Taken, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> list[Gpu]:
-    """The second half of `gather`, which empties `taken`; the timelines may be without their kernels by now."""
+    """Second half of `gather`: sort the operations by GPU. It empties `taken`, and reads no kernels in `timelines`."""
     marked = [marks.ranks(timeline) for timeline in timelines]
     done = zip(taken.places, assembly.gather(taken.tables, shift_ns, taken.places), strict=True)
     found = [_gpu(timelines, marked, taken.lost, where, did) for where, did in done]
@@ -62,7 +62,7 @@ def made_of(taken: Taken, timelines: Sequence[Timeline], shift_ns: Sequence[int]
 
 
 def without_kernels(timeline: Timeline) -> Timeline:
-    """A copy of the timeline without kernels and correlations of calls, which only `take` needs."""
+    """A copy of the timeline without the kernels and the calls' correlations, which only `take` needs."""
     import pandas as pd
 
     # Build a new table from the columns, because pandas 2 would copy them.
@@ -72,7 +72,7 @@ def without_kernels(timeline: Timeline) -> Timeline:
 
 
 def _places(timelines: Sequence[Timeline]) -> list[list[tuple[int, int]]]:
-    """Per physical GPU the (recording, device number) pairs under which it appears."""
+    """For each physical GPU, the (recording, device number) pairs under which it appears."""
     by_identity: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for index, timeline in enumerate(timelines):
         for device in _used(timeline):
@@ -81,22 +81,22 @@ def _places(timelines: Sequence[Timeline]) -> list[list[tuple[int, int]]]:
 
 
 def identity(timeline: Timeline, device: int) -> tuple[object, ...]:
-    """A key that is the same for one physical GPU in every recording: its uuid, else host and bus id, else host, rank
-    and device number."""
+    """A key that identifies a physical GPU in all recordings: its UUID, else host and bus id, else host, rank and
+    device number."""
     uuid, bus_id, _ = _listed(timeline, device)
     if uuid:
         return ("uuid", uuid)
     host = timeline.recording.host
     if bus_id:
         return "bus", host, bus_id
-    # A Kineto trace holds one process, or ranks that were merged, so without a rank its GPUs are in no other recording.
+    # A Kineto trace holds one process, or ranks that were merged. Without a rank, its GPUs are in no other recording.
     rank = timeline.recording.rank
     whose = timeline.recording.path if rank is None and timeline.recording.format == "kineto" else rank
     return "number", host, whose, device
 
 
 def _used(timeline: Timeline) -> list[int]:
-    """Device numbers with an operation that lasts; copies from host to host do not count."""
+    """The numbers of devices that ran an operation longer than 0 ns; copies from host to host do not count."""
     used: set[int] = set()
     for table in TABLES:
         rows = getattr(timeline, table)
@@ -111,7 +111,7 @@ def _used(timeline: Timeline) -> list[int]:
 
 
 def _listed(timeline: Timeline, device: int) -> tuple[str | None, ...]:
-    """uuid, bus id and name of a device, where they are known."""
+    """UUID, bus id and name of a device; None for each that is not known."""
     rows = np.flatnonzero(timeline.devices["device"].to_numpy() == device)
     columns = ("uuid", "bus_id", "name")
     return tuple(str(timeline.devices[one].iat[rows[0]]) or None if len(rows) else None for one in columns)
@@ -156,7 +156,8 @@ def _lacking(
     gone: Sequence[Lost],
     off_clock: Sequence[int],
 ) -> Lacking:
-    """The operations of this GPU without a usable time: rows of `early`, and operations missing in its recordings."""
+    """The operations of this GPU without a usable time: the rows in `early`, and operations missing in its
+    recordings."""
     operations = did.operations.at(np.flatnonzero(early))
     parts = [(operations.call_start_ns, operations.process, operations.stream)]
     numbers = {stream: number for number, stream in enumerate(did.streams)}
@@ -179,7 +180,8 @@ def _rank(
     marked: Sequence[Mapping[int, marks.Rank]],
     processes: Sequence[tuple[int, int]],
 ) -> int | None:
-    """The rank of the processes that used the GPU, by their marks or else their recordings; None if not exactly one."""
+    """The rank of the processes that used the GPU, by their marks or else by their recordings; None if there are
+    several."""
     told: set[int] = set()
     for index, pid in processes:
         own, rank = marked[index].get(pid), timelines[index].recording.rank
@@ -188,10 +190,10 @@ def _rank(
 
 
 def _off_clock(operations: Operations, process: int) -> bool:
-    """True if a process's calls are on another clock than its GPU operations.
+    """True if a process's launch calls are on another clock than its GPU operations.
 
-    That is so if all operations start over 1 s after their launch calls, or over 1 in 20 starts over 1 ms before it.
-    Some nvprof recordings have API rows hundreds of seconds before their kernels.
+    That is so if all operations start over 1 s after their launch calls, or over 1 in 20 starts over 1 ms before
+    its call. Some nvprof recordings have API rows hundreds of seconds before their kernels.
     """
     mine = operations.launched & (operations.process == process)
     latency = (operations.start_ns - operations.call_start_ns)[mine]

@@ -1,4 +1,4 @@
-"""Ranges, operators and CUDA calls of a GPU's processes, on the GPU's clock, for pictures."""
+"""Host ranges, operators and CUDA calls of a GPU's processes, on the GPU's clock, for pictures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TABLES = {"host_range": "marks", "host_operator": "operators", "host_call": "ap
 
 
 class OfGpus:
-    """`of` with a cache: GPUs of the same processes share one HostRanges, which is large."""
+    """Makes the HostRanges of GPUs, one for all GPUs of the same processes, since they are large."""
 
     def __init__(self, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> None:
         self._timelines, self._shift_ns = timelines, shift_ns
@@ -37,7 +37,8 @@ _COLUMNS = {"start_ns": np.int64, "end_ns": np.int64, "kind": np.int8, "name": n
 
 
 def of(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> HostRanges:
-    """All ranges with a length, in order of start; the longest first if several begin together."""
+    """All host ranges of the GPU's processes that last longer than 0 ns, by start; of equal starts the longest
+    first."""
     names: dict[str, int] = {}
     threads: dict[HostThread, int] = {}
     parts: dict[str, list[np.ndarray]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}
@@ -66,7 +67,7 @@ def of(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> Host
 def _numbered(
     tid: NDArray[np.signedinteger[Any]], index: int, pid: int, threads: dict[HostThread, int]
 ) -> NDArray[np.int32]:
-    """The number of each row's thread in `threads`; adds new threads to it in order of their ids."""
+    """The number of each row's thread in `threads`, to which new threads are added."""
     found = np.empty(len(tid), np.int32)
     for one in distinct(tid).tolist():
         found[tid == one] = threads.setdefault(HostThread(index, pid, one), len(threads))
@@ -74,11 +75,12 @@ def _numbered(
 
 
 def _by_start(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.signedinteger[Any]]:
-    """Indices sorted by start, then longest first. Tables are mostly sorted, so a stable sort by start is fastest."""
+    """Indices sorted by start, then the longest first. Tables are mostly sorted, so a stable sort by start is
+    fastest."""
     order = np.argsort(start, kind="stable").astype(np.int32)
     begins = start[order]
     together = begins[1:] == begins[:-1]
-    del begins  # takes as much memory as a column
+    del begins  # it takes as much memory as a column
     ends = end[order]
     if (ends[1:] > ends[:-1])[together].any():
         return np.lexsort((-end, start))

@@ -1,4 +1,4 @@
-"""The API call that launched an operation."""
+"""Find the API call that launched an operation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from ..model.timeline import Timeline
 from .operations import distinct
 
-_BLOCK: Final = 1 << 17  # rows processed at a time, so that they fit into the CPU's cache
+_BLOCK: Final = 1 << 17  # rows handled at once, so that their arrays fit into the CPU's cache
 
 
 class LaunchCalls:
-    """Finds the API call that launched an operation: the row of its process with its correlation.
+    """Finds the API call that launched an operation: the call of the operation's process with the same correlation.
 
-    If several rows share a correlation (a runtime call and the driver call inside it), the one that began first counts.
+    If several calls share a correlation (a runtime call and the driver call inside it), the one that began first
+    counts.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -31,9 +32,9 @@ class LaunchCalls:
         self._pids = set(distinct(self._pid).tolist())
 
     def rows(self, pid: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Row in `api` of the call that launched each operation, int32[n]; -1: none.
+        """For each operation, the row in `api` of the call that launched it: int32[n]; -1: none.
 
-        pid, correlation: of each operation, [n].
+        `pid`, `correlation`: of each operation.
         """
         found = np.full(len(correlation), -1, np.int32)
         for one in distinct(pid).tolist():
@@ -68,11 +69,11 @@ class LaunchCalls:
         if (row_of >= 0).sum() < count:
             rows = np.concatenate([rows for rows, _ in self._blocks(pid)])
             order = np.argsort(self.start_ns[rows], kind="stable")[::-1]
-            row_of[self._correlation[rows[order]] - low] = rows[order]  # the last written is the one that began first
+            row_of[self._correlation[rows[order]] - low] = rows[order]  # the last row written is that of the first call
         return _Table(low, row_of)
 
     def _blocks(self, pid: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Blocks of rows of the process's calls that have a correlation, and their correlations; no block is empty."""
+        """Rows of the process's calls that have a correlation, in blocks, and their correlations; no block is empty."""
         for first in range(0, len(self._pid), _BLOCK):
             correlation = self._correlation[first : first + _BLOCK]
             mine = (self._pid[first : first + _BLOCK] == pid) & (correlation >= 0)
@@ -84,7 +85,7 @@ class LaunchCalls:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """`row_of[correlation - low]` is the row of a correlation; -1: none."""
+    """The row of each correlation of a process: `row_of[correlation - low]`; -1: none."""
 
     low: int
     row_of: NDArray[np.int32]
@@ -101,7 +102,8 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Sorted:
-    """Ascending correlations and the row of each, for correlations too sparse for a `_Table`."""
+    """The row of each correlation of a process, for correlations too sparse for a `_Table`; `correlation` is
+    ascending."""
 
     correlation: NDArray[np.int64]
     row: NDArray[np.int32]

@@ -1,4 +1,4 @@
-"""Launches without a timed operation in the recording: the profiler lost it, or it was only captured into a graph."""
+"""Find launches whose operation has no time in the recording: the profiler lost it, or a graph only captured it."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from .launch_calls import LaunchCalls
 from .missing import LAUNCHED, Columns, Missing
 from .operations import distinct
 
-# A launch up to this long after the end of the last recorded operation may have run only after the recording ended, so
-# it is not counted as lost.
+# A launch up to this long after the end of the last recorded operation does not count as lost, since its operation
+# may have run after the recording's end.
 _ON_ITS_WAY_NS = 1_000_000
 
 
 def together(each: Sequence[Launches]) -> Launches:
-    """The launches of several processes, added up."""
+    """The sums of the counts of several processes."""
     return Launches(*map(sum, zip(*map(astuple, each), strict=True))) if each else Launches()
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A recording's launches by process ({} if it has no API calls), and its operations without a usable time."""
+    """The launches of a recording by process (empty without API calls), and its operations without a usable time."""
 
     launches: dict[int, Launches]
     missing: Missing
 
 
 def of_recording(timeline: Timeline, operations: Columns) -> Lost:
-    """Find the lost launches of a recording. `operations`: columns by table; `call_row` -1: no launch call."""
+    """Find the lost launches of a recording. `operations`: columns by table; a `call_row` of -1 means no launch
+    call."""
     if "api" not in timeline.known or not len(timeline.api):
         return Lost({}, missing.joined([]))
     calls = _Calls(timeline, operations)
@@ -46,7 +47,8 @@ def of_recording(timeline: Timeline, operations: Columns) -> Lost:
 
 
 class _Calls:
-    """The calls of a recording: one value per row of `api`, except `launches`, which holds rows."""
+    """The calls of a recording. Arrays have an entry for each row of `api`; `launches` holds the rows of launch
+    calls."""
 
     def __init__(self, timeline: Timeline, operations: Columns) -> None:
         api = timeline.api
@@ -55,7 +57,7 @@ class _Calls:
         self.captured, self.graph = launching.captured(api), launching.named(api, launching.GRAPH)
         self.synchronises = launching.named(api, launching.WHOLE_GPU)
         rows = np.flatnonzero(launching.named(api, launching.KERNEL) | self.graph)
-        # A runtime call and the driver call inside it are one launch.
+        # A runtime call and the driver call inside it count as one launch.
         calls = LaunchCalls(timeline)
         one = calls.rows(self.pid[rows], api["correlation"].to_numpy()[rows])
         self.launches = np.unique(np.where(one >= 0, one, rows))
@@ -70,12 +72,13 @@ class _Calls:
         }
         self.thinned = timeline.thinned
         self.gpus_missing = len(timeline.devices) > len(devices)
-        # Kernels without a known call, and rows that could not be read, may belong to calls without an operation.
+        # Operations without a known call, and rows that could not be read, may belong to calls that seem to have no
+        # operation.
         self.uncalled = sum(int((operations[table]["call_row"] < 0).sum()) for table in LAUNCHED)
         self.uncalled += sum(timeline.left_out.get(f"mixed-types in {table}", 0) for table in LAUNCHED)
 
     def counted(self, process: int) -> tuple[Launches, NDArray[np.int64]]:
-        """Launches of a process, and the rows in `api` of the lost ones."""
+        """Count the launches of a process; also returns the rows in `api` of the lost ones."""
         mine = self.launches[self.pid[self.launches] == process]
         captured = self.captured[mine] & ~self.answered[mine]
         mine = mine[~captured]
@@ -84,9 +87,10 @@ class _Calls:
         if 2 * self.uncalled >= len(lost):
             lost = lost[:0]
         graphs = int(self.graph[mine].sum()), int(self.graph[lost].sum())
-        # An operation with neither a time nor a call counts as lost, too, because nothing tells where it ran.
+        # An operation with neither a time nor a call counts as lost, too, because nothing tells when it ran.
         more = max(0, self.nowhere.get(process, 0) - len(lost))
-        # If most operations have no time, too few others are left to tell between which of them they ran: lost, too.
+        # If most operations have no time, they count as lost: too few others are left to tell between which of them
+        # they ran.
         untimed = int((self.untimed.pid == process).sum())
         untimed = untimed if 2 * untimed > len(mine) else 0
         gone = min(len(mine), len(lost) + untimed) + more
@@ -96,8 +100,8 @@ class _Calls:
         return counted, lost
 
     def _elsewhere(self, process: int, answered: NDArray[np.int64], lost: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """True for each lost launch whose operation may have run after the recording's end, or on a GPU whose
-        operations are not in the recording."""
+        """True for each of these launches whose operation may have run elsewhere: after the recording's end, or on a
+        GPU whose operations are not in the recording."""
         if not len(answered):
             return np.zeros(len(lost), bool)
         threads, number = np.unique(self.thread, return_inverse=True)
@@ -111,9 +115,10 @@ class _Calls:
         return found
 
     def _done_ns(self, process: int) -> int:
-        """The start in ns of the last call that waited for the whole GPU and returned before the process's last call.
+        """The time in ns before which all launches of a process have finished; the least int64 if nothing shows one.
 
-        Launches before this time had finished. The least int64 if there is no such call.
+        It is the start of the last call that waited for the whole GPU and returned before the process's last
+        call.
         """
         mine = self.pid == process
         waited = mine & self.synchronises & (self.end_ns < self.start_ns[mine].max())

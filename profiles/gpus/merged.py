@@ -1,4 +1,7 @@
-"""Recordings of several ranks merged into one file: the same device number of two processes may mean two GPUs."""
+"""Tell GPUs apart in a file that several ranks' recordings were merged into.
+
+In such a file, the same device number of two processes may mean two GPUs.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ from .operations import TABLES, distinct
 if TYPE_CHECKING:
     import pandas as pd
 
-_LEAST = 3  # as many equal calls or overlapping collectives are no accident
+_LEAST = 3  # this many equal calls or overlapping collectives are no accident
 _CALL = ["context", "stream", "correlation"]
 
 
 def told_apart(timeline: Timeline) -> Timeline:
-    """Give each rank a GPU of its own where several ranks share a device number.
+    """Give each rank a device number of its own where several ranks share one.
 
-    Two processes are different ranks if their collectives overlap, since one GPU does not run collectives of two ranks;
-    or, in a format with one process per file, if both launched on the same streams by calls with the same correlations.
-    A GPU whose UUID or bus id is recorded is one GPU, however many processes use it.
+    Two processes are different ranks if their collectives overlap, since one GPU does not run collectives of two
+    ranks. In a format with one process per file, they also are if both launched on the same streams by calls with
+    the same correlations. A GPU whose UUID or bus id is recorded is one GPU, however many processes use it.
     """
     kernels = timeline.kernels
     if len(distinct(kernels["pid"].to_numpy())) < 2:
@@ -43,7 +46,7 @@ def told_apart(timeline: Timeline) -> Timeline:
 
 
 def _ranks(timeline: Timeline, kernels: pd.DataFrame) -> list[list[int]]:
-    """The processes of one device's kernels, grouped by rank, in order of appearance."""
+    """The processes that ran these kernels of one device, grouped by rank, in order of appearance."""
     names = kernels["name"].cat
     exchanges = kernels[rows_of(names.codes.to_numpy(), is_collective(names.categories))]
     one_a_file = timeline.recording.format == "kineto"
@@ -62,7 +65,8 @@ def _ranks(timeline: Timeline, kernels: pd.DataFrame) -> list[list[int]]:
 
 
 def _overlap(exchanges: pd.DataFrame, pid: int, other: int) -> bool:
-    """True if at least half of one process's collectives (the one with fewer) run during collectives of the other."""
+    """True if at least half of the collectives of one process (the one with fewer) run during collectives of the
+    other."""
     fewer, more = sorted((exchanges[(exchanges["pid"] == one).to_numpy()] for one in (pid, other)), key=len)
     start, end = fewer["start_ns"].to_numpy(), fewer["end_ns"].to_numpy()
     busy = intervals.union(more["start_ns"].to_numpy(), more["end_ns"].to_numpy())
@@ -76,19 +80,19 @@ def _call_alike(kernels: pd.DataFrame, pid: int, other: int) -> bool:
 
 
 def _free(tables: dict[str, pd.DataFrame]) -> int:
-    """The lowest device number that no operation has."""
+    """The lowest number that no operation has for its device."""
     used = {number for table in tables.values() for number in distinct(table["device"].to_numpy()).tolist()}
     return next(number for number in range(len(used) + 1) if number not in used)
 
 
 def _renumbered(table: pd.DataFrame, device: int, processes: list[int], number: int) -> pd.DataFrame:
-    """The table with `number` in place of `device` in the rows of these processes."""
+    """The table in which the operations of these processes on `device` have the device number `number` instead."""
     rows = ((table["device"] == device) & table["pid"].isin(processes)).to_numpy()
     return table.assign(device=np.where(rows, np.int32(number), table["device"].to_numpy().astype(np.int32)))
 
 
 def _with(devices: pd.DataFrame, device: int, number: int) -> pd.DataFrame:
-    """Add device `number` to the table, with the name of `device`."""
+    """The table of devices with device `number` added; it gets the name of `device`."""
     import pandas as pd
 
     if (devices["device"] == number).any():

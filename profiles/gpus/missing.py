@@ -1,6 +1,6 @@
 """Operations without a usable time; their launch calls show after which operations they ran.
 
-Either their rows were left out because their times are impossible, or the recording has no rows for them.
+Either the reader left them out because their times are impossible, or the recording has no rows for them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from ..model.timeline import Timeline
 from .launch_calls import LaunchCalls
 
 Ints = NDArray[np.signedinteger[Any]]
-Columns = Mapping[str, Mapping[str, Ints]]  # of operations by table, as `assembly.Tables` has them
+Columns = Mapping[str, Mapping[str, Ints]]  # operations by table: column -> values, see `assembly.Tables`
 LAUNCHED: Final = ("kernels", "graphs")
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Operations of one recording without a usable time, int64[n]: process, row of the launch call in `api`, device,
-    context and stream; the last three are -1 if not known."""
+    """Operations of one recording without a usable time, int64[n].
+
+    `call`: row of the launch call in `api`. `device`, `context` and `stream` are -1 if not known.
+    """
 
     pid: Ints
     call: Ints
@@ -43,8 +45,8 @@ def joined(parts: Sequence[Missing]) -> Missing:
 
 
 def untimed(timeline: Timeline, calls: LaunchCalls) -> tuple[Missing, dict[int, int]]:
-    """The rows left out by the reader that have a launch call; and per process the number of kernels and graph launches
-    among them that have none."""
+    """The operations that the reader left out and whose launch call is known; and how many kernels and graph
+    launches of each process it left out whose launch call is not known."""
     rows = timeline.untimed
     if rows is None:
         return joined([]), {}
@@ -57,8 +59,11 @@ def untimed(timeline: Timeline, calls: LaunchCalls) -> tuple[Missing, dict[int, 
 
 
 def lost(timeline: Timeline, calls: Ints, operations: Columns) -> Missing:
-    """The missing operations of these calls (rows of `api`), assumed on the stream of their thread's previous launch,
-    or of its next one if there is none before."""
+    """The operations that these calls (rows of `api`) launched and the recording lacks.
+
+    They are assumed to be on the stream of their thread's previous launch, or of the next one if there is none
+    before.
+    """
     names = ("device", "context", "stream")
     place = {name: np.full(len(calls), -1) for name in names}
     every = {name: np.concatenate([one[name] for one in operations.values()]) for name in ("call_row", *names)}

@@ -1,4 +1,4 @@
-"""Operations of each physical GPU, in one time-ordered set of arrays over all recordings and processes."""
+"""The operations of each physical GPU: arrays in order of time over all recordings and processes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COMPUTE, COLLECTIVE, H2D, D2H, P2P, D2D, MEMSET = range(len(CLASSES))
-DIRECTIONS = (H2D, D2H, P2P, D2D)  # of copies
-# The GPU needs 1 to 3 us from one operation of a stream to the next; in a longer pause it waits for something.
+DIRECTIONS = (H2D, D2H, P2P, D2D)  # classes that are directions of copies
+# The GPU needs 1 to 3 µs from one operation of a stream to the next; in a pause longer than this it waits for
+# something.
 HAND_OVER_NS = 20_000
 TABLES = ("kernels", "graphs", "copies", "memsets")
 
@@ -27,18 +28,18 @@ Ints = NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Columns of one recording in which operations look values up by row, so that they need no copies of them."""
+    """Columns of one recording in which `Operations` looks up values by row, to need no copies of these columns."""
 
     call_start_ns: NDArray[np.int64]
     call_end_ns: NDArray[np.int64]
-    shift_ns: int  # added to the times of calls, it brings them to the GPU's clock
-    bytes_of: tuple[NDArray[np.int64] | None, ...]  # per table; None: the table has no bytes
-    # per table the CUDA graph node of each row, 0 for none; None: no row of the table was a node
+    shift_ns: int  # ns that bring the recording's times to the GPU's clock
+    bytes_of: tuple[NDArray[np.int64] | None, ...]  # for each of TABLES; None: the table has no bytes
+    # For each of TABLES, the CUDA graph node of each row, 0 for none; None if no row of the table was a node.
     node_of: tuple[NDArray[np.int64] | None, ...]
-    # per kernel the index in `operators` of the operator that the recording names for it, -1: none
+    # For each kernel, the index in `operators` of the operator that the recording names for it; -1: none.
     operator_of: Ints
     operators: tuple[str, ...]
-    # per kernel the index in `works` of the text that describes its instruction, -1: none
+    # For each kernel, the index in `works` of a text that describes its instruction; -1: none.
     work_of: Ints
     works: tuple[str, ...]
 
@@ -47,11 +48,11 @@ class Source:
 class Operations:
     """Operations of one GPU, int64[n] ns, sorted by start, then by class, then by row of their table.
 
-    Other columns are in the smallest integer type that holds them: widen them before any arithmetic.
+    Columns other than times are in the smallest integer type that holds them: widen them before any arithmetic.
 
-    `process` numbers the (recording, pid) pairs of the GPU, `stream` its (process, context, stream) triples.
-    `call_row` is the row of the launch call in `api`, -1 if it is not known: then call_start_ns and call_end_ns mean
-    nothing. Several operations may share one call (the nodes of a CUDA graph).
+    `process` is an index into the GPU's (recording, pid) pairs, `stream` into its (process, context, stream)
+    triples. `call_row` is the row of the launch call in `api`, -1 if it is not known: then call_start_ns and
+    call_end_ns mean nothing. Several operations may share one call (the nodes of a CUDA graph).
     """
 
     start_ns: NDArray[np.int64]
@@ -60,13 +61,13 @@ class Operations:
     stream: Ints
     process: Ints
     call_row: NDArray[np.int32]
-    # for a kernel the index of its name in Gpu.names; for a graph launch a negative number per graph; for others 0
+    # For a kernel, the index of its name in Gpu.names; for a graph launch, a negative number per graph; for others 0.
     name: Ints
-    # the source of each operation: index into Gpu.places, index into TABLES, row of that table
+    # Where the operation was recorded: index into Gpu.places, index into TABLES, row of that table.
     place: Ints
     table: NDArray[np.int8]
     row: NDArray[np.int32]
-    sources: tuple[Source, ...]  # by place
+    sources: tuple[Source, ...]  # one for each of Gpu.places
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -87,7 +88,7 @@ class Operations:
         return self._called("call_end_ns")
 
     def calls(self, rows: Ints) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-        """`launched`, `call_start_ns` and `call_end_ns` of these rows."""
+        """For these rows: whether the launch call is known, its start and its end in ns."""
         return self.call_row[rows] >= 0, self._called("call_start_ns", rows), self._called("call_end_ns", rows)
 
     def _called(self, column: str, rows: slice | Ints = _ALL) -> NDArray[np.int64]:
@@ -106,16 +107,16 @@ class Operations:
         return self.table <= TABLES.index("graphs")
 
     def graph_nodes(self) -> int:
-        """The number of these kernels that were nodes of CUDA graphs."""
+        """The number of kernels that were nodes of CUDA graphs."""
         return int(self.are_nodes(_ALL).sum())
 
     def are_nodes(self, rows: slice | NDArray[np.int64]) -> NDArray[np.bool_]:
-        """True for each of these rows that is a kernel node of a CUDA graph."""
+        """True for each of these rows that is a kernel and was a node of a CUDA graph."""
         found: NDArray[np.bool_] = (self.table[rows] == TABLES.index("kernels")) & (self.nodes(rows) != 0)
         return found
 
     def nodes(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The CUDA graph node of each of these rows, as the recording numbers it; 0: none."""
+        """For each of these rows, the number of its CUDA graph node in the recording; 0: none."""
         table, placed, row = self.table[rows], self.place[rows], self.row[rows]
         found = np.zeros(len(table), np.int64)
         for place, source in enumerate(self.sources):
@@ -146,14 +147,17 @@ class Operations:
         return Operations(**{name: getattr(self, name)[rows] for name in arrays}, sources=self.sources)
 
     def lasting(self) -> Operations:
-        """The operations that last longer than 0 ns; others own no time and end no gap."""
+        """The operations that last longer than 0 ns. Others own no time and end no gap."""
         return self.chosen(self.end_ns > self.start_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Operations of a GPU that have no usable time, int64[n]: the start of their launch calls in ns on the GPU's clock,
-    and the numbers of their processes and streams, -1 for a stream on which nothing else ran."""
+    """Operations of a GPU that have no usable time, int64[n].
+
+    `call_start_ns`: start of the launch call, ns on the GPU's clock. `process`, `stream`: the numbers of its
+    process and stream; the stream is -1 if nothing else ran on it.
+    """
 
     call_start_ns: Ints
     process: Ints
@@ -165,7 +169,7 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One physical GPU: the recordings that contain it, with its device number in each, and all its operations."""
+    """One physical GPU: the recordings in which it appears, with its device number in each, and all its operations."""
 
     places: tuple[tuple[int, int], ...]  # (recording, device number in it)
     rank: int | None
@@ -173,13 +177,13 @@ class Gpu:
     bus_id: str | None
     name: str | None
     operations: Operations
-    names: pd.Index  # distinct kernel names of its recordings, including kernels that only other GPUs ran
-    processes: tuple[tuple[int, int], ...]  # (recording, pid) by process number
-    streams: tuple[tuple[int, int, int], ...]  # (process number, context, stream) by stream number
-    # numbers of processes whose API calls are on a clock far from the GPU's, so that their launch calls are ignored
+    names: pd.Index  # distinct names of the kernels in its recordings, also of kernels that other GPUs ran
+    processes: tuple[tuple[int, int], ...]  # (recording, pid) for each process number
+    streams: tuple[tuple[int, int, int], ...]  # (process number, context, stream) for each stream number
+    # Numbers of processes whose API calls are on a clock far from the GPU's; their launch calls are ignored.
     off_clock: tuple[int, ...] = ()
-    too_early: int = 0  # operations left out because they started before they were launched
-    launches: Launches = field(default_factory=Launches)  # of its processes
+    too_early: int = 0  # number of operations left out because they started before their launch call
+    launches: Launches = field(default_factory=Launches)  # by its processes
     lacking: Lacking = field(default_factory=lambda: Lacking(*[np.empty(0, np.int64)] * 3))
 
     @property
@@ -188,7 +192,7 @@ class Gpu:
 
 
 def for_pictures(gpu: Gpu) -> GpuOperations:
-    """The arrays of a GPU that pictures need, without references to the recordings, so that these can be freed."""
+    """The arrays of a GPU that pictures need; they do not refer to the recordings, which can then be freed."""
     operations = gpu.operations
     moving = np.flatnonzero(~operations.is_kernel)
     return GpuOperations(
@@ -205,13 +209,14 @@ def for_pictures(gpu: Gpu) -> GpuOperations:
 
 
 def narrow(numbers: Ints) -> Ints:
-    """The numbers in the smallest integer type that holds them; if all are equal, a broadcast view of one of them."""
+    """The numbers in the smallest integer type that holds them; if all are equal, a view that takes no memory for
+    each."""
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     smallest = np.result_type(np.min_scalar_type(min(low, -1)), np.min_scalar_type(-1 - high))
     return np.broadcast_to(np.array(low, smallest), len(numbers)) if low == high else numbers.astype(smallest)
 
 
 def distinct(values: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
-    """The distinct values, ascending. Fast for ids, which seldom change: sorts only values unlike the one before."""
+    """The distinct values, ascending. It sorts only values that differ from the one before, which is fast for ids."""
     changes = np.flatnonzero(values[1:] != values[:-1]) + 1
     return np.unique(values[np.append(0, changes)] if len(values) else values)
