@@ -1,2 +1,1 @@
-"""What every room uses: errors, numbers, statistics, intervals, files, threads and terminals; nothing about
-recordings."""
+"""Tools for every room: errors, numbers, statistics, intervals, files, threads, terminals; nothing about recordings."""

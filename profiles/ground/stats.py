@@ -36,7 +36,7 @@ class Spread:
 
     @property
     def interval(self) -> str:
-        """How the interval was chosen: `min..max` below 6 launches, else `order statistics`."""
+        """Name of the interval's kind: `min..max` below 6 launches, else `order statistics`."""
         return "min..max" if self.count < SIX else "order statistics"
 
 

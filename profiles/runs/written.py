@@ -61,7 +61,8 @@ def of_a_run(path: Path) -> bool:
 
 
 def told(path: Path, head: bytes) -> tuple[str, str] | None:
-    """What a file of ringscope is, and what to do with it; None for other files. `head`: the file's first bytes."""
+    """Describe a file of ringscope: (what it is, what to do with it); None for others. `head`: the file's first
+    bytes."""
     if _HISTORY.match(head):
         return HISTORY
     if (found := _SCHEMA.search(head)) and (schema := found[1].decode()) in (*_READ, *_WRITERS):
