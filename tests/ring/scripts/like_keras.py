@@ -39,7 +39,7 @@ def words() -> keras.Model:
     ids, mask = keras.Input((5,), dtype="int32", name="ids"), keras.Input((5,), dtype="bool", name="mask")
     embedded = keras.layers.Embedding(9, 4)(ids)
     kept = keras.layers.Multiply()([embedded, keras.ops.expand_dims(keras.ops.cast(mask, "float32"), -1)])
-    return keras.Model([ids, mask], keras.layers.Dense(3)(keras.layers.Flatten()(kept)))
+    return keras.Model([ids, mask], [keras.layers.Dense(3)(keras.layers.Flatten()(kept))])
 
 
 def compiled(make: Callable[[], keras.Model], **options: Any) -> keras.Model:
