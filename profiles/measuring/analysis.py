@@ -26,12 +26,12 @@ from .together import join, settle
 
 # One or several recordings, each a timeline in memory or a path (a file, a directory, a pattern).
 Recordings: TypeAlias = "str | PathLike[str] | Timeline | Iterable[str | PathLike[str] | Timeline]"
-# Called with the phase ("reading" or "measuring"), the number done, the total, and the current recording.
+# Called with the phase ("reading" or "measuring"), the number of recordings done, the total, and the current one.
 Progress: TypeAlias = Callable[[str, float, float, Path], None]
 
 
 def measure(recordings: Recordings, *, window: str | None = None, context: Context | None = None) -> Measures:
-    """The numbers of `analyse` alone."""
+    """Measure the GPUs of some recordings, as `analyse` does, and return the measures alone."""
     return analyse(recordings, window=window, context=context).measures
 
 
@@ -52,13 +52,13 @@ def analyse(
 ) -> Analysis:
     """Measure every GPU of some recordings: from files to numbers, findings and doubts.
 
-    `recordings`: a path (a file, a directory, or a pattern such as "run/rank*.sqlite"), a Timeline that `read` gave, or
-    several of either, which are measured together, on one clock.
+    `recordings`: a path (a file, a directory, or a pattern such as "run/rank*.sqlite"), a Timeline from `read`,
+    or several of these, which are measured together on one clock.
     `window`: "steps", from the first to the last measured step, or "capture", all that was recorded. Default: steps if
     any are found, else capture.
-    `context`: facts about the run, for the findings. Default: the facts from the record of the run beside the first
-    path, if there is one.
-    `strict`: one recording that cannot be read is an error, not a doubt.
+    `context`: facts about the run, for the findings. Default: the facts in the run's record beside the first path, if
+    there is one.
+    `strict`: a recording that cannot be read is an error, not a doubt.
     `max_bytes`, `cache`: as in `read`.
     `operations`: keep every operation in the result, for pictures (page, Perfetto).
     `from_step`: leave out the steps before that number, as warm-up.
@@ -67,7 +67,7 @@ def analyse(
     `partial_to`: also write a partial file there, which a later call takes in place of these recordings.
     `accept` is called with the result before the partial file gets its name; if it raises, no partial file is left.
     `progress` is called with ("reading" or "measuring", number done, total, the current recording).
-    Raises UnreadableRecording where nothing could be read, RingscopeError where no GPU did anything.
+    Raises UnreadableRecording if nothing could be read, RingscopeError if no GPU did anything.
     """
     given = [recordings] if isinstance(recordings, (str, PathLike, Timeline)) else list(recordings)
     paths = [Path(one) for one in given if not isinstance(one, Timeline)]
@@ -100,7 +100,7 @@ def analyse_over_mpi(
     accept: Callable[[Analysis], None] | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
-    """`analyse` in the first process of an MPI job; all processes of the job measure (`measuring.mpi`)."""
+    """Analyse recordings in an MPI job, all processes of which measure. Called in the job's first process."""
     try:
         return _analysed(job, job.files, [], job.asked, None, strict, progress, partial_to, accept)
     finally:
@@ -118,7 +118,7 @@ def _analysed(
     partial_to: Path | None,
     accept: Callable[[Analysis], None] | None,
 ) -> Analysis:
-    """Analyse files, then the timelines `own`, which are removed from the list to free memory."""
+    """Analyse files, then the timelines `own`; these are removed from the list to free memory."""
     told = partial(progress, "reading" if isinstance(by, Here) else "measuring") if progress else None
     sources: list[Source] = []
     units: list[Unit] = []
@@ -149,14 +149,14 @@ def _analysed(
 
 
 def _sources(file: readers.File, units: Sequence[Unit]) -> Iterator[Source]:
-    """The source of each recording in a file: the file, or the entry of a partial file."""
+    """For each recording in a file, where it can be read again: the file, or the entry of a partial file."""
     held = partial_file.detects(file.path)
     for one in (one for unit in units for one in unit.recordings):
         yield Held(file.path, one.recording.path) if held else file
 
 
 def _refuse_twice(units: Sequence[Unit], sources: Sequence[Source]) -> None:
-    """Raise RingscopeError if a recording is given twice, at least once in a partial file."""
+    """Raises RingscopeError if a recording is given twice, at least once in a partial file."""
     seen: dict[tuple[object, ...], Source] = {}
     recorded = (one for unit in units for one in unit.recordings)
     for one, source in zip(recorded, sources, strict=True):
@@ -169,6 +169,6 @@ def _refuse_twice(units: Sequence[Unit], sources: Sequence[Source]) -> None:
 
 
 def _beside(unit: Unit) -> Context | None:
-    """The context for findings from the record of the unit's launch; None without a record."""
+    """The facts for findings from the record of the launch that was recorded; None without a record."""
     record = unit.recordings[0].record
     return Context(cell=record.cell, machine=record.machine) if record else None

@@ -1,4 +1,4 @@
-"""Find the time span of the steps that a cut keeps."""
+"""Find the time span of the steps that `ringscope cut --steps` keeps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _STEPS = re.compile(r"\s*(\d*)\s*:\s*(\d*)\s*")
 
 
 def of_steps(path: Path, text: str, *, max_bytes: int | None = None, cache: bool = True) -> Span:
-    """The span for `text`: `10:20` is from the start of step 10 to the start of step 20; `10:` and `:20` are open.
+    """The time span for the text of --steps: `10:20` goes from the start of step 10 to the start of step 20.
 
-    Steps are the host's `step N` marks, so that each kept step keeps its mark; without marks, the steps found in the
-    GPUs' work. Raises RingscopeError if there is no such step.
+    `10:` and `:20` are open at one side. Steps are the host's marks `step N`, so that each kept step keeps its
+    mark; without marks, the steps found in the GPUs' work. Raises RingscopeError if there is no such step.
     """
     match = _STEPS.fullmatch(text)
     if match is None or not any(match.groups()):
@@ -32,7 +32,7 @@ def of_steps(path: Path, text: str, *, max_bytes: int | None = None, cache: bool
     timeline = read(path, max_bytes=max_bytes, cache=cache)
     start_of = _marked(timeline) or _measured(timeline)
     if not start_of:
-        raise RingscopeError(f"{path}: no steps are found in it; cut it with --time, `ringscope timeline` says why")
+        raise RingscopeError(f"{path}: no steps were found in it; `ringscope timeline` says why; cut it with --time")
     there = f"there are steps {min(start_of)} to {max(start_of)}"
     if first is not None and first not in start_of:
         raise RingscopeError(f"--steps {text}: {path} has no step {first}; {there}")
@@ -42,14 +42,14 @@ def of_steps(path: Path, text: str, *, max_bytes: int | None = None, cache: bool
 
 
 def _marked(timeline: Timeline) -> dict[int, int]:
-    """Step number -> start in ns of its first mark `step N`."""
+    """For each step number, the start in ns of its first mark `step N`."""
     rows = rows_named(timeline.marks, marks.STEP, whole=True)
     numbers = (int(name.removeprefix(marks.STEP_PREFIX)) for name in timeline.marks["name"].iloc[rows])
     return _earliest(zip(numbers, timeline.marks["start_ns"].to_numpy()[rows].tolist(), strict=True))
 
 
 def _measured(timeline: Timeline) -> dict[int, int]:
-    """Step number -> start in ns of the measured step, the earliest over the GPUs."""
+    """For each step number, the start in ns of the measured step, the earliest over the GPUs."""
     gpus = analyse(timeline, window="steps").measures.gpus
     return _earliest((row.step, row.start_ns) for gpu in gpus for row in gpu.steps.rows)
 

@@ -37,12 +37,12 @@ def _each(files: Sequence[File], max_bytes: int | None) -> Iterator[Log | None |
 
 
 def _log(file: File, max_bytes: int | None) -> Log | None:
-    """Read a log; None for a file in a directory that is not an Inspector log. Raises UnreadableRecording."""
+    """Read a log. None for a file of another kind, if it was found in a directory; else raises UnreadableRecording."""
     if not refused.is_inspector_log(opening.head(file.path)):
         if file.folder is not None:
             return None
-        raise UnreadableRecording(file.called, "no log of NCCL's Inspector", "give recordings and such logs apart")
+        raise UnreadableRecording(file.called, "no log of NCCL's Inspector", "give recordings separately")
     if file.original:
-        raise SameRecording(file.called, f"the same log as {file.original}", "name one of them")
+        raise SameRecording(file.called, f"the same log as {file.original}", "name one of the two")
     with opening.plain(file.path, max_bytes) as path:
         return inspector_log.read(path)

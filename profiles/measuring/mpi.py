@@ -1,7 +1,7 @@
 """Measure units in the processes of an MPI job (`mpirun -np 16 ringscope timeline DIR`), each the files on its host.
 
-If several processes see a recording, as on a shared disk, one of them measures it. The first process joins the units,
-and asks the others to measure units again whose clock or first step must be corrected.
+If several processes see a recording, as on a shared disk, one of them measures it. The first process joins the
+units, and asks the others to measure a unit again if its clock or first step must be corrected.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .one_recording import Asked, Unit
 from .processes import Made, Reading, Source, measured, remade
 from .together import Again
 
-# The address of Open MPI's launcher in its variables, and the timeout in seconds for connecting to it.
+# The address of Open MPI's launcher in the value of an environment variable, and how long to try to connect to it.
 _SERVER = re.compile(r"tcp[46]://\[?([\w.:]+?)\]?:(\d{1,5})$")
 _REPLY_S = 5
-# Variables in which launchers give the number of processes. A batch script itself has none of them.
+# Environment variables in which launchers give the number of processes. A batch script itself has none of them.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
@@ -40,7 +40,7 @@ class _Seen:
 
 
 def started() -> int:
-    """The number of processes that a launcher started, this one included; 1 without a launcher."""
+    """The number of processes that a launcher such as mpirun started, with this one; 1 without a launcher."""
     return max((int(text) for name in _SIZES if (text := os.environ.get(name, "")).isdigit()), default=1)
 
 
@@ -49,7 +49,7 @@ def _told_by() -> str:
 
 
 def _launcher_has_ended() -> bool:
-    """True if the variables name an Open MPI launcher, and no process listens at its address any longer."""
+    """True if environment variables name an Open MPI launcher, and no process listens at its address any longer."""
     told = [value for name, value in os.environ.items() if name.startswith("PMIX_SERVER_URI")]
     for host, port in (match.groups() for value in told if (match := _SERVER.search(value))):
         try:
@@ -61,7 +61,7 @@ def _launcher_has_ended() -> bool:
 
 
 class Job:
-    """This process as a part of the MPI job. Every process makes one, with the same paths and options.
+    """This process's part in the MPI job. Every process makes one, with the same paths and options.
 
     Raises RingscopeError if MPI cannot be used.
     """
@@ -97,12 +97,12 @@ class Job:
             return [], error
 
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
-        """First process: a measured unit of each file, in order, while the others run `follow`."""
+        """First process: the measured units of each file, in order, while the other processes run `follow`."""
         made: list[Made] = self._gathered(self._own(told), len(files))
         return iter(made)
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
-        """First process: have units gathered and measured again. `sources` are some of the files."""
+        """First process: let the processes gather and measure units again. Each of `sources` is one of the files."""
         place = {id(file): number for number, file in enumerate(self.files)}
         asked = [(one, [place[id(sources[member])] for member in one.members]) for one in wanted]
         self._comm.bcast(asked)
@@ -110,13 +110,13 @@ class Job:
         return made
 
     def follow(self) -> None:
-        """Other processes: measure their files, then whatever the first process asks for, until `end`."""
+        """Other processes: measure their files, then whatever the first process asks for, until it calls `end`."""
         self._comm.gather(self._own(None))
         while (asked := self._comm.bcast(None)) is not None:
             self._comm.gather(self._remade(asked))
 
     def end(self) -> None:
-        """First process: let the others stop waiting."""
+        """First process: let the other processes return from `follow`."""
         self._comm.bcast(None)
 
     def _own(self, told: readers.Progress | None) -> list[tuple[int, Any]]:
@@ -130,7 +130,7 @@ class Job:
         return found
 
     def _remade(self, asked: Sequence[tuple[Again, list[int]]]) -> list[tuple[int, Any]]:
-        """(index in `asked`, unit or error) for the units that this process is chosen to measure again."""
+        """(index in `asked`, unit or error) for each unit that this process must measure again."""
         found = []
         for number, (one, files) in enumerate(asked):
             able = [self._able(process, files) for process in range(len(self._sees))]
@@ -146,7 +146,8 @@ class Job:
         return all(self._identities[file] in self._sees[process] for file in files)
 
     def _chosen(self, able: Sequence[bool], files: Sequence[int]) -> int:
-        """The process that measured the first of the files if it sees all of them, else the first that does."""
+        """The process that measured the first of these files, if it sees all of them; else the first process that
+        does."""
         first = self._whose[files[0]]
         return first if able[first] else able.index(True)
 
@@ -160,7 +161,8 @@ class Job:
 
 
 def _safely(work: Any) -> Any:
-    """The result of `work`, or its exception, since raising it in one process would leave the others waiting."""
+    """The result of `work`, or the exception that it raised: raised in one process, it would leave the others
+    waiting."""
     try:
         return work()
     except Exception as error:
@@ -168,7 +170,7 @@ def _safely(work: Any) -> Any:
 
 
 def _world() -> Any:
-    if _launcher_has_ended():  # else MPI would end this process without a message
+    if _launcher_has_ended():  # MPI would end this process without a message
         problem = f"{_told_by()} is left over from a launcher that has ended"
         raise RingscopeError(
             f"{problem}; give --processes 1, or unset the variables that are left over (all that begin with PMIX_ or "
@@ -190,7 +192,8 @@ def _world() -> Any:
 
 
 def _seen(file: File) -> _Seen:
-    """Identify a file across hosts by path, size, inode and time, which agree only on a shared disk."""
+    """Identify a file by path, size, inode and time, which agree in processes of several hosts only on a shared
+    disk."""
     origin = file.folder if file.folder and file.folder.is_file() else file.path
     try:
         status, size = origin.stat(), file.path.stat().st_size
@@ -200,7 +203,7 @@ def _seen(file: File) -> _Seen:
 
 
 def _shared_out(files: Sequence[_Seen], sees: Sequence[set[tuple[object, ...]]]) -> list[int]:
-    """Choose the process for each file: among those that see it, the one with the fewest bytes so far."""
+    """Choose the process that measures each file: of those that see it, the one with the fewest bytes so far."""
     load = [0] * len(sees)
     whose = []
     for file in files:

@@ -1,7 +1,7 @@
 """Measure a unit, which is one recording or several that share a GPU: gather, find steps, account and measure.
 
-Other ranks' recordings change only three things of a unit's measures: the first step after warm-up, the clock shift,
-and the waits for other ranks. A unit keeps the data for these beside its measures.
+Recordings outside the unit change only three things in its measures: the first step after warm-up, the clock
+shift, and the waits for other ranks. A unit keeps the data for these corrections beside its measures.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ from ..steps import find as steps
 from ..steps.found import FoundSteps, first_of_all, starting_from, starting_with
 
 Identity = tuple[object, ...]
-FirstSteps = Mapping[str | None, int]  # by source of steps, see `steps.found.first_of_all`
+FirstSteps = Mapping[str | None, int]  # source of steps -> number, see `steps.found.first_of_all`
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Options for measuring. `window`: steps, capture or None (steps if any are found); `operations`: keep all
-    operations, for pictures; `from_step`: leave out the steps before that number."""
+    """Options for measuring.
+
+    `window`: "steps", "capture", or None (steps if any are found, else capture). `operations`: keep all
+    operations, for pictures. `from_step`: leave out the steps before that number.
+    """
 
     window: str | None = None
     operations: bool = False
@@ -53,21 +56,24 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Data of one recording beside its GPUs."""
+    """Data of one recording that belong to none of its GPUs alone."""
 
     recording: Recording
     doubts: tuple[Doubt, ...]
     ends: Ends
     ranks: frozenset[marks.Rank]
-    record: records.RunRecord | None  # record of the launch that was recorded
-    only_phases: bool  # it holds phases of collectives, and no GPU operations
+    record: records.RunRecord | None  # the launch that was recorded
+    only_phases: bool  # True if it holds phases of collectives (Horovod's timeline), and no GPU operations
     negotiated: Negotiated | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuHead:
-    """Data of a GPU that are known before measuring. `places`: pairs of (recording index in the unit, device
-    number)."""
+    """Data of a GPU that are known before it is measured.
+
+    `places`: pairs of (recording's index in the unit, device number). `steps_source`, `first_step`: from which
+    source its steps were found, and the first measured step.
+    """
 
     places: tuple[tuple[int, int], ...]
     identity: Identity
@@ -79,10 +85,11 @@ class GpuHead:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A GPU, measured by its unit alone; GPUs and recordings are numbered within the unit.
+    """A measured GPU, not corrected by other units; GPUs and recordings are numbered within the unit.
 
-    `exposed`: spans owned by collectives. `waits`: idle spans that other ranks may explain. `meanwhile`: field of the
-    measures (of launch idle) or place -> its spans, from which waiting for other ranks is to be subtracted.
+    `exposed`: spans owned by collectives. `waits`: idle spans that other ranks may explain. `meanwhile`: spans
+    from which waiting for other ranks is to be subtracted, by the field of the measures (of launch idle) or place
+    in the code.
     """
 
     measures: GpuMeasures
@@ -95,7 +102,7 @@ class Measured:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Data for measuring; a GPU's part is freed as soon as that GPU is measured."""
+    """The data from which a unit is measured. A GPU's part is freed as soon as that GPU is measured."""
 
     timelines: list[Timeline]
     gpus: list[Gpu]
@@ -108,8 +115,8 @@ class _Gathered:
 class Unit:
     """Recordings that are measured together since they share a GPU.
 
-    `members`: indices of its recordings among all. `shift_ns`: per recording, ns to add for the clock of the first one.
-    `measure` sets `measured` and `measured_from` (the first steps) and sets `gathered` to None.
+    `members`: the recordings' indices among all. `shift_ns`: for each recording, ns to add for the clock of the
+    first one. `measure` sets `measured` and `measured_from` (the first steps), and sets `gathered` to None.
     """
 
     members: tuple[int, ...]
@@ -122,12 +129,12 @@ class Unit:
 
     @property
     def first_steps(self) -> FirstSteps:
-        """The first measured steps if there is no other unit."""
+        """The numbers of the first measured steps, by source, if there is no other unit."""
         return first_of_all((gpu.steps_source, gpu.first_step) for gpu in self.gpus)
 
 
 def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns: Sequence[int], asked: Asked) -> Unit:
-    """Gather the operations of recordings into a unit, not measured yet."""
+    """Gather the operations of recordings into a unit, which is not measured yet."""
     timelines = [made_once(_told_apart(_with_host(timeline))) for timeline in timelines]
     recordings = tuple(map(_recorded, timelines))
     rows = sum(len(one.kernels) + len(one.api) for one in timelines)
@@ -158,14 +165,14 @@ def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns:
 
 
 def _told_apart(timeline: Timeline) -> Timeline:
-    """Give each rank its own GPUs if one file joins several ranks' recordings, and add a doubt."""
+    """Give each rank its own GPUs, with a doubt, if several ranks' recordings were merged into one file."""
     apart = told_apart(timeline)
     called, gpus = (one.kernels["device"].nunique() for one in (timeline, apart))
     return replace(apart, doubts=(*apart.doubts, ranks_in_one_file(called, gpus))) if gpus > called else apart
 
 
 def _with_host(timeline: Timeline) -> Timeline:
-    """Set the host, by the rank's record beside the recording, else by the recording."""
+    """The timeline with its host: the one in the rank's record beside the recording, else the one in the recording."""
     host = rank_records.host_beside(Path(timeline.recording.path)) or timeline.recording.host
     return replace(timeline, recording=replace(timeline.recording, host=host))
 
@@ -183,8 +190,10 @@ def _recorded(timeline: Timeline) -> Recorded:
 
 
 def measure(unit: Unit, first: FirstSteps, asked: Asked) -> None:
-    """Measure the GPUs of a unit from the steps `first` on; this frees the gathered data. ValueError if it is
-    measured."""
+    """Measure the GPUs of a unit from the steps `first` on, and free the gathered data.
+
+    Raises ValueError if the unit is measured already.
+    """
     parts = unit.gathered
     if parts is None:
         raise ValueError("measured already")
@@ -208,7 +217,7 @@ def _measured(
     of: tuple[int, Gpu, FoundSteps, Moved, HandedOver],
 ) -> Measured:
     number, gpu, found, moved, handed = of
-    # Steps that hold only operations of length 0 give no window.
+    # Steps that consist of operations of length 0 give no window.
     some = found.count and found.start_ns[0] < found.end_ns[-1]
     kind = "steps" if some and asked.window != "capture" else "capture"
     books = account(timelines, shift_ns, gpu, found, _window(gpu, found, kind), handed)
@@ -217,7 +226,7 @@ def _measured(
     operations = for_pictures(gpu) if asked.operations else None
     did = host.of(gpu) if asked.operations else None
     if (handed.source == BY_HOROVOD).any() and measured.ledger_ns["idle_launch"] is not None:
-        measured.collectives.negotiation_ns = 0  # set when all ranks are joined
+        measured.collectives.negotiation_ns = 0  # replaced when all ranks are joined
     exposed = collectives.exposed(books)
     picture = GpuAnalysis(number, books.owned, found.start_ns, found.end_ns, operations, did)
     release_unused(len(gpu.operations))

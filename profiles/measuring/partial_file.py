@@ -1,7 +1,7 @@
-"""Partial files: the units that one host measured of its own recordings, to be joined with those of other hosts.
+"""Partial files: units that one host measured from its recordings, to be joined with units of other hosts.
 
-A partial file is gzipped JSON of schema ringscope.partial/1 (docs/reference/files.md). It holds measures and the data
-by which other ranks may correct them, but no operations. Times are in ns on each recording's own clock.
+A partial file is gzipped JSON of schema ringscope.partial/1 (docs/reference/files.md). It holds the measures, and
+the data by which other ranks may correct them, but no operations. Times are in ns on each recording's own clock.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ _GZIP: Final = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An entry of a partial file: a recording whose measures are known, but which cannot be read again."""
+    """A recording in a partial file: its measures are known, but it cannot be read again."""
 
     path: Path
     recording: str
 
     def refusal(self, from_step: int, of: Sequence[str]) -> RingscopeError:
-        """The error for an entry that must be measured again. `of`: the recordings that must be measured together."""
+        """The error if this recording must be measured again. `of`: the recordings that must be measured together
+        with it."""
         if len(of) > 1:
             problem = f"{', '.join(of)} belong together (one GPU, one clock), but {self.path} holds only some of them"
             return RingscopeError(f"{problem}; make one partial file of all of them")
@@ -48,7 +49,7 @@ class Held:
 
 @contextmanager
 def written(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: Asked) -> Iterator[None]:
-    """Write measured units, and doubts about unreadable files. The file gets its name only if the block raises nothing.
+    """Write measured units, and doubts about unreadable files. If the block raises an error, no file is left.
 
     Raises RingscopeError if the file cannot be written.
     """
@@ -61,7 +62,8 @@ def written(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: A
     }
     with written_whole(path) as beside:
         with gzipped(beside, 6, errors="replace") as out:
-            # Not as ASCII escapes, so that `errors` replaces lone surrogates of names that are not UTF-8.
+            # ASCII escapes would keep lone surrogates, which names outside UTF-8 have; `errors` can only replace
+            # characters.
             json.dump(data, out, allow_nan=False, ensure_ascii=False)
         yield
 
@@ -75,14 +77,14 @@ def detects(path: Path) -> bool:
             file.seek(0)
             with gzip.GzipFile(fileobj=file) as content:
                 return content.read(len(_BEGINS)) == _BEGINS
-    except (OSError, EOFError, ValueError, zlib.error):  # ValueError: a NUL byte in the name
+    except (OSError, EOFError, ValueError, zlib.error):  # ValueError: the name has a NUL byte
         return False
 
 
 def read(path: Path, asked: Asked, max_bytes: int | None = None) -> list[Unit]:
-    """Read the units. `max_bytes`: the largest unpacked size (default MOST_BYTES).
+    """Read the units in a partial file. `max_bytes`: the largest unpacked size (default MOST_BYTES).
 
-    Raises UnreadableRecording if the file is damaged, or made by another version or with another window.
+    Raises UnreadableRecording if the file is damaged, or was made by another version or with another window.
     """
     again = "make it again: ringscope timeline PATH --partial FILE"
     text = _unfolded(path, MOST_BYTES if max_bytes is None else max_bytes)
@@ -101,7 +103,7 @@ def read(path: Path, asked: Asked, max_bytes: int | None = None) -> list[Unit]:
         first = units[0].recordings[0]
         units[0].recordings = (replace(first, doubts=(*held.doubts, *first.doubts)), *units[0].recordings[1:])
         return units
-    except (ValueError, KeyError, TypeError) as error:  # KeyError and TypeError come from a damaged run record in it
+    except (ValueError, KeyError, TypeError) as error:  # KeyError and TypeError: a run record in the file is damaged
         raise UnreadableRecording(path, f"a partial file, cut short or damaged ({error})", again) from None
 
 
@@ -110,7 +112,7 @@ def _unfolded(path: Path, most: int) -> bytes:
         found = content.read(most + 1)
     if len(found) > most:
         problem = f"a partial file that unpacks to more than {most:,} bytes"
-        raise UnreadableRecording(path, problem, "if the file is what you expect, raise the limit by --max-size BYTES")
+        raise UnreadableRecording(path, problem, "if this size is right, raise the limit by --max-size BYTES")
     return found
 
 

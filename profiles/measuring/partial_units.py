@@ -1,4 +1,4 @@
-"""Convert units to the JSON values of a partial file and back. ValueError for values that contradict each other."""
+"""Convert units to the JSON values of a partial file and back. Values that contradict each other raise ValueError."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class _Ends:
     end_ns: list[int]
     name: list[int]
     names: list[str]
-    steps: tuple[int, int] | None = None  # None: a file of an earlier version
+    steps: tuple[int, int] | None = None  # None in files of earlier versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class _Negotiated:
         of = _places(self.of, len(self.start_ns))
         found = Negotiated(_times(self.start_ns), _times(self.end_ns), of, _times(self.rank), _times(self.ready_ns))
         if found.shorter():
-            raise ValueError("columns of negotiations with different lengths")
+            raise ValueError("the columns of negotiations have different lengths")
         return found
 
 
@@ -143,7 +143,7 @@ class _Collectives:
     end_ns: list[int]
     bytes: list[int]
     all_reduce: list[bool]
-    handed_ns: list[int | None] | None = None  # None: a file of a version that did not record it
+    handed_ns: list[int | None] | None = None  # None in files of versions that did not record it
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class _Waits:
             _places(self.owner, len(OWNERS)).astype(np.int8),
         )
         if len({len(getattr(found, one.name)) for one in fields(found)}) > 1 or not _apart(start, end):
-            raise ValueError("waits that are not spans in order")
+            raise ValueError("the waits are not spans in order of time")
         return found
 
 
@@ -196,7 +196,7 @@ class _Gpu:
             np.array([FOREVER if one is None else one for one in handed], np.int64),
         )
         if len({len(column) for column in columns}) > 1 or (columns[0] > columns[1]).any():
-            raise ValueError("collectives with columns of different lengths")
+            raise ValueError("the columns of collectives have different lengths")
         return GpuHead(
             places=tuple(self.places),
             identity=tuple(self.identity),
@@ -209,11 +209,11 @@ class _Gpu:
     def measured(self, recordings: int) -> Measured:
         check(self.measures, recordings)
         if unknown := {name for name in self.meanwhile if name not in MEANWHILE and not is_movable(name)}:
-            raise ValueError(f"no number is called {min(unknown)}")
+            raise ValueError(f"no measure has the name {min(unknown)}")
         if unknown := {
             name for name in self.meanwhile if not is_movable(name) and getattr(self.measures, name) is None
         }:
-            raise ValueError(f"times of {min(unknown)}, but no count")
+            raise ValueError(f"{min(unknown)} has times, but no count")
         return Measured(
             measures=self.measures,
             doubts=tuple(self.doubts),
@@ -234,7 +234,7 @@ class Written:
     def made(self) -> Unit:
         count = len(self.recordings)
         if not count or len(self.shift_ns) != count:
-            raise ValueError(f"{count} recordings and {len(self.shift_ns)} shifts")
+            raise ValueError(f"there are {count} recordings, but {len(self.shift_ns)} clock shifts")
         return Unit(
             members=(),
             recordings=tuple(one.made() for one in self.recordings),
@@ -249,14 +249,14 @@ class Written:
 def _times(values: Sequence[int]) -> Int64s:
     found = np.array(values, dtype=np.int64)
     if len(found) and not -LIMIT_NS < found.min() <= found.max() < LIMIT_NS:
-        raise ValueError(f"{int(np.abs(found).max())} is no time")
+        raise ValueError(f"{int(np.abs(found).max())} ns is too large for a time")
     return found
 
 
 def _made_spans(told: tuple[list[int], list[int]]) -> Intervals:
     start, end = map(_times, told)
     if not _apart(start, end):
-        raise ValueError("times that are not spans in order")
+        raise ValueError("the times are not spans in order")
     return Intervals(start, end)
 
 
@@ -268,5 +268,5 @@ def _apart(start: Int64s, end: Int64s) -> bool:
 def _places(values: Sequence[int], count: int) -> Int64s:
     found = _times(values)
     if len(found) and not 0 <= found.min() <= found.max() < count:
-        raise ValueError(f"places beyond the {count} that there are")
+        raise ValueError(f"an index is beyond the {count} entries")
     return found

@@ -1,4 +1,4 @@
-"""Measure units (recordings that belong together) in this process or in a pool of processes, with bounded memory."""
+"""Measure units (recordings that share a GPU) in this process or in a pool of processes, with bounded memory."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from .one_recording import Asked, Unit, gather_unit, measure
 from .partial_file import Held
 from .together import Again
 
-# The source of a recording: a file, a timeline in memory, or an entry of another host's partial file.
+# Where a recording comes from: a file, a timeline in memory, or an entry of a partial file.
 Source: TypeAlias = "File | Timeline | Held"
-# The result for a file: a list of units (several from a partial file), None if no reader knows the format, or an error.
+# The result for a file: its units (several from a partial file), None if no reader knows its format, or an error.
 Made: TypeAlias = "list[Unit] | None | UnreadableRecording"
 
-# Once the files read so far exceed this size together, each recording is measured as soon as it is read. Otherwise all
-# recordings stay in memory until the last one is read, and a recording takes two to three times its file's size there.
+# Once the files read so far exceed this size together, each recording is measured as soon as it is read. Until then,
+# recordings stay in memory, where each takes two to three times the size of its file.
 _HELD_BYTES: Final = 1 << 30
-# Memory of a process without a recording, and the largest number of bytes in memory for each byte of a file.
+# Memory of a process without a recording, and the most bytes in memory for each byte of a recording's file.
 _PROCESS_BYTES: Final = 150 << 20
 _TIMES_FILE: Final = 6
 _FOLDED, _UNFOLDS = (".xz", ".gz", ".zst", ".nsys-rep"), 12
-# File descriptors that this process needs, and those it needs for each process that it starts.
+# Number of file descriptors that this process needs, and that it needs for each process that it starts.
 _DESCRIPTORS, _DESCRIPTORS_EACH = 40, 4
-# Threshold of the garbage collector. A small recording makes half as many objects, and nearly no garbage.
+# Threshold of Python's garbage collector. A small recording makes half as many objects, and nearly no garbage.
 _OBJECTS = 20_000
-# Processes start only from this many files and bytes on, since a start takes as long as some small recordings.
+# Processes are started only for this many files and bytes, since a start takes as long as some small recordings.
 _WORTH_FILES, _WORTH_BYTES = 8, 4 << 20
 
 
@@ -53,13 +53,14 @@ _T = TypeVar("_T")
 
 
 class Measurer(Protocol):
-    """Measures files: in this process, in a pool of processes, or in an MPI job."""
+    """Something that measures files: this process, a pool of processes, or an MPI job."""
 
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
-        """The units of each file, in the order of `files`; they may be gathered only, not measured yet."""
+        """The units of each file, in the order of `files`. Some units may be gathered, but not measured yet."""
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
-        """Gather units again with a corrected clock, first step or set of recordings. `members` index `sources`."""
+        """Gather units again with a corrected clock, first step or set of recordings. `members` are indices into
+        `sources`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Reading:
 
 
 def make(sources: Sequence[Source], again: Again, asked: Asked, how: Reading) -> Unit:
-    """Gather a unit again, not measured yet. Raises RingscopeError if a recording is only in a partial file."""
+    """Gather a unit again, without measuring it. Raises RingscopeError if a recording is only in a partial file."""
     held = next((one for one in sources if isinstance(one, Held)), None)
     if held is not None:
         called = [_called(one) for one in sources]
@@ -102,7 +103,7 @@ class Here:
         self._asked, self._how = asked, how
 
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
-        """The units of each file, in order; beyond _HELD_BYTES of files they are measured at once, to save memory."""
+        """The units of each file, in order. After _HELD_BYTES of files, units are measured at once, to save memory."""
         held = 0
         for done, file in enumerate(files):
             with readers.heard(told, done, len(files), file.path):
@@ -113,7 +114,7 @@ class Here:
             yield made
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
-        """Gather units again, in order of `wanted`."""
+        """Gather units again, in the order of `wanted`."""
         of = ([sources[place] for place in one.members] for one in wanted)
         return [make(some, one, self._asked, self._how) for some, one in zip(of, wanted, strict=True)]
 
@@ -133,7 +134,8 @@ def _made(file: File, asked: Asked, how: Reading) -> Made:
 
 
 def count(files: Sequence[File]) -> int:
-    """The number of processes to start: at most one per file and core, within free memory and file descriptors."""
+    """The number of processes worth starting: at most one per file and core, within free memory and file
+    descriptors."""
     sizes = list(map(_bytes, files))
     if len(files) < _WORTH_FILES or sum(sizes) < _WORTH_BYTES:
         return 1
@@ -144,7 +146,8 @@ def count(files: Sequence[File]) -> int:
 
 
 def _bytes(file: File) -> int:
-    """Size of the recording in bytes, estimated if it is compressed. A missing file counts as 0; reading it raises."""
+    """Size of the recording in bytes, estimated if it is compressed; 0 for a missing file, which raises when it is
+    read."""
     try:
         return file.path.stat().st_size * (_UNFOLDS if file.path.suffix in _FOLDED else 1)
     except OSError:
@@ -161,7 +164,8 @@ class Pool:
     """Processes that measure recordings."""
 
     def __init__(self, processes: int, asked: Asked, how: Reading) -> None:
-        # A fork of this process could inherit locks that its threads hold; the fork server imports the modules once.
+        # A forked process could inherit locks that threads hold. The fork server has no threads, and imports modules
+        # once.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__, "adbc_driver_sqlite.dbapi", "pyarrow.compute"])
         _start_deaf_to_ctrl_c()
@@ -172,7 +176,7 @@ class Pool:
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
         """The measured units of each file, in the order of `files`."""
         work = partial(measured, asked=self._asked, how=self._how)
-        # Not the pool's `map`, which cancels the remaining work after a failure: see `close`.
+        # Not by the pool's `map`, which cancels the remaining work after a failure: see `close`.
         waiting = deque(self._submitted(work, file) for file in files)
         for done, file in enumerate(files, 1):
             unit = waiting.popleft().result()
@@ -181,7 +185,7 @@ class Pool:
             yield unit
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
-        """Gather and measure units again, in order of `wanted`."""
+        """Gather and measure units again, in the order of `wanted`."""
         work = partial(remade, asked=self._asked, how=self._how)
         waiting = [self._submitted(work, [sources[place] for place in one.members], one) for one in wanted]
         return [one.result() for one in waiting]
@@ -194,19 +198,23 @@ class Pool:
             raise RingscopeError(f"no more processes can be started ({error.strerror}); give --processes 1") from None
 
     def end(self) -> None:
-        """End the processes at once, in the middle of their work."""
+        """End the processes at once, even in the middle of their work."""
         self._line.close()
 
     def close(self, *, cancels: bool) -> None:
-        """Wait for the processes to end. `cancels`: cancel work that has not begun; False after a process was killed,
-        since the pool then drops that work itself, and Python 3.11 raises if it is also cancelled."""
+        """Wait until the processes have ended. `cancels`: cancel work that has not begun.
+
+        It must be False after a process was killed: the pool then drops that work itself, and Python 3.11 raises
+        if it is also cancelled.
+        """
         self._pool.shutdown(wait=True, cancel_futures=cancels)
         self._line.close()
 
 
 @contextmanager
 def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool | Here]:
-    """Start the processes. Without them (no /dev/shm for semaphores, or too few file descriptors) measure in this one.
+    """Start a pool of processes. If none can be started (no /dev/shm, too few file descriptors), measure in this
+    process.
 
     Raises RingscopeError if one of the processes was killed.
     """
@@ -230,9 +238,11 @@ def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool | Here]:
 
 
 def _start_deaf_to_ctrl_c() -> None:
-    """Start the fork server with SIGINT blocked. It imports modules for some seconds, and a Ctrl-C in the terminal,
-    which reaches it, too, would print a traceback."""
-    resource_tracker.ensure_running()  # first, since starting it unblocks SIGINT
+    """Start the fork server with SIGINT blocked.
+
+    It imports modules for some seconds. A Ctrl-C in the terminal reaches it, too, and would print a traceback.
+    """
+    resource_tracker.ensure_running()  # first, since this call unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
@@ -241,9 +251,11 @@ def _start_deaf_to_ctrl_c() -> None:
 
 
 def _begin(until: Connection) -> None:
-    """Prepare a worker: one core, no SIGINT, and a thread that ends it once its parent ends or closes `until`.
+    """Prepare a worker process: one core, no SIGINT, and a thread that ends it once its parent ends or closes
+    `until`.
 
-    The pool's own pipes do not show that the parent was killed, since the workers hold each other's ends of them.
+    The pool's pipes do not show that the parent was killed, since the workers hold each other's ends of these
+    pipes.
     """
     threads.alone()
     gc.freeze()  # the collector need not scan the imported modules again
@@ -260,21 +272,21 @@ def _end_with_parent(until: Connection) -> None:
 
 
 def measured(file: File, asked: Asked, how: Reading) -> Made:
-    """Read and measure a file; data for pictures only if the caller asks for operations."""
+    """Read and measure a file. The result has data for pictures only if `asked.operations` is set."""
     made = _made(file, asked, how)
     _measure(made, asked)
     return [_light(unit, asked) for unit in made] if isinstance(made, list) else made
 
 
 def _light(unit: Unit, asked: Asked) -> Unit:
-    """Drop the data for pictures, which is as large as the recording, unless the caller asks for it."""
+    """Drop the data for pictures, which is as large as the recording, unless `asked.operations` is set."""
     if not asked.operations:
         unit.measured = tuple(replace(one, picture=None) for one in unit.measured)
     return unit
 
 
 def _measure(made: Made, asked: Asked) -> None:
-    """Measure the units from their own first steps on, in the hope that no other unit corrects these."""
+    """Measure each unit from its own first steps on. If another unit corrects these, it is measured again later."""
     for unit in made if isinstance(made, list) else ():
         if unit.gathered is not None:
             measure(unit, unit.first_steps, asked)

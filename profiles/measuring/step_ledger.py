@@ -1,4 +1,4 @@
-"""Time per step by owner, in ns, averaged over the GPUs of a set of recordings."""
+"""The mean time per step of each owner, over the GPUs of a set of recordings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ REST = "idle_unknown"
 
 
 def per_step(measures: Measures) -> dict[str, Fraction | None]:
-    """owner -> exact mean ns per step. None if one of the GPUs does not know the owner; that time is in idle_unknown.
+    """owner -> exact mean ns per step over all GPUs; None if a GPU does not know the owner: idle_unknown has that
+    time.
 
     Raises RingscopeError if a GPU has no measured steps.
     """
@@ -23,7 +24,7 @@ def per_step(measures: Measures) -> dict[str, Fraction | None]:
         shares = [ledger[owner] for ledger in ledgers]
         known = [share for share in shares if share is not None]
         found[owner] = sum(known, Fraction(0)) / len(shares) if len(known) == len(shares) else None
-    # Time of an owner that only some GPUs know counts as idle_unknown.
+    # The time of an owner that only some GPUs know counts as idle_unknown.
     only_some = [ledger[owner] or Fraction(0) for ledger in ledgers for owner in OWNERS if found[owner] is None]
     lost = sum(only_some, Fraction(0))
     rest = found[REST]
@@ -40,7 +41,7 @@ def _of_gpu(gpu: GpuMeasures) -> dict[str, Fraction | None]:
     else:
         why = gpu.steps.refused or "its steps were not found"
         raise RingscopeError(
-            f"{gpu.title}: no steps to compare ({why}); measure with --per-step a recording whose steps are marked"
+            f"{gpu.title}: no steps to compare ({why}); measure a recording whose steps are marked, with --per-step"
         )
     count = gpu.steps.count
     return {

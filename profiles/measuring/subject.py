@@ -21,19 +21,20 @@ _HEAD_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A run to judge or compare. `measures`: None without recordings; `scaling`: None without a sweep of launches."""
+    """A run to judge or compare. `measures` is None without recordings, `scaling` is None without a sweep of
+    launches."""
 
     label: str
     measures: Measures | None
     scaling: Scaling | None
     machine: dict[str, Any] = field(default_factory=dict)
-    record: RunRecord | None = None  # the launch the recordings belong to
-    unmeasured: str = ""  # why `measures` is None, although a file was given
-    logged: Logged | None = None  # collectives, if the input is logs of NCCL's Inspector
+    record: RunRecord | None = None  # the launch that was recorded
+    unmeasured: str = ""  # why `measures` is None although a file was given
+    logged: Logged | None = None  # the collectives, if the input is logs of NCCL's Inspector
 
 
 def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
-    """Load one subject from the given paths. Raises RingscopeError if they hold nothing to judge."""
+    """Load one run from its paths. Raises RingscopeError if they hold nothing to judge."""
     label = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if len(paths) == 1 and _is_run_directory(paths[0]):
         return _of_a_sweep(paths[0])
@@ -54,8 +55,11 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
 
 
 def _is_run_directory(path: Path) -> bool:
-    """True if the directory has a sweep.json. Raises RingscopeError if it has launches but no sweep.json, since
-    recordings of different cells cannot be measured as one run."""
+    """True if the directory has a sweep.json.
+
+    Raises RingscopeError if it has launches but no sweep.json, since different trainings cannot be measured as
+    one run.
+    """
     sweep = path / "sweep.json"
     if not sweep.is_file() and (launch := next(path.glob("*/*/record.json"), None)):
         what = "is no file" if sweep.exists() or sweep.is_symlink() else "is gone"
@@ -67,8 +71,7 @@ def _is_run_directory(path: Path) -> bool:
 
 
 def _of_a_sweep(path: Path) -> Subject:
-    """Load a run directory: the scaling over its launches, and the measures of the last launch that has a file of
-    them."""
+    """Load a run directory: the scaling over its launches, and the measures of the last launch that has measures."""
     from ..runs import records
     from ..scaling import measure as scaling
 
@@ -76,7 +79,7 @@ def _of_a_sweep(path: Path) -> Subject:
     scaled = scaling.measure(records.read_sweep(path), runs)
     machine = runs[0].record.machine if runs else {}
     each = (launch / "measures.json" for launch in path.glob("*/*"))
-    written = sorted(file for file in each if os.path.lexists(file))  # lexists: report a dangling link
+    written = sorted(file for file in each if os.path.lexists(file))  # lexists: a link to a missing file counts
     if not written:
         return Subject(str(path), None, scaled, machine)
     try:
@@ -92,7 +95,7 @@ def _of_a_sweep(path: Path) -> Subject:
 
 
 def _written(path: Path) -> Measures | None:
-    """Measures from a file; None if the file holds something else, such as a recording. Raises RingscopeError."""
+    """Read measures from a file; None if the file is something else, such as a recording. Raises RingscopeError."""
     from ..model import measures_json as view
     from ..model.measures import SCHEMA
 
@@ -102,7 +105,7 @@ def _written(path: Path) -> Measures | None:
         with open_regular(path) as file:
             head = file.read(_HEAD_BYTES)
             file.seek(max(file.seek(0, os.SEEK_END) - _HEAD_BYTES, 0))
-            tail = file.read(_HEAD_BYTES)  # the schema stands here if another tool sorted the keys
+            tail = file.read(_HEAD_BYTES)  # another tool may have sorted the keys, which puts the schema last
     except OSError as error:
         raise opening.unopened(path, error) from None
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or SCHEMA.encode() not in head + tail:
@@ -111,7 +114,7 @@ def _written(path: Path) -> Measures | None:
 
 
 def measured(paths: Sequence[Path]) -> Measures:
-    """The measures of the given paths. Raises RingscopeError if there are none."""
+    """The measures of the given paths. Raises RingscopeError if the paths have none."""
     found = load(paths)
     if found.measures is None:
         none = "no recording in it; record with ringscope record, or name recordings"

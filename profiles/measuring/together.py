@@ -1,5 +1,7 @@
-"""Join measured units (recordings that share GPUs) into one analysis: one clock, the same first step on all GPUs, and
-collectives matched across ranks."""
+"""Join measured units (recordings that share a GPU) into one analysis.
+
+All GPUs get one clock and the same first step, and collectives are matched across ranks.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ _IN_UNIT = re.compile(r"^/gpus/\d+")
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A unit to be gathered and measured again: its recordings, their clock shifts and its first measured steps."""
+    """A request to gather and measure recordings again, as a unit with these clock shifts and first measured steps."""
 
     members: tuple[int, ...]
     shift_ns: tuple[int, ...]
@@ -52,17 +54,17 @@ Told: TypeAlias = Callable[[float, float, Path], None]
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Measured units that need no further correction, in order of their recordings, and their common clock."""
+    """Measured units that need no correction any more, in order of their recordings, and their common clock."""
 
     units: list[Unit]
     clock: Clock
 
 
 def settle(units: Sequence[Unit], remake: Remake, asked: Asked, told: Told | None = None) -> Settled:
-    """Measure the units that are not measured yet, with the clock and first steps that all units agree on.
+    """Measure all units with the clock and first steps that all of them agree on.
 
-    `remake` gathers units again: those that share a GPU, and those whose clock shift or first step another
-    unit changes.
+    `remake` gathers and measures units again: those that share a GPU, and those whose clock shift or first step
+    another unit changes.
     """
     while True:
         units = sorted(units, key=lambda unit: unit.members)
@@ -83,7 +85,7 @@ def settle(units: Sequence[Unit], remake: Remake, asked: Asked, told: Told | Non
 
 
 def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
-    """Join the units into measures of every GPU and doubts, without findings.
+    """Join the units into the measures and doubts of all GPUs, without findings.
 
     Raises RingscopeError if no GPU did anything.
     """
@@ -117,7 +119,7 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
     )
     measures.trust = trust.judged(measures)
     pictures = tuple(one for place, gpu in enumerate(gpus) if (one := gpu.picture(place)) is not None)
-    # Units of other processes or hosts have no pictures, unless the caller asks for them.
+    # Units from other processes or hosts have pictures only if the caller asks for them.
     return Analysis(measures, pictures if len(pictures) == len(gpus) else (), clock.shift_ns)
 
 
@@ -127,7 +129,8 @@ def _in_order(units: Sequence[Unit]) -> list[Recorded]:
 
 
 def _sharing(units: Sequence[Unit]) -> list[tuple[int, ...]]:
-    """Group the recordings (as their places) that must be measured together because they share a GPU."""
+    """Group the recordings that must be measured together because they share a GPU; each group as the recordings'
+    indices."""
     leader = list(range(len(units)))
 
     def led_by(unit: int) -> int:
@@ -147,7 +150,7 @@ def _sharing(units: Sequence[Unit]) -> list[tuple[int, ...]]:
 
 
 def _steps_hold(unit: Unit, first: FirstSteps) -> bool:
-    """True if measuring the unit again from these first steps on would change nothing."""
+    """True if the unit's measures would be the same when measured from these first steps on."""
     if unit.gathered is not None:
         return True  # not measured yet
     for gpu in unit.gpus:
@@ -186,13 +189,13 @@ def _window(own: GpuMeasures) -> Window:
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """A GPU of a unit. Its recordings and GPUs are numbered within the unit; this class renumbers them among all."""
+    """A GPU of a unit. The unit numbers its recordings and GPUs from 0; this class gives their numbers among all."""
 
     unit: Unit
     number: int
-    own: GpuMeasures | None = None  # the measures, once each wait is assigned to other ranks or to the host
+    own: GpuMeasures | None = None  # measures after the waits are divided between other ranks and the host
     waiting: Intervals = field(default_factory=lambda: intervals.EMPTY)
-    # waiting for other ranks before each of its collectives
+    # For each collective of the GPU, the wait for other ranks before it.
     before_ns: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
     def settled(self, found: peers.Settled) -> _Gpu:
@@ -204,8 +207,11 @@ class _Gpu:
         return self._measured.waits
 
     def told(self, negotiated: Negotiated | None, recorded: Sequence[Recorded]) -> tuple[Int64s, Int64s] | None:
-        """For each wait, by Horovod's timeline, in ns on the GPU's clock: when this rank's last tensor was ready, and
-        when that of the slowest other rank. None without a timeline, UTC origin or rank."""
+        """For each wait, when this rank's last tensor was ready and when the slowest other rank's was, by Horovod's
+        timeline.
+
+        In ns on the GPU's clock. None without a timeline, the recording's start in UTC, or a rank.
+        """
         utc = recorded[self.places[0][0]].recording.origin_utc_ns
         if negotiated is None or utc is None or self.head.rank is None:
             return None
@@ -222,7 +228,7 @@ class _Gpu:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """A key that sorts GPUs by rank, GPUs without one last, then by recording."""
+        """A key that sorts GPUs by rank, those without a rank last, then by recording."""
         rank = self.head.rank
         return rank is None, rank or 0, self.places
 
@@ -231,7 +237,8 @@ class _Gpu:
         return self.unit.measured[self.number]
 
     def waited_ns(self, among: Calls) -> Int64s:
-        """Exposed ns of waiting for other ranks per step, within collectives and before their launch."""
+        """For each step, the ns in which the GPU waits for other ranks: before collectives are launched, and exposed
+        within them."""
         before = (row.ledger_ns["idle_peers"] or 0 for row in self.rows)
         return buckets.waited(among, self._measured.exposed, self.rows) + np.fromiter(before, np.int64)
 
@@ -261,7 +268,7 @@ class _Gpu:
         )
 
     def doubts(self, place: int) -> list[Doubt]:
-        there = f"/gpus/{place}"  # a partial file has its own numbering, and a damaged one may name any GPU
+        there = f"/gpus/{place}"  # its pointers count GPUs within the unit; a damaged partial file may name any
         found = [
             replace(doubt, where=tuple(_IN_UNIT.sub(there, where) for where in doubt.where))
             for doubt in self._measured.doubts

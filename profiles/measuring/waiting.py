@@ -1,4 +1,4 @@
-"""Move idle time that was waiting for other ranks from the cause by the GPU's own recording to `idle_peers`."""
+"""Move idle time that was waiting for other ranks from the cause in the GPU's own recording to `idle_peers`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from .one_recording import Measured
 PEERS = "idle_peers"
 Ledger = Mapping[str, "int | None"]
 Part = TypeVar("Part", StepRow, Break)
-Moved = Callable[[Ledger, Mapping[str, int]], "dict[str, int | None]"]  # (ledger, owner -> ns to take) -> new ledger
+Moved = Callable[[Ledger, Mapping[str, int]], "dict[str, int | None]"]  # (ledger, ns to take per owner) -> ledger
 
 
 def with_peers(of: Measured, settled: Settled, window: Window) -> GpuMeasures:
-    """The measures of a GPU, with its waits for other ranks moved to idle_peers. `window`: the measures' window.
+    """The measures of a GPU, with its waits for other ranks moved to idle_peers. `window`: the window of the
+    measures.
 
-    idle_peers is None if the GPU may have waited, and no other rank's recording shows for which time.
+    idle_peers is None if the GPU may have waited, and no other rank's recording shows how long.
     """
     own = of.measures
     if own.ledger_ns[PEERS] is None:
-        return own  # causes are not known, or an earlier version did not look for peers
+        return own  # the causes are not known, or a version without idle_peers measured it
     peers, untold_ns = window.part(settled.peers), window.part(settled.untold).total
     moved: Moved = partial(_moved, unknown=untold_ns > 0 and settled.nothing_known)
     taken = {OWNERS[owner]: times for owner, times in settled.of_owner.items()}
@@ -77,7 +78,7 @@ def _moved(ledger_ns: Ledger, taken: Mapping[str, int], unknown: bool) -> dict[s
 
 
 def _each(parts: Sequence[Part], taken: Mapping[str, Intervals], moved: Moved) -> list[Part]:
-    """The rows or breaks, each ledger with the taken time that lies in it moved to idle_peers."""
+    """The rows or breaks, in whose ledgers the part of `taken` within their times is moved to idle_peers."""
     start, end = np.array([(one.start_ns, one.end_ns) for one in parts], np.int64).reshape(-1, 2).T
     ns = {owner: intervals.total_in(times, start, end).tolist() for owner, times in taken.items()}
     return [
@@ -87,7 +88,7 @@ def _each(parts: Sequence[Part], taken: Mapping[str, Intervals], moved: Moved) -
 
 
 def _causes(gap: IdleGap, taken: Mapping[str, Intervals]) -> dict[str, int]:
-    """The causes of a gap after the move, owner -> ns, the longest first."""
+    """owner -> ns of an idle gap after the move, the longest first."""
     ns = dict(gap.causes_ns)
     for owner, times in taken.items():
         moved = int(intervals.total_in(times, gap.start_ns, gap.start_ns + gap.ns))
@@ -97,7 +98,7 @@ def _causes(gap: IdleGap, taken: Mapping[str, Intervals]) -> dict[str, int]:
 
 
 def _host_waits(own: GpuMeasures, taken_ns: int) -> list[dict[str, Any]]:
-    """The host waits, less `taken_ns`, taken from the longest first, so that they still add up to idle_sync."""
+    """The host waits, with `taken_ns` subtracted from the longest first, so that they still add up to idle_sync."""
     found = [dict(entry) for entry in own.host_waits]
     for entry in found:
         less = min(taken_ns, entry["ns"])
@@ -114,6 +115,6 @@ def _batch_gaps(rows: Sequence[StepRow], window: Window) -> Intervals:
 
 
 def _negotiated(of: Measured, settled: Settled) -> Intervals:
-    """Spans between enqueueing tensors with Horovod and the launch of their exchange (peers idle or launch idle)."""
+    """Times from the enqueueing of tensors with Horovod to the launch of their exchange (idle_peers or idle_launch)."""
     launch = (of.waits.source == BY_HOROVOD) & (of.waits.owner == OWNERS.index("idle_launch"))
     return intervals.merge(settled.peers, of.waits.at(np.flatnonzero(launch)).spans)
