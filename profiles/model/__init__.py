@@ -1,1 +1,1 @@
-"""Data classes: a recording (`timeline`), its measures (`measures`, `analysed`), and names in recordings."""
+"""Data classes for a recording (`timeline`) and its measures (`measures`, `analysed`), and names in recordings."""

@@ -1,4 +1,4 @@
-"""Results of `analyse` beside the measures, for pictures: the owner of each ns of a GPU, its steps and its operations.
+"""Results of `analyse` for pictures: the owner of each ns of a GPU, its steps and its operations.
 
 Arrays are sorted by start, in ns on the clock of the GPU's first recording.
 """
@@ -28,7 +28,7 @@ class Ownership:
 
 
 class Stream(NamedTuple):
-    """A stream, with the ids of its recording."""
+    """A stream of a GPU: the recording, and the ids that the recording has for it."""
 
     recording: int  # index into Measures.recordings
     pid: int
@@ -38,16 +38,17 @@ class Stream(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuOperations:
-    """Every operation of a GPU in order of start: arrays of n, in ns on the clock of the GPU's first recording."""
+    """Every operation of a GPU in order of start: arrays of one length, in ns on the clock of the GPU's first
+    recording."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     kind: NDArray[np.int8]  # index into CLASSES
-    name: NDArray[np.signedinteger[Any]]  # a kernel's index into `names`; negative for a CUDA graph; else 0
+    name: NDArray[np.signedinteger[Any]]  # index into `names` for a kernel; negative for a CUDA graph; else 0
     stream: NDArray[np.signedinteger[Any]]  # index into `streams`
     names: Sequence[str]
     streams: tuple[Stream, ...]
-    # Indices of the copies and memsets, and the bytes of each.
+    # The copies and memsets, as indices into the other arrays, and the bytes of each.
     moving: NDArray[np.int64]
     moved_bytes: NDArray[np.int64]
 
@@ -56,7 +57,7 @@ class GpuOperations:
 
 
 class HostThread(NamedTuple):
-    """A thread, with the ids of its recording."""
+    """A thread of a process: the recording, and the ids that the recording has for it."""
 
     recording: int  # index into Measures.recordings
     pid: int
@@ -65,7 +66,8 @@ class HostThread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostRanges:
-    """Ranges on threads of a GPU's processes, sorted by start: arrays of n, on the same clock as GpuOperations."""
+    """Ranges on threads of a GPU's processes, sorted by start: arrays of one length, on the same clock as
+    GpuOperations."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
@@ -84,14 +86,14 @@ class GpuAnalysis:
     ownership: Ownership
     step_start_ns: NDArray[np.int64]
     step_end_ns: NDArray[np.int64]
-    operations: GpuOperations | None = None  # None: not asked for
-    host: HostRanges | None = None  # None: not asked for
+    operations: GpuOperations | None = None  # None if `analyse` was not asked for operations
+    host: HostRanges | None = None  # None if `analyse` was not asked for operations
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The result of `profiles.analyse`: the measures, and data of each GPU for pictures."""
+    """The result of `profiles.analyse`: the measures, and the data of each GPU for pictures."""
 
     measures: Measures
     gpus: tuple[GpuAnalysis, ...]
-    shift_ns: tuple[int, ...]  # per recording, ns to add to its times for the common clock
+    shift_ns: tuple[int, ...]  # for each recording, ns to add to its times for the common clock

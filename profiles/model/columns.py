@@ -1,7 +1,8 @@
 """Tables that cache their columns, for use while a recording is measured.
 
-pandas builds a new Series at each access to a column. Measuring accesses columns some 200 times, a tenth of the time
-for a small recording. Measuring alone holds these tables and never changes them, so no cached column is out of date.
+pandas builds a new Series at each access to a column. Measuring accesses columns some 200 times, which takes a
+tenth of the time for a small recording. Only measuring holds these tables, and it never changes them, so no
+cached column is out of date.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _table() -> Any:
 
         @property
         def _constructor(self) -> Any:
-            return pd.DataFrame  # selections of rows or columns are plain tables
+            return pd.DataFrame  # a selection of rows or columns is a plain table
 
         def __getitem__(self, key: Any) -> Any:
             if not isinstance(key, str):

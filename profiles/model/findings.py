@@ -1,4 +1,4 @@
-"""Findings (changes to a program with the gain of each), what-ifs, and the straggler."""
+"""Data classes for findings (changes to a program and the gain of each), what-ifs, and the straggler."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import Any, Final
 
 @dataclass(slots=True)
 class WhatIf:
-    """The window's length without one owner's time, or (`owner` "all") without all lost time; see
-    docs/reference/findings.md."""
+    """The window's length without the time of one owner, or without all lost time (`owner` "all").
+
+    See docs/reference/findings.md.
+    """
 
     owner: str
     span_ns: int
-    at_most_gain: float  # throughput ratio minus 1
+    at_most_gain: float  # ratio of throughputs minus 1
 
 
 @dataclass(slots=True)
 class Consequence:
-    """The wait of other GPUs that a finding causes."""
+    """The waiting of other GPUs that a finding's cause leads to."""
 
-    gpus: list[int]  # indices into Measures.gpus, the one that waits longest first
-    share: float  # share of its time that the longest-waiting GPU waits
-    cost_ns_per_step: int | None  # of that GPU
-    codes: list[str]  # findings that consist of this waiting alone, and are listed only here
+    gpus: list[int]  # indices into Measures.gpus, the GPU that waits longest first
+    share: float  # part of its time in which that GPU waits
+    cost_ns_per_step: int | None  # ns per step in which that GPU waits
+    codes: list[str]  # codes of findings that consist of this waiting alone, and are listed only here
     text: str
 
 
@@ -34,12 +36,12 @@ class Finding:
     code: str
     gpu: int | None
     cost_ns_per_step: int | None
-    at_most_gain: float | None  # throughput ratio minus 1
+    at_most_gain: float | None  # ratio of throughputs minus 1
     text: str
     change: str
     evidence: dict[str, Any]
     refuted_by: str
-    # owner -> ns of the window that the change would save; empty without a price
+    # owner -> ns of the window that the change would save; empty if the saving is not known
     saved_ns: dict[str, int] = field(default_factory=dict)
     consequences: list[Consequence] = field(default_factory=list)
 
@@ -50,20 +52,20 @@ class Finding:
 
     @property
     def worst_gpu(self) -> int | None:
-        """The GPU to which the finding's numbers belong."""
+        """The GPU that the finding's numbers belong to; None if they belong to no single GPU."""
         return self.evidence.get("gpu") if self.gpu is None else self.gpu
 
 
-# Findings that compare GPUs. Views need not add the GPU, since the texts name it.
+# Findings that compare GPUs. Their texts name the GPU, so that views need not add it.
 OF_RANKS: Final = ("straggler", "slow-gpu", "slow-link", "slow-host")
 
 
 @dataclass(slots=True)
 class Straggler:
-    """The GPU for which the others wait: from some collective on, it arrives last at 9 of 10 or more of the rest."""
+    """The GPU for which the others wait: from some collective on, it arrives last at 9 of 10 collectives or more."""
 
     gpu: int  # index into Measures.gpus
     rank: int | None
     since_ns: int  # start of the first such collective, relative to the GPU's recording
-    calls: int  # collectives since then
+    calls: int  # number of collectives since then
     arrived_last_share: float  # share of `calls` at which it arrived last

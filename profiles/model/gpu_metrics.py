@@ -1,4 +1,4 @@
-"""Measures of sampled GPU counters and power, by parts of the ledger."""
+"""Data classes for samples of a GPU's counters and power, by parts of the ledger."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ BOUNDS: Final = ("tensor", "memory", "latency", "unsampled")
 
 @dataclass(slots=True)
 class Energy:
-    """The energy of a GPU over its window, as far as readings of its power cover it."""
+    """The energy of a GPU in the part of its window that readings of its power cover."""
 
     joules: float
-    watts: float  # mean
+    watts: float  # mean power
     sampled_ns: int
-    joules_per_step: float | None  # None: no steps, or a part of the window has no readings
-    readings: int  # readings that differ from the one before, since a slow sensor is read more often than it changes
+    joules_per_step: float | None  # None without steps, or if readings do not cover the whole window
+    readings: int  # number of readings that differ from the one before, since a slow sensor repeats values
 
     def covers(self, span_ns: int) -> bool:
         """True if readings cover nearly all of a window of `span_ns`."""
@@ -40,17 +40,17 @@ class Energy:
 
 @dataclass(slots=True)
 class GpuMetrics:
-    """Samples of a GPU over its window."""
+    """Samples of a GPU's counters in its window."""
 
-    period_ns: int | None  # from one sample to the next; None: no samples
+    period_ns: int | None  # time from one sample to the next; None without samples
     samples: int
-    sampled_ns: int  # part of the window that samples cover
+    sampled_ns: int  # length of the part of the window that samples cover
     owner_ns: dict[str, int]  # kind of time -> its part of sampled_ns
-    # kind of time, and `window` -> metric -> its mean over that time, 0..1; None: the recording has no such counter
+    # For each kind of time, and for `window`: metric -> its mean over that time, 0..1; None if it was not recorded.
     means: dict[str, dict[str, float | None]]
-    bound_ns: dict[str, int] | None  # bound -> ns; they add up to the ledger's compute
+    bound_ns: dict[str, int] | None  # each of BOUNDS -> ns; they add up to the ledger's compute
     bound_unknown: str | None  # why bound_ns is None
-    mixed_ns: int  # part of it by samples that also cover other work or idle time
-    off_by: int  # number of samples by which the counters lag behind the operations; 0: no lag
+    mixed_ns: int  # part of bound_ns whose samples also cover other work or idle time
+    off_by: int  # number of samples by which counters lag behind the operations; 0: no lag
     energy: Energy | None
     energy_unknown: str | None

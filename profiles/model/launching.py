@@ -1,4 +1,4 @@
-"""Recognise CUDA and HIP calls: launches of kernels and graphs, captures into a graph, and waits for the GPU."""
+"""Recognise calls of CUDA and HIP: launches of kernels and graphs, captures into a graph, and waits for the GPU."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .names import fitting, rows_of
 if TYPE_CHECKING:
     import pandas as pd
 
-# cudaLaunchKernelExC_v11060, cuLaunchKernelEx, cudaLaunch, hipExtModuleLaunchKernel, hipLaunchByPtr ...
+# Names such as cudaLaunchKernelExC_v11060, cuLaunchKernelEx, cudaLaunch, hipExtModuleLaunchKernel, hipLaunchByPtr.
 KERNEL: Final = r"^(?:cu|cuda|hip)(?:Ext)?(?:Module)?Launch(?!HostFunc|Attribute)"
 GRAPH: Final = r"^(?:cu|cuda|hip)GraphLaunch"
-# Calls that return when the GPU has finished all launched work, of the runtime (Thread: before CUDA 4), the driver and
-# HIP, with any suffix (_v2, _ptsz, _spt, nsys's _v3020).
+# Calls that return when the GPU has finished all launched work: of CUDA's runtime (cudaThreadSynchronize before CUDA
+# 4), of its driver and of HIP, with any suffix (_v2, _ptsz, _spt, nsys's _v3020).
 WHOLE_GPU: Final = r"^(?:cu|cuda|hip)(?:Device|Ctx|Thread)Synchronize"
-# Calls in which the host waits for the GPU; not cuEventQuery, which returns at once.
+# Calls in which the host waits for the GPU. cuEventQuery is none of them, since it returns at once.
 SYNCHRONISING: Final = rf"{WHOLE_GPU}|^(?:cu|cuda|hip)(?:(?:Stream|Event)Synchronize|Memcpy(?!.*Async))"
 # A thread's launches between these calls are captured into a graph, and do not run.
 _BEGIN, _END = r"^(?:cu|cuda|hip)StreamBeginCapture", r"^(?:cu|cuda|hip)StreamEndCapture"
@@ -31,7 +31,7 @@ def named(table: pd.DataFrame, pattern: str) -> NDArray[np.bool_]:
 
 
 def captured(api: pd.DataFrame) -> NDArray[np.bool_]:
-    """True for each call made while its thread captured a stream into a graph."""
+    """True for each call that its thread made while it captured a stream into a graph."""
     change = named(api, _BEGIN).astype(np.int64) - named(api, _END)
     found = np.zeros(len(api), bool)
     if not change.any():
@@ -46,7 +46,7 @@ def captured(api: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def capturing(api: pd.DataFrame, pid: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(starts, ends) in ns of the captures of a stream into a graph by threads of the process."""
+    """Start and end in ns of each capture of a stream into a graph by the process's threads."""
     mine = (api["pid"] == pid).to_numpy()
     begins, ends = np.flatnonzero(mine & named(api, _BEGIN)), np.flatnonzero(mine & named(api, _END))
     start, end, thread = (api[column].to_numpy() for column in ("start_ns", "end_ns", "tid"))
@@ -61,6 +61,6 @@ def capturing(api: pd.DataFrame, pid: int) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def threads(table: pd.DataFrame) -> NDArray[np.int64]:
-    """A number per row that is unique to its (process, thread)."""
+    """For each row, a number that stands for its (process, thread)."""
     thread: NDArray[np.int64] = (table["pid"].to_numpy().astype(np.int64) << 24) | table["tid"].to_numpy()
     return thread

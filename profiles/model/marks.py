@@ -1,9 +1,10 @@
 """Names of the marks (NVTX ranges) that the harness writes and the readers find.
 
-`step N` is around a step, `wait input` around a wait of the host for its next batch, `batch N` around the calls that
-copy the batch of step N, and `place KIND NAME (FILE:LINE)` around a part of the user's own code. `rank k of n` and `fed
-by LOADER` occur once per process. `paused N ns: why` marks the end of a pause of an elastic training. `clock N` marks
-the time N on the process's own clock, which aligns the samples beside a recording with the recording.
+`step N` encloses a step, `wait input` a wait of the host for its next batch, `batch N` the calls that copy the batch of
+step N, and `place KIND NAME (FILE:LINE)` a part of the user's code.
+`rank k of n` and `fed by LOADER` occur once per process. `paused N ns: why` stands at the end of a pause of an elastic
+training. `clock N` is the time N on the process's own clock, by which the samples beside a recording are put on the
+recording's clock.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ if TYPE_CHECKING:
 DOMAIN = "ringscope"
 WAIT_INPUT = "wait input"
 STEP_PREFIX, BATCH_PREFIX, RANK_PREFIX = "step ", "batch ", "rank "
-# Regular expressions for whole names.
+# Regular expressions that match whole names of marks.
 STEP, BATCH = STEP_PREFIX + r"\d{1,18}", BATCH_PREFIX + r"\d{1,18}"
 _RANK = re.compile(RANK_PREFIX + r"(\d{1,9}) of (\d{1,9})")
-# A process that restarts cannot keep a range open during the pause. So the mark stands at the end of the pause and
+# A process that restarts cannot keep a range open during the pause. So this mark stands at the end of the pause and
 # gives its length.
 PAUSED = r"paused (\d{1,18}) ns: (.*)"
 
 
-# The loaders that make batches of `model.fit`.
+# Loaders that make batches for `model.fit`.
 LOADERS = ("tf.data", "PyDataset", "generator", "arrays", "DataLoader", "Grain")
 FED_BY = "fed by "
 
-# A part of the user's code: kind, name, and the file and line of its definition.
+# A mark around a part of the user's code: kind, name, and the file and line of its definition.
 PLACE_PREFIX = "place "
 PLACE = r"place (\S+) ([^(]*) \((.*):(\d{1,9})\)"
 PIPELINE = ("map", "parallel-map")  # kinds of places that run on threads without Python, throughout a recording
@@ -75,8 +76,11 @@ class Rank:
 
 
 def ranks(timeline: Timeline) -> dict[int, Rank]:
-    """Process id -> rank, by the marks. A process with marks of several ranks is left out, unless its training paused
-    and went on with other ranks: then its first rank counts."""
+    """Process id -> rank, by the marks of ranks.
+
+    A process with marks of several ranks is left out. But if its training paused and went on with other ranks,
+    its first rank counts.
+    """
     names = timeline.marks["name"].cat
     fits = np.flatnonzero(wholly(names.categories, _RANK.pattern)).tolist()
     by_code = {code: match for code in fits if (match := _RANK.fullmatch(str(names.categories[code])))}
@@ -85,7 +89,7 @@ def ranks(timeline: Timeline) -> dict[int, Rank]:
     codes = names.codes.to_numpy()
     chosen = np.flatnonzero(np.isin(codes, list(by_code)))
     chosen = chosen[np.argsort(timeline.marks["start_ns"].to_numpy()[chosen], kind="stable")]
-    told: dict[int, dict[Rank, None]] = {}  # in order of time
+    told: dict[int, dict[Rank, None]] = {}  # sorted by time
     all_pids = timeline.marks["pid"].to_numpy()
     for pid, code in zip(all_pids[chosen].tolist(), codes[chosen].tolist(), strict=True):
         told.setdefault(pid, {})[Rank(int(by_code[code][1]), int(by_code[code][2]))] = None
@@ -96,7 +100,7 @@ def ranks(timeline: Timeline) -> dict[int, Rank]:
 
 
 def numbers(timeline: Timeline) -> tuple[int, int] | None:
-    """The smallest and largest N of the marks `step N`; None without marks."""
+    """The smallest and the largest N of the marks `step N`; None without such marks."""
     names = timeline.marks["name"].cat
     there = np.unique(names.codes.to_numpy()[rows_of(names.codes.to_numpy(), wholly(names.categories, STEP))])
     found = [int(name.removeprefix(STEP_PREFIX)) for name in names.categories[there].tolist()]

@@ -1,7 +1,7 @@
-"""Measures of recordings: the dataclasses behind `ringscope timeline --json` (docs/reference/measures.md).
+"""Data classes for the measures of recordings: what `ringscope timeline --json` writes (docs/reference/measures.md).
 
-Field names are the JSON keys. Integers are ns relative to the recording's origin; shares are 0..1; None is unknown,
-never 0. `to_json` and `from_json` are exact inverses.
+Field names are the JSON keys. Integers are ns relative to the recording's origin; shares are 0..1; None means
+unknown. measures_json.py converts to JSON and back without loss.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCHEMA = "ringscope.measures/1"
 CLASSES = ("compute", "collective", "h2d", "d2h", "p2p", "d2d", "memset")
 CAUSES = ("pause", "feed", "peers", "sync", "launch", "turnaround", "wait", "unknown")
 HOST = ("host_range", "host_operator", "host_call")  # kinds of host ranges in pictures
-MANY_GPUS = 8  # above this number views summarise, since nobody reads that many columns
+MANY_GPUS = 8  # views show a summary of more GPUs than this, since nobody reads so many columns
 OWNERS = CLASSES + tuple(f"idle_{cause}" for cause in CAUSES)
 
 
@@ -32,7 +32,7 @@ def gpu_title(rank: int | None, device: int) -> str:
 
 
 def gpu_titles(gpus: Iterable[tuple[int | None, int]]) -> list[str]:
-    """Titles of the (rank, device) of several GPUs; equal titles get a number."""
+    """Titles of several GPUs, each given as (rank, device); equal titles are numbered."""
     titles = [gpu_title(rank, device) for rank, device in gpus]
     return [
         title if titles.count(title) == 1 else f"{title} ({titles[: place + 1].count(title)})"
@@ -42,7 +42,7 @@ def gpu_titles(gpus: Iterable[tuple[int | None, int]]) -> list[str]:
 
 @dataclass(slots=True)
 class Rest:
-    """A window without steps: its numbers less the gaps that occur only once, such as start-up."""
+    """The measures of a window without steps after gaps that occur only once, such as start-up, are left out."""
 
     gaps_ns: list[int]  # the gaps left out, the longest first
     span_ns: int
@@ -54,9 +54,9 @@ class Rest:
     allocating_ns: int
     waited_ns: int
     outside_calls_ns: int | None
-    # None: an earlier version measured it, which counted the whole window
+    # None in measures of earlier versions, whose busy_ns is of the whole window.
     busy_ns: dict[str, int | None] | None = None
-    before_kernels_ns: int = 0  # also left out: time before a framework's first kernel
+    before_kernels_ns: int = 0  # time before a framework's first kernel, which is left out, too
 
     @property
     def once_ns(self) -> int:
@@ -71,7 +71,7 @@ class GpuMeasures:
     uuid: str | None
     bus_id: str | None
     name: str | None
-    window: str  # capture, steps
+    window: str  # "capture" or "steps"
     window_ns: list[int]
     span_ns: int
     ledger_ns: dict[str, int | None]
@@ -82,65 +82,67 @@ class GpuMeasures:
     steps: Steps
     feed_gaps: Gaps | None
     batch_gaps: Gaps | None
-    # idle time in the batch gaps by cause, and exposed copies of the step's own input (see docs/reference/measures.md)
+    # Idle time in batch gaps by cause, and exposed copies of the current step's input (docs/reference/measures.md).
     batch_gap_ledger_ns: dict[str, int] | None
-    # count, bytes, busy_ns, exposed_ns, exposed_this_step_ns, exposed_later_step_ns, overlap; call_ns: time of the
-    # launch calls; marked: number of copies in a feed's `batch N` range
+    # Keys: count, bytes, busy_ns, exposed_ns, exposed_this_step_ns, exposed_later_step_ns, overlap; call_ns: time of
+    # the launch calls; marked: number of copies in a feed's `batch N` range.
     input_copies: dict[str, int | float | None] | None
     input_stall_share: float | None
     host_while_idle: list[dict[str, Any]] = field(default_factory=list)
-    # gaps: number of batch gaps; count, idle_launch_ns, bytes: gaps whose first launch came after a small copy
+    # Gaps whose first launch came after a small copy: count, idle_launch_ns, bytes. `gaps`: number of all batch gaps.
     held_launches: dict[str, int] | None = None
-    # in_graphs, launched: count and p50_ns of the turnaround before kernels in CUDA graphs, and before other kernels
+    # Turnaround before kernels in CUDA graphs (in_graphs) and before other kernels (launched): count and p50_ns.
     hand_over_ns: dict[str, dict[str, int]] | None = None
-    # number of threads that made CUDA calls; None: the recording has no calls
+    # Number of threads that made CUDA calls; None if the recording has no calls.
     calling_threads: int | None = None
-    # causes for which launched work may wait: stream, process, event, host, graphics, managed; None: no calls recorded
+    # What launched work may wait for: stream, process, event, host, graphics, managed; None if no calls were
+    # recorded.
     waits_on: list[str] | None = None
-    # pytorch, jax, tensorflow, onnxruntime, cuda; None: not known
+    # pytorch, jax, tensorflow, onnxruntime or cuda; None: not known.
     framework: str | None = None
-    # the library that exchanges gradients, by its ranges: horovod, fsdp, ddp, tf.distribute
+    # The library that exchanges gradients, by its ranges: horovod, fsdp, ddp or tf.distribute.
     exchange: str | None = None
-    # the loader that makes batches: tf.data, PyDataset, generator, arrays, DataLoader, ...; None: not known
+    # The loader that makes batches: tf.data, PyDataset, generator, arrays, DataLoader, ...; None: not known.
     loader: str | None = None
-    # None: the recording names no operators or layers
+    # None if the recording names no operators or layers.
     operators: Operators | None = None
     layers: Operators | None = None
-    # None: the recording has no shapes
+    # None if the recording has no shapes of operators.
     arithmetic: Arithmetic | None = None
-    # None: neither counters nor power were sampled
+    # None if neither counters nor power were sampled.
     gpu_metrics: GpuMetrics | None = None
     # startup_ns: launch idle while the process creates contexts, first allocates memory, or loads and compiles
-    # kernels.
-    # allocating_ns: launch idle in the calls of a loop that allocates and frees memory
+    # kernels. allocating_ns: launch idle in the calls of a loop that allocates and frees memory.
     startup_ns: int | None = None
     allocating_ns: int | None = None
-    # launch idle in which the host is in no CUDA call; None: the recording has no calls
+    # Launch idle in which the host is in no CUDA call; None if the recording has no calls.
     outside_calls_ns: int | None = None
-    # launch idle in which one thread waits for the next batch before another thread can launch its step
+    # Launch idle in which one thread waits for the next batch before another thread can launch the step.
     waited_ns: int | None = None
-    # idle_sync by waiting call: call, within (operator), moves (copy direction), ns, count; ns add up to idle_sync
+    # idle_sync by waiting call. Keys: call, within (operator), moves (direction of a copy), ns, count; ns add up to
+    # idle_sync.
     host_waits: list[dict[str, Any]] = field(default_factory=list)
-    # the ten longest, the longest first
+    # The ten longest idle gaps, the longest first.
     idle_gaps: list[IdleGap] = field(default_factory=list)
-    # count: calls in the window that change an instantiated CUDA graph; idle_launch_ns: launch idle during these calls
+    # Calls that change an instantiated CUDA graph: count in the window; idle_launch_ns: launch idle during these
+    # calls.
     graph_updates: dict[str, int] | None = None
-    # launches, and how many lack an operation in the recording; None: an earlier version measured it
+    # Launches, and how many of them lack an operation in the recording; None in measures of earlier versions.
     launches: Launches | None = None
-    # breaks from the first measured step on
+    # Breaks from the first measured step on.
     breaks: list[Break] = field(default_factory=list)
-    # pauses of an elastic training, in the whole recording
+    # Pauses of an elastic training in the whole recording.
     pauses: list[Pause] = field(default_factory=list)
     what_if: list[WhatIf] = field(default_factory=list)
-    # None: neither ranges nor samples of places were recorded
+    # None if neither ranges nor samples of places in the user's code were recorded.
     places: Places | None = None
-    # window_ns, span_ns, ledger_ns of the whole recording, if the window holds only the steps
+    # window_ns, span_ns and ledger_ns of the whole recording, if the window holds only the steps.
     capture: dict[str, Any] | None = None
-    # None: the window holds steps, or no gap that occurs only once
+    # None if the window holds steps, or has no gap that occurs only once.
     rest: Rest | None = None
 
     def __post_init__(self) -> None:
-        """Add idle_pause and idle_peers as None (unknown) to ledgers of earlier versions, which lack them."""
+        """Add idle_pause and idle_peers to ledgers of earlier versions, which lack them, as None (unknown)."""
         ledgers = [self.ledger_ns, *(row.ledger_ns for row in self.steps.rows)]
         ledgers += [one.ledger_ns for one in self.breaks]
         ledgers += [self.capture["ledger_ns"]] if self.capture else []
@@ -155,7 +157,7 @@ class GpuMeasures:
 
     @property
     def steadily(self) -> GpuMeasures:
-        """The same measures without the gaps that occur only once (`rest`)."""
+        """These measures without the gaps that occur only once (`rest`)."""
         if self.rest is None:
             return self
         numbers = {one.name: getattr(self.rest, one.name) for one in fields(Rest)}
@@ -167,14 +169,19 @@ class GpuMeasures:
 
     @property
     def holds_steps_alone(self) -> bool:
-        """True if the window consists of measured steps. False if it also holds steps that a pause cut short, or, in
-        measures of earlier versions, breaks."""
+        """True if the window consists of measured steps alone.
+
+        False if it also holds steps that a pause cut short or, in measures of earlier versions, breaks.
+        """
         return self.window == "steps" and self.steps.count > 0 and self.steps.breaks == len(self.breaks)
 
     @property
     def waiting_for_ranks_ns(self) -> int:
-        """ns in which nothing computes and the GPU waits for other ranks, in collectives and before their launch;
-        unknown parts count 0."""
+        """Time in ns in which nothing computes and the GPU waits for other ranks: in collectives and before their
+        launch.
+
+        Parts that are not known count as 0.
+        """
         found, exposed = self.collectives, self.ledger_ns["collective"] or 0
         inside = found.waiting_ns if found.exposed_waiting_ns is None else found.exposed_waiting_ns
         return min(inside or 0, exposed) + (self.ledger_ns["idle_peers"] or 0)
@@ -191,7 +198,8 @@ class GpuMeasures:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The trust that a recording deserves. `verdict`: yes, with care, no; `because`: codes of the doubts behind it."""
+    """The trust that a recording's numbers deserve. `verdict`: yes, with care, no; `because`: codes of the
+    doubts."""
 
     verdict: str
     because: list[str]
@@ -203,11 +211,11 @@ class Measures:
     gpus: list[GpuMeasures]
     findings: list[Finding] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
-    # the common clock of the ranks: method; methods and shifts (ns) per recording; residual_ns
+    # The ranks' common clock. Keys: method; methods and shifts (ns), one per recording; residual_ns.
     clock: dict[str, Any] | None = None
     straggler: Straggler | None = None
     breaks: list[ToldBreak] = field(default_factory=list)
-    trust: Trust | None = None  # None: measures of a selection of GPUs, or of an earlier version
+    trust: Trust | None = None  # None for a selection of GPUs, and in measures of earlier versions
     schema: str = SCHEMA
 
     @property

@@ -15,14 +15,16 @@ from ..ground.files import bytes_of
 from .gpu_metrics import BOUNDS, KINDS_OF_TIME, METRICS
 from .measures import CLASSES, OWNERS, SCHEMA, GpuMeasures, Measures
 
-# Fields written as text, since UTC times in ns exceed 2**53, the largest integer that many JSON readers keep exact.
+# Fields written as text: UTC times in ns exceed 2**53, the largest integer that many JSON readers keep exact.
 _AS_TEXT = ("origin_ns", "origin_utc_ns")
 _PLAIN: Final = frozenset({int, float, str, bool, type(None)})
 
 
 def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
-    """The measures as plain values for `json.dumps`. Without `per_step` the rows of steps are left out, and `from_json`
-    cannot restore them."""
+    """The measures as plain values for `json.dumps`.
+
+    Without `per_step` the rows of steps are left out, and `from_json` cannot restore them.
+    """
     if not per_step:  # the rows are most of the data
         gpus = [replace(gpu, steps=replace(gpu.steps, rows=[])) for gpu in measures.gpus]
         measures = replace(measures, gpus=gpus)
@@ -31,7 +33,8 @@ def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> Measures:
-    """Make measures from parsed JSON, ignoring unknown keys. Raises RingscopeError if `data` is not valid measures."""
+    """Make measures from decoded JSON; unknown keys are ignored. Raises RingscopeError if `data` is not valid
+    measures."""
     found = data.get("schema") if isinstance(data, dict) else None
     return _measures(found, lambda: typed.made(Measures, data))
 
@@ -43,7 +46,7 @@ def _measures(schema: Any, made: Callable[[], Measures]) -> Measures:
     try:
         measures = made()
         if not measures.gpus:
-            raise ValueError("no GPU in them")
+            raise ValueError("the measures have no GPU")
         for gpu in measures.gpus:
             check(gpu, len(measures.recordings))
         return measures
@@ -76,7 +79,7 @@ _KEYS_OF_EACH: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Capture:
-    """The field `capture`."""
+    """The content of the field `capture`."""
 
     window_ns: tuple[int, int]
     span_ns: int
@@ -101,7 +104,7 @@ class _Idle(_Host):
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One of the `kinds` of collectives."""
+    """A value of the field `kinds` of collectives."""
 
     count: int | None
     busy_ns: int | None
@@ -125,7 +128,7 @@ _ENTRIES: Final = {"host_while_idle": _Idle, "host": _Host, "host_waits": _Wait,
 
 
 def check(gpu: GpuMeasures, recordings: int) -> None:
-    """Raise ValueError if measures lack keys or their sums contradict each other. `recordings`: number of
+    """Raises ValueError if measures lack keys, or if their sums contradict each other. `recordings`: number of
     recordings."""
     if len(gpu.window_ns) != 2:
         raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}")
@@ -144,11 +147,11 @@ def check(gpu: GpuMeasures, recordings: int) -> None:
         for inner in table.values() if name in _KEYS_OF_EACH else ():
             _require(name, inner, _KEYS_OF_EACH[name])
     if gpu.window_ns[1] - gpu.window_ns[0] != span_ns or gpu.span_ns <= 0:
-        raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}, and its length {gpu.span_ns}")
+        raise ValueError(f"window_ns is {str(gpu.window_ns)[:60]}, but span_ns is {gpu.span_ns}")
     for ledger_ns, length_ns in _ledgers(gpu):
         known = [ns for ns in ledger_ns.values() if ns is not None]
         if length_ns <= 0 or min(known, default=0) < 0 or sum(known) != length_ns:
-            raise ValueError(f"a ledger adds up to {sum(known)} ns, but its span has {length_ns} ns")
+            raise ValueError(f"a ledger adds up to {sum(known)} ns, but its time span is {length_ns} ns long")
     sampled = gpu.gpu_metrics
     if sampled and sampled.bound_ns and sum(sampled.bound_ns.values()) != gpu.ledger_ns["compute"]:
         raise ValueError(f"bound_ns adds up to {sum(sampled.bound_ns.values())} ns, which is not the ledger's compute")
@@ -159,7 +162,7 @@ def check(gpu: GpuMeasures, recordings: int) -> None:
 
 
 def _ledgers(gpu: GpuMeasures) -> Iterator[tuple[dict[str, int | None], int]]:
-    """Each ledger with the ns that its entries must add up to."""
+    """Each ledger, and the ns that its entries must add up to."""
     yield gpu.ledger_ns, gpu.span_ns
     if gpu.capture is not None:
         yield gpu.capture["ledger_ns"], gpu.capture["span_ns"]
@@ -171,11 +174,11 @@ def _ledgers(gpu: GpuMeasures) -> Iterator[tuple[dict[str, int | None], int]]:
 def _require(name: str, table: Any, keys: tuple[str, ...]) -> None:
     missing = [key for key in keys if key not in table]
     if missing:
-        raise ValueError(f"{name} has no {missing[0]}")
+        raise ValueError(f"{name} has no key {missing[0]}")
 
 
 def _tables(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (field name, dictionary) for each dictionary in a dataclass, nested dataclasses included."""
+    """Yield (field name, dictionary) for each dictionary in a dataclass, also in nested dataclasses."""
     for one in fields(value):
         inner = getattr(value, one.name)
         if isinstance(inner, dict):
@@ -197,7 +200,7 @@ class _Head:
 
 
 def load(path: Path) -> Measures:
-    """Load measures from a file. Raises RingscopeError if it holds none, or damaged ones."""
+    """Load measures from a file. Raises RingscopeError if the file holds none, or damaged ones."""
     try:
         text = bytes_of(path)
         return _measures(typed.decoded(_Head, text).schema, lambda: typed.decoded(Measures, text))
@@ -209,7 +212,7 @@ def load(path: Path) -> Measures:
 
 def plain(value: Any) -> Any:
     """Convert dataclasses to dictionaries and tuples to lists, recursively, for `json.dumps`."""
-    if type(value) in _PLAIN:  # first, since most values are
+    if type(value) in _PLAIN:  # first, since most values are of these types
         return value
     if names := _names(type(value)):  # type: ignore[arg-type]
         return {

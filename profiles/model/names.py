@@ -1,8 +1,8 @@
 """Find names that match a pattern. Results are cached, since the recordings of a run's ranks hold the same names.
 
-Letters, digits and words in patterns are ASCII. A pattern must match in a time linear in the name's length, since a
-recording may hold any name. So a pattern with `\\w*` or `.*` on both sides of a word needs a look-ahead or a bound on
-the repetition (tests/readers/test_long_names.py).
+Letters, digits and words in patterns are ASCII. A pattern must match in a time linear in the name's length, since
+a recording may hold any name. So a pattern with `\w*` or `.*` on both sides of a word needs a look-ahead or a
+bound on the repetition (tests/readers/test_long_names.py).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-# Beyond this many names or bytes, RE2 matches all names without a cache, since they are numbered ranges or long
-# templates that other recordings do not share.
+# With more names or bytes than this, RE2 matches all names without a cache: they are numbered ranges or long
+# templates, which other recordings do not share.
 _FEW: Final = 4_096
 _SHORT: Final = 1 << 18
-# id of an index -> its names as a tuple, since pandas converts them anew at each access.
+# id of an index -> its names as a tuple. pandas would convert the names anew at each access.
 _texts: Final[dict[int, tuple[weakref.ref[pd.Index] | None, tuple[str, ...] | None]]] = {}
 _LOOKS_AROUND: Final = re.compile(r"\(\?<?[=!]")
 _BRACKETS: Final = re.compile(r"\\.|[()]", re.DOTALL)
@@ -42,13 +42,13 @@ def wholly(names: pd.Index, pattern: str) -> NDArray[np.bool_]:
 
 
 def rows_of(codes: NDArray[np.signedinteger], fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """True for each row whose name matches. `codes` index `fits`; -1 is no name, and gives False."""
+    """True for each row whose name matches. `codes`: for each row, the index into `fits`, or -1 for no name (False)."""
     found: NDArray[np.bool_] = np.append(fits, False)[codes]
     return found
 
 
 def rows_named(table: pd.DataFrame, pattern: str, pid: int | None = None, *, whole: bool = False) -> NDArray[np.int64]:
-    """Indices of rows whose name matches (`whole`: as a whole), of one process or (pid None) of all."""
+    """Indices of the rows whose name matches; with `whole`, as a whole. `pid`: of this process only; None: of all."""
     names = table["name"].cat
     fits = _fits(names.categories, pattern, whole)
     rows = np.flatnonzero(rows_of(names.codes.to_numpy(), fits)) if fits.any() else np.empty(0, np.int64)
@@ -61,7 +61,7 @@ def _fits(names: pd.Index, pattern: str, whole: bool) -> NDArray[np.bool_]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # RE2 is fifty times as fast as `re` but has no lookaround: it finds candidates, which `re` checks again.
+    # RE2 is fifty times as fast as `re`, but has no lookaround: it finds candidates, which `re` checks again.
     loose = _without_looks(pattern)
     asked = rf"\A(?:{loose})\z" if whole else loose
     found: NDArray[np.bool_] = np.array(pc.match_substring_regex(pa.array(names.array), asked), bool)
@@ -73,7 +73,7 @@ def _fits(names: pd.Index, pattern: str, whole: bool) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=1 << 10)
 def _without_looks(pattern: str) -> str:
-    """The pattern without lookaround, for RE2: it matches whatever `pattern` matches, and perhaps more."""
+    """The pattern without lookaround, for RE2: it matches all that `pattern` matches, and perhaps more."""
     while look := _LOOKS_AROUND.search(pattern):
         depth, end = 1, look.end()
         while depth and (bracket := _BRACKETS.search(pattern, end)):
@@ -84,7 +84,7 @@ def _without_looks(pattern: str) -> str:
 
 
 def _few(names: pd.Index) -> tuple[str, ...] | None:
-    """The names of an index, cached; None if they are many or long."""
+    """The names of an index as a tuple, cached; None if there are many, or long ones."""
     key = id(names)
     whose, texts = _texts.get(key, (None, None))
     if whose is None or whose() is not names:
@@ -94,7 +94,7 @@ def _few(names: pd.Index) -> tuple[str, ...] | None:
 
 
 def once_for_few(told: Callable[[pd.Index], _Told]) -> Callable[[pd.Index], _Told]:
-    """Decorator: cache a function of an index of names, if these are few, since ranks share them.
+    """Decorate a function of an index of names: its result is cached if the names are few, since ranks share them.
 
     The function must return an immutable value.
     """
@@ -113,7 +113,7 @@ def once_for_few(told: Callable[[pd.Index], _Told]) -> Callable[[pd.Index], _Tol
 
 @lru_cache(maxsize=1 << 8)
 def _few_fit(pattern: str, whole: bool, names: tuple[str, ...]) -> NDArray[np.bool_]:
-    """True for each name that matches; cached, since each table is searched again and again."""
+    """True for each name that matches. Cached, since each table is searched again and again."""
     found = np.fromiter((_one_fits(pattern, whole, name) for name in names), bool, len(names))
     found.setflags(write=False)
     return found

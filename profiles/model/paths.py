@@ -1,15 +1,16 @@
-"""Get the layer from an operator's path in TensorFlow, Keras, JAX or ONNX Runtime."""
+"""Find the layer in an operator's path, as TensorFlow, Keras, JAX and ONNX Runtime write it."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-# ONNX Runtime: operation, index in the graph, and node; for a gradient the node of the forward pass.
+# ONNX Runtime's name of a node: operation, index in the graph, and node; for a gradient, the node of the forward
+# pass.
 _ONNX: Final = re.compile(r"\w+\.\d+\((.+?)(?:_Grad/\w+)?\)")
 _CALLS: Final = re.compile(r"(?:\w+\()*")
 _NAME: Final = re.compile(r"[\w.-]+")
-# The last parts of a TensorFlow path are operations: names in CamelCase, and Keras's own scopes.
+# The last parts of a TensorFlow path are operations: names in CamelCase, and scopes that Keras adds.
 _OPERATION: Final = re.compile(
     r"[A-Z][A-Za-z0-9]*(?:_\d+)?|convolution|moments|batchnorm|mul|add|sub|truediv|\w+_fusion"
 )
@@ -38,7 +39,7 @@ def layer(operator: str) -> str | None:
 
 
 def _bare(part: str) -> str:
-    """The name within JAX's transformations: `Net` for `transpose(jvp(Net))`."""
+    """The name without JAX's transformations: `Net` for `transpose(jvp(Net))`."""
     opened = _CALLS.match(part)
     depth = min(opened[0].count("("), len(part) - len(part.rstrip(")"))) if opened else 0
     return part.split("(", depth)[-1].removesuffix(")" * depth)

@@ -1,4 +1,4 @@
-"""Measures of places: parts of the user's code, with the idle time that the host spent in them."""
+"""Data classes for places: parts of the user's code, and the idle time that the host spent in them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Line:
-    """A line of the user's code at which samples saw the host within a place."""
+    """A line of the user's code within a place, at which samples saw the host."""
 
     file: str
     line: int
     function: str
     via: str  # the library call on that line, or ""
-    source: str  # text of the line
+    source: str  # the line's text
     ns: int
 
 
@@ -21,9 +21,9 @@ class Line:
 class Place:
     """A part of the user's code, and the idle time of the GPU that the host spent in it.
 
-    kind: callback, eager, dataset, generator, py_function, validation, saving, gc for recorded ranges, with the line of
-    the definition; python, call for functions that samples saw, with the line seen longest. `call`: the user's function
-    that called into the framework.
+    `kind` of a recorded range: callback, eager, dataset, generator, py_function, validation, saving or gc; `line`
+    is that of its definition. `kind` of a function that samples saw: python, or call for the user's function that
+    called into the framework; `line` is the one seen longest.
     """
 
     kind: str
@@ -31,8 +31,8 @@ class Place:
     file: str
     line: int
     ns: dict[str, int]  # owner -> ns of the window
-    lines: list[Line] = field(default_factory=list)  # the longest first
-    longest_start_ns: int | None = None  # its longest idle span in the window
+    lines: list[Line] = field(default_factory=list)  # the line with most time first
+    longest_start_ns: int | None = None  # start of the longest idle span that the host spent in it
     longest_ns: int = 0
 
     @property
@@ -46,9 +46,10 @@ class Place:
 
 @dataclass(slots=True)
 class Places:
-    """Idle time by part of the user's code. For each cause the rows and `elsewhere_ns` add up to the ledger."""
+    """Idle time by part of the user's code. For each cause of idle, the rows and `elsewhere_ns` add up to the
+    ledger."""
 
-    rows: list[Place]  # the longest first
+    rows: list[Place]  # the place with most time first
     elsewhere_ns: dict[str, int]
     ranges: bool  # True if the recording has ranges of places
     samples: bool  # True if a file of samples lies beside the recording

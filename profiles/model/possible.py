@@ -1,10 +1,10 @@
-"""Leave out rows with impossible times: not set, end before start, or far outside of the recording's session.
+"""Leave out rows with impossible times: not set, with an end before the start, or far outside of the recording's
+session.
 
 A profiler writes start = end = 0 for an event that it could not time; damage and clocks of other epochs give ends
-before starts, and times of other years. `timeline.make` applies the same rules to every format.
-
-Few formats say when their session began and ended, so the rows decide: a row more than a day from all others is outside
-of the session, unless enough other rows lie beside it (`_sessions`). A session may pause for a weekend, but then both
+before starts, and times of other years. `timeline.make` applies the same rules to every format. Few formats say
+when their session began and ended, so the rows decide: a row more than a day from all others is outside of the
+session, unless enough other rows lie beside it (`_sessions`). A session may pause for a weekend, but then both
 the GPU and the host have rows on either side. Gaps under a day are kept, and so are operations of length 0, since
 profilers that count whole microseconds write many of these.
 """
@@ -27,9 +27,9 @@ Bools = NDArray[np.bool_]
 
 OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 PLACED: Final = ("device", "context", "stream", "pid", "correlation")  # place and launch call of an operation
-# Tables in which start = end = 0 is valid: an instant at the very beginning.
+# Tables in which start = end = 0 is a valid time: an instant at the very beginning.
 _INSTANTS: Final = ("marks", "exchanges", "phases")
-# 73 years: differences of times within this limit stay far from the limits of int64.
+# Times must be within this limit, 73 years, so that their differences are far from the limits of int64.
 LIMIT_NS: Final = 1 << 61
 DAY_NS: Final = 86_400 * 10**9
 # A stretch of rows belongs to the session if it has at least 1 / _PART as many starts as the main stretch.
@@ -43,24 +43,26 @@ OUTSIDE: Final = "lie outside of the session"
 
 @dataclass(slots=True)
 class LeftOut:
-    """Rows that were left out: their counts by (reason, table), and for GPU operations their table, place and launch
-    call, since these are valid even though the times are not."""
+    """Rows that were left out: their counts by (reason, table), and the GPU operations among them.
+
+    The table, place and launch call of such an operation are valid, although its times are not.
+    """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     operations: list[pd.DataFrame] = field(default_factory=list)
 
 
 def possible(tables: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], LeftOut]:
-    """(tables without rows of impossible times, the rows left out).
+    """(the tables without rows that have impossible times, the rows left out).
 
-    Times must be on the recording's own clock, so that 0 means that no time was set.
+    Times must be on the recording's own clock, on which 0 means that no time was set.
     """
     left_out = LeftOut()
     found = dict(tables)
     timed = [name for name, table in tables.items() if "start_ns" in table and len(table)]
     for name in timed:
         start, end = _times(found[name])
-        bad: dict[str, Bools] = {}  # made only if needed, since most tables have no bad rows
+        bad: dict[str, Bools] = {}  # filled only if needed, since most tables have no bad rows
         if min(start.min(), end.min()) <= -LIMIT_NS or max(start.max(), end.max()) >= LIMIT_NS:
             bad[UNTIMED] = ~((start > -LIMIT_NS) & (end > -LIMIT_NS) & (start < LIMIT_NS) & (end < LIMIT_NS))
         if (end < start).any():
@@ -87,7 +89,7 @@ def _times(table: pd.DataFrame) -> tuple[Int64s, Int64s]:
 
 
 def _leave_out(tables: dict[str, pd.DataFrame], name: str, bad: Mapping[str, Bools], left_out: LeftOut) -> None:
-    """Take the bad rows out of the table, and count each under the first reason that holds."""
+    """Remove the bad rows from the table; count each under the first reason that holds."""
     if not bad:
         return
     good = np.ones(len(tables[name]), bool)
@@ -109,7 +111,7 @@ def _reach(tables: Mapping[str, pd.DataFrame], names: list[str]) -> int:
 
 
 def _outside(tables: Mapping[str, pd.DataFrame], names: list[str]) -> dict[str, Bools]:
-    """For each table, True for rows outside of the session.
+    """For each table, True for the rows outside of the session.
 
     Host ranges may begin before the session or span all of it; operations must begin and end in it.
     """
@@ -128,11 +130,12 @@ def _outside(tables: Mapping[str, pd.DataFrame], names: list[str]) -> dict[str, 
 
 
 def _sessions(tables: Mapping[str, pd.DataFrame], names: list[str]) -> tuple[Int64s, Int64s]:
-    """(first, last) start of each stretch of the session; within a stretch no two starts are more than a day apart.
+    """First and last start of each stretch of the session. Within a stretch no two successive starts are over a day
+    apart.
 
-    The main stretch has the most starts of operations (of any rows, without operations). Another one belongs to the
-    session if it holds rows of both a GPU and the host, or a tenth as many starts as the main one. It never does with a
-    single distinct start, which rows with the same wrong time have.
+    The main stretch is the one with most starts of operations (of any rows, if there are no operations). Another
+    stretch belongs to the session if it holds rows of both a GPU and the host, or a tenth as many starts as the
+    main one. A stretch with a single distinct start does not: rows with the same wrong time look so.
     """
     starts = [np.unique(tables[name]["start_ns"].to_numpy()) for name in names]
     every = np.unique(np.concatenate(starts))

@@ -1,9 +1,9 @@
-"""The normal form of a recording: one pandas table per kind of event, int64 ns, columns documented here.
+"""The normal form of a recording: one pandas table per kind of event, with the columns documented here.
 
-Times are integers in nanoseconds relative to `Recording.origin_ns`; they may be negative (ranges that began before the
-recording did). Text columns are categorical, so that a million kernels cost four bytes a name. Ids are in the type
-documented or a smaller one that holds them: widen them before any arithmetic. A stream is always (device, context,
-stream); a process is `pid`.
+Times are integers in ns relative to `Recording.origin_ns`; they may be negative, for ranges that began before the
+recording. Text columns are categorical, so that a million kernels cost four bytes a name. Ids are in the
+documented type or a smaller one that holds them: widen them before any arithmetic. A stream is always (device,
+context, stream); a process is `pid`.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ TEXT = "category"
 
 _TIMES = {"start_ns": "int64", "end_ns": "int64"}
 _THREAD = {"pid": "int64", "tid": "int64"}
-# Columns of every GPU operation. `correlation` joins with `api` on (pid, correlation); -1: not known.
+# Columns of every GPU operation. (pid, correlation) is that of the launch call's row in `api`; -1: not known.
 _OPERATION = {
     **_TIMES,
     **dict.fromkeys(("device", "context", "stream"), "int32"),
     "pid": "int64",
     "correlation": "int64",
 }
-_RANGE = {**_TIMES, "open": "bool", **_THREAD}  # open: the recording has no end of the range; then end_ns == start_ns
+_RANGE = {**_TIMES, "open": "bool", **_THREAD}  # open: True if the end was not recorded; end_ns == start_ns then
 
-# kind: one of COPY_KINDS. Memory kinds: one of MEMORY_KINDS. Devices of a peer copy: -1 where not known.
+# Values of the columns `kind` of copies, and `src_kind` and `dst_kind`. A device that is not known is -1.
 COPY_KINDS = ("h2d", "d2h", "p2p", "d2d", "h2h", "other")
 MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "unknown")
 
 COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        # graph_node: 0 for a kernel that no CUDA graph launched. operator: the framework's operator by the recording,
-        # or "". work: the kernel's operation and shapes, in the notation of readers.hlo, or ""
+        # graph_node: 0 for a kernel that no CUDA graph launched. operator: the framework's operator that the
+        # recording names, or "". work: the kernel's operation and shapes, in the notation of readers.hlo, or "".
         "kernels": {**_OPERATION, "name": TEXT, "graph_node": "int64", "operator": TEXT, "work": TEXT},
-        # one row per launch of a CUDA graph whose nodes the profiler did not record
+        # One row per launch of a CUDA graph whose nodes the profiler did not record.
         "graphs": {**_OPERATION, "graph": "int64"},
         "copies": {
             **_OPERATION,
@@ -60,20 +60,20 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "graph_node": "int64",
         },
         "memsets": {**_OPERATION, "bytes": "int64", "graph_node": "int64"},
-        # CUDA runtime and driver calls
+        # Calls of the CUDA runtime and driver.
         "api": {**_TIMES, **_THREAD, "correlation": "int64", "name": TEXT},
-        # NVTX ranges and instants (end_ns == start_ns)
+        # NVTX ranges, and instants (end_ns == start_ns).
         "marks": {**_RANGE, "domain": TEXT, "name": TEXT},
-        # exchanges of a number of bytes among ranks. library NCCL: one row per call, around its launch; Horovod: one
-        # row per tensor or group of tensors, from enqueueing to completion
+        # Exchanges of a number of bytes between ranks. library NCCL: one row per call, around its launch; Horovod:
+        # one row per tensor or group of tensors, from enqueueing to completion.
         "exchanges": {
             **_RANGE,
             "bytes": "int64",
             **dict.fromkeys(("library", "name", "communicator", "dtype"), TEXT),
         },
-        # ranges of the framework's operators and modules (layers), on the thread that runs them. inputs: shapes, types
-        # and arguments as the recording writes them, or "". sequence: autograd's sequence number, -1: none; backward:
-        # this is the backward pass of the operator with that number
+        # Ranges of the framework's operators and modules (layers), on the thread that runs them. inputs: shapes,
+        # types and arguments as the recording writes them, or "". sequence: autograd's sequence number, -1: none.
+        # backward: True for the backward pass of the operator with that sequence number.
         "operators": {
             **_TIMES,
             **_THREAD,
@@ -83,15 +83,15 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "sequence": "int64",
             "backward": "bool",
         },
-        # synchronisations by CUPTI (of an event, stream or context); stream -1: none
+        # Synchronisations recorded by CUPTI (of an event, stream or context); stream -1: none.
         "syncs": {**_OPERATION, "name": TEXT},
-        # time the profiler itself took
+        # Time that the profiler itself took.
         "overheads": {**_TIMES, "pid": "int64", "name": TEXT},
-        # phases of a collective in Horovod's own timeline (NEGOTIATE_ALLREDUCE, NCCL_ALLREDUCE, ...)
+        # Phases of a collective in Horovod's own timeline (NEGOTIATE_ALLREDUCE, NCCL_ALLREDUCE, ...).
         "phases": {**_TIMES, "tensor": TEXT, "name": TEXT, "rank": "int32"},
-        # samples of a thread: its innermost line of the user's Python. Each counts from halfway since the sample
-        # before. steps: the thread runs the steps; via: the library call on that line, or ""; framework: that library
-        # is the framework that trains; source: the line's text; at_ns: the time of the sample
+        # Samples of a thread: its innermost line of the user's Python. A sample counts from halfway since the one
+        # before. steps: True if the thread runs the steps. via: the library call on that line, or "". framework: True
+        # if this library is the framework that trains. source: the line's text. at_ns: the time of the sample.
         "samples": {
             "start_ns": "int64",
             "at_ns": "int64",
@@ -105,33 +105,37 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "framework": "bool",
             "source": TEXT,
         },
-        # counters of a GPU in percent of its peak, -1: not known; a sample covers lasts_ns from at_ns on
+        # Counters of a GPU in percent of their peak, -1: not known. A sample covers lasts_ns from at_ns on.
         "gpu_metrics": {"at_ns": "int64", "lasts_ns": "int64", "device": "int32", **dict.fromkeys(METRICS, "int16")},
-        # readings of a GPU's power, by device and time. device -1: not known which GPU
+        # Readings of a GPU's power, sorted by device and time. device -1: the GPU is not known.
         "power": {"at_ns": "int64", "device": "int32", "watts": "float64"},
-        # every GPU that the recording lists, used or not. uuid, bus_id, name: "" if not known
+        # Every GPU that the recording lists, used or not. uuid, bus_id, name: "" if not known.
         "devices": {"device": "int32", "uuid": "str", "bus_id": "str", "name": "str"},
     }
 )
 TABLES = tuple(COLUMNS)
-IDS = ("device", "context", "stream", "pid", "tid", "correlation")  # integer columns that are never used in arithmetic
+IDS = ("device", "context", "stream", "pid", "tid", "correlation")  # integer columns, never used in arithmetic
 # Keys of `left_out` under which readers count rows without usable times, and rows without a name.
 WITHOUT_TIMES, NAMELESS = "without times", "nameless"
 _UNREAD = MappingProxyType({WITHOUT_TIMES: UNTIMED, NAMELESS: "have no name"})
-# Limit for all distinct names together, in bytes. Real recordings have up to some 100 MB.
+# Limit in bytes for all distinct names of a recording together. Real recordings have up to some 100 MB.
 MOST_TEXT = 256 << 20
-# Limit for one name, in bytes. The longest names in real recordings are PyProf's arguments, of some 100 KB.
+# Limit in bytes for one name. The longest names in real recordings are PyProf's arguments, of some 100 KB.
 LONGEST_NAME = 1 << 20
-# Characters kept of the names of the tool, the host and the GPUs, since each is shown in one line.
+# Number of characters kept of the names of tool, host and GPUs, since each is shown in one line.
 _LONGEST_FACT = 200
 _FACTS, _OF_DEVICES = ("tool_version", "schema_version", "host"), ("uuid", "bus_id", "name")
 _POINTER = re.compile(r"(?:/gpus/\d{1,9})?(?:/(?!gpus/)[^/\x00-\x1f]*)*")
-UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave out; they are filled with empty texts
+UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave out; they get empty texts
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A reason that makes a number less certain: a code, a sentence, the next action, and where (JSON pointers)."""
+    """A reason that makes a number less certain: a code, a sentence, the next action, and the places in the
+    measures.
+
+    `where`: JSON pointers to these places.
+    """
 
     code: str
     text: str
@@ -140,13 +144,13 @@ class Doubt:
 
     def __post_init__(self) -> None:
         for pointer in self.where:
-            if not _POINTER.fullmatch(pointer):  # another program may have written the file
+            if not _POINTER.fullmatch(pointer):  # another program may have written the measures
                 raise ValueError(f"a doubt about {pointer[:60]!r}, which is no place in measures")
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The file, tool, rank, host and clock that a timeline comes from."""
+    """The origin of a timeline: file, tool, rank, host and clock."""
 
     path: str
     # nsys-sqlite, nvprof-sqlite, nvprof-csv, nsys-stats-csv, xplane, kineto, rocprof, rocprofv3, rocpd, horovod
@@ -154,16 +158,16 @@ class Recording:
     tool: str
     tool_version: str | None = None
     schema_version: str | None = None
-    rank: int | None = None  # None with rank_source "marks": the file holds several ranks
-    rank_source: str | None = None  # marks, format, file-name
-    origin_ns: int = 0  # subtracted from the recording's own times
+    rank: int | None = None  # None if unknown, or if the file holds several ranks (rank_source "marks")
+    rank_source: str | None = None  # where the rank comes from: marks, format or file-name
+    origin_ns: int = 0  # the time in the recording that became 0 here
     origin_utc_ns: int | None = None  # origin_ns on the UTC clock; None: not known
-    host: str | None = None  # the recorded host, by the recording or the rank's record beside it
+    host: str | None = None  # the recorded host, from the recording or the rank's record beside it
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One recording. A table that is not in `known` is empty because such events could not be recorded.
+    """One recording. A table that is not in `known` is empty because the recording cannot hold such events.
 
     `make` builds it, and adds an empty table with the right columns for each table that is left out.
     """
@@ -186,15 +190,15 @@ class Timeline:
     devices: pd.DataFrame
     known: frozenset[str]
     doubts: tuple[Doubt, ...] = ()
-    # reason -> number of rows or events that the reader left out, for --info
+    # Reason -> number of rows or events that the reader left out, for --info.
     left_out: Mapping[str, int] = field(default_factory=dict)
-    # (reason, table) -> number of rows with impossible times, for --info
+    # (reason, table) -> number of rows with impossible times, for --info.
     impossible: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    # the GPU operations among these rows: column `table`, and the columns `possible.PLACED`
+    # The GPU operations among the rows with impossible times: column `table`, and the columns `possible.PLACED`.
     untimed: pd.DataFrame | None = None
-    # True if the compiled programs that ran hold a derivative, as in training; None: not known
+    # True if the compiled programs that ran compute a derivative, as in training; None: not known.
     differentiates: bool | None = None
-    # share of the recorded events that somebody removed from the file afterwards; a lower bound
+    # Share of the recorded events that somebody removed from the file afterwards; a lower bound.
     thinned: float = 0.0
 
 
@@ -209,14 +213,16 @@ def make(
     differentiates: bool | None = None,
     thinned: float = 0.0,
 ) -> Timeline:
-    """A Timeline from the tables a reader found; `known` defaults to the tables given.
+    """Make a Timeline from the tables that a reader found. `known`: by default the names of these tables.
 
-    Rows that cannot be at their times (`possible`) are left out and counted in `impossible`, beside the rows that
-    the reader counted WITHOUT_TIMES or NAMELESS. Then the first row of the tables named by `from_first`
-    becomes time 0; `recording` tells the origin that the tables have.
-    Columns are put in the documented order and dtype (ids may be smaller). Raises KeyError for an unknown table,
-    ValueError for a table without its columns: both are mistakes of a reader, not of a user; and
-    UnreadableRecording where all names together take more than MOST_TEXT, or one more than LONGEST_NAME.
+    Rows that cannot be at their times (`possible`) are left out and counted in `impossible`, with the rows that
+    the reader counted WITHOUT_TIMES or NAMELESS. Then the first row of the tables in `from_first` becomes time 0;
+    `recording` has the origin of the given tables. Columns are put in the documented order and dtype (ids may be
+    smaller).
+
+    Raises KeyError for an unknown table and ValueError for a table without its columns, which are mistakes of a
+    reader, not of a user. Raises UnreadableRecording if all names together take more than MOST_TEXT, or one more
+    than LONGEST_NAME.
     """
     unknown = set(tables) - set(TABLES)
     if unknown:
@@ -256,8 +262,11 @@ def make(
 
 
 def _refuse_long(path: str, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Raise UnreadableRecording for too long names, or too many: texts are copied some eight times, and a name is
-    repeated in each row of a view, so that more would fill a laptop's memory."""
+    """Raises UnreadableRecording if names are too long, or too many.
+
+    Texts are copied some eight times, and a name is repeated in each row of a view, so that more would fill a
+    laptop's memory.
+    """
     distinct = {
         id(texts): texts
         for name, table in tables.items()
@@ -267,15 +276,15 @@ def _refuse_long(path: str, tables: Mapping[str, pd.DataFrame]) -> None:
         for texts in [table[column].cat.categories]
     }
     if any(texts.nbytes > LONGEST_NAME and texts.str.len().max() > LONGEST_NAME for texts in distinct.values()):
-        problem = f"a name in the recording is longer than {LONGEST_NAME >> 20} MiB: no profiler writes such names"
+        problem = f"a name in the recording is longer than {LONGEST_NAME >> 20} MiB, which no profiler writes"
         raise UnreadableRecording(path, problem, "record again, with shorter names of ranges")
     if sum(texts.nbytes for texts in distinct.values()) > MOST_TEXT:
-        problem = f"the recording's distinct names take more than {MOST_TEXT >> 20} MiB: no profiler writes as many"
+        problem = f"the recording's distinct names take more than {MOST_TEXT >> 20} MiB, more than any profiler writes"
         raise UnreadableRecording(path, problem, "cut it (`ringscope cut`), or record fewer steps")
 
 
 def with_samples(timeline: Timeline, samples: pd.DataFrame | None, doubts: tuple[Doubt, ...] = ()) -> Timeline:
-    """Add the samples from the file beside a recording, on the recording's clock; None: no usable samples."""
+    """Add samples of Python from the file beside a recording, on the recording's clock; None: no usable samples."""
     known = timeline.known | ({"samples"} if samples is not None else set())
     table = _conform("samples", samples)
     return replace(timeline, samples=table, known=known, doubts=(*timeline.doubts, *doubts))
@@ -332,7 +341,7 @@ def _nothing() -> pd.CategoricalDtype:
 
 @cache
 def _empty(name: str) -> pd.DataFrame:
-    """An empty table, cached, since a recording lacks half of the tables."""
+    """An empty table with the right columns. Cached, since a recording lacks half of the tables."""
     import pandas as pd
 
     return pd.DataFrame({column: pd.Series([], dtype=kind) for column, kind in COLUMNS[name].items()})
