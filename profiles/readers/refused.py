@@ -15,6 +15,8 @@ _READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horo
 
 # The start of a Perfetto trace that `ringscope timeline --perfetto` wrote (views/perfetto.py).
 _DRAWN: Final = re.compile(rb'\A\{"displayTimeUnit":"ns","otherData":\{"origin":"the first (?:recording|operation)')
+_PACKET: Final = re.compile(rb"\n([\x80-\xff]{0,4}[\x00-\x7f])")  # tag and length of a packet in a Perfetto trace
+_OF_PACKETS: Final = (8, 10, 60)  # timestamp, sequence and track descriptor (perfetto/trace/trace_packet.proto)
 _ROCPROF = (
     "record with `rocprofv3 --runtime-trace --output-format json` (older: `rocprof --hip-trace`) and give its "
     "results.json, or give PyTorch's trace or JAX's .xplane.pb"
@@ -139,7 +141,7 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
             "XML: a session the Visual Profiler saved, not a recording",
             "give the file `nvprof -o FILE` wrote (in the Visual Profiler: File, Import, kept apart)",
         )
-    if head.startswith(b"\n") and path.suffix in (".pftrace", ".perfetto-trace"):
+    if head.startswith(b"\n") and (path.suffix in (".pftrace", ".perfetto-trace") or _is_perfetto(head)):
         return (
             "a Perfetto trace, whose protobuf is not read",
             f"of PyTorch: `traceconv json {path.name} trace.json` (get.perfetto.dev/traceconv), then "
@@ -150,6 +152,24 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
     if head.startswith(b"QDSTRM") or path.suffix == ".qdstrm":
         return "an nsys recording not yet imported (.qdstrm)", "make a .nsys-rep of it with `QdstrmImporter -i FILE`"
     return None
+
+
+def _is_perfetto(head: bytes) -> bool:
+    """True if the first bytes are a whole packet of Perfetto's with its time, its sequence or a track."""
+    from google.protobuf.empty_pb2 import Empty
+    from google.protobuf.message import DecodeError
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    begins = _PACKET.match(head)
+    if begins is None:
+        return False
+    size = sum((byte & 127) << 7 * at for at, byte in enumerate(begins[1]))
+    packet = head[begins.end() :][:size]
+    try:
+        fields = {field.field_number for field in UnknownFieldSet(Empty.FromString(packet))}
+    except DecodeError:
+        return False
+    return len(packet) == size and not fields.isdisjoint(_OF_PACKETS)
 
 
 def unknown(head: bytes, path: Path) -> tuple[str, str]:

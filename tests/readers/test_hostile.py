@@ -169,7 +169,11 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b"\n\x10" + b"P\x02\x08\x01" * 20,
         "Perfetto trace.*`traceconv json trace.pftrace .*timeline",
     ),
-    "trace.bin": (lambda: b"\n\x10" + b"P\x02\x08\x01" * 20, "known format"),
+    # The first packet of a trace of Chromium's, under a name that says nothing.
+    "trace.bin": (lambda: bytes.fromhex(CHROMIUM), "Perfetto trace.*`traceconv json trace.bin"),
+    "half.bin": (lambda: bytes.fromhex(CHROMIUM)[:60], "known format"),
+    "model.onnx": (lambda: b"\x08\x08\x12\x07pytorch" * 9, "known format"),
+    "graph.pb": (lambda: b"\n\x0f\n\x01x\x12\x0bPlaceholder" * 9, "known format"),
     "results.otf2": (lambda: b"\x0aOTF2" + bytes(60), "OTF2"),
     "results.db": (lambda: _database("rocpd_string_00_ab", "rocpd_kernel_dispatch_00_ab"), "rocpd"),
     "rocprof.db": (lambda: _database("A", "HIP", "COPY", "KERN"), "results.json beside it"),
@@ -195,6 +199,12 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "metrics.nvvp": (lambda: _nvprof("CUPTI_ACTIVITY_KIND_METRIC"), "kernels one by one"),
     "sales.db": (lambda: _database("customers"), "known format"),
 }
+
+
+CHROMIUM = (
+    "0a63325a10030a0a080610e7a9f0e3ef9a010a0c080210b1a3af92e6c696f6180a0a080410b397b8e2ef9a010a0c080110bf"
+    "b6e793e6c696f6180a0a080310d5aaf0e3ef9a010a0a080510e6e099edee9a010a0a080910fcaaf4f189920318005001d00306"
+)
 
 
 def _database(*tables: str) -> bytes:
