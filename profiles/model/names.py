@@ -1,7 +1,7 @@
 """Find names that match a pattern. Results are cached, since the recordings of a run's ranks hold the same names.
 
 Letters, digits and words in patterns are ASCII. A pattern must match in a time linear in the name's length, since
-a recording may hold any name. So a pattern with `\w*` or `.*` on both sides of a word needs a look-ahead or a
+a recording may hold any name. So a pattern with `\\w*` or `.*` on both sides of a word needs a look-ahead or a
 bound on the repetition (tests/readers/test_long_names.py).
 """
 
