@@ -140,7 +140,7 @@ def test_a_rank_that_waits_for_one_that_has_ended_is_named_with_its_line(folder:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["-np", "2", "--", "mpirun", "-np", "2", "python", "x.py"], "is for mpirun to say"),
+        (["-np", "2", "--", "mpirun", "-np", "2", "python", "x.py"], "is decided by mpirun"),
         (["--", "no-such-program"], "no-such-program: no such program"),
         (["--steps", "5"], "is for a command"),
         (["--quick", "--", "python", "x.py"], "not at a command"),
