@@ -28,7 +28,11 @@ CPU_SLOWER = 10  # For kernels that fill a GPU, a CPU takes at least this many t
 FILLED_SHARE = 0.6  # A GPU that computes for a larger share of the time has enough samples.
 # CUTLASS's kernel names give the alignment in numbers per load. A 16-byte load holds 8 numbers of 16 bits or 4 of TF32
 # (s1688 without f16 in the name), so align4 is the best alignment for TF32, but not for 16 bits.
-MISALIGNED = re.compile(r"align[12](?![0-9])|(?:^|_)simt_")
+MISALIGNED = re.compile(r"align[12](?![0-9])")
+# Names of matrix products and convolutions in float32 that run on CUDA cores, on GPUs that could run them in TF32:
+# CUTLASS's cutlass_80_simt_sgemm_..., cuBLAS's ampere_sgemm_128x64_tn and sm80_xmma_gemm_..._ffma_..., cuDNN's
+# cudnn_ampere_scudnn_...
+CUDA_CORES = re.compile(r"(?:^|_)(?:simt_(?![dz])|ampere_s(?:gemm|cudnn)_|sm(?:[89]|1[0-9])[0-9]_xmma_\w*_ffma_)")
 FOURS, SIXTEEN_BITS = re.compile(r"align4(?![0-9])"), re.compile(r"f16|[hs]884|16816")
 FRAMEWORK_REDUCTIONS = re.compile(r"ColumnReduce|RowReduce|Rsqrt_GPU|SquaredDifference")
 
@@ -215,9 +219,11 @@ def off_tensor_cores(case: Case) -> Finding | None:
         why = "float32 without TF32, or dimensions that are no multiples of 8"
         text = (
             f"{word} runs outside of the tensor cores: {why}"
-            if "simt_" in word
+            if CUDA_CORES.search(word)
             else f"{word} is a kernel for dimensions that are no multiples of 8"
         )
+        taken = min(1, ns / (case.gpu.busy_ns.get("compute") or ns))  # kernels of several streams may overlap
+        text += f"; {'it takes' if len(named) == 1 else 'kernels like it take'} {percent(taken)} of the compute time"
     else:
         text = f"the batch {cell.per_rank_batch} is no multiple of 8"  # type: ignore[union-attr]
     return case.unpriced(
@@ -269,7 +275,7 @@ def misaligned(kernel: str) -> str | None:
 
 
 def _misaligned(word: str) -> bool:
-    if MISALIGNED.search(word):
+    if MISALIGNED.search(word) or CUDA_CORES.search(word):
         return True
     return any(FOURS.search(name) and SIXTEEN_BITS.search(name) for name in word.split(":"))
 

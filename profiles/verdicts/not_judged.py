@@ -102,16 +102,16 @@ def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Mea
     about = list(_doubts(measures, case.index))
     if not case.computes:
         return "no kernel is in the recording", "record while the program computes"
+    blind = [doubt for doubt, where in about if where in ("/ledger_ns/idle_unknown", "/ledger_ns")]
+    if largest == "idle_unknown" and blind:
+        return blind[0].text, blind[0].next
     if case.example:
         ran = numbers.count(gpu.kernels.count)
         return f"{ran} kernels are too few to tell anything about a whole model", "record steps of a whole model"
     if largest == "idle_unknown":
-        blind = [doubt for doubt, where in about if where in ("/ledger_ns/idle_unknown", "/ledger_ns")]
-        if not blind and all(gap.ended_by is None for gap in gpu.idle_gaps if "idle_unknown" in gap.causes_ns):
+        if all(gap.ended_by is None for gap in gpu.idle_gaps if "idle_unknown" in gap.causes_ns):
             return "no operation follows it in the recording", "record a few more steps"
-        return (
-            (blind[0].text, blind[0].next) if blind else ("the launch calls are not known", "record CUDA's calls, too")
-        )
+        return "the launch calls are not known", "record CUDA's calls, too"
     starting = gpu.startup_ns or 0
     if largest == "idle_launch" and 2 * starting > left["idle_launch"] and starting >= STARTUP_SHARE * gpu.span_ns:
         why = (

@@ -15,7 +15,7 @@ from ..metrics.kernels import TORCH_COMPILED
 from ..model.measures import GpuMeasures
 from .case import CONVOLUTIONS
 from .collectives import is_sharded, summed_as
-from .compute import misaligned
+from .compute import CUDA_CORES, misaligned
 from .host_waits import mostly_after_waits
 
 TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")
@@ -178,7 +178,8 @@ SIZES = "batch, channels, units and classes in multiples of 8 for 16-bit numbers
 
 def in_float32(gpu: GpuMeasures) -> bool:
     """True if the longest matrix products run in float32 and not on the tensor cores."""
-    return "simt_" in next((found for kernel in gpu.kernels.top if (found := misaligned(kernel.name))), "")
+    found = (misaligned(kernel.name) for kernel in gpu.kernels.top)
+    return bool(CUDA_CORES.search(next(filter(None, found), "")))
 
 
 def _tensor_cores(gpu: GpuMeasures) -> str:

@@ -50,6 +50,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str, str]] = {
         _kernel("cutlass_80_simt_sgemm_128x32_nn_align1"),
         {"framework": "pytorch"}, "off-tensor-cores", "multiples", "TF32",
     ),
+    "products in float32 by cuBLAS": (
+        _kernel("ampere_sgemm_128x64_tn"), {"framework": "pytorch"}, "off-tensor-cores", "multiples", "TF32",
+    ),
+    "products in float64": (
+        _kernel("cutlass_80_simt_dgemm_128x64_8x4_nn_align1"),
+        {"framework": "pytorch"}, "off-tensor-cores", "TF32", "multiples",
+    ),
     "16-bit gradients": (_summed("bf16"), {"framework": "pytorch"}, "all-reduce-exposed", "compress_hook", "no_sync"),
     "gradients in float32": (_summed("f32"), {"framework": "pytorch"}, "all-reduce-exposed", "hvd", "compress_hook"),
     "fsdp": (

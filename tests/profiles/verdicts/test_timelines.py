@@ -76,6 +76,14 @@ def test_the_timeline_with_the_fault_gets_the_verdict_and_the_one_without_does_n
     assert code not in _findings({**healthy})
 
 
+def test_the_share_of_products_off_the_tensor_cores_is_that_of_the_compute_time() -> None:
+    kernels = (("ampere_sgemm_128x64_tn", 3 * MS), (CONV, MS), ("cudnn_ampere_scudnn_128x64_relu_large_nn_v1", 2 * MS))
+    found = _findings({"kernels": kernels})["off-tensor-cores"]
+    assert found.text.startswith("ampere_sgemm_128x64_tn runs outside of the tensor cores")
+    assert found.text.endswith("kernels like it take 83.3 % of the compute time")  # 5 of 6 ms
+    assert found.at_most_gain is None
+
+
 ATEN = ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >", 6 * US)
 
 

@@ -486,9 +486,18 @@ def test_what_is_compiled_is_not_told_to_compile_and_what_is_cudnns_how_it_can_b
         ("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nt_align8", False),
         ("cutlass_75_tensorop_f16_s1688gemm_f16_128x64_nt_align4", True),
         ("cutlass_80_simt_sgemm_128x32_8x5_nn_align1", True),
+        ("ampere_sgemm_128x64_tn", True),
+        ("ampere_sgemm_32x32_sliced1x4_tn", True),
+        ("cudnn_ampere_scudnn_128x64_relu_xregs_large_nn_v1", True),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x256x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4", True),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize64x64x64_stage3_warpsize2x2x1_tensor16x8x8", False),
+        ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_tn", False),
+        ("volta_sgemm_128x64_nn", False),  # GPUs without TF32
+        ("cutlass_80_simt_dgemm_128x64_8x4_nn_align1", True),  # by its alignment, not as float32
+        ("cutlass_80_simt_dgemm_128x64_8x4_nn_align4", False),
     ],
 )
-def test_alignment_is_judged_by_the_width_of_the_numbers(kernel: str, found: bool) -> None:
+def test_products_off_tensor_cores_are_told_by_their_names(kernel: str, found: bool) -> None:
     assert (_find("off-tensor-cores", gpu(top=[(kernel, 100, 20 * MS)])) is not None) == found
 
 

@@ -37,7 +37,7 @@ def loop(kernels: list[str], *, steps: int = 12, marks: str = "", gap_ns: int = 
     return made
 
 
-TORCH = ["void at::native::vectorized_elementwise_kernel<4>", "ampere_sgemm_128x64_tn", "multi_tensor_apply_kernel"]
+TORCH = ["void at::native::vectorized_elementwise_kernel<4>", "ampere_s1688gemm_128x64_tn", "multi_tensor_apply_kernel"]
 
 
 def test_a_host_that_is_elsewhere_makes_one_finding_and_not_two() -> None:
