@@ -36,7 +36,7 @@ from .progress import heard_by
 
 Detects = Callable[[bytes, Path], bool]
 Read = Callable[[Path], Timeline]
-# Called with (files done, including the fraction read of the current file; number of files; the current file).
+# Called with (number of files done, with the fraction read of the current one; number of files; the current file).
 Progress = Callable[[float, float, Path], None]
 Made = TypeVar("Made")
 
@@ -57,17 +57,18 @@ _FORMATS = (
 
 
 def formats() -> Iterator[tuple[Detects, Read]]:
-    """The readers in the order in which they are tried; each is imported only when its turn comes."""
+    """The readers in the order in which they are tried. Each is imported only when its turn comes."""
     for name in _FORMATS:
         module = importlib.import_module(f".{name}", __name__)
         yield module.detects, module.read
 
 
 def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) -> Timeline:
-    """The one recording at `path`, compressed or not.
+    """Read one recording, compressed or not.
 
-    max_bytes: the most decompressed bytes (default 64 GiB, and 1000 times the compressed size). cache: keep the export
-    of a .nsys-rep for the next time. Raises UnreadableRecording, which says what is wrong and what to do.
+    `max_bytes`: the most decompressed bytes (default 64 GiB, and 1000 times the compressed size). `cache`: keep
+    the export of a .nsys-rep for the next time. Raises UnreadableRecording, which says what is wrong and what to
+    do.
     """
     timeline = _read(Path(path), max_bytes=max_bytes, cache=cache)
     if timeline is None:
@@ -77,8 +78,11 @@ def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file to read. folder: the directory or archive in which it was found, None if the user named the file;
-    called: its name in reports; original: the name in reports of an earlier file with the same content."""
+    """One file to read.
+
+    `folder`: the directory or archive in which it was found, None if the user named the file. `called`: its name
+    in reports. `original`: the name in reports of an earlier file with the same content.
+    """
 
     path: Path
     folder: Path | None
@@ -94,13 +98,12 @@ def read_all(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> tuple[list[Timeline], list[Doubt]]:
-    """Every recording at `paths` (files, directories, globs, .tar archives compressed or not) in order, and a doubt for
-    each file that cannot be read.
+    """Read every recording at `paths` (files, directories, globs, .tar archives compressed or not), in order.
 
-    Files in a directory that are no recordings are skipped, and counted in a doubt `skipped-files`, except the
-    harness's own files in a run directory. progress: called with (files done, including the fraction read of the
-    current file; number of files; path). Raises UnreadableRecording if no file can be read, or, if `strict`, at the
-    first that cannot.
+    Also returns a doubt for each file that cannot be read. Files in a directory that are no recordings are
+    skipped, and counted in a doubt `skipped-files`, except the harness's own files in a run directory.
+    `progress`: called with (files done, with the fraction read of the current one; number of files; path). Raises
+    UnreadableRecording if no file can be read, or, if `strict`, at the first that cannot.
     """
     with listed(paths, max_bytes) as files:
 
@@ -118,7 +121,8 @@ def read_all(
 
 @contextmanager
 def listed(paths: Iterable[str | Path], max_bytes: int | None = None) -> Iterator[list[File]]:
-    """The files at `paths`; within the context, the files of archives lie unpacked in a temporary directory."""
+    """The files at `paths`. Files of archives are unpacked into a temporary directory for as long as the context
+    lasts."""
     with ExitStack() as unpacked:
         files: list[File] = []
         for path in (Path(path) for given in paths for path in _globbed(str(given))):
@@ -135,7 +139,7 @@ def listed(paths: Iterable[str | Path], max_bytes: int | None = None) -> Iterato
 
 
 def _each_once(files: Sequence[File]) -> list[File]:
-    """The files, each path once, with `original` set for a file that has the content of an earlier one."""
+    """The files, each path once; `original` is set in a file that has the content of an earlier one."""
     once: dict[str, File] = {}
     for file in files:
         once.setdefault(os.path.abspath(file.path), file)
@@ -147,7 +151,7 @@ def _each_once(files: Sequence[File]) -> list[File]:
 
 
 def read_file(file: File, *, max_bytes: int | None = None, cache: bool = True) -> Timeline | None:
-    """Read the file; None where it was found in a directory and no reader knows its content.
+    """Read the file; None if it was found in a directory and no reader knows its content.
 
     Raises UnreadableRecording.
     """
@@ -159,7 +163,7 @@ def read_file(file: File, *, max_bytes: int | None = None, cache: bool = True) -
         raise UnreadableRecording(file.called, error.problem, error.remedy) from None
     if timeline is None:
         return None
-    if file.original:  # reported only for recordings; other files may be copies of each other
+    if file.original:  # only for recordings, since other files may well be copies of each other
         raise SameRecording(file.called, f"the same recording as {file.original}", "name one of them")
     return dataclasses.replace(timeline, recording=dataclasses.replace(timeline.recording, path=str(file.called)))
 
@@ -167,10 +171,10 @@ def read_file(file: File, *, max_bytes: int | None = None, cache: bool = True) -
 def sorted_out(
     files: Sequence[File], made: Iterable[Made | None | UnreadableRecording], *, strict: bool
 ) -> tuple[list[tuple[File, Made]], list[Doubt]]:
-    """(files with their results, doubts about files that failed or were skipped). made: the result, error or None (not
-    a recording) of each file.
+    """Sort results: (files with their results, doubts about files that failed or were skipped).
 
-    Raises UnreadableRecording if there is no result, or, if `strict`, at the first error.
+    `made`: for each file its result, an error, or None if it is no recording. Raises UnreadableRecording if no
+    file has a result, or, if `strict`, at the first error.
     """
     good: list[tuple[File, Made]] = []
     found: list[Doubt] = []
@@ -191,7 +195,7 @@ def sorted_out(
     found += [doubts.skipped_files(folder, count) for folder, count in skipped.items()]
     if good:
         return good, found
-    if failures:  # an InspectorLog goes first: callers read logs of NCCL's Inspector by another reader
+    if failures:  # an InspectorLog goes first, since callers can read such logs in another way
         raise next((one for one in failures if isinstance(one, InspectorLog)), failures[0])
     where = ", ".join(map(str, dict.fromkeys(file.folder or file.path for file in files)))
     raise UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
@@ -259,10 +263,10 @@ _RANK_NAME = re.compile(r"(?:^|[^a-z])rank[-_.]?(\d{1,9})(?![0-9])", re.IGNORECA
 
 
 def _with_rank(timeline: Timeline, path: Path) -> Timeline:
-    """Set the recording's rank: from the harness's mark `rank k of n`, else from the format, else from `rank<k>` in the
-    file name.
+    """Set the recording's rank: from the mark `rank k of n`, else from the format, else from `rank<k>` in the file
+    name.
 
-    A recording of several ranks gets none: there the marks of each process give the rank of its GPU.
+    A recording of several ranks gets none: there, the marks of each process give the rank of its GPU.
     """
     told = {rank.number for rank in marks.ranks(timeline).values()}
     rank, source = timeline.recording.rank, timeline.recording.rank_source
@@ -298,7 +302,7 @@ def _within(folder: Path) -> Iterator[Path]:
 
 
 def _is_there(path: Path) -> bool:
-    """True for a file or folder, and for a path that may not be examined, so that opening it reports the error."""
+    """True for a file or folder, and for a path that may not be examined, so that opening it will report the error."""
     try:
         return path.is_file() or path.is_dir()
     except OSError:

@@ -1,11 +1,11 @@
-"""Write a smaller copy of an SQLite recording: on request only a span of time, only the tables that measures need, or
-only data that is not private.
+"""Write a smaller copy of an SQLite recording.
 
-The copy is a new file with the schema of the source, so that nsys, nvprof's tools and ringscope can open it. Given a
-span, it keeps the GPU operations that touch the span or were launched in it, the calls that touch the span or launched
-a kept operation, and the marks that touch the span, unchanged. Marks `step N` are the exception: a step that began
-before the span is left out, and a step that ends after the span loses its end time, so that a step which was cut
-through is never taken for a whole step.
+On request it holds only a span of time, only the tables that measures need, or only data that is not private. The
+copy is a new file with the schema of the source, so that nsys, nvprof's tools and ringscope can open it. Given a
+span, it keeps the GPU operations that touch the span or were launched in it, the calls that touch the span or
+launched a kept operation, and the marks that touch the span, unchanged. Marks `step N` are the exception: a step
+that began before the span is left out, and a step that ends after the span loses its end time, so that a step
+which was cut through is never taken for a whole step.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .tables import sqlite
 _NSYS_OPERATIONS: Final = (nsys_sqlite.KERNEL, nsys_sqlite.GRAPH, nsys_sqlite.MEMCPY, nsys_sqlite.MEMSET)
 _NVPROF_OPERATIONS: Final = (*nvprof_sqlite.KERNELS, nvprof_sqlite.MEMCPY, nvprof_sqlite.PEER, nvprof_sqlite.MEMSET)
 
-# The tables that the measures need.
+# Tables that the measures need.
 _NEEDED: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_(KERNEL|CONCURRENT_KERNEL|GRAPH_TRACE|MEMCPY2?|MEMSET|RUNTIME|DRIVER|SYNCHRONIZATION|MARKER|"
     r"OVERHEAD|DEVICE|CONTEXT)|NVTX_EVENTS|ENUM_\w+|StringIds|META_DATA_EXPORT|EXPORT_META_DATA|"
@@ -41,13 +41,13 @@ _NEEDED: Final = re.compile(
     r"NVTX_PAYLOAD_SCHEMA(S|_ENTRIES)|GPU_METRICS|TARGET_INFO_GPU_METRICS|"
     r"GENERIC_EVENTS|GENERIC_EVENT_(DATA|TYPES|TYPE_FIELDS)"
 )
-# Columns that hold ids of strings: demangledName, nameId, textId; nvprof's name and domain.
+# Columns that hold ids of strings: demangledName, nameId and textId in nsys; name and domain in nvprof.
 _STRING_COLUMN: Final = re.compile(r".*(Name|nameId|NameId|textId|TextId)|name|domain")
 
 _CALLS: Final = (nsys_sqlite.RUNTIME, nvprof_sqlite.DRIVER)
 _MARKER_DATA: Final = "CUPTI_ACTIVITY_KIND_MARKER_DATA"
 _FEW_PAGES: Final = 1000
-# True for rows that overlap the span, rows of zero length included.
+# True for rows that overlap the span, also for rows of zero length in it.
 _TOUCHES: Final = '(start < :high AND (COALESCE("end", start) > :low OR start >= :low))'
 
 # Marks `rank k of n` are kept at any time, since they name the rank of the recording.
@@ -66,7 +66,7 @@ def write(
     cache: bool = True,
     progress: Callable[[float, float, Path], None] | None = None,
 ) -> dict[str, tuple[int, int]]:
-    """Write `target`; return, by table, (rows in the source, rows kept).
+    """Write the copy `target`; return, by table, (number of rows in the source, number kept).
 
     Raises RingscopeError if `target` exists or the span holds no GPU work, UnreadableRecording for a bad source.
     """
@@ -86,7 +86,7 @@ def write(
             if within and not any(rows for name, (_, rows) in kept.items() if sqlite.plain(name) in cut.operations):
                 problem = "no GPU work in that span"
                 raise RingscopeError(f"{source}: {problem}; `ringscope timeline --info` shows what the recording holds")
-            with target.open("xb"):  # claims the name; fails if another process has made the file meanwhile
+            with target.open("xb"):  # this claims the name, and fails if another process has made the file meanwhile
                 os.replace(made, target)
     return kept
 
@@ -99,7 +99,7 @@ def _scratch(target: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 class _Cut:
-    """One cut: decides which rows of each table to keep. In SQL, `source` is the old file and `main` the new file."""
+    """One cut: decides which rows of each table to keep. In SQL, `source` is the old file and `main` the new one."""
 
     def __init__(self, path: Path, within: Span | None, origin: int, shrink: bool, strip_private: bool) -> None:
         self._database = sqlite.Database(path)
@@ -129,7 +129,7 @@ class _Cut:
             run(f"PRAGMA {name} = '{value}'")
         for setting in ("journal_mode = OFF", "synchronous = OFF", "temp_store = MEMORY"):
             run(f"PRAGMA {setting}")
-        # The copy holds no more rows than the source; at worst its pages are half empty.
+        # The copy has at most the rows of the source; at worst its pages are half empty.
         ((pages,),) = self._database.query("PRAGMA page_count")
         run(f"PRAGMA max_page_count = {2 * int(pages) + _FEW_PAGES}")
         sqlite.end_circles(connection, self._database.size)
@@ -165,7 +165,7 @@ class _Cut:
         return kept
 
     def _stays(self, table: str) -> bool:
-        """True if the new file has this table: nsys leaves empty tables out; nvprof always writes all of them."""
+        """True if the new file gets this table, even empty: nsys leaves empty tables out, nvprof writes all of them."""
         return not self._nsys or self._keeps_rows(table)
 
     def _keeps_rows(self, table: str) -> bool:
@@ -199,7 +199,7 @@ class _Cut:
         return int(before), int(after)
 
     def _condition(self, connection: sqlite3.Connection, table: str) -> str:
-        """The SQL condition for the rows of a table to keep."""
+        """The SQL condition that holds for the rows to keep of this table."""
         columns = set(self._database.tables[table])
         if table == self._strings[0]:
             return self._named(connection) if self._wanted else "TRUE"
@@ -224,7 +224,7 @@ class _Cut:
         if plain == gpu_metrics.VALUES and self._database.has(gpu_metrics.EVENTS, "genericEventId", "timestamp"):
             kept = f"SELECT genericEventId FROM source.{self._database.stored(gpu_metrics.EVENTS)}"
             return f"genericEventId IN ({kept} WHERE timestamp >= :low AND timestamp < :high)"
-        if "correlationId" in columns:  # rows without times, such as events, that belong to calls
+        if "correlationId" in columns:  # rows without times, such as events, which belong to calls
             calls = [self._database.stored(name) for name in _CALLS if self._database.has(name)]
             kept = " UNION ".join(f"SELECT correlationId FROM main.{name}" for name in calls)
             return f"correlationId IN ({kept})" if calls else "TRUE"
@@ -251,7 +251,8 @@ class _Cut:
         return {name: value for name, value in (("low", self._low), ("high", self._high)) if f":{name}" in sql}
 
     def _named_as(self, pattern: str) -> str:
-        """The SQL condition for marks of nsys whose name matches `pattern`, an SQL operator with its operand."""
+        """The SQL condition for marks of nsys whose name matches `pattern`, which is an SQL operator with its
+        operand."""
         named = f"text {pattern}"
         if self._database.has(nsys_marks.NVTX, "textId"):
             named += f" OR textId IN (SELECT id FROM source.StringIds WHERE value {pattern})"
@@ -266,7 +267,8 @@ class _Cut:
         return f"({touches}) OR eventType NOT IN ({instants}, {ranges}) OR {self._named_as(_LASTING)}"
 
     def _find_marks(self, connection: sqlite3.Connection) -> None:
-        """Note the ids of nvprof's marks to keep. A range is two rows with one id, or one row if it has no end."""
+        """Note the ids of nvprof's marks to keep. A range consists of two rows with one id, or of one row if it has
+        no end."""
         lasting, step = (
             f"MAX(name IN (SELECT _id_ FROM source.StringTable WHERE value {pattern}))" for pattern in (_LASTING, _STEP)
         )
@@ -278,7 +280,7 @@ class _Cut:
         )
 
     def _named(self, connection: sqlite3.Connection) -> str:
-        """The SQL condition for strings that a kept row refers to; the rest only takes room, and may hold paths."""
+        """The SQL condition for strings that a kept row refers to. Other strings only take room, and may hold paths."""
         named = list(private.names(self._database, self._keeps_rows)) if self._strip_private else self._all_named()
         return (
             f"{self._strings[1]} IN ({' UNION '.join(named)})" if named else "FALSE" if self._strip_private else "TRUE"

@@ -33,11 +33,13 @@ _TYPES: Final[Mapping[int, tuple[str, int]]] = MappingProxyType(
 )  # fmt: skip
 _GEMM: Final = re.compile(r"__cublas\$(?:gemm|lt\$matmul(?:\$f8)?)")
 _CONVOLUTION: Final = re.compile(r"__cudnn\$conv(?:Forward|BackwardInput|BackwardFilter|BiasActivationForward)")
-# Names in instructions: functions that JAX compiled; derivatives (grad is the transpose of jvp); words for training.
+# Parts of instructions' names: functions that JAX compiled; derivatives (grad is the transpose of jvp); words for
+# training.
 _JAX: Final = re.compile(r"\b(?:p?jit|pmap|shard_map)\(")
 _DERIVATIVE: Final = re.compile(r"\bjvp\(|\btranspose\(")
 _TRAINING: Final = re.compile(r"(?i)train|optim|adam|sgd|grad|loss|learn|fit\b|update_?(?:step|params|state)")
-# Limits for damaged files, beyond any compiler's output: nesting of computations, products per instruction, dimensions.
+# Limits for damaged files, beyond any compiler's output: nesting of computations, products per instruction,
+# dimensions.
 _DEEPEST, _PRODUCTS, _DIMENSIONS = 8, 64, 16
 
 
@@ -50,13 +52,13 @@ def message() -> type[Any]:
 class Program:
     """One XLA module and the work of its instructions, as JSON (see the module's docstring).
 
-    instructions: instruction name -> work, for instructions with products.
-    graphs: instruction that launches a CUDA graph -> kernel name -> work inside the graph; kernel "" stands for all
-    library calls of the graph together. Graph "" holds all instructions, for a module that was dumped before XLA parted
-    it into graphs.
-    paths: name of a kernel that XLA compiled -> the framework's operator path, where known.
-    differentiates: True if JAX computes a derivative in the module; False if it has products made by JAX and no name in
-    it speaks of a derivative or of training; None if unknown.
+    `instructions`: instruction name -> work, for instructions with products.
+    `graphs`: instruction that launches a CUDA graph -> kernel name -> work inside the graph. Kernel "" stands for all
+    library calls of the graph together. Graph "" holds all instructions of a module that was dumped before XLA
+    divided it into graphs.
+    `paths`: name of a kernel that XLA compiled -> the framework's operator path, where known.
+    `differentiates`: True if JAX computes a derivative in the module; False if it has products made by JAX and no
+    name in it speaks of a derivative or of training; None if unknown.
     """
 
     instructions: Mapping[str, str]
@@ -74,7 +76,7 @@ class Program:
 
 
 def program(serialized: bytes) -> Program | None:
-    """Parse a serialized HloProto; None if the bytes are none."""
+    """Parse a serialized HloProto; None if the bytes are not one."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -101,7 +103,7 @@ def program(serialized: bytes) -> Program | None:
 
 
 def _differentiates(module: Any) -> bool | None:
-    """True if a module computes gradients, by the names of all instructions, fused ones too; None: not known."""
+    """True if a module computes gradients, by the names of all instructions, also of fused ones; None: not known."""
     inside = [one for computation in module.computations for one in computation.instructions]
     names = {one.metadata.op_name for one in inside}
     if any(_DERIVATIVE.search(name) for name in names):
@@ -120,7 +122,8 @@ def _is_product(target: str) -> bool:
 class _Module:
     def __init__(self, module: Any) -> None:
         self._computations = {one.id: one for one in module.computations}
-        # Ids of instructions may be unique only within a computation; operands lie in the instruction's computation.
+        # Ids of instructions may be unique only within a computation; an instruction's operands lie in its
+        # computation.
         self._by_id: dict[int, dict[int, Any]] = {}
         self._home: dict[str, int] = {}
         self._of_computation: dict[int, list[dict[str, Any] | None]] = {}
@@ -130,21 +133,23 @@ class _Module:
             self._home |= dict.fromkeys((one.name for one in computation.instructions), computation.id)
 
     def graph(self, launch: Any) -> dict[str, str]:
-        """The work in a CUDA graph by kernel name; "": all library calls, since the library names their kernels."""
+        """kernel name -> work in a CUDA graph; "" for all library calls, since the library chooses their kernels'
+        names."""
         called = tuple(launch.called_computation_ids)
         if called not in self._graphs:
             self._graphs[called] = self._graph([one for number in set(called) for one in self._inside(number)])
         return self._graphs[called]
 
     def _graph(self, inside: list[Any]) -> dict[str, str]:
-        if any(one.opcode in ("while", "conditional") for one in inside):  # the number of iterations is unknown
+        if any(one.opcode in ("while", "conditional") for one in inside):  # its number of iterations is not known
             inside = []
         calls = [one for one in inside if one.opcode == "custom-call"]
         found = {xla_names.of_kernel(one.name): self.text([one]) for one in inside if one.opcode != "custom-call"}
         return found | {"": self.text(calls) if all(map(self._is_known, calls)) else ""}
 
     def path(self, one: Any) -> str:
-        """The framework's operator path of an instruction, else the commonest path of the instructions fused in it."""
+        """The framework's operator path of an instruction, else the most frequent path of the instructions fused in
+        it."""
         if "/" in one.metadata.op_name:
             return str(one.metadata.op_name)
         fused = [inner.metadata.op_name for number in one.called_computation_ids for inner in self._inside(number)]
@@ -152,7 +157,8 @@ class _Module:
         return max(told, key=told.__getitem__) if told else ""
 
     def text(self, instructions: list[Any]) -> str:
-        """The work of these instructions together, as JSON; "" if they have no products, or one that is unknown."""
+        """The work of these instructions together, as JSON; "" if they have no products, or a product of unknown
+        size."""
         products: list[dict[str, Any]] = []
         moved = 0
         for one in instructions:
@@ -172,12 +178,13 @@ class _Module:
         return list(computation.instructions) if computation else []
 
     def _is_known(self, call: Any) -> bool:
-        """True if this library call is a known product, or is no call of a CUDA library."""
+        """True unless this is a call of a CUDA library that is not known as a product."""
         target = call.custom_call_target
         return _is_product(target) or not target.startswith("__cu")
 
     def _results(self, one: Any) -> list[Any]:
-        """Shapes of an instruction's results, without the workspace that a library call returns after its result."""
+        """Shapes of an instruction's results. The workspace, which a library call returns after its result, is left
+        out."""
         shapes = list(one.shape.tuple_shapes) or [one.shape]
         return shapes[:1] if one.opcode == "custom-call" else shapes
 
@@ -186,7 +193,8 @@ class _Module:
         return [known[number] for number in one.operand_ids if number in known]
 
     def _fused(self, number: int, depth: int) -> list[dict[str, Any] | None]:
-        """The products of a computation (cached); [None] if it calls itself, nests too deep or has too many."""
+        """The products of a computation (cached); [None] if it calls itself, nests too deep or has too many
+        products."""
         if number not in self._of_computation:
             self._of_computation[number] = [None]
             mine = (product for one in self._inside(number) for product in self._products(one, depth + 1))
@@ -265,7 +273,8 @@ def _bytes(shape: Any) -> int | None:
 
 
 def _of_gemm(config: bytes) -> tuple[list[int], bool] | None:
-    """(contracted dimensions of the first operand, whether rounding to TF32 is allowed) from a cuBLAS call's config."""
+    """(contracted dimensions of the first operand, True if rounding to TF32 is allowed), from the config of a cuBLAS
+    call."""
     try:
         told = json.loads(config)
         told = told.get("gemm_backend_config", told)

@@ -1,8 +1,8 @@
 """Read logs of NCCL's Inspector: each line is a JSON object with one collective of one rank, without its start time.
 
-plugins/profiler/inspector/inspector_json.cc of github.com/NVIDIA/nccl writes one file per process (format v4.0, NCCL
-2.28 to 2.30). Durations are whole microseconds of the GPU's clock, rounded down (inspector.cc,
-calculateKernelGpuExecTimeUsecs). A process that is killed leaves its last line cut short.
+plugins/profiler/inspector/inspector_json.cc of github.com/NVIDIA/nccl writes one file per process (format v4.0,
+NCCL 2.28 to 2.30). Durations are whole microseconds of the GPU's clock, rounded down (inspector.cc,
+calculateKernelGpuExecTimeUsecs). The last line is cut short if the process was killed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from . import opening
 
 TEXTS: Final = ("communicator", "name", "host", "kind", "timed_by")
 NUMBERS: Final = ("rank", "ranks", "nodes", "pid", "sequence", "bytes", "lasted_us")
-ON_GPU: Final = "kernel_gpu"  # timed_by of a collective that was timed by the GPU's clock
+ON_GPU: Final = "kernel_gpu"  # value of timed_by for a collective that the GPU's clock timed
 _US: Final = 1_000  # ns
 
 Small: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 Large: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
-Time: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 43)]  # us: a hundred days
+Time: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 43)]  # in µs: up to a hundred days
 Word: TypeAlias = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
@@ -66,18 +66,21 @@ class Line(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """calls: a row per valid line, with the columns TEXTS and NUMBERS (int64; lasted_ns in place of lasted_us).
-    damaged: number of lines left out because they are not valid."""
+    """The valid lines of a log.
+
+    `calls`: one row per line, with the columns TEXTS and NUMBERS (int64; lasted_ns in place of lasted_us).
+    `damaged`: number of lines that were left out because they are not valid.
+    """
 
     calls: pd.DataFrame
     damaged: int
 
 
 def read(path: Path) -> Log:
-    """The log in the file. Raises UnreadableRecording if it has no valid line."""
+    """Read a log. Raises UnreadableRecording if it has no valid line."""
     decode = msgspec.json.Decoder(Line).decode
     rows: list[tuple[str | int, ...]] = []
-    words: dict[str, str] = {}  # each distinct text once: a million lines have about a hundred
+    words: dict[str, str] = {}  # holds each distinct text once: a million lines have about a hundred
     damaged = 0
     for line in opening.whole(path, b"\n").split(b"\n"):
         if not line.strip():
@@ -91,7 +94,7 @@ def read(path: Path) -> Log:
         else:
             rows.append(row)
     if not rows:
-        problem = "a log of NCCL's Inspector without a whole line"
+        problem = "a log of NCCL's Inspector without a complete line"
         raise UnreadableRecording(path, problem, "copy it again, or run again and let the program end by itself")
     calls = pd.DataFrame(rows, columns=[*TEXTS, *NUMBERS])
     calls["lasted_ns"] = calls.pop("lasted_us") * _US

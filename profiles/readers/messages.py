@@ -9,7 +9,7 @@ from typing import Any
 
 @functools.cache
 def message(description: str, name: str) -> type[Any]:
-    """The class of a message. description: a descriptor file in this folder, such as xplane.desc.
+    """The class of a protobuf message. `description`: a descriptor file in this folder, such as xplane.desc.
 
     It gets its own descriptor pool, since TensorFlow registers the same names in the default pool.
     """

@@ -26,7 +26,8 @@ from ..ground.files import open_regular
 
 HEAD_BYTES: Final = 1 << 16
 
-# A few hundred bytes of .xz can decompress to terabytes. Real recordings compress 5 to 30 times, far below this ratio.
+# Limits of decompression: a few hundred bytes of .xz can decompress to terabytes. Real recordings compress 5 to 30
+# times.
 MAX_BYTES: Final = 64 << 30
 MAX_RATIO: Final = 1000
 # Up to this decompressed size the ratio is not checked: a few megabytes of zeros do no harm.
@@ -39,23 +40,23 @@ _MARKS: Final = {b'"': "a quotation mark", b"\n": "the end of a line"}
 _SQLITE: Final = b"SQLite format 3\0"
 
 _TAR, _TAR_AT = b"ustar", 257
-_LARGER: Final = "if the file is what you expect, raise the limit by --max-size BYTES"
+_LARGER: Final = "if this size is right, raise the limit by --max-size BYTES"
 _MOST_MEMBERS: Final = 10_000
 _LONGEST_NAME: Final = 200
 _HEADERS: Final = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *tarfile.GNU_TYPES)
-_MOST_SEARCHED: Final = 1 << 31  # 10 000 headers of 460 bytes
+_MOST_SEARCHED: Final = 1 << 31  # limit for the sum of squared lengths of headers: 10 000 headers of 460 bytes
 _CHUNK: Final = 1 << 20
 _NESTED: Final = 3
 _MAGICS: Final = (b"\xfd7zXZ\0", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd")
 
 
 def check(path: Path) -> None:
-    """Raises UnreadableRecording unless `path` is a readable regular file with something in it."""
+    """Raises UnreadableRecording unless `path` is a readable regular file that is not empty."""
     try:
         status = path.stat()
     except OSError as error:
         raise unopened(path, error) from None
-    except ValueError:  # a NUL byte in the name
+    except ValueError:  # the name has a NUL byte
         raise UnreadableRecording(repr(str(path)), "not a possible file name", "check the path") from None
     if stat.S_ISDIR(status.st_mode):
         if not os.access(path, os.R_OK | os.X_OK):
@@ -79,7 +80,7 @@ def is_packed(path: Path) -> bool:
     try:
         with open_regular(path) as file:
             return file.read(max(map(len, _MAGICS))).startswith(_MAGICS)
-    except (OSError, ValueError):  # ValueError: a NUL byte in the name
+    except (OSError, ValueError):  # ValueError: the name has a NUL byte
         return False
 
 
@@ -93,9 +94,10 @@ def content(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
-    """`path` itself, or a temporary file with its decompressed content (.xz, .gz or .zst, recognised by content).
+    """Give `path` itself, or a temporary file with its decompressed content (.xz, .gz or .zst, recognised by
+    content).
 
-    max_bytes: the most decompressed bytes (default MAX_BYTES, and MAX_RATIO times the compressed size). Raises
+    `max_bytes`: the most decompressed bytes (default MAX_BYTES, and MAX_RATIO times the compressed size). Raises
     UnreadableRecording, also if the file disappears while the caller reads it.
     """
     check(path)
@@ -108,16 +110,17 @@ def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
                 target = Path(folder, path.stem or "recording")
                 _unfold(path, raw, content, target, max_bytes)
                 yield target
-    except OSError as error:  # the file disappeared after the check; errors about other files pass through
+    except OSError as error:  # the file disappeared after the check; errors about other files are raised unchanged
         if error.filename is not None and os.fsdecode(error.filename) != str(path):
             raise
         raise unopened(path, error) from None
 
 
 def whole(path: Path, mark: bytes) -> bytes:
-    """The content of a text file, without its byte order mark. mark: a byte that is frequent in the file's format.
+    """The content of a text file, without its byte order mark. `mark`: a byte that is frequent in the file's format.
 
-    Raises UnreadableRecording if MAX_BLANK bytes hold no `mark`: they are zeros, blanks, or one endless name or line.
+    Raises UnreadableRecording if MAX_BLANK bytes hold no `mark`: they are zeros, blanks, or one endless name or
+    line.
     """
     with open_regular(path) as file:
         size, at = os.fstat(file.fileno()).st_size, 0
@@ -136,8 +139,10 @@ def whole(path: Path, mark: bytes) -> bytes:
 
 @contextmanager
 def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Path]]:
-    """Unpack a tar archive, compressed or not, into a temporary directory: unpacked file -> name for reports. Empty if
-    `path` is no archive. Raises UnreadableRecording."""
+    """Unpack a tar archive, compressed or not, into a temporary directory: unpacked file -> name for reports.
+
+    Empty if `path` is no archive. Raises UnreadableRecording.
+    """
     try:
         start = head(path)
     except UnreadableRecording:
@@ -169,7 +174,7 @@ def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Pat
                     with target.open("wb") as copy:
                         shutil.copyfileobj(file, copy)
                     found[target] = path / name
-        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # from odd headers
+        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # odd headers raise these
             raise UnreadableRecording(path, f"an archive that is damaged ({error})", "copy it again") from None
         yield found
 
@@ -203,7 +208,7 @@ def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_byte
 
 @contextmanager
 def _streams(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """(stream of the file's bytes, stream of its decompressed content): the same object if it is not compressed."""
+    """(stream of the file's bytes, stream of its decompressed content); one stream for both if it is not compressed."""
     try:
         raw = open_regular(path)
     except OSError as error:
@@ -235,10 +240,10 @@ def _short(name: str) -> str:
 
 
 def _members() -> type[tarfile.TarInfo]:
-    """A TarInfo class for one archive, which limits the extended headers that tarfile reads.
+    """Make a TarInfo class for one archive, which limits the extended headers that tarfile reads.
 
-    Python before 3.11.10 searches each extended header in time quadratic in its length, so the sum of their squared
-    lengths is limited. Headers that hold names of files have a few hundred bytes.
+    Python before 3.11.10 searches each extended header in time quadratic in its length, so the sum of their
+    squared lengths is limited. Headers that hold names of files have a few hundred bytes.
     """
     left = _MOST_SEARCHED
 
@@ -257,7 +262,8 @@ def _members() -> type[tarfile.TarInfo]:
 
 
 class _Bounded:
-    """A decompressed stream that raises UnreadableRecording beyond MAX_RATIO times the compressed bytes read."""
+    """A decompressed stream that raises UnreadableRecording after MAX_RATIO times the compressed bytes that were
+    read."""
 
     def __init__(self, path: Path, raw: BinaryIO, content: BinaryIO, max_bytes: int | None) -> None:
         self._path, self._raw, self._content = path, raw, content

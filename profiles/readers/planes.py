@@ -16,7 +16,7 @@ from .chrome import events as chrome
 
 _CALL: Final = re.compile(r"cu(da)?[A-Z]")
 _WAYS: Final = {"MemcpyH2D": "HtoD", "MemcpyD2H": "DtoH", "MemcpyD2D": "DtoD", "MemcpyP2P": "Peer"}
-# Names are cut to this many characters, since a damaged file may hold one huge name that every event refers to.
+# Names are cut to this number of characters, since a damaged file may hold one huge name that every event refers to.
 LONGEST: Final = 1 << 16
 _LONGEST_DETAILS: Final = 1 << 12
 KINDS: Final = {"MemcpyH2D": "h2d", "MemcpyD2H": "d2h", "MemcpyD2D": "d2d", "MemcpyP2P": "p2p"}
@@ -25,7 +25,7 @@ CALLS: Final = "/host:CUPTI"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One event of a plane. stats: its statistics, name -> value."""
+    """One event of a plane. `stats`: name of a statistic -> its value."""
 
     start_ns: int
     end_ns: int
@@ -34,7 +34,7 @@ class Row:
 
 
 def metadata(plane: Any) -> tuple[dict[int, str], dict[int, str]]:
-    """(names of events by id, names of statistics by id) of a plane."""
+    """The names of a plane's events and of its statistics, both by id."""
     events = {number: entry.name[:LONGEST] for number, entry in plane.event_metadata.items()}
     return events, {number: entry.name[:LONGEST] for number, entry in plane.stat_metadata.items()}
 
@@ -46,7 +46,7 @@ def statistics(plane: Any, stats: Iterable[Any]) -> Iterable[tuple[str, Any]]:
 
 
 def value(stat: Any, names: dict[int, str]) -> Any:
-    """The value of one statistic; None if unset. names: the plane's names by id, to which a value may refer."""
+    """The value of one statistic; None if it has none. `names`: the plane's names by id, to which a value may refer."""
     kind = stat.WhichOneof("value")
     if kind == "ref_value":
         return names.get(stat.ref_value, "")
@@ -54,7 +54,7 @@ def value(stat: Any, names: dict[int, str]) -> Any:
 
 
 def by_table(rows: list[Row]) -> dict[str, list[Row]]:
-    """The rows of a stream by Timeline table; under "memory events" the rows that belong in no table."""
+    """The rows of a stream by Timeline table. Rows that belong in no table are under "memory events"."""
     found: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if "memcpy_details" in row.stats or row.name in KINDS or row.name == "MemcpyOther":
@@ -90,17 +90,19 @@ def details(text: Any) -> dict[str, str]:
 
 
 def integers(rows: list[Row], key: str) -> np.ndarray:
-    """An integer statistic of each row; -1 for a row without it."""
+    """For each row, the value of an integer statistic; -1 for a row without it."""
     return chrome.integers(row.stats.get(key) for row in rows)
 
 
 def is_call(row: Row, plane: str) -> bool:
-    """True if the row is a CUDA call, in the plane CALLS or, if planes were merged, among the host's ranges."""
+    """True if the row is a CUDA call: it is in the plane CALLS or, if planes were merged, has a call's name on the
+    host."""
     return plane == CALLS or "correlation_id" in row.stats or _CALL.match(row.name) is not None
 
 
 def call_name(row: Row) -> str:
-    """The driver function's name of a CUDA call; the profiler may name a call after the copy or kernel it launched."""
+    """The driver function's name of a CUDA call. The profiler may name the call after the copy or kernel that it
+    launched."""
     if _CALL.match(row.name):
         return row.name.partition(" (CudaGraph:")[0]
     told = details(row.stats.get("memcpy_details") or row.stats.get("Memset_details"))
@@ -114,8 +116,8 @@ def mark_name(row: Row) -> str:
     """The name that an NVTX recording has for the same range.
 
     A plane keeps a range's arguments as statistics. A range without a name gets its arguments as name,
-    `#edge_name=ret_0#`. A training step, `tf.profiler.experimental.Trace("train", step_num=3)`, becomes `step 3`; with
-    another name such as `eval` it becomes `eval#step_num=3#`.
+    `#edge_name=ret_0#`. A training step, `tf.profiler.experimental.Trace("train", step_num=3)`, becomes `step 3`;
+    with another name such as `eval` it becomes `eval#step_num=3#`.
     """
     step = row.stats.get("step_num")
     if type(step) is int:

@@ -1,9 +1,9 @@
-"""Allow-list of the parts of an SQLite recording that hold no private data, for copies that are given to others.
+"""List the parts of an SQLite recording that hold no private data, for copies that are given to others.
 
 Tables of operations, calls and marks are kept, with their numbers. Two kinds of texts are kept: names of kernels,
-calls, ranges and domains, which the measures need; and, if they match a strict pattern, names, bus locations and ids of
-GPUs, versions, and the kinds of copies and memory that nsys's reports look up. Any other value, also in columns that
-later versions add, becomes NULL, or an empty text if the column is NOT NULL.
+calls, ranges and domains, which the measures need; and, if they match a strict pattern, names, bus locations and
+ids of GPUs, versions, and the kinds of copies and memory that nsys's reports look up. Any other value, also in
+columns that later versions add, becomes NULL, or an empty text if the column is NOT NULL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TABLES: Final = re.compile(
     r"PROFILER_OVERHEAD|StringTable|Version|GPU_METRICS|TARGET_INFO_GPU_METRICS|GENERIC_EVENTS|"
     r"GENERIC_EVENT_(?:DATA|TYPE_FIELDS)"
 )
-# Columns with ids of strings to keep; NVTX_EVENTS.textId counts only in rows of marks (`_IF_MARK`).
+# Columns with ids of strings to keep. NVTX_EVENTS.textId counts only in rows of marks (`_IF_MARK`).
 _NAMES: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_(?:CONCURRENT_)?KERNEL(?:_V\d)?\.(?:demangledName|shortName|mangledName|name)|"
     r"CUPTI_ACTIVITY_KIND_RUNTIME(?:_V\d)?\.nameId|PROFILER_OVERHEAD\.nameId|NVTX_EVENTS\.textId|"
@@ -44,7 +44,7 @@ _KINDS: Final = (
 _ABOUT: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # tables of facts about the export itself
 _VERSION: Final = r"[0-9]{1,4}(?:\.[0-9]{1,6}){0,4}"
 _VERSIONS: Final = r"EXPORT_(?:PRODUCT|SCHEMA)_VERSION(?:_MAJOR|_MINOR|_MICRO)?"
-# table.column -> pattern that a text there must match in full to be kept.
+# table.column -> pattern that a text in this column must match as a whole to be kept.
 _TEXTS: Final[dict[str, str]] = {
     "TARGET_INFO_GPU.name": _GPU,
     "TARGET_INFO_GPU.busLocation": r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]",
@@ -76,7 +76,7 @@ def _matches(column: str, pattern: str) -> str:
     return f"typeof({column}) = 'text' AND looks_like(CAST({column} AS BLOB), '{pattern}')"
 
 
-# The SQL condition for rows to keep, for tables that lose some rows.
+# For tables that lose some rows, the SQL condition for the rows to keep.
 _ROWS: Final = {
     **dict.fromkeys(_ABOUT, f"{_matches('name', _VERSIONS)} AND {_matches('value', _VERSION)}"),
     "NVTX_PAYLOAD_SCHEMA_ENTRIES": f"name IN ('{message_sizes.SIZE}', '{message_sizes.COMMUNICATOR}')",
@@ -111,7 +111,7 @@ def _column(table: str, name: str, kind: str, required: bool) -> str:
         kept = _IF_MARK.format(number)
     elif place == "NVTX_EVENTS.binaryData":
         kept = f"size_alone({column}, domainId)"
-    elif place == f"{MARKER}.objectId" or place == "CUPTI_ACTIVITY_KIND_DEVICE.uuid":  # pid and tid; 16 bytes
+    elif place == f"{MARKER}.objectId" or place == "CUPTI_ACTIVITY_KIND_DEVICE.uuid":  # process and thread id: 16 bytes
         kept = f"CASE WHEN typeof({column}) = 'blob' AND length({column}) <= 16 THEN {column} END"
     elif place in _TEXTS:
         kept = f"CASE WHEN {_matches(column, _TEXTS[place])} THEN {column} END"
@@ -132,7 +132,7 @@ def rows(database: Database, table: str) -> str:
 
 
 def _without_places(database: Database, table: str) -> str:
-    """The SQL condition that leaves out marks which name the user's functions and files."""
+    """The SQL condition for marks that do not name the user's functions and files."""
     named = f"GLOB '{PLACE_PREFIX}*'"
     if plain(table) == "NVTX_EVENTS":
         found = [f"COALESCE(text {named}, FALSE)"] if database.has(table, "text") else []
@@ -150,7 +150,8 @@ def _is_number(kind: str) -> bool:
 
 
 def names(database: Database, stays: Callable[[str], bool]) -> Iterator[str]:
-    """SQL queries for the ids of the strings to keep, from tables in the new file. stays: True for tables to keep."""
+    """SQL queries for the ids of the strings to keep, over tables in the new file. `stays`: True for a table that is
+    kept."""
     for table, found in database.tables.items():
         if not stays(table):
             continue

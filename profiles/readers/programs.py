@@ -25,7 +25,7 @@ class Programs:
     def path(self, row: Row) -> str:
         """The framework's operator path of a kernel, from its program; "" if the program has none."""
         program = self._of(row)
-        return program.paths.get(row.name.removesuffix(".kd"), "") if program else ""  # .kd: AMD's
+        return program.paths.get(row.name.removesuffix(".kd"), "") if program else ""  # .kd: suffix on AMD's GPUs
 
     def _of(self, row: Row) -> hlo.Program | None:
         """The program that a kernel belongs to; None if unknown."""

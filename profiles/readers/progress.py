@@ -11,7 +11,8 @@ _listener: ContextVar[Callable[[float], None] | None] = ContextVar("listener", d
 
 @contextmanager
 def heard_by(listener: Callable[[float], None]) -> Iterator[None]:
-    """Call `listener` with the share of the file read so far (0 to 1), while a reader runs in the body."""
+    """Call `listener` with the share of the file read so far (0 to 1) while a reader runs in the body of the
+    context."""
     token = _listener.set(listener)
     try:
         yield

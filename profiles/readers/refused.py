@@ -1,4 +1,4 @@
-"""Recognise files that are mistaken for recordings, and say what each is and which file to give instead."""
+"""Recognise files that are often mistaken for recordings; say what each is, and which file to give instead."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ _SIGNS: Final = tuple(
             ("a memory snapshot of PyTorch's, which holds allocations and no timeline", _PYTORCH),
         ),
         (
-            # The file begins with events, one per line, or with the strings if the recording has no events.
+            # The export begins with its events, one per line, or without events with its strings.
             rb"\A\s*\{(?:\"[Tt]ype\":\"?\w+\"?,)?\"\w+Event\":\{|\A\s*\{\"data\":\[\"\[Unknown\]\""
             rb"|\A\s*\{\"type\":\"(?:String|ThreadName)\",\"",
             (
-                "what `nsys export -t json` wrote, which is not read",
-                "give the .nsys-rep that it was made of, or `nsys export -t sqlite` of it",
+                "output of `nsys export -t json`, which ringscope does not read",
+                "give the .nsys-rep that was exported, or the output of `nsys export -t sqlite`",
             ),
         ),
         (
@@ -124,28 +124,28 @@ def is_inspector_log(head: bytes) -> bool:
 
 
 def is_drawn(head: bytes) -> bool:
-    """True for a Perfetto trace that ringscope wrote: read as a recording, its ledger rows would count as a GPU."""
+    """True for a Perfetto trace that ringscope wrote. Read as a recording, its ledger rows would count as a GPU."""
     return _DRAWN.match(head) is not None
 
 
 def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
-    """(problem, remedy) for a Git LFS pointer, or a profiler's file that no reader takes; None for any other file."""
+    """(problem, remedy) for a Git LFS pointer, or for a profiler's file that no reader reads; None otherwise."""
     if head.startswith(b"version https://git-lfs"):
         return "a Git LFS pointer, not the file itself", "fetch it with `git lfs pull`"
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # tables of nvprof and nsys are read in UTF-16
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # readers take tables of nvprof and nsys in UTF-16
         return "text in UTF-16", "make it UTF-8 with `iconv -f UTF-16 -t UTF-8`"
     if head.startswith(sqlite.MAGIC):
         return _database(path)
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") and path.suffix in (".nvvp", ".nvprof", ".prof"):
         return (
-            "XML: a session the Visual Profiler saved, not a recording",
-            "give the file `nvprof -o FILE` wrote (in the Visual Profiler: File, Import, kept apart)",
+            "XML: a session that the Visual Profiler saved, not a recording",
+            "give the file that `nvprof -o FILE` wrote, from which the session was imported",
         )
     if head.startswith(b"\n") and (path.suffix in (".pftrace", ".perfetto-trace") or _is_perfetto(head)):
         return (
-            "a Perfetto trace, whose protobuf is not read",
-            f"of PyTorch: `traceconv json {path.name} trace.json` (get.perfetto.dev/traceconv), then "
-            "`ringscope timeline trace.json`; of rocprofv3, where no kernel tells which call launched it: " + _ROCPROF,
+            "a Perfetto trace in protobuf, which ringscope does not read",
+            f"PyTorch's: `traceconv json {path.name} trace.json` (get.perfetto.dev/traceconv), then "
+            "`ringscope timeline trace.json`; rocprofv3's does not tell which call launched a kernel: " + _ROCPROF,
         )
     if path.suffix == ".otf2" or b"OTF2" in head[:32]:
         return "an OTF2 archive (rocprofv3 and Score-P write this format)", _ROCPROF
@@ -173,7 +173,7 @@ def _is_perfetto(head: bytes) -> bool:
 
 
 def unknown(head: bytes, path: Path) -> tuple[str, str]:
-    """(problem, remedy) for a file that neither a reader nor `recognised` knows."""
+    """(problem, remedy) for a file that no reader and neither `stranger` nor `recognised` knows."""
     if is_drawn(head):
         return "a trace that ringscope wrote for Perfetto", "name the recordings"
     if ours := written.told(path, head):

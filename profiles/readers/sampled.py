@@ -1,8 +1,8 @@
 """Read samples of a process's Python stacks (`rank<k>.places.json` beside its recording) onto the recording's clock.
 
-The process writes marks `clock N` into the recording, where N is the time in ns on the clock of the samples. A mark
-begins a little after N is read, so the smallest difference (start of the mark minus N) is the offset of the clocks; the
-median difference minus the smallest is the error.
+The process writes marks `clock N` into the recording, where N is the time in ns on the clock of the samples. A
+mark begins a little after N is read, so the smallest difference (start of the mark minus N) is the offset of the
+clocks; the median difference minus the smallest is its error.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .tables import printed
 if TYPE_CHECKING:
     import pandas as pd
 
-_ALIGNED_NS = 1_000_000  # with a larger error, an idle span may be blamed on a neighbouring line of code
+_ALIGNED_NS = 1_000_000  # with a larger error of the clocks, an idle span may be blamed on a neighbouring line of code
 _LIMIT_NS = 1 << 61
-_FEW = 50  # with fewer samples, one recording in twenty has a share of time wrong by 14 percentage points
-_TEXTS = ("file", "function", "via", "source")  # text fields of _Place
+_FEW = 50  # with fewer samples, in one of twenty recordings a share of time is wrong by 14 percentage points
+_TEXTS = ("file", "function", "via", "source")  # fields of _Place that are texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class _Samples:
     began_utc_ns: int
     places: list[_Place]
     threads: list[_Thread]
-    samples: int | None = None  # how often the sampler looked at the threads; None in files of older versions
+    samples: int | None = None  # number of looks at the threads; None in files of older versions
 
 
 def beside(path: Path, timeline: Timeline) -> Timeline:
-    """The timeline, with the samples of the file beside `path` if there is one. Faults of that file become doubts."""
+    """The timeline, with the samples from the file beside `path` if there is one. Faults of that file become doubts."""
     file = _file(path)
     if file is None:
         return timeline
@@ -86,7 +86,7 @@ def beside(path: Path, timeline: Timeline) -> Timeline:
 
 
 def _file(path: Path) -> Path | None:
-    """The file of samples, such as rank0.places.json beside rank0.sqlite or rank0.sqlite.xz; None if there is none."""
+    """The file of samples: rank0.places.json beside rank0.sqlite or rank0.sqlite.xz, for instance; None without one."""
     name = path.name
     while "." in name:
         name = name.rpartition(".")[0]
@@ -103,8 +103,11 @@ def _nothing() -> Columns:
 
 
 def _columns(found: _Samples) -> Columns:
-    """The spans of all threads, joined. Raises ValueError if spans overlap, run backwards, name a place that is not in
-    the file, or have columns of different lengths; also if a text of a place is longer than LONGEST_NAME."""
+    """The spans of all threads, joined.
+
+    Raises ValueError if spans overlap, run backwards, name a place that is not in the file, or have columns of
+    different lengths; also if a text of a place is longer than LONGEST_NAME.
+    """
     if any(len(getattr(one, name)) > LONGEST_NAME for one in found.places for name in _TEXTS):
         raise ValueError(f"a name in the recording is longer than {LONGEST_NAME >> 20} MiB")
     parts = [_nothing()]

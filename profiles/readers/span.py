@@ -1,4 +1,4 @@
-"""Parse a span of a recording's time, as given on the command line."""
+"""Parse a span of a recording's time as given on the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIME: Final = re.compile(r"\s*(-?[0-9.]+)\s*(ns|us|µs|ms|s|)\s*")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """[start_ns, end_ns) in times of the Timeline; None: no limit at that side."""
+    """The span [start_ns, end_ns) in times of the Timeline. None: no limit at that side."""
 
     start_ns: int | None
     end_ns: int | None

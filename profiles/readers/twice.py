@@ -1,4 +1,4 @@
-"""Find copies among the files to read, so that a copy of a recording is not counted as another rank."""
+"""Find files with the same content among the files to read, so that a copy does not count as another rank."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from ..ground.errors import UnreadableRecording
 from ..ground.files import open_regular
 from . import opening
 
-_END_BYTES: Final = 1 << 16  # compared first: different recordings of equal size almost always differ in these bytes
+_END_BYTES: Final = 1 << 16  # compared first, since different recordings of equal size almost always differ here
 _CHUNK: Final = 1 << 20
 
 
 def originals(paths: Iterable[Path]) -> dict[Path, Path]:
-    """Map each copy to the first file with the same content, compressed or not. Whole files are read only if cheaper
-    checks cannot tell them apart. A file that is empty or cannot be read is no copy."""
+    """Map each copy to the first file with the same content, compressed or not.
+
+    Whole files are read only if cheaper checks cannot tell them apart. A file that is empty or cannot be read is
+    no copy.
+    """
     paths = list(paths)
     found = _of_the_same_bytes(paths)
     return found | _packed([path for path in paths if path not in found])
@@ -42,8 +45,10 @@ def _packed(paths: Sequence[Path]) -> dict[Path, Path]:
 def _first_alike(
     paths: Iterable[Path], mark: Callable[[Path], Hashable], same: Callable[[Path, Path], bool]
 ) -> dict[Path, Path]:
-    """Map each copy to the first equal file. mark: a value that equal files share; same: the full comparison, used only
-    for files with equal marks."""
+    """Map each copy to the first equal file.
+
+    `mark`: a value that equal files share. `same`: the full comparison, made only for files with equal marks.
+    """
     alike: dict[Hashable, list[Path]] = {}
     found: dict[Path, Path] = {}
     for path in paths:
@@ -61,7 +66,7 @@ def _first_alike(
 
 def _same_content(one: Path, other: Path) -> bool:
     if not opening.is_packed(one) and not opening.is_packed(other):
-        return False  # `_of_the_same_bytes` has compared them
+        return False  # `_of_the_same_bytes` has compared these files
     with opening.content(one) as ours, opening.content(other) as theirs:
         while True:
             parts = ours.read(_CHUNK), theirs.read(_CHUNK)

@@ -25,11 +25,11 @@ from .programs import Programs
 
 _NAMED: Final = re.compile(rb'"name"\s*:\s*"/(?:device:[GT]PU:\d+|host:CPU)"')
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
-_LONGEST: Final = 40  # characters of a time
-_MOST: Final = 1_000_000  # XLA writes no more events than this
+_LONGEST: Final = 40  # longest text of a time, in characters
+_MOST: Final = 1_000_000  # XLA writes at most this many events
 _BESIDE: Final = "give the .xplane.pb beside this file (plugins/profile/DATE/HOST.xplane.pb)"
 
-Thread = tuple[Any, Any]  # (pid, tid): the number of a plane, and of a line in it
+Thread = tuple[Any, Any]  # (pid, tid): the number of a plane, and of a line in the plane
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -43,12 +43,12 @@ class _Event(msgspec.Struct, gc=False):
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """True for trace events in which a process has the name of an XPlane's plane, and that Kineto did not write."""
+    """True for trace events in which a process has the name of a plane in an XSpace, and that Kineto did not write."""
     return chrome.holds_events(head) and b'"schemaVersion"' not in head and _NAMED.search(head) is not None
 
 
 def read(path: Path) -> Timeline:
-    """The same Timeline as from the .xplane.pb beside it, without the parts that the trace lacks.
+    """Read the Timeline of the .xplane.pb beside the trace, without the parts that the trace lacks.
 
     Raises UnreadableRecording for broken JSON, and if there is neither GPU work nor a range of the host.
     """
@@ -106,7 +106,7 @@ def _add(found: xplane.Found, plane: str, line: str, tid: Any, rows: list[planes
 
 
 def _row(event: _Event) -> planes.Row | None:
-    """The event as a row; None if it has no usable times."""
+    """The row of an event; None if the event has no usable times."""
     start, lasted = _picoseconds(event.ts), _picoseconds(event.dur)
     if start is None or lasted is None:
         return None

@@ -31,7 +31,8 @@ from .tables.gathering import gpus
 
 Array = np.ndarray
 
-# The first bytes of an XSpace: tag and length of the first plane, its id (optional), and the start of its name.
+# The first bytes of an XSpace: tag and length of the first plane, the plane's id (optional), and the start of its
+# name.
 _HEAD: Final = re.compile(
     rb"\n[\x80-\xff]{0,5}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12[\x01-\x7f]"
     rb"(?:/|Task Env|Host CPUs|Syscalls)",
@@ -43,14 +44,14 @@ _MEMORY: Final = {
     "pageable": "pageable", "host": "pageable", "pinned": "pinned", "host_pinned": "pinned", "device": "device",
     "array": "array", "managed": "managed", "device_static": "device", "managed_static": "managed",
 }  # fmt: skip
-_PYTHON: Final = "$"  # the names of Python calls begin with this
+_PYTHON: Final = "$"  # names of Python calls begin with this
 HOST_PLANES: Final = {"/host:CPU": "TSL", "/host:NVTX-CUPTI": "", "/host:python-tracer": "python"}
 _WANTED: Final = re.compile(
     r"^(?:(?:correlation|context|cuda_graph_exec|cuda_graph_node)_id|tf_op|name|hlo_op|hlo_module|program_id)$|_details$"
 )
 OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 LIMIT: Final = 1 << 60
-_MOST_BYTES: Final = 1 << 31  # protobuf's limit for a message
+_MOST_BYTES: Final = 1 << 31  # protobuf's limit for the bytes of a message
 _RECORD: Final = "record again, and let the profiler stop before training ends"
 
 
@@ -65,7 +66,7 @@ def message() -> type[Any]:
 
 
 def read(path: Path) -> Timeline:
-    """A Timeline of the GPU operations, and the host's ranges as marks.
+    """Read the GPU operations, and the host's ranges as marks.
 
     Raises UnreadableRecording if the file is damaged, or has neither operations nor ranges.
     """
@@ -73,11 +74,11 @@ def read(path: Path) -> Timeline:
 
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > _MOST_BYTES:
-            raise UnreadableRecording(path, "larger than 2 GiB, and no profile of this format can be", _RECORD)
+            raise UnreadableRecording(path, "larger than 2 GiB, the limit of this format", _RECORD)
         try:
             space = message().FromString(file.read())
         except (DecodeError, ValueError, RecursionError) as error:
-            problem = f"looks like TensorFlow's profile, but breaks off or is damaged ({error})"
+            problem = f"looks like TensorFlow's profile, but is cut short or damaged ({error})"
             raise UnreadableRecording(path, problem, _RECORD) from None
     found = Found(programs=programs.of_profile(space))
     started_ns = None
@@ -100,13 +101,16 @@ def read(path: Path) -> Timeline:
 
 
 def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt, ...]) -> Timeline:
-    """The Timeline. started: UTC ns of time 0, None if unknown. Raises UnreadableRecording if `found` has no rows."""
+    """Make a Timeline of `found`. `started`: time 0 in ns of UTC, None if unknown.
+
+    Raises UnreadableRecording if `found` has no rows.
+    """
     frames = {table: pd.concat(parts, ignore_index=True) for table, parts in found.parts.items() if parts}
     if not frames:
         raise UnreadableRecording(path, "a TensorFlow profile without GPU work and without ranges", _RECORD)
     tables = {table: _with_texts(frame) for table, frame in frames.items()}
     tables["devices"] = gpus({number: ("", "", name) for number, name in found.gpus.items()}, tables)
-    # Times of 10^18 ns or more are UTC already: as a time of day they lie in 2001 or later.
+    # Times of 10^18 ns or more are UTC already: they lie in 2001 or later.
     from_epoch = np.median(np.concatenate([frame["start_ns"].to_numpy() for frame in frames.values()])) >= 10**18
     return make(
         Recording(
@@ -126,7 +130,7 @@ def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt,
 
 @dataclass(slots=True)
 class Found:
-    """The rows found so far: frames by table, one or more per plane; text columns are not yet categorical."""
+    """The rows found so far: for each table one frame per plane or more. Text columns are not yet categorical."""
 
     programs: Programs
     parts: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
@@ -181,9 +185,10 @@ class Found:
             self.parts[table].append(frame)
 
     def _timed(self, line: Any, names: dict[int, str], stats: dict[int, str], keep: Container[int]) -> list[planes.Row]:
-        """The events of a line that have a start and a duration in range; the others are counted in `left_out`.
+        """The events of a line that have a start and a duration in range; other events are counted in `left_out`.
 
-        names, stats: the plane's names of events and statistics by id. keep: ids of the statistics to read.
+        `names`, `stats`: the plane's names of events and of statistics, by id. `keep`: ids of the statistics to
+        read.
         """
         rows = []
         for event in line.events:
@@ -228,15 +233,16 @@ def _operations(table: str, rows: list[planes.Row], programs: Programs) -> pd.Da
 
 
 def _objects(texts: Iterable[str]) -> pd.Series:
-    """A column of Python strings: equal rows share one object, while pandas's str dtype would copy it for each row."""
+    """A column of Python strings. Equal rows share one object, while pandas's str dtype would copy it for each row."""
     return pd.Series(list(texts), dtype=object)
 
 
 def _operator(row: planes.Row, programs: Programs) -> str:
-    """The operator of a kernel: the framework's path from the event, else its operation name, else the path from the
-    XLA program, else the XLA instruction; "" if none is known.
+    """The operator of a kernel; "" if none is known.
 
-    For a kernel in a CUDA graph the event names only the launch; a kernel that XLA compiled has its instruction's name.
+    It is the framework's path in the event, else its operation name, else the path in the XLA program, else the
+    XLA instruction. For a kernel in a CUDA graph the event names only the launch; a kernel that XLA compiled has
+    its instruction's name.
     """
     told = [str(row.stats.get(key) or "") for key in ("name", "tf_op", "hlo_op")]
     path, operation, instruction = (text.rstrip(":") for text in told)
@@ -258,7 +264,7 @@ def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def doubted(found: Found, said: Sequence[str] = ()) -> tuple[Doubt, ...]:
-    """Doubts about the profile. said: errors and warnings that the profiler wrote in it."""
+    """Doubts about the profile. `said`: errors and warnings that the profiler wrote into it."""
     doubts = []
     if not found.gpus:
         doubts.append(no_gpu())

@@ -178,7 +178,7 @@ def test_values_that_json_does_not_have_are_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (trace(KERNEL)[:-5], "breaks off"),
+        (trace(KERNEL)[:-5], "cut short or damaged"),
         (trace(event("cpu_op", "aten::add", "1", "2")), "1 events of the host and none of a GPU"),
         (
             trace(event("mtia_ccp_events", "pe_exe", "1", "2"), LAUNCH),

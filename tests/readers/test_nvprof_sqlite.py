@@ -122,7 +122,7 @@ def test_all_gpus_of_the_host_are_listed_with_their_uuids() -> None:
     ("name", "said"),
     [
         ("no-gpu-work.sql", "a recording without GPU work"),
-        ("visual-profiler-xml.nvvp", "XML: a session the Visual Profiler"),
+        ("visual-profiler-xml.nvvp", "XML: a session that the Visual Profiler"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_own_message(name: str, said: str) -> None:

@@ -192,7 +192,7 @@ def test_events_that_cannot_be_are_left_out_and_doubted(tmp_path: Path) -> None:
 def test_a_profile_cut_short_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "host.xplane.pb"
     path.write_bytes(CPU.read_bytes()[:9000])
-    with pytest.raises(UnreadableRecording, match="breaks off"):
+    with pytest.raises(UnreadableRecording, match="is cut short or damaged"):
         readers.read(path)
 
 

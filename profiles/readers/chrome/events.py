@@ -1,8 +1,8 @@
 """Read events of Chrome's trace format (JSON) in pieces, with times exact to the nanosecond.
 
-Times are decimal microseconds, which Kineto counts from 1970: a double holds them only to a quarter of a microsecond.
-So their text is kept and scaled as a decimal. A file is an object with a list of events, or the list alone, which
-Chrome also accepts without its closing bracket.
+Times are decimal microseconds, which Kineto counts from 1970: a double holds such times only to a quarter of a
+microsecond. So the text of a time is kept and scaled as a decimal. A file is an object with a list of events, or
+the list alone, which Chrome also accepts without its closing bracket.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ..tables import printed
 Array = np.ndarray
 
 _PIECE: Final = 1 << 16
-_DIGITS: Final = 36  # characters of a time, with sign and point: a decimal of this length fits into 128 bits
-_LONGEST: Final = LONGEST_NAME  # bytes of an event; a longer one is left out as damaged
-# Candidates for numbers that JSON lacks (nan, inf, Infinity). The pattern begins with a character class, because `re`
-# searches for that fast.
+_DIGITS: Final = 36  # longest text of a time, with sign and point: such a decimal fits into 128 bits
+_LONGEST: Final = LONGEST_NAME  # longest event in bytes; a longer one is left out as damaged
+# Possible numbers that JSON lacks (nan, inf, Infinity). The pattern begins with a character class, which `re`
+# searches for fast.
 _NO_NUMBER: Final = re.compile(rb"[-nNiI][nNiI]?(?:[aA][nN]|[nN][fF](?:[iI][nN][iI][tT][yY])?)(?=[\s,\]}])")
 _INFINITE: Final = (b"inf", b"-inf", b"infinity", b"-infinity")
 _STANDS_AFTER: Final = b"[:, \t\r\n"
-_MOST_DROPPED: Final = 100  # closing braces that a truncated last event may hold
+_MOST_DROPPED: Final = 100  # most closing braces that a truncated last event may hold
 _UNDECODED: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
@@ -85,7 +85,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Document(msgspec.Struct):
-    """A file of trace events; the events are left undecoded."""
+    """A file of trace events, which are not decoded yet."""
 
     raw: list[msgspec.Raw] = msgspec.field(name="traceEvents")
 
@@ -97,12 +97,13 @@ def begins(head: bytes) -> bytes:
 
 
 def holds_events(head: bytes) -> bool:
-    """True if a file may hold trace events: an object of them, or the events alone."""
+    """True if a file may hold trace events: an object with a list of events, or the list alone."""
     return b'"traceEvents"' in head if begins(head) == b"{" else begins(head) == b"[" and b'"ph"' in head
 
 
 def trace(path: Path, kind: type[Any]) -> tuple[Any, tuple[Doubt, ...]]:
-    """(the file decoded as `kind`, a subclass of Document; doubts). Raises UnreadableRecording if it is damaged."""
+    """Decode a file as `kind`, a subclass of Document; also returns doubts. Raises UnreadableRecording if it is
+    damaged."""
     with open_regular(path) as file:
         head = file.read(HEAD_BYTES)
     if begins(head) == b"{":
@@ -119,7 +120,7 @@ def trace(path: Path, kind: type[Any]) -> tuple[Any, tuple[Doubt, ...]]:
 
 
 def document(path: Path, kind: type[Any]) -> Any:
-    """The file as `kind`, its events undecoded. Raises UnreadableRecording if it is incomplete JSON or no trace.
+    """Decode a file as `kind`, but not its events. Raises UnreadableRecording if it is incomplete JSON or no trace.
 
     Numbers that JSON does not allow (Kineto has written `inf` bandwidths) become null.
     """
@@ -137,18 +138,19 @@ def document(path: Path, kind: type[Any]) -> Any:
 
 
 def array(data: bytes) -> tuple[list[msgspec.Raw], bool]:
-    """(events of a JSON array, True if it is complete). Drops a truncated last event. Raises ValueError if damaged."""
+    """(the events of a JSON array, True if it is complete). A truncated last event is dropped. ValueError if it is
+    damaged."""
     data = data.rstrip().rstrip(b"\0")
     body = data.removesuffix(b"]").rstrip(b", \t\r\n")
     damage: Exception | None = None
     for dropped in range(_MOST_DROPPED):
         try:
             events = msgspec.json.decode(body + b"]", type=list[msgspec.Raw])
-            # If an event was dropped, a bracket at the end was a part of that event, as in "shape": "[]".
+            # If an event was dropped, a bracket at the end was a part of it, as in "shape": "[]".
             return events, data.endswith(b"]") and not dropped
         except _UNDECODED as error:
             damage = damage or error
-            # Cut at the closing brace before, and try again: the braces may be inside the truncated event.
+            # Cut at the previous closing brace, and try again: this one may be inside the truncated event.
             body = body[: max(body.rfind(b"}", 0, len(body) - 1), 0) + 1]
             if body[-1:] != b"}":
                 break
@@ -162,7 +164,7 @@ def _plain_json(data: bytes) -> bytes:
 
 
 def _damaged(path: Path, error: Exception) -> UnreadableRecording:
-    problem = f"breaks off or is damaged ({error})"
+    problem = f"a JSON file that is cut short or damaged ({error})"
     return UnreadableRecording(path, problem, "record it again, and let the profiler finish writing")
 
 
@@ -173,7 +175,8 @@ def _null(found: re.Match[bytes]) -> bytes:
 
 
 def events(raw: list[msgspec.Raw], kind: type[Any] = Event) -> Iterator[tuple[list[Any], int]]:
-    """For each piece of the file: (its events decoded as `kind`, how many entries are damaged or too long)."""
+    """For each piece of the file: (the events in it decoded as `kind`, number of entries that are damaged or too
+    long)."""
     several, one = msgspec.json.Decoder(list[kind]), msgspec.json.Decoder(kind)  # type: ignore[valid-type]
     for at in range(0, len(raw), _PIECE):
         whole = raw[at : at + _PIECE]
@@ -193,13 +196,14 @@ def _event(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 def integers(values: Iterable[Any], *, bits: int = 64) -> Array:
-    """int64 (int32 if bits=32) of integers or of their text (also `stream 7`); -1 for other values and on overflow."""
+    """int64 (int32 if bits=32) numbers of integers or of text (also `stream 7`); -1 for other values and on
+    overflow."""
     limit = 1 << (bits - 1)
     values = list(values)
     kinds = set(map(type, values))
     if kinds == {type(None)}:
         found = np.full(len(values), -1, np.int64)
-    elif kinds <= {int, type(None)}:  # almost always so, and NumPy converts these much faster than a loop does
+    elif kinds <= {int, type(None)}:  # usually true, and NumPy converts these much faster than a loop does
         try:
             found = np.array(values if kinds == {int} else [-1 if v is None else v for v in values], np.int64)
         except OverflowError:

@@ -1,9 +1,9 @@
 """Read Horovod's own timeline (HOROVOD_TIMELINE): the phases of each tensor's collectives, on the clock of rank 0.
 
-It is a JSON array of Chrome trace events, without its end if training was killed. Each tensor is a "process" of the
-trace, whose begin and end events nest: NEGOTIATE_ALLREDUCE, then ALLREDUCE, which holds NCCL_ALLREDUCE,
-MEMCPY_IN_FUSION_BUFFER and so on. During negotiation each rank that becomes ready is an event without a length, named
-by the rank's number.
+It is a JSON array of Chrome trace events, without an end if the training was killed. Each tensor is a "process"
+of the trace, whose begin and end events nest: NEGOTIATE_ALLREDUCE, then ALLREDUCE, which holds NCCL_ALLREDUCE,
+MEMCPY_IN_FUSION_BUFFER and so on. During negotiation, each rank that becomes ready is an event without a length,
+named by the rank's number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from . import events as chrome
 
 Array = np.ndarray
 
-READY: Final = "READY"  # name of the instant (start_ns == end_ns) at which a rank's tensor is ready
+READY: Final = "READY"  # name for the instant (start_ns == end_ns) at which a rank has the tensor ready
 _SIGNS: Final = (b"NEGOTIATE_", b"CYCLE_START", b'"start_time_since_epoch_in_micros"')
 _RECORD: Final = "record again with `horovodrun --timeline-filename FILE`"
 
@@ -34,7 +34,7 @@ def detects(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    """A timeline with the table `phases` only. Raises UnreadableRecording if no collective has begun and ended."""
+    """Read a timeline with the table `phases` only. Raises UnreadableRecording if no collective has begun and ended."""
     try:
         raw, ended = chrome.array(whole(path, b'"'))
     except ValueError:
@@ -79,7 +79,7 @@ def read(path: Path) -> Timeline:
 
 
 def _phases(events: list[chrome.Event], at: Array, names: dict[Any, str]) -> tuple[pd.DataFrame, int]:
-    """(phases by start, how many phases began and did not end).
+    """The phases by start, and how many phases began and did not end.
 
     A begin event belongs to the tensor's next end event at the same nesting depth.
     """
@@ -87,7 +87,7 @@ def _phases(events: list[chrome.Event], at: Array, names: dict[Any, str]) -> tup
     labels = [event.name if isinstance(event.name, str) else "" for event in events]
     kind = np.array([event.ph for event in events], dtype="U1")
     table = pd.DataFrame({"at": at, "kind": kind, "owner": [str(event.pid) for event in events]})
-    # dtype object, so that all events of a tensor share one string of its name.
+    # dtype object: all events of a tensor share one string of its name
     table = table.assign(tensor=pd.Series(tensors, dtype=object), label=pd.Series(labels, dtype=object))
     nested = table[(table["kind"] == "B") | (table["kind"] == "E")].copy()
     begins = (nested["kind"] == "B").to_numpy()

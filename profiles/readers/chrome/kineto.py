@@ -31,7 +31,7 @@ from .thinned import Numbers
 
 Array = np.ndarray
 
-# The table of each category, in lower case because traces of 2021 use capitals.
+# The table for each category of events, in lower case because traces of 2021 use capitals.
 _TABLES: Final = {
     "kernel": "kernels",
     "gpu_memcpy": "copies", "memcpy": "copies",
@@ -46,16 +46,17 @@ _TABLES: Final = {
 _KINDS: Final = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "p2p", "HtoH": "h2h", "HtoA": "h2d"}
 _MEMORY: Final = frozenset({"pageable", "pinned", "device", "array", "managed"})
 _MOST_RANKS: Final = 10**9
-# Names of ranges that become marks in any category, because traces of 2021 have one category for all ranges: steps,
-# waits for input, the optimizer. Ranges of `gpu_user_annotation` are left out: each repeats a host range on the GPU.
+# Names of ranges that become marks whatever their category: steps, waits for input, the optimizer. Traces of 2021
+# have one category for all ranges. Ranges of `gpu_user_annotation` are left out: each repeats a host range on the
+# GPU.
 _MARKS: Final = re.compile(r"ProfilerStep#\d+|enumerate\(DataLoader\)#.*|Optimizer\.(?:step|zero_grad)#.*")
 _ON_GPU: Final = "gpu_user_annotation"
 _ELEMENT_BYTES: Final = {
     "double": 8, "long": 8, "int64": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "byte": 1,
     "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "complexfloat": 8,
 }  # fmt: skip
-_EACH: Final = "give the separate traces, one per process"
-# 10**18 ns after 1970 is September 2001, before CUDA: smaller times do not count from 1970.
+_EACH: Final = "give one trace per process, not merged ones"
+# 10**18 ns after 1970 is in September 2001, before CUDA, so smaller times do not count from 1970.
 _EPOCH_FROM_NS: Final = 10**18
 
 
@@ -72,12 +73,13 @@ class _Document(chrome.Document):
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """True for a JSON object with Kineto's keys, and for any trace events."""
+    """True for a JSON object with Kineto's keys, or for trace events of any other program."""
     return chrome.holds_events(head) or chrome.begins(head) == b"{" and b'"schemaVersion"' in head
 
 
 def read(path: Path) -> Timeline:
-    """Raises UnreadableRecording for broken JSON, and for a trace without GPU events unless ringscope wrote it."""
+    """Read a trace. Raises UnreadableRecording for broken JSON, and without GPU events unless ringscope wrote the
+    trace."""
     document, doubts = chrome.trace(path, _Document)
     found = _Found()
     for events, damaged in chrome.events(document.raw):
@@ -88,7 +90,7 @@ def read(path: Path) -> Timeline:
     if not any(found.parts[table] for table in ("kernels", "copies", "memsets")):
         if "marks" not in frames or not len(rows_named(frames["marks"], f"{marks.STEP}|{marks.CLOCK}", whole=True)):
             raise _no_gpu(path, found)
-        # `ringscope record` wrote this trace on a machine without a GPU: it holds marks of the host alone.
+        # `ringscope record` wrote this trace on a machine without a GPU: it holds only marks of the host.
         utc_ns = _base(document.base_ns)
         recording = Recording(path=str(path), format="kineto", tool="Kineto", origin_utc_ns=utc_ns)
         return make(recording, {"marks": frames["marks"]}, known=frozenset({"marks"}))
@@ -107,7 +109,7 @@ def read(path: Path) -> Timeline:
     rank = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
     rank = rank if type(rank) is int and 0 <= rank < _MOST_RANKS else None
     if "api" in frames and frames["api"]["pid"].nunique() > 1:
-        rank = None  # the file names the rank of only one of its processes
+        rank = None  # the file names the rank of one process only
     timeline = make(
         Recording(
             path=str(path),
@@ -130,7 +132,7 @@ def read(path: Path) -> Timeline:
 
 @dataclass(slots=True)
 class _Found:
-    """Collects the frames of each table from the pieces of a trace, and counts the events left out by reason."""
+    """Collects the rows of each table from the pieces of a trace, and counts the events left out by reason."""
 
     parts: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     left_out: Counter[str] = field(default_factory=Counter)
@@ -140,7 +142,7 @@ class _Found:
         self.numbers.add(events)
         by_table: dict[str, list[Event]] = defaultdict(list)
         others: dict[str, list[Event]] = defaultdict(list)
-        # (category, name) -> list for such events: there are many events, but few of these pairs.
+        # (category, name) -> list to which events of this pair are added: there are many events, but few pairs.
         places: dict[tuple[Any, Any], Callable[[Event], None]] = {}
         for event in events:
             if event.ph != "X":
@@ -148,7 +150,7 @@ class _Found:
             try:
                 places[event.cat, event.name](event)
                 continue
-            except (KeyError, TypeError):  # a pair not seen before, or a list or object, which cannot be a key
+            except (KeyError, TypeError):  # a pair not seen before; or a list or object, which cannot be a key
                 pass
             category = event.cat if isinstance(event.cat, str) else ""
             table = _table(category, event.name)
@@ -165,7 +167,7 @@ class _Found:
 
 
 def _table(category: str, name: Any) -> str | None:
-    """The table that an event belongs to; None if the event is left out."""
+    """The table for an event; None if the event is left out."""
     table = _TABLES.get(category.lower())
     if table not in (None, "operators") or category == _ON_GPU or not isinstance(name, str):
         return table
@@ -231,14 +233,14 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
 
 
 def _exchanged(args: chrome.Args) -> int:
-    """Bytes that a rank gives to a collective, from the arguments of NCCL's kernel; -1 if they are not there."""
+    """The bytes that a rank gives to a collective, from the arguments of NCCL's kernel; -1 without these arguments."""
     size = _ELEMENT_BYTES.get(args.dtype.lower()) if isinstance(args.dtype, str) else None
     known = args.collective is not None and type(args.elements) is int and 0 <= args.elements < 1 << 48
     return int(args.elements) * size if known and size else -1
 
 
 def _ends(names: list[str]) -> dict[str, pd.Categorical]:
-    """Kind, source memory and target memory of copies, from names like `Memcpy HtoD (Pageable -> Device)`."""
+    """The kind, source memory and target memory of copies, from names like `Memcpy HtoD (Pageable -> Device)`."""
     found: dict[str, tuple[str, str, str]] = {}
     for name in dict.fromkeys(names):
         match = re.match(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?", name)
@@ -262,7 +264,7 @@ def _once(frames: dict[str, pd.DataFrame]) -> int:
 
 
 def _listed(devices: Any) -> dict[int, tuple[str, str, str]]:
-    """device -> (uuid, bus id, name) of the devices that the file lists; only the name is in it."""
+    """device -> (uuid, bus id, name) of the devices that the file lists; it only has names."""
     return {
         device["id"]: ("", "", str(device.get("name") or ""))
         for device in (devices if isinstance(devices, list) else [])

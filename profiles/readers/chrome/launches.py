@@ -1,4 +1,4 @@
-"""Complete the operations of a PyTorch trace from the calls that launched them; `frames` is table name -> frame."""
+"""Complete the operations of a PyTorch trace from the calls that launched them. `frames`: table name -> rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from . import events as chrome
 
 OPERATIONS: Final = ("kernels", "copies", "memsets", "syncs")
 _CALL: Final = ["pid", "correlation"]
-_ROUNDED_NS: Final = 1_000  # times may be whole microseconds
-_EARLY_NS: Final = 1_000_000  # a kernel that starts so long before a call was launched by another process's call
-_FEW: Final = 0.05  # share of kernels that may be out of order
+_ROUNDED_NS: Final = 1_000  # times may be rounded to whole microseconds
+_EARLY_NS: Final = 1_000_000  # a kernel that starts so long before a call was launched by another process
+_FEW: Final = 0.05  # this share of the kernels may be out of order
 _GRAPH_LAUNCH: Final = r"^(?:cu(?:da)?|hip)GraphLaunch"
 
 
 def number_graph_nodes(frames: dict[str, pd.DataFrame]) -> None:
     """Number the operations of each launch of a CUDA graph from 1, in order of start, in the column `graph_node`.
 
-    They have the correlation of the launch call.
+    These operations have the correlation of the launch call.
     """
     api = frames.get("api")
     if api is None:
@@ -38,7 +38,8 @@ def number_graph_nodes(frames: dict[str, pd.DataFrame]) -> None:
 
 
 def exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
-    """The collectives with known bytes, each at the time of the call that launched this kernel alone; None if none."""
+    """The collectives with known bytes, each at the time of the call that launched its kernel and no other; None if
+    none."""
     kernels, api = frames.get("kernels"), frames.get("api")
     if kernels is None or api is None:
         return None
@@ -67,9 +68,9 @@ def exchanges(frames: dict[str, pd.DataFrame]) -> pd.DataFrame | None:
 def give_process(frames: dict[str, pd.DataFrame]) -> bool:
     """Give each operation the process of its launch call, or the only process that has calls.
 
-    False if the file holds several processes and their operations cannot be told apart. Several processes use the same
-    correlation numbers: then the first call in the file gets the first operation (or nodes of a graph) of this number,
-    and so on, because merged files hold one process after the other, or are in order of time.
+    False if the file holds several processes and their operations cannot be told apart. Several processes use the
+    same correlation numbers: then the first call in the file gets the first operation (or nodes of a graph) with
+    this number, and so on, because merged files hold one process after the other, or are in order of time.
     """
     if "api" not in frames:
         return True
@@ -94,7 +95,8 @@ def give_process(frames: dict[str, pd.DataFrame]) -> bool:
 
 
 def _by_device(frame: pd.DataFrame, uncertain: np.ndarray) -> None:
-    """Give each uncertain operation the process of all certain operations of its device, if they have only one."""
+    """Give each operation whose process is uncertain the process of all certain operations of its device, if they
+    have one."""
     of_device = frame[~uncertain].groupby("device")["pid"]
     owner = of_device.first()[of_device.nunique() == 1]
     told = frame["device"].map(owner)

@@ -1,4 +1,4 @@
-"""Read the operators of a PyTorch trace: name, module, thread, inputs, and if they belong to the backward pass."""
+"""Read the operators of a PyTorch trace: name, module, thread, inputs, and whether they belong to the backward pass."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ..tables import printed
 from . import events as chrome
 from .events import Event
 
-# Python function events with this prefix are the calls of modules (layers), each with its own number.
+# Python function events with this prefix are calls of modules (layers); each event's name ends in the module's
+# number.
 MODULE: Final = "nn.Module: "
 
 
 def columns(events: list[Event], args: list[chrome.Args]) -> dict[str, Any]:
-    """Columns of the table `operators`. An operator is of the backward pass if it names a forward thread."""
+    """Columns of the table `operators`. An operator belongs to the backward pass if it names a forward thread."""
     codes, names = chrome.coded([event.name for event in events])
     return {
         "tid": chrome.integers([event.tid for event in events]),

@@ -1,10 +1,10 @@
 """Read traces of AMD's rocprof (`rocprof --hip-trace`, `--sys-trace`): its results.json, in Chrome's trace format.
 
-bin/tblextr.py and bin/sqlitedb.py of ROCm/rocprofiler write it: one section (a "process" of the trace) each for HIP
-calls, HSA calls, copies and rocTX ranges, and one per GPU. All values are quoted, and an event's arguments hold its
-times in ns. An operation does not say which call launched it, but has the call's process, thread, stream and kernel,
-and a stream runs its work in order: if equally many calls and operations share all four, the nth call launched the nth
-operation.
+bin/tblextr.py and bin/sqlitedb.py of ROCm/rocprofiler write it: one section (a "process" of the trace) each for
+HIP calls, HSA calls, copies and rocTX ranges, and one per GPU. All values are quoted, and an event's arguments
+hold its times in ns. An operation does not say which call launched it, but has the call's process, thread, stream
+and kernel, and a stream runs its work in order. So if equally many calls and operations share all four, the nth
+call launched the nth operation.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _SECTIONS: Final = {"CPU HIP API": "api", "COPY": "copies", "Markers and Ranges"
 _HEAD: Final = re.compile(rb'"(?:CPU H(?:IP|SA) API|COPY|Markers and Ranges|GPU\d+)"')
 _BARRIER: Final = "<barrier packet>"
 _KINDS: Final = {"HostToDevice": "h2d", "DeviceToHost": "d2h", "DeviceToDevice": "d2d", "PeerToPeer": "p2p"}
-# Found in a call's arguments, as rocprof's tblextr.py does: the kernel that it launches, its stream, the bytes that it
-# copies or sets.
+# Parts of a call's arguments, as rocprof's tblextr.py writes them: the kernel that the call launches, its stream, and
+# the bytes that it copies or sets.
 _KERNEL: Final = re.compile(r" kernel\((.*?)\)(?: |\)?$)")
 _STREAM: Final = re.compile(r" (?:stream|hStream)\((\d{1,9})\)")
 _BYTES: Final = re.compile(r" (?:sizeBytes|count)\((\d{1,15})\)")
@@ -67,7 +67,7 @@ def detects(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    """Raises UnreadableRecording for broken JSON, and for traces without GPU events."""
+    """Read a trace. Raises UnreadableRecording for broken JSON, and for traces without GPU events."""
     document, doubts = chrome.trace(path, chrome.Document)
     found, left_out = _events(document.raw)
     older = _of_processes(found)
@@ -93,7 +93,7 @@ def read(path: Path) -> Timeline:
 
 
 def _events(raw: list[msgspec.Raw]) -> tuple[dict[str, list[_Event]], Counter[str]]:
-    """(table -> its events, how many events were left out by reason)."""
+    """table -> its events; also the number of events left out, by reason."""
     found: dict[str, list[_Event]] = defaultdict(list)
     left_out: Counter[str] = Counter()
     sections: dict[str, str] = {}
@@ -118,10 +118,10 @@ def _events(raw: list[msgspec.Raw]) -> tuple[dict[str, list[_Event]], Counter[st
 
 
 def _of_processes(found: dict[str, list[_Event]]) -> bool:
-    """True for older files, whose events have the numbers of section and lane in place of process and thread ids.
+    """True for older files, whose events have numbers of section and lane in place of process and thread ids.
 
-    Writes the process id into their events: an operation gets its own `proc-id`, calls and ranges get the `proc-id` of
-    the operations if all name the same one.
+    Writes the process id into their events: an operation gets its `proc-id`; calls and ranges get the `proc-id`
+    of the operations if all operations have the same one.
     """
     each = [(event.pid, event.args) for rows in found.values() for event in rows if event.args is not None]
     told = {args.process for _, args in each if args.process is not None}
@@ -134,7 +134,8 @@ def _of_processes(found: dict[str, list[_Event]]) -> bool:
 
 
 def _frame(table: str, events: list[_Event], left_out: Counter[str], older: bool) -> pd.DataFrame:
-    """The rows of a table. Its column `key` is equal for a call and the operation it launched, "" for other calls."""
+    """The rows of a table. The column `key` is equal for a call and the operation that it launched, "" for other
+    calls."""
     args = [event.args or _Args() for event in events]
     start, end = (chrome.integers([getattr(a, one) for a in args]) for one in ("begin", "end"))
     timed = (start >= 0) & (end >= 0)
@@ -167,7 +168,7 @@ def _frame(table: str, events: list[_Event], left_out: Counter[str], older: bool
     if table == "kernels":
         columns["name"] = chrome.texts(names)
     if table in ("copies", "memsets"):
-        columns["bytes"] = np.zeros(len(args), np.int64)  # `_launched` takes them from the call
+        columns["bytes"] = np.zeros(len(args), np.int64)  # `_launched` takes the bytes from the call
     if table == "copies":
         kinds = [next((kind for way, kind in _KINDS.items() if way in name), "other") for name in names]
         columns |= {"kind": chrome.texts(kinds), "src_device": -1, "dst_device": -1}
@@ -188,14 +189,14 @@ def _called(args: _Args, name: str, told: str, older: bool) -> str:
 
 
 def _launched(frames: dict[str, pd.DataFrame]) -> None:
-    """Write the call of each operation into `correlation`, and the bytes of copies and memsets, in place."""
+    """Write each operation's launch call into `correlation`, and the bytes of copies and memsets, in place."""
     api = frames["api"].sort_values("start_ns", kind="stable")
     calls = {key: rows for key, rows in api.groupby("key", sort=False) if key}
     did = [frames[table].assign(table=table) for table in ("kernels", "copies", "memsets") if table in frames]
     every = pd.concat([one[["key", "device", "start_ns", "table"]] for one in did])
     for key, rows in every.sort_values("start_ns", kind="stable").groupby("key", sort=False):
         by = calls.get(key)
-        # Each GPU has its own default stream, so calls cannot be matched in order if a key is on several GPUs.
+        # Each GPU has its own default stream. If a key is on several GPUs, calls cannot be matched in order.
         if by is None or len(by) != len(rows) or rows["device"].nunique() > 1:
             continue
         if (by["start_ns"].to_numpy() > rows["start_ns"].to_numpy()).any():

@@ -1,8 +1,8 @@
-"""Detect traces from which events were removed: the consecutive numbers that PyTorch gave to events have gaps.
+"""Detect traces from which events were removed, by gaps in the consecutive numbers that PyTorch gave to events.
 
-The profiler numbers all events (`Ev Idx`) and all operators (`External id`). In 50 complete traces at most one number
-in 25 was not followed by the next number. If events were removed evenly, the share of numbers without a successor is
-the share of removed events.
+The profiler numbers all events (`Ev Idx`) and all operators (`External id`). In 50 complete traces at most one
+number in 25 was not followed by the next number. If events were removed evenly, the share of numbers without a
+successor is the share of removed events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import events as chrome
 from .events import Event
 
 _LEAST: Final = 100  # fewer numbers give no reliable share
-_MOST: Final = 0.99  # not 1, since some events are there
+_MOST: Final = 0.99  # below 1, since some events are there
 _OPERATORS: Final = ("cpu_op", "operator", "user_annotation")
 
 
@@ -37,7 +37,7 @@ class Numbers:
         self._operators.append(chrome.integers(external))
 
     def left_out(self) -> float:
-        """A lower bound of the share of events that was removed; 0.0 if it is below a tenth or cannot be told."""
+        """A lower bound of the share of events that were removed; 0.0 if it is below a tenth or cannot be told."""
         shares = [share for parts in (self._events, self._operators) if (share := _holes(parts)) is not None]
         least = min(shares, default=0.0)
         return min(least, _MOST) if least >= LOST_SHARE else 0.0

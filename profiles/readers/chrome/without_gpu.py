@@ -33,7 +33,8 @@ _RECORD: Final = "record with CUDA activities on; for TensorFlow's profiler give
 
 
 def reason(left_out: Mapping[str, int], api: pd.DataFrame | None, host: int) -> tuple[str, str]:
-    """(problem, remedy). left_out: reason -> number of events not read; host: number of host events that were read."""
+    """(problem, remedy). `left_out`: reason -> number of events not read. `host`: number of host events that were
+    read."""
     if damaged := left_out.get(WITHOUT_TIMES, 0):
         return f"a trace without a GPU event that has a possible time ({damaged} events have none)", "record it again"
     unread = {name.removeprefix(_CATEGORY): of for name, of in left_out.items() if name.startswith(_CATEGORY)}

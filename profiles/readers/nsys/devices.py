@@ -15,8 +15,9 @@ _NUMBERS = "TARGET_INFO_CUDA_DEVICE"
 class Devices:
     """The GPUs of a recording.
 
-    `deviceId` is the CUDA device number in its process; TARGET_INFO_CUDA_DEVICE says which GPU of the host that is.
-    If processes use the same number for different GPUs (CUDA_VISIBLE_DEVICES), devices get the host's numbers instead.
+    `deviceId` is the number that CUDA gives a GPU in its process; TARGET_INFO_CUDA_DEVICE says which GPU of the
+    host that is. If processes use the same number for different GPUs (CUDA_VISIBLE_DEVICES), devices get the
+    host's numbers instead.
     """
 
     def __init__(self, database: Database) -> None:
@@ -41,7 +42,8 @@ class Devices:
         return result
 
     def number_of(self, gpu: int) -> int:
-        """The device number that operations on this GPU have (`gpu`: the host's number); -1 if no process uses it."""
+        """The device number that operations on this GPU have; -1 if no process uses it. `gpu`: the host's number of
+        the GPU."""
         if self._clash or not self._by_number:
             return gpu
         return next((cuda for cuda, own in self._by_number.items() if own == gpu), -1)
@@ -52,14 +54,14 @@ class Devices:
         return sorted(self._gpus)
 
     def listed(self) -> dict[int, tuple[str, str, str]]:
-        """Device number, as operations have it -> (uuid, bus id, name) of each GPU that the file lists."""
+        """Device number of the operations -> (uuid, bus id, name), for each GPU that the file lists."""
         if self._clash or not self._by_number:
             return self._gpus
         return {cuda: self._gpus.get(gpu, ("", "", "")) for cuda, gpu in self._by_number.items()}
 
 
 def _gpus(database: Database) -> dict[int, tuple[str, str, str]]:
-    """The host's number -> (uuid, bus id, name) of each GPU; "" for what the file does not say."""
+    """The host's number -> (uuid, bus id, name) of each GPU; "" for facts that the file lacks."""
     table = "TARGET_INFO_GPU"
     if not database.has(table, "id"):
         return {}

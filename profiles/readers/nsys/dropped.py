@@ -1,9 +1,9 @@
 """Check nsys's warnings that it may have lost events.
 
-A session that is stopped while the program runs on, as at the end of each capture range, warns that not all events
-*might* have been collected, since a thread's last events may still be in its buffers. This is checked: CUDA events were
-lost if a launch call has no operation, NVTX events if a number is missing among the ranges `step N` (nothing tells of
-other ranges). All other warnings are passed on unchecked.
+A session that is stopped while the program runs on, as at the end of each capture range, warns that not all
+events *might* have been collected, since a thread's last events may still be in its buffers. So the recording is
+checked: CUDA events were lost if a launch call has no operation, NVTX events if a number is missing among the
+ranges `step N` (nothing tells of other ranges). All other warnings are passed on unchecked.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
 _SHOWN: Final = 5
 _SAYS: Final = ("dropped", "lost", "not all", "incomplete", "missing")
 _MIGHT: Final = {"Not all CUDA events might": "cuda", "CUPTI events might": "cuda", "Not all NVTX events might": "nvtx"}
-# Calls that always make an operation. Calls of memset are not among them, since a memset of 0 bytes makes none.
+# Calls that always make an operation. A memset of 0 bytes makes none, so calls of memset are not among them.
 _LAUNCHES: Final = r"^cu(?:da)?(?:Launch(?:Cooperative)?Kernel|GraphLaunch|Memcpy.*Async)"
 _STEP: Final = rf"^{STEP_PREFIX}\d{{1,18}}$"
 _OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 
 
 def doubts(database: Database, tables: Mapping[str, pd.DataFrame]) -> list[Doubt]:
-    """Doubts for nsys's own warnings of lost events, without warnings that the recording disproves."""
+    """Doubts for nsys's own warnings of lost events, except for warnings that the recording disproves."""
     if not database.has(_DIAGNOSTICS, "text"):
         return []
     texts = dict.fromkeys(str(text) for (text,) in database.query(f"SELECT text FROM {database.stored(_DIAGNOSTICS)}"))

@@ -30,10 +30,10 @@ TABLE: Final = "GPU_METRICS"
 NAMES: Final = "TARGET_INFO_GPU_METRICS"
 EVENTS, VALUES, FIELDS = "GENERIC_EVENTS", "GENERIC_EVENT_DATA", "GENERIC_EVENT_TYPE_FIELDS"
 GENERIC: Final = (EVENTS, VALUES, FIELDS)
-_POWER, _BESIDE = "Power", "Temperature"  # an event type of the NVML plugin has both fields
+_POWER, _BESIDE = "Power", "Temperature"  # fields that an event type of the NVML plugin has
 _NUMBERED: Final = ("uintVal", "intVal", "doubleVal", "floatVal")
 
-_LINK: Final = "NVLink {} [A-Za-z ]{{1,40}}"  # requests and responses, protocol and user data: summed
+_LINK: Final = "NVLink {} [A-Za-z ]{{1,40}}"  # requests, responses, protocol and user data are added
 _NAMED: Final = {
     "gr_active": "GR Active",
     "sm_active": "SMs? Active",
@@ -50,17 +50,17 @@ _OF_NAME: Final = {key: re.compile(rf"{name}(?: \[(?:Throughput )?%\])?") for ke
 
 NAMED: Final = "|".join(pattern.pattern for pattern in _OF_NAME.values())
 
-_ABOVE: Final = 200  # percent: values from 100 to this one count as 100, larger values as damaged
+_ABOVE: Final = 200  # values from 100 % to this count as 100 %, larger values as damaged
 _MOST_TYPES: Final = 1 << 10
 _MOST_WATTS: Final = 10_000
 _UNKNOWN: Final = -1
 
 Int64s = NDArray[np.int64]
-Names = dict[tuple[int, int], str]  # type and metric -> name
+Names = dict[tuple[int, int], str]  # (type, metric) -> name
 
 
 def columns(database: Database) -> dict[str, Column]:
-    """The columns of the samples; {} if the recording lacks one of them, or the names of the counters."""
+    """The columns of the samples; {} if the recording lacks one of them, or lacks the names of the counters."""
     if not database.has(TABLE, "timestamp", "typeId", "metricId", "value"):
         return {}
     types = np.array(_types(_names(database)), np.int64)
@@ -89,7 +89,7 @@ def _percent(values: Int64s) -> NDArray[np.int16]:
 
 
 def _names(database: Database) -> Names:
-    """(typeId, metricId) -> name of each counter, the first of several; {} if there are too many types."""
+    """(typeId, metricId) -> name of each counter, the first if there are several; {} if there are too many types."""
     if not database.has(NAMES, "typeId", "metricId", "metricName"):
         return {}
     found: Names = {}
@@ -109,7 +109,7 @@ def _types(names: Names) -> list[int]:
 
 
 def add(gathered: Gathered, found: Mapping[str, Any], database: Database, devices: Devices) -> None:
-    """Add the table `gpu_metrics`: one row per sample and GPU."""
+    """Add the table `gpu_metrics`, with one row per sample and GPU."""
     names = _names(database)
     types = _types(names)
     there = (found["at_ns"] > -LIMIT_NS) & (found["at_ns"] < LIMIT_NS)
@@ -133,9 +133,9 @@ def add(gathered: Gathered, found: Mapping[str, Any], database: Database, device
 def _values(
     told: Mapping[str, Any], at: Int64s, types: list[int], places: list[int], names: Names
 ) -> tuple[dict[str, NDArray[np.int16]], int]:
-    """(each metric in % at each instant, -1 where unknown; how many values are no percentage).
+    """(each metric in % at each instant, -1 where unknown; number of values that are no percentage).
 
-    Several types may describe one GPU: for each counter and instant the first type with a value counts.
+    Several types may describe one GPU. For each counter and instant, the first type with a value counts.
     """
     of_name: dict[str, NDArray[np.int16]] = {}
     bad = 0
@@ -162,7 +162,8 @@ def _values(
 
 
 def _lasts(at: Int64s) -> Int64s:
-    """Length of each sample in ns: to the next one, or the median period where samples are missing; 0 for one alone."""
+    """Length of each sample in ns: to the next one, or the median period where samples are missing; 0 for a single
+    one."""
     if len(at) < 2:
         return np.zeros(len(at), np.int64)
     to_next = np.diff(at)
@@ -171,7 +172,7 @@ def _lasts(at: Int64s) -> Int64s:
 
 
 def add_power(gathered: Gathered, database: Database, devices: Devices) -> None:
-    """Add the table `power`: one row per reading, in watts. device: -1 if the recording does not name the GPU."""
+    """Add the table `power`, with one row per reading, in watts. device: -1 if the recording does not name the GPU."""
     kinds = _powered(database)
     if not kinds or not database.has(EVENTS, "genericEventId", "timestamp", "typeId"):
         return
@@ -203,7 +204,7 @@ def add_power(gathered: Gathered, database: Database, devices: Devices) -> None:
 
 
 def _powered(database: Database) -> dict[int, int]:
-    """typeId of each event type that holds power readings -> fieldIdx of the power."""
+    """For each event type that holds power readings: typeId -> fieldIdx of the power."""
     if not database.has(FIELDS, "typeId", "fieldIdx", "fieldNameId"):
         return {}
     strings = database.query(f"SELECT id, value FROM StringIds WHERE value IN ('{_POWER}', '{_BESIDE}')")
@@ -217,7 +218,7 @@ def _powered(database: Database) -> dict[int, int]:
 
 
 def rows_of_power(database: Database, table: str) -> str:
-    """SQL condition, on the attached `source`, for the rows of a table of GENERIC that belong to power readings.
+    """The SQL condition for the rows of a table in GENERIC that belong to power readings. `source` is attached.
 
     The other rows come from other programs, or are the user's own counters.
     """

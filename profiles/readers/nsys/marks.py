@@ -17,14 +17,14 @@ from . import message_sizes
 
 NVTX: Final = "NVTX_EVENTS"
 
-# eventType of NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE); types from 65 on were imported from text (NVTXT).
+# Values of eventType in NVTX_EVENTS (ENUM_NSYS_EVENT_TYPE); types from 65 on were imported from text (NVTXT).
 INSTANTS: Final = (34, 65)
 RANGES: Final = (59, 60, 70, 71)
 DOMAIN: Final = 75
 
 
 def columns(database: Database, host: dict[str, Column]) -> dict[str, Column]:
-    """Columns to read of NVTX_EVENTS: the columns of all host tables (`host`), and its own; {} if `host` is empty."""
+    """Columns to read of NVTX_EVENTS: `host`, the columns of all host tables, and its own; {} if `host` is empty."""
     found = dict(host)
     if found:
         database.require(NVTX, "eventType", "text")
@@ -70,7 +70,7 @@ def _domains(pid: NDArray[np.int64], marks: dict[str, Any], names: pd.Categorica
     number, ids = pd.factorize(marks["domain_id"])
     codes, pairs = pd.factorize(process * len(ids) + number)
     named = np.flatnonzero(marks["type"] == DOMAIN)
-    distinct = names.categories.tolist()  # so that rows with the same name share one string
+    distinct = names.categories.tolist()  # rows with the same name share one string
     known = {(int(pid[row]), int(marks["domain_id"][row])): distinct[names.codes[row]] for row in named}
     texts = [known.get((int(pids[pair // len(ids)]), int(ids[pair % len(ids)])), "") for pair in pairs]
     return categorical(codes, texts)

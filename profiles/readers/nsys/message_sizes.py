@@ -22,9 +22,10 @@ from ..tables.strings import categorical
 _EVENTS, _ENTRIES = "NVTX_EVENTS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 SIZE: Final = "Message size [bytes]"
 COMMUNICATOR: Final = "NCCL communicator ID"
-# Types of 8 bytes: NVTX_PAYLOAD_ENTRY_TYPE_INT64, _UINT64 and _SIZE (nvtx3/nvToolsExtPayload.h).
+# Numbers of the payload types with 8 bytes: NVTX_PAYLOAD_ENTRY_TYPE_INT64, _UINT64 and _SIZE
+# (nvtx3/nvToolsExtPayload.h).
 _WIDE: Final = (17, 18, 22)
-# A blob: the number of payloads; then each payload's schema, length and offset; then the payloads.
+# A blob holds the number of payloads; then each payload's schema, length and offset; then the payloads.
 _COUNT, _HEADER, _VALUE = struct.Struct("<Q"), struct.Struct("<QQQ"), struct.Struct("<q")
 _AT_ONCE: Final = 500
 
@@ -33,7 +34,7 @@ Places = Mapping[tuple[Any, Any], Any]
 
 
 def rows(database: Database, marks: Columns, wanted: NDArray[np.bool_]) -> Columns:
-    """The table `exchanges` of a Timeline: each `wanted` row of `marks` that says how many bytes it moves.
+    """The table `exchanges` of a Timeline: each row in `marks` that is `wanted` and says how many bytes it moves.
 
     The column `payload`, if there, is -1 for a range without an integer payload.
     """
@@ -71,7 +72,7 @@ def _among(names: pd.Categorical, prefix: str) -> NDArray[np.bool_]:
 
 
 def _values(database: Database, row: NDArray[np.int64], domain: NDArray[np.int64], where: Places) -> NDArray[np.int64]:
-    """The value at one of these places in the payloads of each event; -1 if the event has none."""
+    """For each event, the value at one of these places in its payloads; -1 if it has none."""
     moved = np.full(len(row), -1, np.int64)
     if not where:
         return moved
@@ -88,7 +89,8 @@ def _values(database: Database, row: NDArray[np.int64], domain: NDArray[np.int64
 
 
 def places(database: Database, name: str = SIZE) -> Places:
-    """(domain, schema) -> byte offset of the entry `name` (by default the message size) in payloads of that schema."""
+    """(domain, schema) -> byte offset, in payloads of that schema, of the entry `name` (by default the message
+    size)."""
     if not database.has(_ENTRIES, "domainId", "schemaId", "name", "type", "offset"):
         return {}
     entries = database.stored(_ENTRIES)
@@ -97,7 +99,7 @@ def places(database: Database, name: str = SIZE) -> Places:
 
 
 def alone(blob: object, domain: object, where: Places, communicators: Places) -> bytes | None:
-    """A blob cut down to the message size and the communicator; None if it does not hold the message size."""
+    """The blob with the message size and the communicator alone; None if it does not hold the message size."""
     found = _found(blob, domain, where)
     if found is None:
         return None
@@ -119,7 +121,7 @@ def _size(blob: object, domain: int, where: Places) -> int:
 
 
 def _found(blob: object, domain: object, where: Places) -> tuple[int, int, int] | None:
-    """(schema, byte offset in its payload, value there) of the first payload with one of the places; None if none."""
+    """(schema, byte offset in the payload, value there) of the first payload that has one of the places; else None."""
     if not isinstance(blob, bytes):
         return None
     try:

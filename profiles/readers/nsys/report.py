@@ -1,6 +1,6 @@
-"""Export nsys's own reports (.nsys-rep, .qdrep) with the `nsys` on the PATH, because nothing else can read them.
+"""Export nsys's own reports (.nsys-rep, .qdrep) by the `nsys` on the PATH, because nothing else can read them.
 
-The export is kept in $XDG_CACHE_HOME/ringscope under the report's SHA-256, so a second look needs no export.
+The export is kept in $XDG_CACHE_HOME/ringscope under the report's SHA-256, so that the next call needs no export.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _MAGIC: Final = b"NVIDIA Tegra Profiler Report"
 _SUFFIXES: Final = (".nsys-rep", ".qdrep")
 _OTHERS: Final = (b"SQLite format 3", b"version https://git-lfs", b"<")
 
-# An export is about ten times as large as its report: this holds a few tens of exports.
+# Size of the cache, for some tens of exports: an export is about ten times as large as its report.
 CACHE_BYTES: Final = 20 << 30
 _TIMEOUT_S: Final = 3600
-_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+_PR_SET_PDEATHSIG: Final = 1  # see man 2 prctl
 _PRCTL: Final = getattr(ctypes.CDLL(None), "prctl", None)  # Linux's
 
 
@@ -43,7 +43,7 @@ def is_report(path: Path) -> bool:
 def exported(path: Path, *, cache: bool) -> Iterator[Path]:
     """The SQLite export of a report; `path` itself if it is no report. Raises UnreadableRecording.
 
-    cache: use an export that an earlier call kept, and keep a new one.
+    `cache`: use an export that an earlier call kept, and keep a new one.
     """
     if not is_report(path):
         yield path
@@ -77,7 +77,7 @@ def _export(path: Path, folder: Path) -> Path:
     how = f"where nsys is, run `nsys export -t sqlite -o {path.stem}.sqlite {path.name}` and give that"
     if nsys is None:
         raise UnreadableRecording(path, "an nsys report, which only nsys can read, and no nsys is on the PATH", how)
-    # A link, so that files which nsys writes beside its input land in `folder`.
+    # By a link, because nsys may write files beside its input, which must land in `folder`.
     report = folder / "report.nsys-rep"
     report.symlink_to(path.resolve())
     target = folder / "report.sqlite"
@@ -102,8 +102,8 @@ def run_export(
     """Run `nsys export` of a report to SQLite, overwriting `target`; the result holds its exit status and output.
 
     If this nsys can, the export has binary payloads (a few % more to write), in which NCCL says how many bytes it
-    moves. nsys: the command that calls nsys. The export is killed if this call is interrupted or its thread ends;
-    with `kept` the command itself must end when the thread does.
+    moves. `nsys`: the command that calls nsys. The export is killed if this call is interrupted or its thread
+    ends; with `kept`, the command itself must end when the thread does.
     """
     command = [*nsys, "export", "--type", "sqlite", "--force-overwrite=true", "--output", str(target)]
     for option in ("--include-blobs=true", None):
@@ -146,7 +146,7 @@ def _digest(path: Path) -> str:
 
 
 def _cap(folder: Path, keep: Path) -> None:
-    """Delete the least recently used exports until the cache holds at most CACHE_BYTES, but never `keep`."""
+    """Delete the least recently used exports until the cache holds at most CACHE_BYTES, but never delete `keep`."""
     kept = sorted(folder.glob("*.sqlite"), key=lambda path: path.stat().st_mtime, reverse=True)
     total = 0
     for path in kept:

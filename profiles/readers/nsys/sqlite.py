@@ -36,7 +36,7 @@ _STARTED: Final = "TARGET_INFO_SESSION_START_TIME"
 _RECORD: Final = "record with `nsys profile -t cuda,nvtx` (on Linux itself: WSL 2 records no GPU work)"
 
 _GRAPHICS: Final = (("VULKAN", "Vulkan"), ("OPENGL", "OpenGL"), ("DX12", "Direct3D 12"), ("DX11", "Direct3D 11"))
-# (table, its content) for GPU data other than CUDA's: if an export has no CUDA work, the error names what it has.
+# (table, its content) for GPU data of other kinds, which the error names if an export has no CUDA work.
 _IN_PLACE: Final = (
     *((f"{name}_WORKLOAD", f"graphics of {called}") for name, called in _GRAPHICS),
     (gpu_metrics.TABLE, "counters that were sampled (--gpu-metrics-devices)"),
@@ -90,7 +90,7 @@ def _timeline(database: Database) -> Timeline:
 
 
 def _known(found: Mapping[str, Columns]) -> frozenset[str]:
-    """Names of the timeline tables that nsys recorded, including empty ones: it traces all CUDA work or none."""
+    """Names of the timeline's tables that nsys recorded, also of empty ones: it traces all CUDA work or none."""
     cuda = {"kernels", "graphs", "copies", "memsets"} if set(found) & {KERNEL, GRAPH, MEMCPY, MEMSET, RUNTIME} else ()
     others = {RUNTIME: "api", SYNC: "syncs", NVTX: "marks", OVERHEAD: "overheads"}
     return frozenset({"devices", *cuda, *(name for table, name in others.items() if table in found)})
@@ -101,7 +101,7 @@ def _strings(database: Database) -> Strings:
     return Strings(*sqlite.texts(database, "StringIds", "id", "value"))
 
 
-# ---- which columns
+# ---- columns to read
 
 
 def _operation_columns(database: Database, table: str) -> dict[str, Column]:
@@ -211,7 +211,7 @@ def _stream(stream: NDArray[np.int64]) -> NDArray[np.int32]:
     return narrow
 
 
-# ---- from columns to tables
+# ---- tables of a Timeline from the columns
 
 
 def _add_operations(gathered: Gathered, found: dict[str, Columns], strings: Strings, devices: Devices) -> None:
@@ -241,7 +241,7 @@ def _add_operations(gathered: Gathered, found: dict[str, Columns], strings: Stri
 
 
 def _nodes(columns: Columns, count: int) -> NDArray[np.int64]:
-    """The CUDA graph node of each operation, 0 for none; without any node, a constant that takes no memory."""
+    """The CUDA graph node of each operation, 0 for none. If no operation has one, a constant that takes no memory."""
     nodes = columns.get("graph_node")
     return nodes if nodes is not None and nodes.any() else constant(0, count)
 
@@ -281,7 +281,7 @@ def _recording(database: Database) -> Recording:
 
 
 def _host(database: Database) -> str | None:
-    """The host name of the recorded machine; None if the export does not have it."""
+    """The host name of the recorded machine; None if the export lacks it."""
     if not database.has("TARGET_INFO_SYSTEM_ENV", "name", "value"):
         return None
     rows = database.query("SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname' LIMIT 1")

@@ -51,7 +51,7 @@ _TEXTS: Final = frozenset({"SrcMemKd", "DstMemKd", "Device", "Name"})
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """True if the head holds the header of any table of `nsys stats`."""
+    """True if the head holds the header of one of the tables of `nsys stats`."""
     return _ANY.search(printed.decoded(head)) is not None
 
 
@@ -144,7 +144,8 @@ def _tables(rows: printed.Rows, header: tuple[str, ...]) -> tuple[dict[str, pd.D
 
 
 def _scaled(rows: printed.Rows, header: tuple[str, ...], name: str, units: dict[str, int]) -> tuple[Array, Array]:
-    """(values in ns or bytes, True where valid) of the column `NAME (UNIT)`; zeros and False without this column."""
+    """(values in ns or bytes, True where valid) of the column `NAME (UNIT)`; zeros and False if there is no such
+    column."""
     for column in header:
         if match := re.fullmatch(rf"{name} \((\w+)\)", column):
             values, glued = rows.numbers(column)

@@ -1,9 +1,9 @@
-"""Names of CUDA calls by the number (cbid) that nvprof writes: calls that launch, copy, allocate and wait, and
-the most frequent other runtime calls.
+"""Names of CUDA calls by the number (cbid) that nvprof writes.
 
-From cupti_runtime_cbid.h and cupti_driver_cbid.h of CUPTI 12.9 (PyPI nvidia-cuda-cupti-cu12). A number never changes
-its meaning, since new functions get new numbers. The names lack the version suffix of runtime functions, as all API
-names in a Timeline do.
+They are the calls that launch, copy, allocate and wait, and the most frequent other runtime calls. From
+cupti_runtime_cbid.h and cupti_driver_cbid.h of CUPTI 12.9 (PyPI nvidia-cuda-cupti-cu12). A number never changes
+its meaning, since new functions get new numbers. The names lack the version suffix of runtime functions, as all
+API names in a Timeline do.
 """
 
 from __future__ import annotations

@@ -28,21 +28,21 @@ Array = np.ndarray
 _LOG: Final = re.compile(rb"(?m)^==\d+== NVPROF is profiling|^==(\d+|=+)== ?(Profiling result|Profiling application)")
 _CSV_HEADER: Final = re.compile(rb'(?m)^"?Start"?,"?Duration"?,.*$')
 _TEXT_HEADER: Final = re.compile(rb"(?m)^ *Start  +Duration  .*$")
-_FIRSTS: Final = b'=" S'  # the first characters of the lines that these patterns match
+_FIRSTS: Final = b'=" S'  # the first characters of lines that these patterns match
 _PROCESS: Final = re.compile(rb"==(\d{1,10})== ")
 
 
 def detects(head: bytes, path: Path) -> bool:
-    """True if the head holds a line of nvprof's own, or the header of one of its tables."""
+    """True if the head holds a line that nvprof itself prints, or the header of one of its tables."""
     head = printed.decoded(head)
     return bool(_LOG.search(head) or _CSV_HEADER.search(head) or _TEXT_HEADER.search(head) or _other_table(head))
 
 
 def read(path: Path) -> Timeline:
-    """Kernels, copies and memsets, and API calls where they were printed too.
+    """Read kernels, copies and memsets, and API calls if they were printed, too.
 
-    Raises UnreadableRecording for summaries, metric tables, a trace of API calls alone, and tables that break off
-    before a row.
+    Raises UnreadableRecording for summaries, metric tables, a trace of API calls alone, and tables without any
+    row.
     """
     data = printed.decoded(whole(path, b"\n"))
     parts: list[dict[str, pd.DataFrame]] = []
@@ -71,7 +71,7 @@ def read(path: Path) -> Timeline:
 
 
 def _blocks(data: bytes, path: Path) -> list[Block]:
-    """Each header with the rows up to the next header, in order. Only lines that are no rows can be headers."""
+    """Each header with the rows up to the next header, in order. A line that is a row cannot be a header."""
     lines = printed.Lines.of(data)
     pid, headers = -1, []
     for start, end in lines.other_lines(_FIRSTS):
@@ -94,7 +94,8 @@ def _block(lines: printed.Lines, found: tuple[int, int, int], stop: int, path: P
 
 
 def _units(header: tuple[str, ...], data: bytes, at: int, path: Path) -> tuple[tuple[str, ...], int]:
-    """(units, offset after them): the first line with as many cells as the header whose first two are units of time."""
+    """(units, offset after their line): the first line with as many cells as the header that begins with two units
+    of time."""
     for _ in range(100):
         end = data.find(b"\n", at)
         line = data[at : end if end >= 0 else len(data)]
@@ -109,7 +110,7 @@ def _units(header: tuple[str, ...], data: bytes, at: int, path: Path) -> tuple[t
 
 
 def _other_table(data: bytes) -> tuple[str, str] | None:
-    """Other tables that nvprof prints: (what it is, why it is no recording)."""
+    """Other tables that nvprof prints: (kind of table, why it is no recording)."""
     if re.search(rb'(?m)^"?Type"?,"?Time\(%\)|^"?Time\(%\)"?,"?Time"?,|^ *(Type +)?Time\(%\) +Time +Calls ', data):
         return "a summary of nvprof's", "totals by name do not say when anything ran"
     if re.search(

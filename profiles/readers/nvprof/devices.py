@@ -10,7 +10,7 @@ _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
 
 
 def of_contexts(database: Database) -> dict[int, int]:
-    """CUDA context -> device number."""
+    """The device number of each CUDA context."""
     contexts = _CUPTI + "CONTEXT"
     if not database.has(contexts, "contextId", "deviceId"):
         return {}
@@ -19,7 +19,7 @@ def of_contexts(database: Database) -> dict[int, int]:
 
 
 def listed(database: Database) -> dict[int, tuple[str, str, str]]:
-    """device number -> (uuid, bus id, name) of the GPUs that the file lists; it has no bus ids."""
+    """Device number -> (uuid, bus id, name) of the GPUs that the file lists; it has no bus ids."""
     gpus = _CUPTI + "DEVICE"
     if not database.has(gpus, "id", "name"):
         return {}

@@ -14,7 +14,7 @@ from ..tables.sqlite import Database
 from ..tables.strings import Strings
 
 MARKER: Final = "CUPTI_ACTIVITY_KIND_MARKER"
-# CUpti_ActivityFlag of markers
+# values of CUpti_ActivityFlag for markers
 _INSTANT, START, _END = 1, 2, 4
 
 
@@ -34,7 +34,8 @@ def columns(database: Database, strings: Strings, table: str) -> dict[str, Colum
 
 
 def rows(markers: dict[str, Any], strings: Strings, database: Database) -> dict[str, Any]:
-    """The table `marks` of a Timeline. A range is two rows with the same id: its start, with the name, and its end."""
+    """The table `marks` of a Timeline. A range consists of two rows with the same id: its start, with the name, and
+    its end."""
     order = np.lexsort((markers["row"], markers["start_ns"], markers["id"]))
     flags, numbers, times = markers["flags"][order], markers["id"][order], markers["start_ns"][order]
     ended = np.zeros(len(order), dtype=bool)
@@ -42,7 +43,7 @@ def rows(markers: dict[str, Any], strings: Strings, database: Database) -> dict[
     end = times.copy()
     end[:-1][ended[:-1]] = times[1:][ended[:-1]]
     begun = np.flatnonzero(flags & (START | _INSTANT))
-    begun = begun[np.argsort(order[begun])]  # in the order of the rows again
+    begun = begun[np.argsort(order[begun])]  # the order of the file's rows
     row = order[begun]
     pid, tid = _objects(database, markers["row"][row])
     domain = markers["domain"][row] if "domain" in markers else np.full(len(row), -1, dtype=np.int32)
@@ -60,7 +61,7 @@ def rows(markers: dict[str, Any], strings: Strings, database: Database) -> dict[
 
 
 def _objects(database: Database, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(pid, tid) of marks: objectId holds them little-endian, 4 bytes each, the thread signed as in the API rows."""
+    """(pid, tid) of marks. objectId holds both little-endian, 4 bytes each; the thread is signed as in the API rows."""
     hexes = Strings(*sqlite.texts(database, MARKER, '"_id_"', 'hex("objectId")'))
     names = hexes.categorical(hexes.codes(rows))
     parts = []

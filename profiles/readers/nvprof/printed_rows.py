@@ -27,7 +27,7 @@ _COPY_KINDS: Final = {
 }  # fmt: skip
 RECORD: Final = "record again with `nvprof -o FILE` (or `nvprof --print-gpu-trace --csv --log-file FILE`)"
 
-# The kinds of rows. Rows of the kinds after "api" are left out, and counted under the kind's name.
+# The kinds of rows. Rows of the kinds after "api" are left out, and counted by kind.
 SORTS: Final = (
     "kernel", "copy", "memset", "api", "unified memory faults", NAMELESS, WITHOUT_TIMES,
 )  # fmt: skip
@@ -36,7 +36,7 @@ KERNEL, COPY, MEMSET, API = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A header and the byte span of its rows; `units` is None in text output, where each value has its own unit."""
+    """A header and the byte span of its rows. `units` is None in text output, in which each value has its own unit."""
 
     header: tuple[str, ...]
     units: tuple[str, ...] | None
@@ -70,10 +70,10 @@ class Printed:
         return units.get(column, "")
 
     def resolution_ns(self) -> int:
-        """The step of the printed start times in ns; 0 if the text output holds the latest time exactly.
+        """The coarseness of the printed start times in ns; 0 if the text output holds the latest time exactly.
 
-        CSV has six decimals of the column's unit, text output five digits, so there the latest time has the largest
-        step.
+        CSV has six decimals of the column's unit. Text output has five digits, so that the latest time is the
+        coarsest.
         """
         if self.block.units is not None:
             return printed.TIME_NS[self.unit("Start")] // 10**6
@@ -94,7 +94,7 @@ class Printed:
         return np.where(good, size, np.where(paged_good, paged, 0))
 
     def tables(self, left_out: Counter[str]) -> dict[str, pd.DataFrame]:
-        """The tables of a timeline from these rows; rows that fit none are counted in `left_out` by reason."""
+        """The tables of a timeline from these rows. Rows that fit in none are counted in `left_out` by reason."""
         codes, names, written_ids = _named(self.rows, suffixed="Correlation_ID" not in self.block.header)
         device, devices = self.rows.devices("Device")
         start, start_good = self.time_ns("Start")
@@ -159,10 +159,11 @@ def _sort(name: str | None) -> str:
 
 
 def _named(rows: printed.Rows, *, suffixed: bool) -> tuple[Array, list[str], Array]:
-    """(codes, distinct names, correlation ids): CUDA 8 writes the correlation id into the name.
+    """(codes, distinct names, correlation ids) of names into which CUDA 8 wrote the correlation id.
 
-    It writes `kernel(int) [7]` if there is no column for the id, and `cudaLaunch (kernel(int) [7])` for a launch call.
-    The ids are removed chunk by chunk, because names are all different, and many, as long as they hold ids.
+    It writes `kernel(int) [7]` if there is no column for the id, and `cudaLaunch (kernel(int) [7])` for a launch
+    call. The ids are removed chunk by chunk to save memory, since the names are many, and all different, as long
+    as they hold ids.
     """
     chunks, ids = [], [np.empty(0, dtype=np.int64)]
     for chunk in rows.table["Name"].chunks:

@@ -36,7 +36,7 @@ _METRICS: Final = tuple(_CUPTI + name for name in ("METRIC", "EVENT", "METRIC_IN
 SYNC, OVERHEAD = _CUPTI + "SYNCHRONIZATION", _CUPTI + "OVERHEAD"
 _COPIES: Final = (MEMCPY, PEER)
 
-# CUpti_ActivityOverheadKind
+# values of CUpti_ActivityOverheadKind
 _OVERHEADS: Final = {
     1: "driver compiler",
     1 << 16: "buffer flush",
@@ -46,10 +46,10 @@ _OVERHEADS: Final = {
     5 << 16: "function loading",
 }
 
-# An operation waits in its queue for milliseconds, seconds at most; a longer delay means that the clocks disagree.
+# An operation waits in its queue for milliseconds, or seconds at most; after a longer delay the clocks disagree.
 _QUEUE_NS: Final = 10_000_000_000
-# How long before its call an operation may seem to begin: nvprof stamps a copy's call after it has prepared the copy,
-# so copies in real recordings begin 51 to 134 us before their calls.
+# An operation may seem to begin this long before its call. nvprof stamps a copy's call after it has prepared the
+# copy, so copies in real recordings begin 51 to 134 µs before their calls.
 _EARLY_NS: Final = {"kernels": 20_000, "copies": 1_000_000, "memsets": 1_000_000}
 _RECORD: Final = (
     "record the part that trains on the GPU, and let it end by itself (nvprof loses events that it has not flushed)"
@@ -108,13 +108,14 @@ def _timeline(database: Database) -> Timeline:
 
 
 def _known(found: Mapping[str, Columns]) -> frozenset[str]:
-    """Tables that nvprof recorded: always all GPU work, but API calls, marks and others only if switched on."""
+    """Names of the tables that nvprof recorded: always all GPU work, but API calls, marks and others only if
+    switched on."""
     others = {RUNTIME: "api", DRIVER: "api", MARKER: "marks", SYNC: "syncs", OVERHEAD: "overheads"}
     written = {name for table, name in others.items() if table in found}
     return frozenset({"kernels", "copies", "memsets", "devices", *written})
 
 
-# ---- which columns
+# ---- columns to read
 
 
 def _operation_columns(database: Database, table: str) -> dict[str, Column]:
@@ -199,7 +200,7 @@ _TABLES: Final[dict[str, Callable[[Database, Strings, str], dict[str, Column]]]]
 }
 
 
-# ---- from columns to tables
+# ---- tables of a Timeline from the columns
 
 
 def _process(found: Mapping[str, Columns]) -> int:
@@ -260,9 +261,10 @@ def _add_host(gathered: Gathered, found: Mapping[str, Columns], strings: Strings
 
 
 def _clocks_apart(tables: Mapping[str, pd.DataFrame]) -> Doubt | None:
-    """A doubt if GPU and host clocks were not synchronised: operations begin before or over 10 s after their launches.
+    """A doubt if the clocks of GPU and host were not synchronised: operations begin before, or over 10 s after,
+    their launch.
 
-    Seen in published recordings, with kernels 414 s after the calls that launched them.
+    Published recordings have kernels 414 s after the calls that launched them.
     """
     if "api" not in tables or not len(tables["api"]):
         return None
@@ -273,7 +275,7 @@ def _clocks_apart(tables: Mapping[str, pd.DataFrame]) -> Doubt | None:
         called = calls.reindex(tables[name]["correlation"]).to_numpy(dtype="float64", na_value=np.nan)
         delay = tables[name]["start_ns"].to_numpy() - called
         delay = delay[~np.isnan(delay)]
-        if len(delay):  # the first table with matched calls decides, since all tables share the clocks
+        if len(delay):  # the first table with matched calls decides, since all tables have the same clocks
             typical = float(np.median(delay))
             if -early_ns <= typical <= _QUEUE_NS:
                 return None

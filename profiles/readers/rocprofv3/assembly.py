@@ -19,37 +19,42 @@ from ..tables import printed
 from ..tables.gathering import require_gpu_work
 from .document import Agent
 
-GPU: Final = 2  # the type of an agent; 1: a CPU
+GPU: Final = 2  # value of an agent's type for a GPU; 1 is a CPU
 RECORD: Final = "record with `rocprofv3 --runtime-trace --output-format json`"
 MARKER: Final = re.compile(r"roctx(?:Mark|Range|ThreadRange|ProcessRange)\w*")  # calls of rocTX that have a text
-OF_NO_GPU, WITHOUT_TEXT = "operations that name no GPU", "calls of rocTX without a text"  # why a record is left out
+OF_NO_GPU, WITHOUT_TEXT = (
+    "operations that name no GPU",
+    "calls of rocTX without a text",
+)  # reasons to leave a record out
 _KINDS: Final = {"HOST_TO_DEVICE": "h2d", "DEVICE_TO_HOST": "d2h", "DEVICE_TO_DEVICE": "d2d", "HOST_TO_HOST": "h2h"}
 
 
 class Told(Protocol):
-    """The records of one process. `agents`: its CPUs and GPUs by id; `damaged`: how many records cannot be decoded."""
+    """The records of one process. `agents`: CPUs and GPUs by id. `damaged`: number of records that cannot be
+    decoded."""
 
     host: str | None
     agents: dict[Any, Agent]
     damaged: int
 
     def rows(self, table: str) -> Iterator[dict[str, Any]]:
-        """The records of a table, each as column -> value; `dropped`: why it is left out, or "".
+        """The records of a table, each as column -> value. The value of `dropped` is why the record is left out, or
+        "".
 
         Operations are asked for before calls, because some calls are kept only if they launched an operation.
         """
 
 
 def number_of(agent: Agent | None) -> int:
-    """The host's number of a GPU; -1 if the agent is unknown or no GPU."""
+    """The host's number of a GPU; -1 if the agent is unknown or is no GPU."""
     number = agent.number if agent and agent.type == GPU else None
     return number if number is not None and 0 <= number < 1 << 31 else -1
 
 
 def copy_of(way: str, size: int, source: int, target: int) -> dict[str, Any]:
-    """Columns of a copy, from its direction, size in bytes, and source and target GPU (-1: no GPU).
+    """Columns of a copy, from its direction, its size in bytes, and its source and target GPU (-1: no GPU).
 
-    `device` is the GPU that the copy is counted on: the source if it goes to the host, else the target.
+    `device` is the GPU to which the copy is assigned: the source if it goes to the host, else the target.
     """
     kind = next((kind for name, kind in _KINDS.items() if way.endswith(name)), "other")
     if kind == "d2d" and -1 != source != target != -1:
@@ -147,7 +152,7 @@ def _uuid(agent: Agent) -> str:
 
 
 def _bus_id(agent: Agent) -> str:
-    """The PCI bus id as Linux writes it: `domain:bus:device.function`; "" if unknown."""
+    """The PCI bus id as Linux writes it, `domain:bus:device.function`; "" if unknown."""
     where, domain = agent.location_id, agent.domain
     if where is None or domain is None or not (0 < where < 1 << 16 and 0 <= domain < 1 << 32):
         return ""

@@ -23,7 +23,7 @@ from .document import Agent
 
 _KERNELS: Final = "rocpd_kernel_dispatch"
 _OPERATION: Final = ("pid", "start", "end", "stream_id", "event_id")
-# The tables and columns that are read; a database without one of them is refused.
+# The tables and columns that are read. A database without one of them is refused.
 _READ: Final = {
     _KERNELS: (*_OPERATION, "agent_id", "kernel_id"),
     "rocpd_memory_copy": (*_OPERATION, "name_id", "src_agent_id", "dst_agent_id", "size"),
@@ -41,7 +41,7 @@ _SQL: Final = {
     " FROM {rocpd_kernel_dispatch} o LEFT JOIN {rocpd_event} e ON e.id = o.event_id",
     "copies": "SELECT o.pid, o.start, o.end, o.stream_id, e.stack_id, o.name_id, o.size, o.src_agent_id, o.dst_agent_id"
     " FROM {rocpd_memory_copy} o LEFT JOIN {rocpd_event} e ON e.id = o.event_id",
-    # All calls of HIP, but only the calls of HSA that launched an operation, because HSA has many others.
+    # All calls of HIP; of HSA only the calls that launched an operation, because HSA has many others.
     "api": "SELECT r.pid, r.start, r.end, r.tid, e.stack_id, r.name_id FROM {rocpd_region} r"
     " JOIN {rocpd_event} e ON e.id = r.event_id JOIN {rocpd_string} c ON c.id = e.category_id WHERE"
     " c.string LIKE 'HIP%'"
@@ -67,7 +67,7 @@ def detects(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    """Raises UnreadableRecording for an unknown schema, and for a recording without GPU work."""
+    """Read a database. Raises UnreadableRecording for an unknown schema, and for a recording without GPU work."""
     with closing(Database(path)) as database:
         return _timeline(database)
 
@@ -77,13 +77,13 @@ def _timeline(database: Database) -> Timeline:
     for end in ends:
         for table, columns in _READ.items():
             if not database.has(table + end, *columns):
-                problem = f"a database of rocprofv3 (rocpd) of a schema that this version does not know ({table})"
+                problem = f"a database of rocprofv3 (rocpd) with a schema that this version does not know ({table})"
                 raise UnreadableRecording(database.path, problem, RECORD)
     return timeline(database.path, "rocpd", [_Told(database, end) for end in ends])
 
 
 class _Told:
-    """The records of one process, from the tables with its suffix `end`; it fits the protocol `assembly.Told`."""
+    """The records of one process, from the tables whose names end in `end`; it has the methods of `assembly.Told`."""
 
     damaged = 0
 
@@ -99,7 +99,7 @@ class _Told:
         return self._database.query(_SQL[what].format_map({table: quoted(table + self._end) for table in _READ}))
 
     def _texts(self, table: str, column: str) -> dict[Any, str]:
-        """id -> text; the file holds each name once, however many rows refer to it."""
+        """id -> text. Each name is in the file once, however many rows refer to it."""
         numbers, found = sqlite.texts(self._database, table + self._end, "id", column)
         return dict(zip(numbers.tolist(), (one.decode("utf-8", "replace") for one in found.to_pylist()), strict=True))
 
@@ -122,7 +122,8 @@ class _Told:
         return told | {"name": self._strings.get(row[5]), "dropped": ""}
 
     def _mark(self, row: tuple[Any, ...]) -> dict[str, Any]:
-        """A range, or an instant: rows of `rocpd_sample` have no call, and start and end at once."""
+        """A mark from its row: a range, or an instant, since rows of `rocpd_sample` have no call and start and end
+        at once."""
         *told, call, extra = row
         said = _decoded(extra, _Said)
         text = said.message if said else None
@@ -137,7 +138,7 @@ def _operation(row: tuple[Any, ...], device: int) -> dict[str, Any]:
 
 
 def _agent(kind: Any, number: Any, product: Any, name: Any, extra: Any) -> Agent:
-    """An agent from its row; `extdata` adds what has no column (uuid, PCI domain and location)."""
+    """An agent from its row. `extdata` adds facts that have no column (uuid, PCI domain and location)."""
     told = _decoded(extra, Agent) or Agent()
     told.type = GPU if kind == "GPU" else None
     told.number = number if isinstance(number, int) else None
@@ -146,7 +147,7 @@ def _agent(kind: Any, number: Any, product: Any, name: Any, extra: Any) -> Agent
 
 
 def _decoded(text: Any, kind: type[Any]) -> Any:
-    """The JSON text as a `kind`; None if it is not JSON of this type."""
+    """The JSON text decoded as `kind`; None if it is not JSON of this type."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError):

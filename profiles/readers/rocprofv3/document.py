@@ -54,7 +54,7 @@ class Uuid(msgspec.Struct, frozen=True):
 class Agent(msgspec.Struct):
     id: Handle = Handle()
     type: Any = None
-    number: int | None = msgspec.field(name="logical_node_type_id", default=None)  # among the agents of its type
+    number: int | None = msgspec.field(name="logical_node_type_id", default=None)  # number among the agents of its type
     product_name: Any = None
     name: Any = None
     domain: int | None = None

@@ -27,12 +27,12 @@ def detects(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    """Raises UnreadableRecording for broken JSON, and for recordings without GPU work."""
+    """Read a results.json. Raises UnreadableRecording for broken JSON, and for recordings without GPU work."""
     return timeline(path, "rocprofv3", [_Told(one) for one in chrome.document(path, Document).processes])
 
 
 class _Told:
-    """The records of one process, and the names that their numbers stand for; fits the protocol `assembly.Told`."""
+    """The records of one process, and the names of the numbers in them; it has the methods of `assembly.Told`."""
 
     def __init__(self, process: Process) -> None:
         host = process.metadata.node.hostname
@@ -43,22 +43,23 @@ class _Told:
         self.kinds = {at: one.operations for at, one in enumerate(process.strings.buffer_records)}
         self.messages = {one.key: one.value for one in _each(process.strings.marker_api, Message)}
         self.records = process.buffer_records
-        self.correlations: set[int | None] = set()  # of the operations read so far
-        self.damaged = 0  # records that cannot be decoded
+        self.correlations: set[int | None] = set()  # correlations of the operations read so far
+        self.damaged = 0  # number of records that cannot be decoded
 
     def operation(self, record: Record) -> str:
-        """The name of a record's operation: a call, or the direction of a copy; "" if the file does not name it."""
+        """The name of a record's operation: a call, or the direction of a copy; "" if the file has no name for it."""
         if record.kind not in self.kinds:
             return ""
         names, place = self.kinds[record.kind], record.operation
         return str(names[place]) if isinstance(names, list) and place is not None and 0 <= place < len(names) else ""
 
     def gpu(self, handle: int | None) -> int:
-        """The host's number of a GPU; -1 if the handle is unknown or no GPU's."""
+        """The host's number of a GPU; -1 if the handle is unknown or not a GPU's."""
         return number_of(self.agents.get(handle))
 
     def rows(self, table: str) -> Iterator[dict[str, Any]]:
-        """The records of a table, each as column -> value; `dropped`: why it is left out, or ""."""
+        """The records of a table, each as column -> value. The value of `dropped` is why the record is left out, or
+        ""."""
         if table == "kernels":
             yield from map(self._kernel, self._each(self.records.kernel_dispatch))
         elif table == "copies":
@@ -68,7 +69,7 @@ class _Told:
         else:
             called = list(self._each(self.records.hip_api))
             yield from map(self._call, called)
-            # Only the calls of HSA that launched an operation, because there are many others.
+            # Of HSA's calls only those that launched an operation, because there are many others.
             wanted = self.correlations - {one.correlation_id.internal for one in called}
             for record in self._each(self.records.hsa_api) if wanted else ():
                 if record.correlation_id.internal in wanted:

@@ -18,8 +18,8 @@ from ...model.timeline import COPY_KINDS, MEMORY_KINDS
 from .gathering import constant
 from .strings import categorical
 
-# 0 unknown, 1 HtoD, 2 DtoH, 3 HtoA, 4 AtoH, 5 AtoA, 6 AtoD, 7 DtoA, 8 DtoD, 9 HtoH, 10 PtoP;
-# nsys: 11 unified HtoD, 12 unified DtoH, 13 unified DtoD (a page that moves from one GPU to another)
+# Kinds of copies by number: 0 unknown, 1 HtoD, 2 DtoH, 3 HtoA, 4 AtoH, 5 AtoA, 6 AtoD, 7 DtoA, 8 DtoD, 9 HtoH, 10
+# PtoP; in nsys also 11 unified HtoD, 12 unified DtoH, 13 unified DtoD (a page that moves from one GPU to another).
 _COPIES = ("other", "h2d", "d2h", "h2d", "d2h", "d2d", "d2d", "d2d", "d2d", "h2h", "p2p", "h2d", "d2h", "p2p")
 _UNIFIED = 11
 NVPROF_MEMORY = ("unknown", "pageable", "pinned", "device", "array", "managed", "device", "managed")
@@ -31,7 +31,8 @@ Ints = NDArray[np.int64]
 
 
 def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any]:
-    """The columns of a Timeline's table `copies`. memory: NVPROF_MEMORY or NSYS_MEMORY, memory kinds by number.
+    """The columns of a Timeline's table `copies`. `memory`: NVPROF_MEMORY or NSYS_MEMORY, the kinds of memory by
+    number.
 
     A device-to-device copy between two GPUs becomes a peer copy (p2p).
     """
@@ -73,10 +74,10 @@ _RUNTIME_VERSION = re.compile(r"(?<=\w)_v\d{4,}$")
 
 
 def api_name(name: str) -> str:
-    """The function name in the programmer's code: cudaLaunchKernel for cudaLaunchKernel_v7000.
+    """The function's name in a program's source: cudaLaunchKernel for cudaLaunchKernel_v7000.
 
-    The suffix of a runtime function is the CUDA version that introduced it; the _v2 of a driver function is kept, as it
-    is part of the name.
+    The suffix of a runtime function is the CUDA version that introduced it. The _v2 of a driver function is kept,
+    since it is a part of the name.
     """
     return _RUNTIME_VERSION.sub("", name)
 

@@ -18,9 +18,9 @@ from ...model import launching
 from ...model.possible import OPERATIONS
 from ...model.timeline import COLUMNS, UNSAID, Doubt, Recording, Timeline, make, unsaid
 
-# Stands for NULL in columns of times.
+# Value in place of NULL in columns of times.
 NO_TIME: Final = -(1 << 63)
-# Codes of `Gathered.met` that become doubts here; readers make the doubts for other codes themselves.
+# Codes in `Gathered.met` that become doubts in this module; readers make the doubts for other codes.
 _DOUBTS: Final = {
     "mixed-types": doubts.mixed_types,
     "missing-strings": doubts.missing_strings,
@@ -29,7 +29,7 @@ _DOUBTS: Final = {
 
 @dataclass(slots=True)
 class Gathered:
-    """The tables read so far. met: counts of odd rows, code -> table -> rows."""
+    """The tables read so far. `met`: counts of odd rows, code -> table -> number of rows."""
 
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     met: dict[str, Counter[str]] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Gathered:
 
     def add(self, table: str, columns: Mapping[str, Any]) -> None:
         """Append rows to a table; columns that the table does not have are ignored."""
-        # Columns go in the table's order now, since reordering those of a frame later would copy them.
+        # Columns are put into the table's order now, since reordering the columns of a frame later would copy them.
         kept: dict[str, Any] = {name: columns[name] for name in COLUMNS[table] if name in columns}
         kept |= {name: unsaid(len(kept["start_ns"])) for name in UNSAID if name in COLUMNS[table] and name not in kept}
         frame = pd.DataFrame(kept, copy=False)
@@ -50,7 +50,7 @@ class Gathered:
         self.tables[table] = frame
 
     def timeline(self, recording: Recording, known: frozenset[str], from_first: tuple[str, ...] = ()) -> Timeline:
-        """The Timeline of the tables so far; `from_first` as in `timeline.make`."""
+        """Make a Timeline of the tables so far. `from_first`: as in `timeline.make`."""
         for code, tables in self.met.items():
             if code in _DOUBTS:
                 self.doubts.append(_DOUBTS[code](tables.total(), ", ".join(tables)))
@@ -61,7 +61,8 @@ class Gathered:
 
 
 def require_gpu_work(timeline: Timeline, path: Path, remedy: str, holds: str = "") -> Timeline:
-    """The timeline, if it has a GPU operation; else raises UnreadableRecording. holds: words for its other content."""
+    """The timeline, if it has a GPU operation; otherwise raises UnreadableRecording. `holds`: words for its other
+    content."""
     if any(len(getattr(timeline, table)) for table in OPERATIONS):
         return timeline
     left_out = sum(timeline.left_out.values())
@@ -75,7 +76,8 @@ def require_gpu_work(timeline: Timeline, path: Path, remedy: str, holds: str = "
 
 
 def gpus(listed: Mapping[int, tuple[str, str, str]], tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The table `devices`: GPUs `listed` in the file, number -> (uuid, bus id, name), and others in operations."""
+    """The table `devices`: the GPUs `listed` in the file (number -> (uuid, bus id, name)), and those that only ran
+    operations."""
     used = {number for name in OPERATIONS if name in tables for number in pd.unique(tables[name]["device"]).tolist()}
     rows = [(number, *listed.get(number, ("", "", ""))) for number in sorted(used | set(listed))]
     return pd.DataFrame(rows, columns=["device", "uuid", "bus_id", "name"])
@@ -89,7 +91,7 @@ def joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def constant(value: int, count: int, dtype: str = "int64") -> NDArray[Any]:
-    """An array of `count` equal values that takes the memory of one; read-only."""
+    """A read-only array of `count` equal values, which takes the memory of one."""
     return np.broadcast_to(np.array(value, dtype=dtype), count)
 
 

@@ -1,8 +1,8 @@
 """Decode integer columns of SQLite tables straight from the file's pages, thousands of rows at a time.
 
-SQLite returns one value after the other, which takes more than twice as long. Only plain rows are decoded: integers and
-NULL, with no overflow pages. Anything else raises `Odd`, and the caller reads these rows by SQLite, which also reports
-any damage. Terms are those of https://sqlite.org/fileformat2.html.
+SQLite returns one value after the other, which takes more than twice as long. Only plain rows are decoded:
+integers and NULL, with no overflow pages. Other rows raise `Odd`, and the caller reads them by SQLite, which also
+reports any damage. Terms are those of https://sqlite.org/fileformat2.html.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .sqlite import Database, header_of, quoted
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]
 
-_INTERIOR, _LEAF = 5, 13  # first byte of a table's interior and leaf pages
+_INTERIOR, _LEAF = 5, 13  # first byte of an interior page and of a leaf page of a table
 _DEEPEST: Final = 20
 _ONE_BYTE: Final = 128  # varints below this take one byte
 _LONGEST: Final = 8  # the longest varint decoded, in bytes (56 bits)
@@ -33,19 +33,20 @@ _MOST: Final = 8  # bytes of the longest integer, and of the padding before and 
 
 
 class Odd(Exception):
-    """These rows, or the whole table, cannot be decoded here: SQLite has to read them."""
+    """These rows, or the whole table, cannot be decoded in this module: SQLite has to read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """The leaf pages of a table, in rowid order. page: page numbers; last: the greatest rowid each page may hold."""
+    """The leaf pages of a table, in rowid order. `page`: page numbers. `last`: the greatest rowid that each page may
+    hold."""
 
     page: Int64s
     last: Int64s
 
 
 class Pages:
-    """The pages of a database file. size: bytes of a page."""
+    """The pages of a database file. `size`: bytes of a page."""
 
     def __init__(self, database: Database) -> None:
         self._path = database.path
@@ -56,11 +57,11 @@ class Pages:
         self._count = self._path.stat().st_size // self.size
 
     def leaves(self, root: int) -> Leaves:
-        """The leaf pages of the table's B-tree with the root page `root`. Raises Odd if that is no such tree."""
+        """The leaf pages of the table's B-tree with the root page `root`. Raises Odd if it is no such tree."""
         found = Leaves(np.array([root]), np.array([np.iinfo(np.int64).max]))
         try:
             for _ in range(_DEEPEST):
-                # All leaves have the same depth, so the first page tells; decoding raises Odd for any other page.
+                # All leaves have the same depth, so the first page shows it; decoding raises Odd for any other page.
                 if self._read(found.page[:1])[_MOST] == _LEAF:
                     return found
                 text = self._read(found.page)
@@ -74,8 +75,10 @@ class Pages:
         raise Odd
 
     def _children(self, text: Bytes, page: int, last: int) -> tuple[Int64s, Int64s]:
-        """(child pages of an interior page, greatest rowid of each). page: the interior page's index in `text`; last:
-        the interior page's greatest rowid."""
+        """(child pages of an interior page, greatest rowid of each child).
+
+        `page`: the interior page's index in `text`. `last`: the interior page's greatest rowid.
+        """
         begin = _MOST + page * self.size
         if text[begin] != _INTERIOR:
             raise Odd
@@ -92,7 +95,7 @@ class Pages:
         text[:_MOST] = text[-_MOST:] = 0
         runs = np.flatnonzero(np.append(True, np.diff(pages) != 1)).tolist()
         with open_regular(self._path) as opened:
-            file = cast(FileIO, opened.raw)  # a buffer would read more than a page, and copy it
+            file = cast(FileIO, opened.raw)  # with a buffer, Python would read more than a page, and copy it
             for first, end in zip(runs, [*runs[1:], len(pages)], strict=True):
                 part = text.data[_MOST + first * self.size : _MOST + end * self.size]
                 file.seek((int(pages[first]) - 1) * self.size)
@@ -103,7 +106,7 @@ class Pages:
     def integers(self, pages: Int64s, places: Mapping[int, int]) -> tuple[Int64s, dict[int, Int64s]]:
         """(rowids, columns by index) of all rows on these leaf pages.
 
-        places: index of each wanted column -> its value for NULL. Raises Odd if a row is not plain.
+        `places`: index of each wanted column -> its value for NULL. Raises Odd if a row is not plain.
         """
         try:
             return self._integers(self._read(pages), len(pages), places)
@@ -121,7 +124,7 @@ class Pages:
         size, at = _varint(text, cell)
         rowid, at = _varint(text, at)
         end = at + size
-        # A row longer than this continues on overflow pages.
+        # A longer row continues on overflow pages.
         if (size > self._usable - 35).any() or (end > begin + self._usable).any():
             raise Odd
         header = text.take(at).astype(np.int64)
@@ -132,7 +135,7 @@ class Pages:
         lowest, highest = kinds.min(axis=1, initial=0xFF).tolist(), kinds.max(axis=1, initial=0).tolist()
         if max(highest, default=0) >= _ONE_BYTE:
             raise Odd
-        value, ahead = at + header, 0  # end of the current value: an offset per row, plus one common to all rows
+        value, ahead = at + header, 0  # a value ends at: offset of its row + offset common to all
         found = {}
         for index, (low, high) in enumerate(zip(lowest, highest, strict=True)):
             kind, width = (high, int(_SIZE[high])) if low >= high else (kinds[index], _SIZE.take(kinds[index]))
@@ -148,7 +151,10 @@ class Pages:
 
 
 def _values(text: Bytes, end: Int64s, kind: Bytes | int, size: Int64s | int, null: int) -> Int64s:
-    """Values that end at these offsets, `null` for NULL. kind: serial types; size: bytes; one number if all agree."""
+    """The values that end at these offsets, `null` for NULL.
+
+    `kind`: serial types; `size`: bytes. Each is one number if all values agree.
+    """
     if np.max(kind, initial=0) > _LAST_INTEGER or np.any(kind == _FLOAT):
         raise Odd
     of_none = np.zeros(_LAST_INTEGER + 1, np.int64)
@@ -171,7 +177,7 @@ def _values(text: Bytes, end: Int64s, kind: Bytes | int, size: Int64s | int, nul
 
 
 def _number(text: Bytes, at: Int64s, size: int) -> Int64s:
-    """Big-endian unsigned integers of `size` bytes at these offsets."""
+    """The big-endian unsigned integers of `size` bytes at these offsets."""
     found = np.zeros(len(at), np.int64)
     for byte in range(size):
         found = (found << 8) | text[at + byte]
@@ -199,7 +205,7 @@ def _varint(text: Bytes, at: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def places(database: Database, table: str, names: Sequence[str]) -> tuple[int, dict[str, int]]:
-    """(root page of a table, index of each of these columns in its rows, -1 for "rowid").
+    """(root page of a table, for each of these columns its index in the rows, -1 for "rowid").
 
     Raises Odd if a column is no plain integer column.
     """

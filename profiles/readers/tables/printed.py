@@ -1,7 +1,7 @@
 """Parse tables that profilers print, as CSV or aligned text: find the rows, and turn cells into integers and texts.
 
-Numbers are read as the nearest double and scaled to integers. A time with ns resolution below 2^51 ns (26 days) is
-exact, since the rounding errors of reading and scaling are then together under half a nanosecond.
+Numbers are read as the nearest double and scaled to integers. A time with ns resolution below 2^51 ns (26 days)
+is exact, since the rounding errors of reading and scaling together are then below half a nanosecond.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def decoded(data: bytes) -> bytes:
 
 
 def _is_utf8(data: bytes) -> bool:
-    """True if the bytes are valid UTF-8; checked by Arrow, since `data.decode()` would copy the text."""
+    """True if the bytes are valid UTF-8. Arrow checks it, since `data.decode()` would copy the text."""
     offsets = pa.py_buffer(np.array([0, len(data)], dtype=np.int64))
     try:
         pa.LargeStringArray.from_buffers(1, offsets, pa.py_buffer(data)).validate(full=True)
@@ -58,15 +58,16 @@ def _is_utf8(data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Text split into rows (lines that begin with a number, quoted or not) and other lines."""
+    """A text divided into rows (lines that begin with a number, quoted or not) and other lines."""
 
     data: bytes
-    count: int  # of all lines
-    others: Array  # (n, 2) first byte and end of each line that is no row
+    count: int  # starts of all lines
+    others: Array  # (n, 2): first byte and end of each line that is no row
 
     @staticmethod
     def of(data: bytes) -> Lines:
-        """Find the lines of a text, in windows of 1 MiB, since the temporary arrays are as large as the window."""
+        """Find the lines of a text. It is searched in windows of 1 MiB, since temporary arrays are as large as a
+        window."""
         count, found = 0, [np.empty((0, 2), dtype=np.int64)]
         at = 0
         while at < len(data):
@@ -86,7 +87,7 @@ class Lines:
         return Lines(data, count, np.concatenate(found))
 
     def rows(self, start: int, stop: int) -> tuple[memoryview | bytes, int]:
-        """The rows among data[start:stop], and how many other lines stand between them."""
+        """The rows in data[start:stop], and how many other lines stand between them."""
         first, last = np.searchsorted(self.others[:, 0], (start, stop))
         between = self.others[first:last]
         if not len(between):
@@ -96,14 +97,14 @@ class Lines:
         return b"".join(self.data[begin:end] for begin, end in parts), len(between)
 
     def other_lines(self, firsts: bytes) -> Iterator[list[int]]:
-        """First byte and end of each line that is no row and begins with one of these letters, in order."""
+        """First byte and end of each line that is no row and begins with one of these characters, in order."""
         starts = np.frombuffer(self.data, np.uint8)[self.others[:, 0]] if len(self.data) else np.empty(0, np.uint8)
         yield from self.others[np.isin(starts, np.frombuffer(firsts, np.uint8))].tolist()
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Cells of the wanted columns. skipped: number of lines left out because they were no rows."""
+    """Cells of the wanted columns. `skipped`: number of lines that were left out because they were no rows."""
 
     table: pa.Table
     skipped: int
@@ -112,8 +113,11 @@ class Rows:
         return int(self.table.num_rows)
 
     def numbers(self, column: str, units: Mapping[str, int] | None = None) -> tuple[Array, Array]:
-        """(values, scales), both float64: a value is NaN if its cell is empty or no number; its scale is that of the
-        unit in the cell: 1 if the cell has no unit, NaN if the unit is not in `units`."""
+        """(values, scales), both float64.
+
+        A value is NaN if its cell is empty or no number. A scale is the factor of the unit in the cell: 1 if the
+        cell has no unit, NaN if the unit is not in `units`.
+        """
         if column not in self.table.column_names:
             return np.full(len(self), np.nan), np.ones(len(self))
         cells = self.table[column]
@@ -127,20 +131,20 @@ class Rows:
         return _at(values, codes, np.nan), _at(scales, codes, np.nan)
 
     def texts(self, column: str) -> tuple[Array, list[str]]:
-        """(codes, distinct texts): code -1 where the cell is empty."""
+        """(codes, distinct texts) of the cells. A code is an index into the texts, -1 where the cell is empty."""
         if column not in self.table.column_names:
             return np.full(len(self), -1, dtype=np.int32), []
         return coded(self.table[column])
 
     def integers(self, column: str, kind: type[np.int32] | type[np.int64]) -> Array:
-        """Integers of a column; -1 if a cell holds no number, or one too large."""
+        """Integers of a column; -1 if a cell holds no number, or too large a number."""
         values = self.numbers(column)[0]
         return np.where(np.abs(values) < min(2.0**53, np.iinfo(kind).max), values, -1).astype(kind)
 
     def devices(self, column: str) -> tuple[Array, dict[int, str]]:
         """(int32 device number of each row, -1 if empty; device name by number).
 
-        Devices are printed as `NVIDIA H200 (0)`; nvprof's text leaves out the number if there is only one device.
+        Devices are printed as `NVIDIA H200 (0)`. nvprof's text leaves out the number if there is only one device.
         """
         codes, texts = self.texts(column)
         found = [re.fullmatch(r"(.*) \((\d{1,9})\)", text) for text in texts]
@@ -158,7 +162,8 @@ def read_rows(
 ) -> Rows:
     """The wanted columns of the comma-separated rows in data[start:stop].
 
-    Lines with too few or too many cells are skipped and counted. Raises pa.ArrowInvalid if the rows cannot be parsed.
+    Lines with too few or too many cells are skipped and counted. Raises pa.ArrowInvalid if the rows cannot be
+    parsed.
     """
     body, skipped = lines.rows(start, stop)
     types = {c: pa.dictionary(pa.int32(), pa.string()) for c in header if c in texts}
@@ -182,14 +187,14 @@ def _parsed(
         return Rows(empty, skipped)
     table, odd = _typed(body, header, types, delimiter)
     if table is None or odd:
-        # The profiled program printed lines in between; a line with one quote would swallow the lines after it.
+        # The profiled program printed lines in between; a line with one quote would join the lines after it.
         lines = bytes(body).split(b"\n")
         whole = [line for line in lines if line and line.count(b'"') % 2 == 0]
         skipped += sum(1 for line in lines if line) - len(whole)
         body = b"\n".join(whole) + b"\n"
         table, odd = _typed(body, header, types, delimiter)
     if table is None:
-        # Some cell does not fit its column's type: read all columns as text, so that each cell is checked by itself.
+        # Some cell does not fit its column's type. Read all columns as text, so that each cell is checked by itself.
         types = dict.fromkeys(types, pa.dictionary(pa.int32(), pa.string()))
         table, odd = _csv(body, header, types, delimiter)
     return Rows(table, skipped + odd)
@@ -207,7 +212,7 @@ def _typed(
 def _csv(
     body: bytes | memoryview, header: Sequence[str], types: Mapping[str, pa.DataType], delimiter: str
 ) -> tuple[pa.Table, int]:
-    """(the table, how many lines had too few or too many cells)."""
+    """(the table, number of lines that had too few or too many cells)."""
     odd: list[str] = []
 
     def skip(row: Any) -> str:
@@ -216,7 +221,7 @@ def _csv(
 
     table = pyarrow.csv.read_csv(
         pa.py_buffer(body),
-        # A row has to fit in a block; C++ template names have up to a few kilobytes.
+        # A row has to fit in a block. C++ template names have up to a few kilobytes.
         read_options=pyarrow.csv.ReadOptions(column_names=list(header), block_size=1 << 22),
         parse_options=pyarrow.csv.ParseOptions(
             delimiter=delimiter,
@@ -235,7 +240,7 @@ def _csv(
 
 
 def scaled(values: Array, scale: Array | float) -> tuple[Array, Array]:
-    """(int64: values times scale, rounded; bool: True if |product| < EXACT_BELOW, so that the rounding is exact)."""
+    """Values times scale, rounded to int64; and True where |product| < EXACT_BELOW, so that the rounding is exact."""
     with np.errstate(over="ignore", invalid="ignore"):
         product = values * scale
         good = np.abs(product) < EXACT_BELOW
@@ -243,7 +248,7 @@ def scaled(values: Array, scale: Array | float) -> tuple[Array, Array]:
 
 
 def categorical(codes: Array, texts: Sequence[str], missing: str = "") -> pd.Categorical:
-    """A categorical from codes into `texts`, which may repeat; code -1 becomes `missing`."""
+    """A categorical from codes, which are indices into `texts` (texts may repeat); code -1 becomes `missing`."""
     order = list(dict.fromkeys([*texts, missing]))
     place = {text: index for index, text in enumerate(order)}
     mapped = np.array([place[text] for text in [*texts, missing]], dtype=np.int32)
@@ -251,7 +256,7 @@ def categorical(codes: Array, texts: Sequence[str], missing: str = "") -> pd.Cat
 
 
 def coded(cells: pa.ChunkedArray) -> tuple[Array, list[str]]:
-    """(codes, distinct texts) of a column: code -1 where the cell is empty."""
+    """(codes, distinct texts) of a column. A code is an index into the texts, -1 where the cell is empty."""
     if not pa.types.is_dictionary(cells.type):
         cells = cells.cast(pa.string()).dictionary_encode()
     whole = cells.unify_dictionaries().combine_chunks()

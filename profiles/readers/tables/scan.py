@@ -1,6 +1,7 @@
 """Read integer columns of SQLite tables in pieces, on several threads, each piece straight into the final array.
 
-Plain rows (integers and NULL, each whole in one page) are decoded from the file's pages (`pages`), others by SQLite.
+Plain rows (integers and NULL, each whole in one page) are decoded from the file's pages (`pages`), others by
+SQLite.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from . import pages
 from .pages import Odd, Pages
 from .sqlite import Database, connected, quoted
 
-# Rows per task: few enough that threads get even shares, enough that opening a connection costs little beside reading.
+# Rows per task: few enough that threads get even shares, and enough that opening a connection costs little.
 _TASK_ROWS: Final = 1 << 18
 _MAX_TASKS: Final = 256
-# Bytes of pages per task: with smaller tasks, threads wait longer for Python's global lock than they read.
+# Bytes of pages per task: with fewer, threads wait longer for Python's global lock than they read.
 _TASK_BYTES: Final = 1 << 21
 _BATCH_ROWS: Final = 1 << 14
 
@@ -36,8 +37,8 @@ Array = NDArray[Any]
 class Column:
     """A column to read: its name, the value for NULL, and the dtype of the array.
 
-    convert: turns each piece of int64 values into `dtype` as it is read, so that the int64 column is never held whole.
-    usual: a smaller dtype, used instead of `dtype` if all values fit in it.
+    `convert`: turns each piece of int64 values into `dtype` as it is read, so that the int64 column is never held
+    whole. `usual`: a smaller dtype, used instead of `dtype` if all values fit in it.
     """
 
     name: str
@@ -48,13 +49,14 @@ class Column:
 
 
 def present(database: Database, table: str, columns: Mapping[str, Column]) -> dict[str, Column]:
-    """The subset of these columns that the table has; older schemas lack some."""
+    """The columns that the table has, since older schemas lack some."""
     return {key: column for key, column in columns.items() if database.has(table, column.name)}
 
 
 @dataclass(slots=True)
 class Rows:
-    """Rows of a table. columns: by the caller's key; left_out: number of rows dropped since a value was no integer."""
+    """Rows of a table. `columns`: by the caller's key. `left_out`: number of rows dropped since a value was no
+    integer."""
 
     columns: dict[str, Array]
     left_out: int = 0
@@ -64,9 +66,9 @@ class Rows:
 
 
 def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict[str, Rows]:
-    """The wanted columns of several tables, read in pieces on up to eight threads.
+    """Read the wanted columns of several tables, in pieces on up to eight threads. `wanted`: table -> key -> Column.
 
-    wanted: table -> key -> Column. Raises UnreadableRecording for a file SQLite finds damaged.
+    Raises UnreadableRecording if SQLite finds the file damaged.
     """
     file = Pages(database)
     tables = {table: _Table(columns, *_pieces(database, file, table, columns)) for table, columns in wanted.items()}
@@ -79,15 +81,15 @@ def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict
 
 
 def _rowids(database: Database, table: str) -> tuple[int, int] | tuple[None, None]:
-    """(first, last) rowid of a table; (None, None) if it is empty or they do not bound the number of rows."""
+    """(first, last) rowid of a table; (None, None) if it is empty, or if these do not bound the number of rows."""
     name = quoted(database.stored(table))
     try:
         ((low, high),) = database.query(f"SELECT (SELECT min(rowid) FROM {name}), (SELECT max(rowid) FROM {name})")
     except UnreadableRecording:
-        return None, None  # a view, or a table without rowids; real damage shows when it is read
+        return None, None  # a view, or a table without rowids; damage will show when the rows are read
     if not isinstance(low, int) or not isinstance(high, int):
         return None, None
-    if not 0 <= high - low < database.path.stat().st_size:  # a damaged tree is not in order
+    if not 0 <= high - low < database.path.stat().st_size:  # the tree is damaged, since it is not in order
         return None, None
     return low, high
 
@@ -95,8 +97,10 @@ def _rowids(database: Database, table: str) -> tuple[int, int] | tuple[None, Non
 def _pieces(
     database: Database, file: Pages, table: str, wanted: Mapping[str, Column]
 ) -> tuple[Array | None, list[_Plain]]:
-    """(rowids at which the pieces of a table begin, then the end of the last piece; the pages of each piece). No pages
-    if SQLite has to read the table; no rowids (None) if the number of rows is unknown."""
+    """(rowids at which the pieces of a table begin, then the end of the last piece; the pages of each piece).
+
+    No pages if SQLite has to read the table; no rowids (None) if the number of rows is unknown.
+    """
     low, high = _rowids(database, table)
     if low is None or high is None:
         return None, []
@@ -128,7 +132,7 @@ def _fill(database: Database, file: Pages, of: tuple[str, _Table, int]) -> None:
         raise database.damaged(error) from None
     except _NotIntegers:
         table.clear(piece)
-    # Row by row, so that only rows with a value that is neither integer nor NULL are dropped.
+    # Read row by row, so that only rows with a value that is neither integer nor NULL are dropped.
     rows = database.query(sql)
     good = [row for row in rows if all(value is None or isinstance(value, int) for value in row)]
     table.left_out[piece] = len(rows) - len(good)
@@ -143,40 +147,40 @@ def _fill(database: Database, file: Pages, of: tuple[str, _Table, int]) -> None:
 
 
 def _integer(column: str) -> str:
-    """The column as SQL, with 0.5 for a text or blob, so that a long text is not fetched only to be dropped."""
+    """The column as SQL, with 0.5 for a text or blob, so that a long text is not read only to be dropped."""
     name = quoted(column)
     return f"CASE WHEN typeof({name}) IN ('integer', 'null') THEN {name} ELSE 0.5 END"
 
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """A piece of a table to decode from pages. places: index of each column in its row, -1 for the rowid."""
+    """A piece of a table to decode from pages. `places`: index of each column in its row, -1 for the rowid."""
 
     places: Mapping[str, int]
     pages: Array
 
 
 class _NotIntegers(Exception):
-    """ADBC inferred another type than int64 for a column."""
+    """ADBC took a column for another type than int64."""
 
 
 class _Table:
-    """A table while it is read: pieces are written straight into the final arrays, so that no value is held twice."""
+    """A table while it is read. Pieces are written straight into the final arrays, so that no value is held twice."""
 
     def __init__(self, wanted: Mapping[str, Column], bounds: Array | None, plain: list[_Plain]) -> None:
         self.wanted = wanted
-        # Several wanted columns may come from one column of the file, which is read once.
+        # Several wanted columns may be one column of the file, which is read once.
         self.names = list(dict.fromkeys(column.name for column in wanted.values()))
         self.nulls = [next(c.null for c in wanted.values() if c.name == name) for name in self.names]
         self._bounds = None if bounds is None else bounds.tolist()
         self._plain = plain
         self.pieces = 1 if self._bounds is None else len(self._bounds) - 1
-        # The kernel gives an array of zeros no memory until it is written to.
+        # The operating system gives an array of zeros no memory until it is written to.
         width = self._bounds[-1] - self._bounds[0] if self._bounds else 0
         self._whole = {key: np.zeros(width, column.usual or column.dtype) for key, column in wanted.items()}
-        # By piece and column: batches with values that do not fit in the usual dtype.
+        # (piece, column) -> batches with values that do not fit in the usual dtype.
         self._wide: list[dict[str, list[tuple[slice, Array]]]] = [{} for _ in range(self.pieces)]
-        # By piece and column: batches that hold only the first value seen. They are noted, not written, so that a
+        # (piece, column) -> batches that hold only the first value seen. They are noted, not written, so that a
         # constant column (a process id, for instance) takes no memory.
         self._first: dict[str, Any] = {}
         self._same: list[dict[str, list[slice]]] = [{key: [] for key in wanted} for _ in range(self.pieces)]
@@ -213,7 +217,7 @@ class _Table:
         start = self._bounds[piece] - self._bounds[0] + self._counts[piece]
         place = slice(start, start + count)
         if place.stop > self._bounds[piece + 1] - self._bounds[0]:
-            raise OSError("a table holds more rows than it has row numbers for")
+            raise OSError("a table holds more rows than its row numbers allow")
         for (key, whole), values in zip(self._whole.items(), kept, strict=True):
             first = self._first.setdefault(key, values[0])
             if values[-1] == first and (values == first).all():
@@ -276,7 +280,7 @@ def _batches(path: Path, sql: str, nulls: Sequence[int]) -> Iterator[list[NDArra
     except (UnicodeError, adbc_driver_manager.dbapi.Error) as error:
         raise OSError(str(error)) from None
     except OSError as error:
-        # ADBC infers a column's type from its first values, and raises this error at a later value of another type.
+        # ADBC takes a column's type from its first values, and raises this error at a later value of another type.
         if "Type mismatch" in str(error):
             raise _NotIntegers from None
         raise
@@ -289,8 +293,8 @@ def _fits(values: Any, dtype: np.dtype[Any]) -> bool:
 
 
 def _kept(values: NDArray[np.int64], column: Column) -> Array:
-    """The values in the column's dtype; a value that does not fit becomes -1, which is no valid id of a device, context
-    or stream."""
+    """The values in the column's dtype. A value that does not fit becomes -1, no valid id of a device, context or
+    stream."""
     if column.convert:
         return column.convert(values)
     if column.dtype == "int64":

@@ -41,9 +41,9 @@ _LENGTH: Final = 0  # SQLITE_LIMIT_LENGTH
 _LONGEST_MESSAGE: Final = 300  # cut, because SQLite's error repeats the whole statement that it cannot parse
 _LONGEST_TEXT: Final = 16 << 20
 
-# Up to this many rows Python's sqlite3 reads faster than Arrow's driver opens a connection.
+# Python's sqlite3 reads up to this many rows faster than Arrow's driver opens a connection.
 _FEW_TEXTS: Final = 1_000
-# The strings of a table take twice their size in memory while they are read. Real recordings have up to 100 MB.
+# While a table's strings are read, they take twice their size in memory. Real recordings have up to 100 MB.
 _MOST_TEXT: Final = 768 << 20
 
 # In a damaged file pages may point to each other in a loop, so that a query never ends. A row takes at least five bytes
@@ -51,26 +51,27 @@ _MOST_TEXT: Final = 768 << 20
 # than a file of this size can need is stopped.
 _STEPS_PER_BYTE: Final = 16
 _FEW_STEPS: Final = 10_000_000
-_STEPS_AT_ONCE: Final = 1000  # steps between two checks; each step may copy a long text
+_STEPS_AT_ONCE: Final = 1000  # steps between two checks of the limits; each step may copy a long text
 _FEW_SECONDS, _SECONDS_PER_BYTE = 10.0, 1 / 5_000_000  # of CPU
 _FEW_ROWS, _ROWS_PER_BYTE = 10_000, 1 / 4
 _FEW_BYTES: Final = 1 << 20
-_LONGEST: Final = 1_000_000_000  # SQLite's own limit
+_LONGEST: Final = 1_000_000_000  # the largest limit that SQLite accepts
 _CIRCLES: Final = "its pages or rows form a loop: they hold more than a file of this size can"
 
 _VERSION: Final = r"_V(\d{1,3})$"
 
 _HEADER_BYTES: Final = 100
-# Errors that reading a damaged file may raise: UnicodeError since SQLite's message may quote damaged bytes, MemoryError
-# since a damaged length may ask for terabytes.
+# Errors that reading a damaged file may raise. UnicodeError: SQLite's message quotes damaged bytes. MemoryError: a
+# damaged length asks for terabytes.
 _ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError, MemoryError)
 
 
 class Database:
-    """An SQLite file opened for reading only. `tables`: column names by table; `size`: bytes of the file.
+    """An SQLite file opened for reading only. `tables`: column names by table. `size`: bytes of the file.
 
-    The thread that made the object keeps one connection for all its queries, since opening a connection takes longer
-    than reading a few rows; other threads open one per query. After `close` the next query opens a new connection.
+    The thread that made the object keeps one connection for all its queries, since opening a connection takes
+    longer than reading a few rows; other threads open one per query. After `close` the next query opens a new
+    connection.
     """
 
     def __init__(self, path: Path) -> None:
@@ -106,7 +107,7 @@ class Database:
         self.close()
 
     def _refuse_code(self, name: str) -> None:
-        """Raise UnreadableRecording for a view with a profiler table's name: it is a query, and may run for ever."""
+        """Raises UnreadableRecording for a view with a profiler table's name: it is a query, and may run for ever."""
         if name.startswith(_TABLES_READ):
             raise UnreadableRecording(
                 self.path,
@@ -115,7 +116,7 @@ class Database:
             )
 
     def query(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows of the answer; for small tables. Bytes that are not UTF-8 become U+FFFD."""
+        """All rows of a query's answer, for small tables. Bytes that are not UTF-8 become U+FFFD."""
         with self._connected() as query:
             return query(sql, values)
 
@@ -134,7 +135,7 @@ class Database:
             raise self.damaged(error) from None
 
     def _opened(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(uri(self.path), uri=True, check_same_thread=False)  # any thread may close it
+        connection = sqlite3.connect(uri(self.path), uri=True, check_same_thread=False)  # other threads may close it
         connection.text_factory = _text
         return connection
 
@@ -143,16 +144,18 @@ class Database:
         return lambda *query: self._all(connection.execute(*query))
 
     def stored(self, table: str) -> str:
-        """The name of the table's newest version in the file: nsys writes NAME_V2 or NAME_V3 when a table's schema
-        changes, at times beside NAME."""
+        """The name of the table's newest version in the file.
+
+        When a table's schema changes, nsys writes NAME_V2 or NAME_V3, at times beside NAME.
+        """
         return self._stored.get(table, table)
 
     def _all(self, answer: sqlite3.Cursor) -> list[tuple[Any, ...]]:
-        """All rows of a cursor. Raises UnreadableRecording if they are more than the file can hold."""
+        """All rows of a cursor. Raises UnreadableRecording if there are more than the file can hold."""
         most_rows, most_bytes = _FEW_ROWS + self.size * _ROWS_PER_BYTE, _FEW_BYTES + self.size
         found: list[tuple[Any, ...]] = []
         told = 0
-        for row in answer:  # checked row by row, since one row's text may be as long as the file
+        for row in answer:  # after each row, since one row's text may be as long as the file
             found.append(row)
             for value in row:
                 if isinstance(value, (str, bytes)):
@@ -165,7 +168,7 @@ class Database:
         return set(columns) <= set(self.tables.get(self.stored(table), ())) and self.stored(table) in self.tables
 
     def require(self, table: str, *columns: str) -> None:
-        """Raises UnreadableRecording if there is no such table, or it lacks a column that every known schema has."""
+        """Raises UnreadableRecording if the table is missing, or lacks a column that every known schema has."""
         table = self.stored(table)
         if table not in self.tables:
             problem = f"{table} is not a table: not a schema that this version knows"
@@ -179,7 +182,7 @@ class Database:
             )
 
     def first(self, table: str, names: Iterable[str]) -> str | None:
-        """The first of `names` that is a column of the table; None if none is."""
+        """The first of `names` that is a column of the table; None if the table has none of them."""
         return next((name for name in names if self.has(table, name)), None)
 
     def damaged(self, error: object) -> UnreadableRecording:
@@ -194,7 +197,7 @@ class Database:
 
 
 def plain(table: str) -> str:
-    """The name of a table without its version (`Database.stored`)."""
+    """The name of a table without its version, see `Database.stored`."""
     return re.sub(_VERSION, "", table)
 
 
@@ -209,8 +212,11 @@ def is_device(value: object) -> bool:
 
 
 def uri(path: Path) -> str:
-    """The file's name for SQLite, which reads it alone. mode=rw: SQLite neither makes a file that is gone, nor waits
-    for the other end of a pipe that has taken its place."""
+    """The file's name for SQLite, which reads the file alone.
+
+    mode=rw: SQLite neither makes a file that is gone, nor waits for the other end of a pipe that has taken its
+    place.
+    """
     return "file:" + quote(os.fsencode(path.absolute())) + "?immutable=1&mode=rw"
 
 
@@ -225,9 +231,9 @@ def table_names(path: Path) -> frozenset[str]:
 
 
 def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray[np.int64], Any]:
-    """The strings of a table by number: (int64 numbers, Arrow array of binary, since text may not be valid UTF-8).
+    """The strings of a table by number: (int64 numbers, Arrow array of binary, since a text may not be valid UTF-8).
 
-    key, value: SQL expressions for the number and the string.
+    `key`, `value`: SQL expressions for the number and for the string.
     """
     import adbc_driver_manager.dbapi
     import pyarrow as pa
@@ -237,13 +243,13 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
         f"SELECT {key}, CAST({value} AS BLOB) FROM {quoted(database.stored(table))} WHERE typeof({key}) = 'integer' "
         f"AND {value} IS NOT NULL"
     )
-    if utf_8 and database.size < _LONGEST_TEXT:  # no text can be too long
+    if utf_8 and database.size < _LONGEST_TEXT:  # so small that no text can be too long
         few = database.query(f"{sql} LIMIT {_FEW_TEXTS + 1}")
         if len(few) <= _FEW_TEXTS:
             numbers = np.array([number for number, _ in few], dtype=np.int64)
             return numbers, pa.array([text for _, text in few], pa.large_binary())
     _refuse_long(database, table, value)
-    if not utf_8:  # profilers write UTF-8: another tool has rewritten this file
+    if not utf_8:  # not UTF-8, which profilers write: another tool has rewritten this file
         rows = database.query(f"SELECT {key}, {value} FROM {quoted(database.stored(table))}")
         told = [(number, text) for number, text in rows if type(number) is int and text is not None]
         raw = [text if isinstance(text, bytes) else str(text).encode("utf-8", "replace") for _, text in told]
@@ -260,14 +266,16 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
 
 
 def _refuse_long(database: Database, table: str, value: str) -> None:
-    """Raises UnreadableRecording for a text longer than _LONGEST_TEXT, and if all texts of the column together are
-    larger than the file or than _MOST_TEXT."""
+    """Raises UnreadableRecording for a text longer than _LONGEST_TEXT.
+
+    Also if all texts of the column together are larger than the file or than _MOST_TEXT.
+    """
     size = database.size
     most = min(size, _MOST_TEXT)
     with closing(sqlite3.connect(uri(database.path), uri=True)) as connection:
         connection.text_factory = bytes
         end_circles(connection, database.size)
-        if hasattr(connection, "setlimit"):  # Python 3.10 has none
+        if hasattr(connection, "setlimit"):  # Python 3.10 has no setlimit
             connection.setlimit(_LENGTH, _LONGEST_TEXT)
         try:
             stored = quoted(database.stored(table))
@@ -290,9 +298,12 @@ def _refuse_long(database: Database, table: str, value: str) -> None:
 
 
 def end_circles(connection: sqlite3.Connection, size: int) -> None:
-    """Limit the connection to the steps and CPU time that a file of `size` bytes can need: a query beyond them raises
-    sqlite3.OperationalError; a value longer than the file raises sqlite3.DataError (from Python 3.11)."""
-    if hasattr(connection, "setlimit"):  # Python 3.10 has none
+    """Limit the connection to the steps and the CPU time that a file of `size` bytes can need.
+
+    A query beyond them raises sqlite3.OperationalError; a value longer than the file raises sqlite3.DataError
+    (from Python 3.11 on).
+    """
+    if hasattr(connection, "setlimit"):  # Python 3.10 has no setlimit
         connection.setlimit(_LENGTH, min(_FEW_BYTES + size, _LONGEST))
     left = (_FEW_STEPS + _STEPS_PER_BYTE * size) // _STEPS_AT_ONCE
     until = time.thread_time() + _FEW_SECONDS + size * _SECONDS_PER_BYTE
@@ -338,11 +349,11 @@ def check(path: Path) -> None:
 
 
 def header_of(path: Path) -> bytes:
-    """The first 100 bytes of a database. Raises UnreadableRecording if they are no SQLite header."""
+    """The first 100 bytes of a database. Raises UnreadableRecording if they are not SQLite's header."""
     with open_regular(path) as file:
         header = file.read(_HEADER_BYTES)
     if not header.startswith(MAGIC) or len(header) < _HEADER_BYTES:
-        raise UnreadableRecording(path, "no whole SQLite header", "copy or export it again")
+        raise UnreadableRecording(path, "its SQLite header is incomplete", "copy or export it again")
     return header
 
 

@@ -17,9 +17,9 @@ Codes = NDArray[np.signedinteger[Any]]
 
 
 class Strings:
-    """The strings of a recording by id. A code is the index of a string in `texts`, -1 for an id without a string.
+    """The strings of a recording by id. A code is the index of a string in `texts`; -1 for an id without a string.
 
-    numbers: int64[n], the ids; texts: an Arrow array of binary, length n.
+    `numbers`: int64[n], the ids. `texts`: an Arrow array of binary, length n.
     """
 
     def __init__(self, numbers: NDArray[np.int64], texts: Any) -> None:
@@ -27,7 +27,7 @@ class Strings:
         self.dtype = "int16" if len(numbers) < 1 << 15 else "int32"
         self._order = np.argsort(numbers, kind="stable")
         self._numbers = numbers[self._order]
-        # Ids from 0 to a few times their count are looked up in a table: five times faster than by binary search.
+        # Ids from 0 to a few times their count are looked up in a table: five times as fast as binary search.
         self._table: Codes | None = None
         if len(numbers) and self._numbers[0] >= 0 and self._numbers[-1] < 8 * len(numbers) + (1 << 21):
             self._table = np.full(self._numbers[-1] + 2, -1, dtype=self.dtype)
@@ -35,7 +35,7 @@ class Strings:
 
     def codes(self, numbers: NDArray[np.int64]) -> Codes:
         if self._table is not None:
-            last = len(self._table) - 1  # this entry of the table is -1
+            last = len(self._table) - 1  # the last entry of the table is -1, for all other ids
             inside = (numbers >= 0) & (numbers < last)
             return self._table[numbers if inside.all() else np.where(inside, numbers, last)]
         if not len(self._numbers):
@@ -44,11 +44,11 @@ class Strings:
         return np.where(self._numbers[place] == numbers, self._order[place], -1).astype(self.dtype)
 
     def categorical(self, codes: Codes, named: Callable[[str], str] | None = None) -> pd.Categorical:
-        """A categorical of the strings with these codes, each renamed by `named`; UNKNOWN for code -1."""
+        """A categorical of the strings with these codes, each renamed by `named`; code -1 becomes UNKNOWN."""
         import pyarrow as pa
 
         used = np.zeros(len(self._numbers) + 1, dtype=bool)
-        used[codes] = True  # code -1 marks the last entry
+        used[codes] = True  # code -1 takes the last entry
         known = np.flatnonzero(used[:-1])
         distinct = self._texts.take(pa.array(known)).dictionary_encode()
         texts = [value.decode("utf-8", "replace") for value in distinct.dictionary.to_pylist()]
@@ -60,7 +60,7 @@ class Strings:
 
 
 def categorical(codes: NDArray[Any], texts: Sequence[str]) -> pd.Categorical:
-    """A categorical from codes into `texts`, which may repeat."""
+    """A categorical from codes, which are indices into `texts`; texts may repeat."""
     order = list(dict.fromkeys(texts))
     if len(order) < len(texts):
         place = {text: index for index, text in enumerate(order)}

@@ -182,7 +182,7 @@ def test_logs_beside_a_recording_are_doubted_and_other_files_beside_logs_too(tmp
     with pytest.raises(InspectorLog):
         analyse([tmp_path])
     log.write_text('{"header": {"id": 1}, "coll_perf": 7}\n')
-    with pytest.raises(UnreadableRecording, match="without a whole line") as refused:
+    with pytest.raises(UnreadableRecording, match="without a complete line") as refused:
         logged.measure([log])
     assert "\n" not in str(refused.value)
 
