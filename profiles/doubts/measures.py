@@ -10,6 +10,7 @@ from ..model.measures import CLASSES
 from ..model.operations import Arithmetic, Launches
 from ..model.timeline import Doubt
 from .recordings import CAPTURE_REMEDY, LOSES_LESS, LOSES_LESS_ELSE
+from .steps import MARK_STEPS
 
 # How to record everything, by the recording's format; other formats: nsys.
 _RECORD_ALL = {
@@ -255,11 +256,14 @@ def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
     )
 
 
-def no_marks(where: str, recorded: str) -> Doubt:
+def no_marks(where: str, recorded: str, *, operators: bool) -> Doubt:
+    """operators: the recording has ranges of PyTorch's operators, so the profiler recorded all that the program has."""
+    remedy = _RECORD_ALL.get(recorded, "record with ringscope record, or nsys --trace=cuda,nvtx")
     return Doubt(
         "no-marks",
-        "the recording has no ranges of the host: steps are found without marks, and waiting for input cannot be seen",
-        _RECORD_ALL.get(recorded, "record with ringscope record, or nsys --trace=cuda,nvtx"),
+        f"the recording has no {'marks' if operators else 'ranges'} of the host: steps are found without marks, and "
+        "waiting for input cannot be seen",
+        MARK_STEPS.get(recorded, remedy) if operators else remedy,
         (f"{where}/steps",),
     )
 

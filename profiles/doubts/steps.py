@@ -8,7 +8,7 @@ from ..model.steps import Steps
 from ..model.timeline import Doubt
 
 # Advice on how to mark steps, by the format of the recording.
-_MARK_STEPS = {
+MARK_STEPS = {
     "kineto": "call prof.step() after each step: torch.profiler then marks them `ProfilerStep#N`",
     **dict.fromkeys(("rocprofv3", "rocpd", "rocprof"), "mark steps with rocTX ranges named `step N`"),
     "xplane": "mark steps: jax.profiler.StepTraceAnnotation, or tf.profiler.experimental.Trace with step_num",
@@ -34,7 +34,7 @@ def _mark_steps(steps: Steps, recorded: str) -> str:
     """Advice: mark the steps or, if the recording has marks, record more steps."""
     if steps.marked:
         return f"record several {_UNITS[steps.unit]} in a row: the recording holds only one, or an incomplete one"
-    return _MARK_STEPS.get(recorded, _WITH_NVTX)
+    return MARK_STEPS.get(recorded, _WITH_NVTX)
 
 
 def steps_by_period(steps: Steps, where: str, recorded: str) -> Doubt:

@@ -102,8 +102,9 @@ def of_gpu(
         yield say.no_api_rows(where, recorded)
     elif 0 < launched < len(gpu.operations):
         yield say.calls_missing(len(gpu.operations) - launched, len(gpu.operations), _managed(timelines, gpu), where)
-    if any("marks" not in timelines[index].known for index, _ in gpu.places):
-        yield say.no_marks(where, recorded)
+    unmarked = [timelines[index].known for index, _ in gpu.places if "marks" not in timelines[index].known]
+    if unmarked:
+        yield say.no_marks(where, recorded, operators=all("operators" in known for known in unmarked))
     if measured.collectives.count and measured.collectives.bytes_per_step is None:
         yield say.collective_bytes_unknown(where, recorded)
     if (hidden := measured.operators) is not None and hidden.in_graphs_ns >= HIDDEN_SHARE * measured.span_ns > 0:

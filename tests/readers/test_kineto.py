@@ -187,6 +187,11 @@ def test_values_that_json_does_not_have_are_passed_over(tmp_path: Path) -> None:
         (trace(event("hpu_op", "gemm", "1", "2"), LAUNCH), r"Gaudi \(HPU\), an accelerator that is not a GPU"),
         (trace(event("cuda_profiler_range", "k", "1", "2"), LAUNCH), "range profiler: 1 ranges with counters"),
         (trace(LAUNCH), "1 launches, and none of their operations"),
+        (trace(event("cuda_runtime", "cudaMemcpyAsync", "1", "2")), "1 launches, and none of their operations"),
+        (
+            trace(event("cpu_op", "aten::add", "1", "2"), event("cuda_runtime", "cudaDeviceSynchronize", "3", "1")),
+            "1 calls of CUDA or HIP, none of which gives a GPU work; move the model and its inputs to the GPU",
+        ),
         (trace(), "without GPU events"),
         ('{"schemaVersion": 1, "traceEvents": 3}', "not a trace"),
         ('{"schemaVersion": 1, "deviceProperties": []}', "not a trace"),
@@ -195,6 +200,19 @@ def test_values_that_json_does_not_have_are_passed_over(tmp_path: Path) -> None:
 def test_what_is_no_trace_is_refused_with_its_own_reason(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UnreadableRecording, match=said):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ([], "record with ProfilerActivity.CPU and ProfilerActivity.CUDA"),
+        ([event("cpu_op", "aten::add", "1", "2")], "call prof.step() after each step"),
+    ],
+)
+def test_a_trace_with_operators_is_not_advised_to_record_them(host: list[str], said: str, tmp_path: Path) -> None:
+    doubts = measure([read(tmp_path, trace(KERNEL, LAUNCH, *host))]).doubts
+    (doubt,) = [one for one in doubts if one.code == "no-marks"]
+    assert doubt.next.startswith(said)
 
 
 @pytest.mark.parametrize("launch", ["cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"])

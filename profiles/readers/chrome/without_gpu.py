@@ -29,6 +29,8 @@ _GPUS: Final = (
 _NO_COUNTERS: Final = (
     "record again without counters: torch.profiler.profile without profiler_metrics in its experimental_config"
 )
+_COPY: Final = r"^(?:cu|cuda|hip)Mem(?:cpy|set)"
+_USE_A_GPU: Final = "move the model and its inputs to the GPU, and record while it computes"
 _RECORD: Final = "record with CUDA activities on; for TensorFlow's profiler give the .xplane.pb beside it"
 
 
@@ -50,9 +52,11 @@ def reason(left_out: Mapping[str, int], api: pd.DataFrame | None, host: int) -> 
             return (
                 f"a capture of a CUDA graph: {in_graphs:,} launches were only recorded into a graph, and ran nothing"
             ), CAPTURE_REMEDY
+        launched = launched if launched.any() else launching.named(api, _COPY)
         if launched.any():
             problem = f"{launched.sum():,} launches, and none of their operations: the profiler dropped them"
             return problem, LOSES_LESS["kineto"]
+        return f"a trace with {len(api):,} calls of CUDA or HIP, none of which gives a GPU work", _USE_A_GPU
     host += sum(unread.values())
     return (
         f"a trace with {host} events of the host and none of a GPU" if host else "a trace without GPU events",
