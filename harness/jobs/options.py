@@ -94,6 +94,7 @@ class Record:
     ranks: int = 1  # number of ranks of a command
     span: Span = field(default_factory=Span)
     profiler: str | None = None
+    nsys_args: str = ""  # further options of `nsys profile`, split as a shell would
     keep: str = "recordings"
     recorded: str = "all"  # which ranks to record: all, first-per-host, or numbers such as 0,8,16
     stops: bool = False  # end the command as soon as it is recorded

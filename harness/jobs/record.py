@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,11 @@ def main(options: Record) -> int:
         profiler = Profiler("tensorflow")
     if profiler.name == "nvprof" and not options.choices and options.launch.given & {"delay", "duration"}:
         raise RingscopeError("nvprof records some steps or the whole command; leave --delay and --duration out")
+    if options.nsys_args and profiler.name != "nsys":
+        raise RingscopeError(
+            f"--nsys-args is for nsys, and {profiler.name} records here; leave it out, or install nsys"
+        )
+    profiler = replace(profiler, more=tuple(shlex.split(options.nsys_args)))
     how = replace(bench.how_to_launch(options.launch), profiler=profiler, recorded=options.recorded)
     if options.choices:
         sweep.check_training()

@@ -45,10 +45,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Profiler:
-    """A profiler by name, and its path (None for a framework's profiler)."""
+    """A profiler by name, and its path (None for a framework's profiler). more: further options of `nsys profile`."""
 
     name: str
     path: str | None = None
+    more: tuple[str, ...] = ()
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -75,7 +76,8 @@ class Profiler:
         # without a span in seconds the profiler waits for the capture range
         timed = span if span is not None and span.steps is None else None
         if self.name == "nsys":
-            return [str(self.path), "profile", *_NSYS, *(_nsys_span(timed) if timed else _IN_RANGE), "-o", stem]
+            part = _nsys_span(timed) if timed else _IN_RANGE
+            return [str(self.path), "profile", *_NSYS, *part, *self.more, "-o", stem]
         if self.name == "nvprof":
             options = [] if timed else ["--profile-from-start", "off"]
             return [str(self.path), "-f", "-o", f"{stem}.nvvp", *options]

@@ -245,10 +245,12 @@ def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
     from ..launch import hosts
     from ..processes.supervise import Limits
 
-    try:
-        shlex.split(chosen["launcher_args"])
-    except ValueError as error:
-        raise RingscopeError(f"--launcher-args {chosen['launcher_args']}: {error}; quote it as for a shell") from error
+    for option in {"launcher_args", "nsys_args"} & chosen.keys():
+        try:
+            shlex.split(chosen[option])
+        except ValueError as error:
+            flag = f"--{option.replace('_', '-')}"
+            raise RingscopeError(f"{flag} {chosen[option]}: {error}; quote it as for a shell") from error
     if odd := [name for name in chosen["env"] if not name.isidentifier()]:
         raise RingscopeError(f"--env {odd[0]}: give the name of a variable; ranks get the value that it has here")
     found = hosts.parse(chosen["hosts"]) if chosen["hosts"] is not None else ()

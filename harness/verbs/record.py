@@ -43,6 +43,11 @@ Examples:
     help="The profiler that records.  [default: the first that is here]",
 )
 @click.option(
+    "--nsys-args",
+    default="",
+    help="More options of `nsys profile`, for example --gpu-metrics-devices=all.",
+)
+@click.option(
     "--keep",
     type=click.Choice(["recordings", "measures"]),
     default="recordings",
@@ -107,6 +112,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         ranks=chosen["ranks"][0],
         span=Span(chosen["delay"], chosen["duration"], chosen["steps"] if "steps" in options.given(context) else None),
         profiler=chosen["profiler"],
+        nsys_args=chosen["nsys_args"],
         keep=chosen["keep"],
         recorded=chosen["record_ranks"],
         stops=chosen["then"] == "stop",
@@ -128,7 +134,18 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
         (not is_command, ("apply",), "is for a command; for a cell: ringscope bench --apply FINDING --of LAUNCH"),
         (
             chosen["apply"],
-            ("delay", "duration", "then", "profiler", "keep", "record_ranks", "hosts", "hostfile", "container"),
+            (
+                "delay",
+                "duration",
+                "then",
+                "profiler",
+                "nsys_args",
+                "keep",
+                "record_ranks",
+                "hosts",
+                "hostfile",
+                "container",
+            ),
             "has no effect with --apply, which times steps on this machine; leave it out",
         ),
     ]

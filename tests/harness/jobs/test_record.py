@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,32 @@ def test_a_python_command_is_recorded_by_its_steps_and_opens_the_range_itself() 
     with pytest.raises(RingscopeError, match="leave --steps out"):
         NSYS.of_command(["bash", "train.sh"], OUT, span)
     assert NSYS.of_command(["bash", "train.sh"], OUT, Span()) == ["bash", "train.sh"]
+
+
+@pytest.mark.parametrize("span", [None, Span(5, 1), Span(5, 1, 7)])
+def test_more_options_stand_among_those_of_nsys(span: Span | None) -> None:
+    more = ("--gpu-metrics-devices=all", "--gpu-metrics-frequency=10000")
+    plain, asked = NSYS.prefix(OUT, span), replace(NSYS, more=more).prefix(OUT, span)
+    assert asked == [*plain[:-2], *more, *plain[-2:]] and plain[-2] == "-o"
+
+
+def test_more_options_of_nsys_reach_it_and_no_other_profiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "nsys").write_text('#!/bin/sh\necho "nsys got $*"\n')
+    (tmp_path / "nsys").chmod(0o755)
+    for profiler, args, says in (
+        ("nsys", "--gpu-metrics-devices=all -e 'A=a b'", "wrote no recording"),
+        ("framework", "--stats=true", "--nsys-args is for nsys, and framework records here"),
+        ("nsys", "-e 'A", "--nsys-args -e 'A: No closing quotation"),
+    ):
+        words = ["--launcher", "single", "--profiler", profiler, "--nsys-args", args, "--out", "out"]
+        with pytest.raises(RingscopeError, match=says):
+            record.command.main([*words, "--", "python", "train.py"], standalone_mode=False)
+    assert "--gpu-metrics-devices=all -e A=a b -o " in capfd.readouterr().out
 
 
 def test_nvprof_waits_for_a_cells_range_and_records_a_command_whole() -> None:
