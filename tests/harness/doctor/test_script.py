@@ -21,7 +21,7 @@ from tests.harness.running import ROOT, carrying, environment
 
 SCRIPTS = Path(__file__).with_name("scripts")
 RING = ROOT / "tests" / "ring" / "scripts"
-pytestmark = [pytest.mark.train, pytest.mark.exhaustive]
+pytestmark = pytest.mark.train
 
 
 def doctor(folder: Path, *words: object) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -48,6 +48,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.ci
 def test_plain_keras_on_two_ranks_is_said_to_train_alone_and_which_lines_to_add(folder: Path) -> None:
     pytest.importorskip("horovod.tensorflow")
     code, checks = doctor(folder, "--steps", 4, "--", "python", "plain.py")
@@ -63,6 +64,7 @@ def test_plain_keras_on_two_ranks_is_said_to_train_alone_and_which_lines_to_add(
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in SCRIPTS.glob("*.py"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("words", [[], ["sharded"]])
 def test_ranks_with_the_two_lines_train_together_on_samples_of_their_own(folder: Path, words: list[str]) -> None:
     pytest.importorskip("horovod.tensorflow")
@@ -111,14 +113,13 @@ def test_any_way_to_train_is_judged_by_what_became_of_the_weights(
     assert (remedy or "") in (checks["weights"]["remedy"] or "")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        pytest.param(["ends"], "no optimizer of Keras or PyTorch took a step", marks=pytest.mark.exhaustive),
+        (["ends"], "no optimizer of Keras or PyTorch took a step"),
         (["fails"], "rank 1 failed after 0 steps (exit code 1): FileNotFoundError: no-such-file.npy"),
-        pytest.param(
-            ["hangs"], "not enough steps within 40 s: rank 0 took 0 at odd.py:11", marks=pytest.mark.exhaustive
-        ),
+        (["hangs"], "not enough steps within 40 s: rank 0 took 0 at odd.py:11"),
     ],
 )
 def test_a_script_that_ends_fails_or_hangs_is_said_to(folder: Path, command: list[str], says: str) -> None:
@@ -137,6 +138,7 @@ def test_a_rank_that_waits_for_one_that_has_ended_is_named_with_its_line(folder:
     assert re.search(r"rank 1 took 0 steps .*odd\.py:11.* rank 0 took 0", text), text
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -159,6 +161,7 @@ def test_what_cannot_be_tried_is_refused_in_one_line(folder: Path, words: list[s
     assert says in done.stderr and len(done.stderr.strip().splitlines()) <= 2
 
 
+@pytest.mark.exhaustive
 def test_replicas_of_a_strategy_are_compared_and_ranks_that_have_them_train_alone(folder: Path) -> None:
     """This Keras shares their gradients: equal replicas, in ranks that share nothing."""
     equal = ("ok", {"replicas": 2})
@@ -170,6 +173,7 @@ def test_replicas_of_a_strategy_are_compared_and_ranks_that_have_them_train_alon
     assert (checks["replicas"]["status"], checks["replicas"]["data"]) == equal
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("how", "status"), [("apart", "failure"), ("outside", "warning")])
 def test_replicas_that_share_nothing_or_do_nothing_are_told(folder: Path, how: str, status: str) -> None:
     code, checks = doctor(folder, "--steps", 4, "-np", 1, "--", "python", "mirrored.py", how)

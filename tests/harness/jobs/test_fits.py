@@ -112,10 +112,23 @@ def test_where_nothing_fits_it_is_said_and_the_code_is_1(
     assert "10.5 MB" in capsys.readouterr().out
 
 
-def test_where_all_fits_the_most_is_the_answer(stand_in: Any, tmp_path: Path) -> None:
+def test_where_all_fits_the_most_is_the_answer_and_its_runs_predict_another_limits(
+    stand_in: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     stand_in("allocates")
     code, found = search(tmp_path / "out", "--up-to", "20")
     assert (code, found["largest_batch"], found["all_fit"], found["remedies"]) == (0, 20, True, [])
+    capsys.readouterr()
+    words = ["--of", str(tmp_path / "out"), "--memory-limit-mb", "800", "--json", "-"]
+    assert verb.command.main(words, standalone_mode=False) == 0
+    (told,) = json.loads(capsys.readouterr().out)["expected"]
+    took = {one["batch"]: one["memory_bytes"] for one in told["tries"]}
+    assert list(took) == sorted({one["batch"] for one in found["tries"]}) and told["capacity_bytes"] == 800 << 20
+    (two,) = (one for one in told["predictions"] if one["of"] == "two runs")
+    less, more = two["batches"]
+    assert [less, more] == list(took)[:2]
+    beside = (told["capacity_bytes"] - took[less]) * (more - less) // (took[more] - took[less])
+    assert two["largest_batch"] == less + beside
 
 
 def test_a_launch_that_ends_otherwise_stops_the_search(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from harness.inference import serving as servers
 from harness.jobs import infer, infer_devices, infer_served, infer_together
 from harness.jobs.options import Infer
 from harness.jobs.progress import Steps
@@ -266,10 +268,17 @@ def test_tensorflow_serving_gets_a_saved_model_and_its_limits_and_is_asked_by_re
     assert code == 0, said + "".join(log.read_text() for log in folder.glob("*.log"))
     (row,) = told["served"]
     assert (row["server"], row["lost"], row["wrong"], row["mean_batch"]) == ("tfserving", 0, 0, None)
-    assert (folder / "batching.txt").read_text().splitlines()[:2] == [
-        "max_batch_size { value: 8 }",
-        "batch_timeout_micros { value: 2500 }",
-    ]
+
+
+def test_tensorflow_serving_is_started_with_a_batchs_limits_on_the_port_that_is_asked(tmp_path: Path) -> None:
+    start = servers.tensorflow_serving("dense2", Limits(8, 2.5), tmp_path)
+    options = dict(word.removeprefix("--").split("=") for word in start.argv[1:])
+    said = re.findall(r"(\w+) { value: (\d+) }", Path(options["batching_parameters_file"]).read_text())
+    assert {("max_batch_size", "8"), ("batch_timeout_micros", "2500")} <= set(said)
+    assert (options["enable_batching"], options["model_base_path"]) == ("true", str((tmp_path / "model").resolve()))
+    name = options["model_name"]
+    assert start.url == f"http://127.0.0.1:{options['rest_api_port']}/v1/models/{name}:predict"
+    assert options["port"] != options["rest_api_port"]  # gRPC has another one
 
 
 @pytest.mark.train
@@ -285,7 +294,7 @@ def test_a_minute_of_load_loses_no_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.train
-@pytest.mark.exhaustive
+@pytest.mark.ci
 def test_all_parts_and_nothing_is_left_running(tmp_path: Path, mark: str) -> None:
     needs("tensorflow", "litserve", "aiohttp")
     words = ["--models", "dense2", "--batches", "1,100", "--max-batch", "1", "--rates", "20", "--seconds", "2"]

@@ -130,7 +130,7 @@ def test_a_rule_is_measured_on_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.train
-@pytest.mark.exhaustive
+@pytest.mark.ci
 def test_the_ways_of_every_rule_train_what_they_say(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     done = run_python(str(WAYS), prefix=prepared(), timeout_s=900)

@@ -21,7 +21,7 @@ from tests.harness.running import environment, prepared, run_python
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
-pytestmark = [pytest.mark.train, pytest.mark.exhaustive]
+pytestmark = pytest.mark.train
 
 MLP = Cell("mlp", ranks=2, per_rank_batch=12, steps=8, warmup=0)
 # What one process trains on several devices.
@@ -83,6 +83,7 @@ def holds(found: equality.Equality) -> bool:
     return found.max_difference <= equality.TOLERANCE and found.trainable_bit_equal
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ONE_PROCESS)
 def test_one_process_on_several_devices_ends_in_the_weights_of_one(
     one_process: dict[str, equality.Equality], name: str
@@ -90,11 +91,13 @@ def test_one_process_on_several_devices_ends_in_the_weights_of_one(
     assert holds(one_process[name])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [name for name in RANKS if name not in NARROWED])
 def test_two_processes_end_in_the_weights_of_one_device(ranks: dict[str, equality.Equality], name: str) -> None:
     assert holds(ranks[name])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NARROWED)
 def test_narrowed_gradients_leave_ranks_equal_and_near_one_device(
     ranks: dict[str, equality.Equality], name: str
@@ -112,22 +115,26 @@ def pieces() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.ci
 def test_stages_give_the_outputs_and_gradients_of_the_whole_model(pieces: dict[str, Any]) -> None:
     for name, found in pieces["models"].items():
         assert found["outputs"] < 1e-6 and found["gradients"] < 1e-6, name
 
 
+@pytest.mark.ci
 def test_the_weights_of_a_stage_lie_on_its_device(pieces: dict[str, Any]) -> None:
     found = pieces["models"]["mlp 4 x 3"]
     assert [[name[-5:] for name in places] for places in found["places"]] == [["CPU:0"], ["CPU:1"], ["CPU:2"]]
     assert sum(found["parameters"]) == 256 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10
 
 
+@pytest.mark.ci
 def test_the_update_of_a_stage_is_computed_on_its_device(pieces: dict[str, Any]) -> None:
     roots, (first, last) = pieces["updated_on"]["roots"], pieces["updated_on"]["variables"]
     assert roots == {"CPU:0": roots["CPU:0"], "CPU:1": roots["CPU:0"] * last // first} and roots["CPU:0"] % first == 0
 
 
+@pytest.mark.ci
 def test_a_pipeline_stands_still_for_the_share_of_the_formula(pieces: dict[str, Any]) -> None:
     """In turns that are counted: stages have worked at once wherever the schedule says so."""
     seen = []
@@ -164,6 +171,7 @@ def test_a_setting_that_a_strategy_does_not_heed_is_refused(strategy: str) -> No
             combinations.check(replace(cell, step=step), gpus=0)
 
 
+@pytest.mark.ci
 def test_staleness_is_the_updates_that_others_made_meanwhile() -> None:
     """One worker holds its update back until the other has made three: by hand, 3 for it and 0 for each of those."""
     done = run_python(str(Path(__file__).parent / "scripts" / "stale.py"), prefix=prepared())
