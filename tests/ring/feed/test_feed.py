@@ -139,6 +139,7 @@ def test_a_tensor_over_memory_is_the_memory(dtype: str) -> None:
     np.testing.assert_array_equal(tensor.numpy(), memory)
 
 
+@pytest.mark.ci
 def test_a_tensor_may_outlive_the_view_it_was_made_of() -> None:
     """TensorFlow read a freed deleter and called it: now and then a process died of it."""
     pytest.importorskip("tensorflow")
