@@ -64,12 +64,14 @@ def marking(folder: Path) -> Iterator[None]:
 
 
 def begin(folder: str) -> None:
-    """In each process, before anything of the product is imported."""
+    """In each process, before anything of the product is imported. Python reads a .pth file twice in an environment."""
+    watch: Any = sys.monitoring
+    if watch.get_tool(TOOL):
+        return
     with open(f"{folder}/first.json") as file:
         first: dict[str, int] = json.load(file)
     with open(f"{folder}/ran", "r+b") as file:
         ran = mmap.mmap(file.fileno(), 0)
-    watch: Any = sys.monitoring
     events = watch.events
     watch.use_tool_id(TOOL, "lines")
 

@@ -35,7 +35,7 @@ def test_killed(): subprocess.run([sys.executable, "-c", "from profiles.it impor
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is of Python 3.12")
-def test_lines_of_killed_and_forked_processes_count(tmp_path: Path) -> None:
+def test_lines_of_killed_and_forked_processes_count(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "__init__.py").touch()
     (tmp_path / "profiles" / "it.py").write_text(PRODUCT)
@@ -45,6 +45,7 @@ def test_lines_of_killed_and_forked_processes_count(tmp_path: Path) -> None:
     for words, wanted in ((["-k", "forked"], forked), (["-k", "killed"], killed), ([], forked | killed)):
         code, found = lines.run([*words, "-q", "-p", "no:cacheprovider"], tmp_path)
         assert code == 0 and {file: set(numbers) for file, numbers in found.items()} == {"profiles/it.py": wanted}
+    assert not capfd.readouterr().err
 
 
 def test_lines_of_one_run_alone_are_listed_by_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
