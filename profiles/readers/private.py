@@ -1,9 +1,10 @@
 """List the parts of an SQLite recording that hold no private data, for copies that are given to others.
 
 Tables of operations, calls and marks are kept, with their numbers. Two kinds of texts are kept: names of kernels,
-calls, ranges and domains, which the measures need; and, if they match a strict pattern, names, bus locations and
-ids of GPUs, versions, and the kinds of copies and memory that nsys's reports look up. Any other value, also in
-columns that later versions add, becomes NULL, or an empty text if the column is NOT NULL.
+calls, ranges and domains, which the measures need, without folders, hosts and users (`private_names`); and, if they
+match a strict pattern, names, bus locations and ids of GPUs, versions, and the kinds of copies and memory that nsys's
+reports look up. Any other value, also in columns that later versions add, becomes NULL, or an empty text if the column
+is NOT NULL.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ..model.marks import PLACE_PREFIX
+from . import private_names
 from .nsys import gpu_metrics, message_sizes
 from .nsys import marks as nsys_marks
 from .nvprof.marks import MARKER
@@ -33,7 +35,9 @@ _NAMES: Final = re.compile(
     r"CUPTI_ACTIVITY_KIND_RUNTIME(?:_V\d)?\.nameId|PROFILER_OVERHEAD\.nameId|NVTX_EVENTS\.textId|"
     r"CUPTI_ACTIVITY_KIND_MARKER\.(?:name|domain)|GENERIC_EVENT_TYPE_FIELDS\.fieldNameId"
 )
-_GPU: Final = r"(?:NVIDIA|Tesla|Quadro|GeForce|GRID|TITAN|Graphics Device)(?: [\w./+-]{1,20}){0,6}"
+_GPU: Final = (
+    r"(?:NVIDIA|Tesla|Quadro|GeForce|GRID|TITAN|Graphics Device)(?: [A-Za-z0-9.+-]{1,20}(?:/[0-9]{1,4})?){0,6}"
+)
 # nsys's names of the kinds of copies and memory.
 _WAYS: Final = "(?:Host|Device|Array|Peer)-to-(?:Host|Device|Array|Peer)"
 _MEMORY: Final = "UNKNOWN|PAGEABLE|PINNED|ARRAY|(?:DEVICE|MANAGED)(?:_STATIC)?"
@@ -62,13 +66,18 @@ _TYPES: Final = re.compile(r"(?:UNSIGNED )?(?:BIG|TINY|SMALL)?INT(?:EGER)?|REAL|
 
 def prepare(connection: sqlite3.Connection, database: Database) -> None:
     """Add the SQL functions that `columns` and `rows` use."""
+    ((encoding,),) = database.query("PRAGMA encoding")
+
+    def looks_like(value: Any, pattern: str) -> bool:
+        return isinstance(value, bytes) and re.fullmatch(pattern, value.decode(encoding, "replace")) is not None
+
+    def without_places(value: bytes) -> str:
+        return private_names.without_places(value.decode(encoding, "replace"))
+
     told = message_sizes.places(database), message_sizes.places(database, message_sizes.COMMUNICATOR)
-    connection.create_function("looks_like", 2, _looks_like, deterministic=True)
+    connection.create_function("looks_like", 2, looks_like, deterministic=True)
+    connection.create_function("without_places", 1, without_places, deterministic=True)
     connection.create_function("size_alone", 2, lambda blob, domain: message_sizes.alone(blob, domain, *told))
-
-
-def _looks_like(value: Any, pattern: str) -> bool:
-    return isinstance(value, bytes) and re.fullmatch(pattern, value.decode("utf-8", "replace")) is not None
 
 
 def _matches(column: str, pattern: str) -> str:
@@ -104,9 +113,9 @@ def _column(table: str, name: str, kind: str, required: bool) -> str:
     place, column = f"{table}.{name}", quoted(name)
     number = f"CASE WHEN typeof({column}) IN ('integer', 'real') THEN {column} END"
     if place in ("StringIds.value", "StringTable.value"):
-        kept = f"CASE WHEN typeof({column}) = 'text' THEN {column} END"
+        kept = _name(column)
     elif place == "NVTX_EVENTS.text":
-        kept = _IF_MARK.format(f"CASE WHEN typeof({column}) = 'text' THEN {column} END")
+        kept = _IF_MARK.format(_name(column))
     elif place == "NVTX_EVENTS.textId":
         kept = _IF_MARK.format(number)
     elif place == "NVTX_EVENTS.binaryData":
@@ -120,6 +129,15 @@ def _column(table: str, name: str, kind: str, required: bool) -> str:
     if not required:
         return kept
     return kept if _is_number(kind) else f"COALESCE({kept}, '')"
+
+
+def _name(column: str) -> str:
+    """SQL for the name in a column, without places; NULL for a value that is no text."""
+    blob = f"CAST({column} AS BLOB)"
+    # GLOB looks at a text up to its first character 0.
+    suspect = " OR ".join([f"instr({blob}, X'00')", *(f"{column} GLOB '{one}'" for one in private_names.SUSPECT)])
+    told = f"CASE WHEN {suspect} THEN without_places({blob}) ELSE {column} END"
+    return f"CASE WHEN typeof({column}) = 'text' THEN {told} END"
 
 
 def rows(database: Database, table: str) -> str:

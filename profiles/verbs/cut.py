@@ -45,7 +45,12 @@ Examples:
     "--time", metavar="A:B", help="Keep the time from A to B: 12.5s:14s, or 300ms: (times as in timeline --info)."
 )
 @click.option("--shrink", is_flag=True, help="Keep only the tables that the measures need.")
-@click.option("--strip-private", is_flag=True, help="Leave out environment, host, processes and paths.")
+@click.option(
+    "--strip-private",
+    is_flag=True,
+    help="Keep only numbers, what GPUs are called, and names of kernels, calls and NVTX ranges, without the folders, "
+    "users and addresses in them. Read the names before you publish them.",
+)
 @click.option("-o", "--output", metavar="NEW", required=True, type=click.Path(path_type=Path), help="The new file.")
 @click.option(
     "--max-size",

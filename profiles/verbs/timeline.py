@@ -146,7 +146,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
 @click.option(
     "--strip-private",
     is_flag=True,
-    help="Leave out environment, host, processes and paths, as ringscope cut --strip-private does.",
+    help="Keep only numbers and names, without folders, users and addresses, as ringscope cut --strip-private does.",
 )
 @click.option("-o", "--output", metavar="NEW", type=click.Path(path_type=Path), help="As ringscope cut -o.")
 @click.option(

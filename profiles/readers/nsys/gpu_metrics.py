@@ -33,7 +33,8 @@ GENERIC: Final = (EVENTS, VALUES, FIELDS)
 _POWER, _BESIDE = "Power", "Temperature"  # fields that an event type of the NVML plugin has
 _NUMBERED: Final = ("uintVal", "intVal", "doubleVal", "floatVal")
 
-_LINK: Final = "NVLink {} [A-Za-z ]{{1,40}}"  # requests, responses, protocol and user data are added
+# Requests, responses, protocol and user data are added.
+_LINK: Final = "NVLink {}(?: (?:Requests?|Responses?|Protocol|User|Data|Bandwidth|Throughput)){{1,4}}"
 _NAMED: Final = {
     "gr_active": "GR Active",
     "sm_active": "SMs? Active",
