@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 COMPUTE, COLLECTIVE, H2D, D2H, P2P, D2D, MEMSET = range(len(CLASSES))
 DIRECTIONS = (H2D, D2H, P2P, D2D)  # classes that are directions of copies
+
 # The GPU needs 1 to 3 µs from one operation of a stream to the next; in a pause longer than this it waits for
 # something.
 HAND_OVER_NS = 20_000

@@ -18,6 +18,7 @@ _INT64: Final = 1 << 63
 _OF_WORK: Final = ("flops", "flops_by_dtype")
 _MOST_WORK: Final = 1 << 100
 _SHOWN: Final = 60  # number of characters of a wrong value that an error quotes
+
 # Most values in a JSON text. This limits memory, since two bytes of text may take a hundred bytes when decoded. The
 # measures of 512 GPUs with every step have 2.5 million values.
 _MOST_VALUES: Final = 12 << 20

@@ -33,6 +33,7 @@ PAUSE, FEED, PEERS, SYNC, LAUNCH, TURNAROUND, WAIT, UNKNOWN = range(len(CAUSES))
 _COPIES = (H2D, D2H, P2P, D2D)  # consecutive numbers, so that a range check finds them
 _BLOCK = 1 << 17  # pieces handled at once, so that their arrays fit into the CPU's cache
 _ITERATOR_RANGES = r"_IteratorGetNext#$"  # TensorFlow's ranges around the copy of the iterator's output
+
 # Ranges in which the host waits for its next batch: the harness's, TensorFlow's op, PyTorch's DataLoader, Lightning's,
 # and usual names such as `data loading`.
 WAITING_FOR_INPUT = (

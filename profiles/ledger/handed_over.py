@@ -25,6 +25,7 @@ SOURCES: Final = 3
 # The source of a time of enqueueing: none; the range of a call of XLA or NCCL; a range of Horovod, which negotiates.
 UNKNOWN, BY_CALL, BY_HOROVOD = range(SOURCES)
 FOREVER: Final = np.iinfo(np.int64).max  # in place of a time that is not known
+
 # Names of XLA's operations for an exchange: XLA's own collectives, or calls of a library such as Horovod.
 _OF_XLA: Final = r"^Thunk:.*(?:all-?reduce|reduce-?scatter|all-?gather|all-?to-?all|collective|custom-call)"
 

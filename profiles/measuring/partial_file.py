@@ -62,8 +62,8 @@ def written(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: A
     }
     with written_whole(path) as beside:
         with gzipped(beside, 6, errors="replace") as out:
-            # ASCII escapes would keep lone surrogates, which names outside UTF-8 have; `errors` can only replace
-            # characters.
+            # Not as ASCII escapes: `errors` replaces lone surrogates, which names outside UTF-8 have, only if they
+            # are written raw.
             json.dump(data, out, allow_nan=False, ensure_ascii=False)
         yield
 

@@ -36,7 +36,7 @@ def _table() -> Any:
 
         @property
         def _constructor(self) -> Any:
-            return pd.DataFrame  # a selection of rows or columns is a plain table
+            return pd.DataFrame  # selections from this table are plain tables of pandas
 
         def __getitem__(self, key: Any) -> Any:
             if not isinstance(key, str):

@@ -27,6 +27,7 @@ Bools = NDArray[np.bool_]
 
 OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 PLACED: Final = ("device", "context", "stream", "pid", "correlation")  # place and launch call of an operation
+
 # Tables in which start = end = 0 is a valid time: an instant at the very beginning.
 _INSTANTS: Final = ("marks", "exchanges", "phases")
 # Times must be within this limit, 73 years, so that their differences are far from the limits of int64.

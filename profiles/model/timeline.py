@@ -115,6 +115,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 TABLES = tuple(COLUMNS)
 IDS = ("device", "context", "stream", "pid", "tid", "correlation")  # integer columns, never used in arithmetic
+
 # Keys of `left_out` under which readers count rows without usable times, and rows without a name.
 WITHOUT_TIMES, NAMELESS = "without times", "nameless"
 _UNREAD = MappingProxyType({WITHOUT_TIMES: UNTIMED, NAMELESS: "have no name"})

@@ -16,6 +16,7 @@ from .rank_records import Damaged, RankRecord, read_rank
 RUN_SCHEMA = "ringscope.run/1"
 SWEEP_SCHEMA = "ringscope.sweep/1"
 MOST_LAUNCHES = 1_000_000  # largest number of launches per cell
+
 # Fields of a machine's description that the code uses, with their types; other fields are only shown.
 _OF_A_MACHINE: dict[str, Any] = {
     "host": str,

@@ -32,6 +32,7 @@ Array = np.ndarray
 _PIECE: Final = 1 << 16
 _DIGITS: Final = 36  # longest text of a time, with sign and point: such a decimal fits into 128 bits
 _LONGEST: Final = LONGEST_NAME  # longest event in bytes; a longer one is left out as damaged
+
 # Possible numbers that JSON lacks (nan, inf, Infinity). The pattern begins with a character class, which `re`
 # searches for fast.
 _NO_NUMBER: Final = re.compile(rb"[-nNiI][nNiI]?(?:[aA][nN]|[nN][fF](?:[iI][nN][iI][tT][yY])?)(?=[\s,\]}])")

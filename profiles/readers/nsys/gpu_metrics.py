@@ -30,7 +30,7 @@ TABLE: Final = "GPU_METRICS"
 NAMES: Final = "TARGET_INFO_GPU_METRICS"
 EVENTS, VALUES, FIELDS = "GENERIC_EVENTS", "GENERIC_EVENT_DATA", "GENERIC_EVENT_TYPE_FIELDS"
 GENERIC: Final = (EVENTS, VALUES, FIELDS)
-_POWER, _BESIDE = "Power", "Temperature"  # fields that an event type of the NVML plugin has
+_POWER, _BESIDE = "Power", "Temperature"  # the NVML plugin's events have both fields
 _NUMBERED: Final = ("uintVal", "intVal", "doubleVal", "floatVal")
 
 # Requests, responses, protocol and user data are added.
@@ -146,7 +146,7 @@ def _values(
             name = names.get((types[place], metric), "")
             if not any(pattern.fullmatch(name) for pattern in _OF_NAME.values()):
                 continue
-            rows = mine[told["metric"][mine] == metric][::-1]  # reversed: the first value of an instant wins
+            rows = mine[told["metric"][mine] == metric][::-1]  # reversed, so that the first value at an instant is kept
             bad += int((told["value"][rows] < 0).sum())
             own = np.full(len(at), _UNKNOWN, np.int16)
             own[np.searchsorted(at, told["at_ns"][rows])] = told["value"][rows]

@@ -26,6 +26,7 @@ _INTERIOR, _LEAF = 5, 13  # first byte of an interior page and of a leaf page of
 _DEEPEST: Final = 20
 _ONE_BYTE: Final = 128  # varints below this take one byte
 _LONGEST: Final = 8  # the longest varint decoded, in bytes (56 bits)
+
 # Bytes of a value by its serial type. Types 10 and 11 are never written.
 _SIZE: Final = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((kind - 12) // 2 for kind in range(12, _ONE_BYTE))])
 _NULL, _FLOAT, _ONE, _LAST_INTEGER = 0, 7, 9, 9
@@ -131,11 +132,11 @@ class Pages:
         last = max(places, default=-1)
         if len(header) and not (last + 2 <= header.min() and header.max() < _ONE_BYTE):
             raise Odd
-        kinds = np.lib.stride_tricks.sliding_window_view(text, last + 2)[at].T[1:].copy()  # by column
+        kinds = np.lib.stride_tricks.sliding_window_view(text, last + 2)[at].T[1:].copy()  # one row per column
         lowest, highest = kinds.min(axis=1, initial=0xFF).tolist(), kinds.max(axis=1, initial=0).tolist()
         if max(highest, default=0) >= _ONE_BYTE:
             raise Odd
-        value, ahead = at + header, 0  # a value ends at: offset of its row + offset common to all
+        value, ahead = at + header, 0  # each value ends at `value` (of its row) + `ahead`
         found = {}
         for index, (low, high) in enumerate(zip(lowest, highest, strict=True)):
             kind, width = (high, int(_SIZE[high])) if low >= high else (kinds[index], _SIZE.take(kinds[index]))

@@ -61,7 +61,7 @@ class Lines:
     """A text divided into rows (lines that begin with a number, quoted or not) and other lines."""
 
     data: bytes
-    count: int  # starts of all lines
+    count: int  # number of all lines
     others: Array  # (n, 2): first byte and end of each line that is no row
 
     @staticmethod

@@ -36,9 +36,10 @@ _TABLES_READ: Final = (
     "EXPORT_META_",
     "Version",
 )
-# A text longer than _LONGEST_TEXT is no name. The longest in real recordings, arguments that PyProf wrote, have 100 KB.
 _LENGTH: Final = 0  # SQLITE_LIMIT_LENGTH
-_LONGEST_MESSAGE: Final = 300  # cut, because SQLite's error repeats the whole statement that it cannot parse
+# Longer messages are cut, because SQLite's error repeats the whole statement that it cannot parse.
+_LONGEST_MESSAGE: Final = 300
+# Bytes of a text; a longer one is no name. The longest in real recordings, arguments that PyProf wrote, have 100 KB.
 _LONGEST_TEXT: Final = 16 << 20
 
 # Python's sqlite3 reads up to this many rows faster than Arrow's driver opens a connection.
@@ -243,7 +244,7 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
         f"SELECT {key}, CAST({value} AS BLOB) FROM {quoted(database.stored(table))} WHERE typeof({key}) = 'integer' "
         f"AND {value} IS NOT NULL"
     )
-    if utf_8 and database.size < _LONGEST_TEXT:  # so small that no text can be too long
+    if utf_8 and database.size < _LONGEST_TEXT:  # the file is too small for a text that is too long
         few = database.query(f"{sql} LIMIT {_FEW_TEXTS + 1}")
         if len(few) <= _FEW_TEXTS:
             numbers = np.array([number for number, _ in few], dtype=np.int64)
