@@ -19,7 +19,9 @@ def noisy(runs: int, seed: int = 0, sigma: float = 0.01) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", few(["normal", "lognormal, shape 1", "1 run in 30 slower by 5 to 25 %"]))
 def test_false_alarms_are_fewer_than_one_in_two_hundred_runs(kind: str) -> None:
-    assert alarms(KINDS[kind], 12)[0] <= ASKED
+    broken, _, _, doubted = alarms(KINDS[kind], 12)
+    assert broken <= ASKED
+    assert doubted <= (0.01 if kind == "normal" else 0.04)  # of 708 runs; over many more 0.07 % and 2.3 %
 
 
 def test_a_second_run_seldom_breaks_where_the_noise_is_three_percent() -> None:
