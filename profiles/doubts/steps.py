@@ -78,6 +78,8 @@ def where_kernels_lie(measured: GpuMeasures) -> str:
     window kernels start.
     """
     rest, tenths = measured.rest, measured.kernels.in_tenths
+    if not (measured.kernels.count or measured.kernels.graph_launches):
+        return "no kernel is in the recording"
     if rest is not None:
         before = rest.before_kernels_ns
         told = [f"{numbers.duration(before)} pass before the first kernel"] if before else []
@@ -115,7 +117,7 @@ def mostly_no_training(measured: GpuMeasures, recorded: str, where: str) -> Doub
 def warm_up_inside(steps: Steps, where: str) -> Doubt:
     return Doubt(
         "warm-up-inside-window",
-        "the window is the whole capture, and so includes {steps.warm_up + steps.partial} steps that are warm-up or "
+        f"the window is the whole capture, and so includes {steps.warm_up + steps.partial} steps that are warm-up or "
         "cut short at its ends",
         "measure with --window steps" if steps.count else f"record more {_UNITS[steps.unit]}",
         (f"{where}/window_ns", f"{where}/ledger_ns"),

@@ -48,8 +48,10 @@ def _idle(_: Measures, gpu: GpuMeasures) -> float:
 
 def _idle_of_training(measures: Measures, gpu: GpuMeasures) -> float:
     """The idle share, since much idle time without steps suggests start-up; LITTLE for inference, which waits for
-    requests.
+    requests; 1 if no GPU computes.
     """
+    if not any(one.kernels.count or one.kernels.graph_launches for one in measures.gpus):
+        return 1.0
     return LITTLE if gpu.steps.unit == "batch" else max(LITTLE, _idle(measures, gpu))
 
 

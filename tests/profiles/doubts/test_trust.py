@@ -134,6 +134,12 @@ def test_no_training_is_refused_if_it_is_mostly_idle_and_no_server(unit: str, id
     assert verdict("mostly-no-training", one) == expected
 
 
+@pytest.mark.parametrize(("kernels", "expected"), [((0,), "no"), ((0, 0), "no"), ((0, 100), "with care")])
+def test_a_recording_in_which_no_gpu_computes_is_refused(kernels: tuple[int, ...], expected: str) -> None:
+    gpus = [gpu(rank=rank, kernels={"count": count}) for rank, count in enumerate(kernels)]
+    assert verdict("mostly-no-training", *gpus) == expected
+
+
 @pytest.mark.parametrize(
     ("residual_ns", "expected"), [(None, "with care"), (20_000, "yes"), (100_000, "with care"), (5 * MS, "with care")]
 )

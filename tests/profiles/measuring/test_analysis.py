@@ -46,7 +46,9 @@ def training(*, steps: int = 8, marked: bool = True, long: tuple[int, int] = (-1
 
 def codes(made: Build, **options) -> set[str]:
     known = options.pop("known", RECORDED)
-    return {doubt.code for doubt in measure([made.timeline(known=known)], **options).doubts}
+    found = measure([made.timeline(known=known)], **options).doubts
+    assert not [doubt for doubt in found if "{" in doubt.text + doubt.next]  # a template that nothing filled in
+    return {doubt.code for doubt in found}
 
 
 def test_a_graph_recorded_as_a_whole_is_compute_as_long_as_its_nodes_together():
