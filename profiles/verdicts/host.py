@@ -81,8 +81,13 @@ def python_in_the_loop(case: Case) -> Finding | None:
         "python-in-the-loop",
         {"idle_launch": outside, "idle_sync": own},
         text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch "
-        "while the host is in no CUDA call, but in "
-        + ("its own code" if case.gpu.framework in PLAIN else "Python or the framework's executor")
+        "while the host is in no CUDA call"
+        # A program without a framework may sleep: three that show 25 frames/s were on a CPU a quarter of the time.
+        + (
+            ": it computes, or waits for a clock, a file or another thread"
+            if case.gpu.framework in PLAIN
+            else ", but in Python or the framework's executor"
+        )
         + (f", {percent(own / case.gpu.span_ns)} after a wait for the GPU" if own else ""),
         change="steps_per_execution=8, tf.function around the whole step, no Python callbacks per batch",
         evidence={"idle_outside_calls_ns": outside, "host_while_idle": case.gpu.host_while_idle[:3]}

@@ -34,7 +34,7 @@ class Api:
             "off-tensor-cores": lambda gpu: self.tensor_float if in_float32(gpu) else SIZES,
             "launch-bound": lambda gpu: f"launch ahead of the GPU; fewer, larger kernels; {self._graph(gpu)}",
             "python-in-the-loop": lambda gpu: (
-                "move what the host computes between launches to another thread, or launch ahead of it"
+                "if the host computes between launches, move that to another thread, or launch ahead of it"
                 + ("" if mostly_after_waits(gpu) else f"; {self._graph(gpu)}")
             ),
             "graphs-updated-every-step": "keep buffers where they are, or make a graph for each set of buffers",

@@ -46,6 +46,13 @@ def test_a_host_that_is_elsewhere_makes_one_finding_and_not_two() -> None:
     assert "torch.compile" in found["python-in-the-loop"].change
 
 
+def test_a_host_without_a_framework_may_compute_or_wait() -> None:
+    """No recording that is read tells whether the host's thread slept."""
+    found = findings(loop(["stencil(double*, int)"], marks="step {}"))["python-in-the-loop"]
+    assert "it computes, or waits for a clock, a file or another thread" in found.text
+    assert found.change.startswith("if the host computes")
+
+
 @pytest.mark.parametrize(
     ("copying_us", "codes"), [(300, {"launch-bound", "python-in-the-loop"}), (700, {"launch-bound"})]
 )
