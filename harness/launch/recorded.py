@@ -27,7 +27,7 @@ from ..machine import capture_range, ranks, sample
 from . import inside, script
 from .agreed import Agreed
 from .recorder import Recorder
-from .steps import KERAS, OPTIMIZERS, TORCH, Steps, watch, watch_optimizers
+from .steps import DEEPSPEED, KERAS, OPTIMIZERS, TORCH, Steps, watch, watch_deepspeed, watch_optimizers
 
 _ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
 # module -> an attribute that it has once its import is complete
@@ -128,6 +128,7 @@ def main() -> None:
 
         sys.meta_path.insert(0, AfterImport(KERAS, watched))
         sys.meta_path.insert(0, AfterImport([OPTIMIZERS], lambda optimizers: watch_optimizers(optimizers, steps)))
+        sys.meta_path.insert(0, AfterImport([DEEPSPEED], lambda deepspeed: watch_deepspeed(deepspeed, steps)))
     if rank == "0":
         sys.meta_path.insert(0, AfterImport([_ADAPTER], say_loaders))
     over = threading.Event()

@@ -84,7 +84,7 @@ class Recorder:
                 f"that up to step {LAST_LOOK})"
             )
         else:
-            why = "the script ended, and ringscope saw no step of Keras or of PyTorch's optimizers"
+            why = "the script ended, and ringscope saw no step of Keras, DeepSpeed or PyTorch's optimizers"
         return f"nothing was recorded: {why}; let the script train longer, or set the time: --delay S --duration S"
 
     def waits_for(self) -> str:

@@ -1,7 +1,8 @@
 """Observe the steps of a training inside its process.
 
 Keras's list of callbacks reports every batch of `fit`, on any backend, and `train_on_batch` is observed too. PyTorch's
-optimizers call a hook after each step. Each step gets a mark (`step N`), unless ring writes the marks of this script.
+optimizers call a hook after each step; one step of DeepSpeed's engines may be several of theirs. Each step gets a mark
+(`step N`), unless ring writes the marks of this script.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ringscope.places import ranges
 from .recorder import Recorder
 
 KERAS = ("keras", "tf_keras")
-TORCH, OPTIMIZERS = "torch", "torch.optim.optimizer"
+TORCH, OPTIMIZERS, DEEPSPEED = "torch", "torch.optim.optimizer", "deepspeed"
 
 
 class Steps:
@@ -103,3 +104,33 @@ def watch_optimizers(optimizers: ModuleType, steps: Steps) -> None:
         made(optimizer, *arguments, **options)
 
     optimizers.Optimizer.__init__ = make
+
+
+def watch_deepspeed(deepspeed: Any, steps: Steps) -> None:
+    """Report the steps of DeepSpeed's first engine: those that update the weights. `deepspeed.initialize` tells that
+    they follow, since it may compile for minutes."""
+    first: list[int] = []
+
+    def expecting(initialize: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(initialize)
+        def call(*arguments: Any, **options: Any) -> Any:
+            steps.expect()
+            return initialize(*arguments, **options)
+
+        return call
+
+    def counted(own: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(own)
+        def call(engine: Any, *arguments: Any, **options: Any) -> Any:
+            before = engine.global_steps
+            found = own(engine, *arguments, **options)
+            if engine.global_steps > before and (first or [id(engine)])[0] == id(engine):
+                first[:] = [id(engine)]
+                steps.begin()
+            return found
+
+        return call
+
+    deepspeed.initialize = expecting(deepspeed.initialize)
+    deepspeed.DeepSpeedEngine.step = counted(deepspeed.DeepSpeedEngine.step)
+    deepspeed.PipelineEngine.train_batch = counted(deepspeed.PipelineEngine.train_batch)

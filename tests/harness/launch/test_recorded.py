@@ -17,7 +17,7 @@ import pytest
 from harness.launch.agreed import AHEAD, Agreed
 from harness.launch.recorded import _by_time, say_loaders
 from harness.launch.recorder import LAST_LOOK, Recorder
-from harness.launch.steps import Steps, watch, watch_optimizers
+from harness.launch.steps import Steps, watch, watch_deepspeed, watch_optimizers
 from profiles.ground.after_import import AfterImport
 from ringscope.places import ranges
 
@@ -273,6 +273,40 @@ def test_a_recording_holds_the_whole_mark_of_each_of_its_steps(by: str, monkeypa
         told.now_s += 1.0
     held = told.done[told.done.index("begins") + 1 : told.done.index("ends")]
     assert held == [one for number in (20, 21, 22) for one in (f"step {number}", f"end of step {number}")]
+
+
+def test_a_step_of_deepspeed_is_one_however_many_steps_of_optimizers_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZeRO steps the optimizer once for each group of weights, and the engine only after all parts of a batch."""
+    told, hooks = Told(steps=3), []
+    monkeypatch.setattr(ranges, "_kept", _Written(told.done))
+
+    class Engine:
+        calls = global_steps = 0
+
+        def step(self) -> str:
+            self.calls += 1
+            if self.calls % 2 == 0:
+                hooks[0](self), hooks[0](self)
+                self.global_steps += 1
+            return "own"
+
+        train_batch = step
+
+    class Pipeline(Engine):
+        pass
+
+    optimizers = SimpleNamespace(register_optimizer_step_post_hook=hooks.append, Optimizer=type("Optimizer", (), {}))
+    library = SimpleNamespace(initialize=lambda engine: engine, DeepSpeedEngine=Engine, PipelineEngine=Pipeline)
+    steps = Steps(told.recorder, within=True)
+    watch_optimizers(optimizers, steps)  # type: ignore[arg-type]
+    watch_deepspeed(library, steps)
+    engine, other, pipeline = library.initialize(Engine()), Engine(), Pipeline()
+    assert told.recorder.expects_steps
+    for _ in range(12):
+        assert engine.step() == other.step() == "own"
+    assert engine.global_steps == 6 and _marked(told) == [f"step {number}" for number in range(6)]
+    before = told.recorder.number
+    assert pipeline.train_batch() == pipeline.train_batch() == "own" and told.recorder.number == before
 
 
 @pytest.mark.parametrize("workers", [1, 500])
