@@ -42,8 +42,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A quotient of two medians. `error`: from the sigmas of both. `coverage`: at least this probability for low to
-    high."""
+    """A quotient of two medians. `error` comes from the sigmas of both.
+
+    The true quotient lies between `low` and `high` with probability `coverage` or more.
+    """
 
     value: float
     error: float | None

@@ -14,7 +14,7 @@ _AT_ONCE: Final = 2
 _LARGE_ROWS: Final = 1 << 21
 # With fewer rows, threads wait longer (for Python's lock and for their own start) than they work.
 _SMALL_ROWS: Final = 1 << 16
-_WORTH_ROWS: Final = 1 << 17  # fewer rows of operations take less than some 10 MB
+_WORTH_ROWS: Final = 1 << 17  # this many rows of operations take some 10 MB
 _alone = False
 
 Item = TypeVar("Item")

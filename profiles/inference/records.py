@@ -103,7 +103,7 @@ class Inference:
     together: list[Together] = field(default_factory=list)
     served: list[Served] = field(default_factory=list)
     best: list[Best] = field(default_factory=list)
-    failures: list[dict[str, str]] = field(default_factory=list)  # keys: what, why
+    failures: list[dict[str, str]] = field(default_factory=list)  # each: what failed, and why
     doubts: Sequence[Doubt] = ()
     machine: dict[str, Any] = field(default_factory=dict)
 

@@ -151,7 +151,6 @@ def _hosts(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> 
 
 
 def _of_breaks(owned: Ownership, untold: set[str], steps: FoundSteps) -> tuple[dict[str, int | None], ...]:
-    """For each break of the training, its ledger: owner -> ns."""
     ns = ledger.per_bin(owned, steps.long.start_ns, steps.long.end_ns)
     each = zip(*(values.tolist() for values in ns.values()), strict=True)
     lasted = (steps.long.end_ns - steps.long.start_ns).tolist()

@@ -167,7 +167,6 @@ def _nothing(recorded: Recorded) -> str:
 
 
 def _measure(units: Sequence[Unit], first: FirstSteps, asked: Asked, told: Told | None) -> None:
-    """Measure the units that are not measured yet."""
     left = [unit for unit in units if unit.gathered is not None]
     total, done = sum(len(unit.gpus) for unit in left), 0
     for unit in left:

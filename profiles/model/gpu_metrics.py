@@ -48,7 +48,7 @@ class GpuMetrics:
     owner_ns: dict[str, int]  # kind of time -> its part of sampled_ns
     # For each kind of time, and for `window`: metric -> its mean over that time, 0..1; None if it was not recorded.
     means: dict[str, dict[str, float | None]]
-    bound_ns: dict[str, int] | None  # each of BOUNDS -> ns; they add up to the ledger's compute
+    bound_ns: dict[str, int] | None  # bound (one of BOUNDS) -> ns; these add up to the ledger's compute
     bound_unknown: str | None  # why bound_ns is None
     mixed_ns: int  # part of bound_ns whose samples also cover other work or idle time
     off_by: int  # number of samples by which counters lag behind the operations; 0: no lag

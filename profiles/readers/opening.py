@@ -255,7 +255,7 @@ def _members() -> type[tarfile.TarInfo]:
             if found.type in _HEADERS:
                 left -= found.size * found.size
                 if left < 0:
-                    raise tarfile.HeaderError(f"a header of {found.size:,} bytes")
+                    raise tarfile.HeaderError(f"one of its headers has {found.size:,} bytes")
             return found
 
     return Member
