@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+SUMS = "sums_by_ring"  # name of ring's own variables that hold sums of one rank
+
 
 class Kept:
     """The state that ring keeps for one model. Keras neither tracks nor saves it, and a copy of the model starts

@@ -14,6 +14,7 @@ from profiles.ground.errors import RingscopeError
 from ..exchange import from_all, reduced_on_host
 from ..internals.frameworks import hvd, tf, traced_for_each_model
 from ..models import began_alike, kept, optimizers_of
+from . import outside
 
 __all__ = ["Compared", "Weights", "check_weights", "check_weights_now", "compared", "differs", "weights_now"]
 
@@ -123,30 +124,41 @@ def differing_weight(everybodys: np.ndarray[Any, Any]) -> tuple[int, int] | None
 
 
 class Weights(NamedTuple):
-    """A model's trainable weights, and the digest of their values at that point of the training."""
+    """A model's trainable weights, the variables outside the model that its train step reads, and the digests of their
+    values at that point of the training."""
 
     variables: list[Any]
     digest: Any
+    outside: list[Any]
+    of_outside: Any
 
 
 def weights_now(model: Any) -> Weights | None:
     """The model's weights with a digest that the device still computes; None if there is nothing to compare."""
     variables = model.trainable_weights
-    return Weights(variables, weights_digest(variables)) if variables and hvd.size() > 1 else None
+    if not variables or hvd.size() == 1:
+        return None
+    others = outside.variables_of(model)
+    return Weights(variables, weights_digest(variables), others, _all_bits(others) if others else None)
 
 
 def check_weights(model: Any, weights: Weights | None, when: str) -> None:
-    """Raise RingscopeError on all ranks if these weights of the model differ."""
+    """Raise RingscopeError on all ranks if these weights of the model differ; print a line if outside variables do."""
     if weights is None:
         return
     own = weights.digest.numpy()
-    highest, not_lowest = np.split(reduced_on_host(np.concatenate([own, ~own]), hvd.Max, "weights"), 2)
-    if np.any(highest != ~not_lowest):
+    of_outside = np.zeros(0, np.int64) if weights.of_outside is None else weights.of_outside.numpy()
+    both = np.concatenate([own, outside.one_number(of_outside)])
+    highest, not_lowest = np.split(reduced_on_host(np.concatenate([both, ~both]), hvd.Max, "weights"), 2)
+    *differ, others_differ = highest != ~not_lowest
+    if any(differ):
         found = differing_weight(np.array(from_all(own, "digests")))
         assert found is not None
         _check_rates(model)
         raise RingscopeError(differs(weights.variables[found[0]].path, found[1], when))
     compared(model).found_equal(weights.variables, own.tolist())
+    if others_differ:
+        outside.say_unlike(weights.outside, of_outside)
 
 
 def check_weights_now(model: Any, when: str) -> None:

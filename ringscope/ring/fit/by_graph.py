@@ -7,7 +7,7 @@ batch's graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from ..feed import Carried, data_of, leaves_of
@@ -25,6 +25,7 @@ class ByGraph:
         """Forget the graph, because the next batches may nest equal leaves differently."""
         self._kind: Any = None
         self._graph: Callable[[Any], Any] | None = None
+        self.variables: Sequence[Any] = ()  # of the graph
 
     def __call__(self, batch: Any) -> Any:
         """Call the function. batch: as the function takes it, or `Carried`."""
@@ -34,7 +35,8 @@ class ByGraph:
             return self.function(data_of(batch))
         if self._graph is None:
             data = data_of(batch)
-            self._graph = _of_leaves(self.function.get_concrete_function(data), data)
+            graph = self.function.get_concrete_function(data)
+            self._graph, self.variables = _of_leaves(graph, data), graph.variables
         return self._graph(leaves_of(batch))
 
 

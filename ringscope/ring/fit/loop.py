@@ -190,6 +190,11 @@ class Loop(Turns):
             self._feed[1].close()
             self._feed = None
 
+    def variables(self) -> list[Any]:
+        """The variables in the graphs by which the current kinds of batches are computed."""
+        found = [each for function in self._functions.values() for each in getattr(function, "variables", ())]
+        return list({id(each): each for each in found}.values())
+
     def forget(self) -> None:
         """Trace again, because the model was compiled again."""
         self._functions.clear()

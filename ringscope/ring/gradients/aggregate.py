@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..internals.frameworks import tf
+from ..models import SUMS
 
 Update = Callable[[Sequence[Any], Any], None]
 """(gradients, variables) -> the variables are updated."""
@@ -23,7 +24,7 @@ def aggregated(update: Update, every: int, state: dict[str, Any], largest: Calla
             with tf.init_scope():
                 state["calls"] = tf.Variable(0, dtype=tf.int64, trainable=False)
                 state["sums"] = [
-                    None if g is None else tf.Variable(tf.zeros(g.shape, _wide(g.dtype))) for g in gradients
+                    None if g is None else tf.Variable(tf.zeros(g.shape, _wide(g.dtype)), name=SUMS) for g in gradients
                 ]
         greatest = set(largest(variables))
         for i, (total, gradient) in enumerate(zip(state["sums"], gradients, strict=True)):
