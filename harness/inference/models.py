@@ -69,7 +69,9 @@ def _read(path: str) -> Any:
         return keras.models.load_model(path, compile=False)
     except (OSError, ValueError, TypeError) as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
-        raise RingscopeError(f"{path}: Keras cannot load it: {said[0]}") from error
+        raise RingscopeError(
+            f"{path}: Keras cannot load it: {said[0]}; save it again with the Keras that is installed here"
+        ) from error
 
 
 def samples(shape: tuple[int, ...], dtype: str, count: int, seed: int = 0) -> Array:

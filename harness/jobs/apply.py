@@ -101,7 +101,9 @@ def main(options: Record, copied: Copied) -> int:
     profilers.check_script(options.command)
     words = profilers.python_words(options.command)
     if words is None:
-        raise RingscopeError(f"--apply tries Python scripts and modules, not {' '.join(options.command)!r}")
+        raise RingscopeError(
+            f"--apply tries Python scripts and modules, not {' '.join(options.command)!r}; name one of these"
+        )
     folder = ((options.launch.out or new_path()) / "apply").resolve()
     if folder.exists():
         raise RingscopeError(f"{folder}: exists already; name another --out")

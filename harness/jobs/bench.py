@@ -90,7 +90,7 @@ def _is_submitted(options: Bench, how: sweep.How) -> bool:
     if named := options.launch.given & {one.name for one in fields(Job)}:
         raise RingscopeError(
             f"--{sorted(named)[0].replace('_', '-')} is for a batch system, but this sweep runs here and is not "
-            "submitted"
+            "submitted; leave it out"
         )
     return False
 

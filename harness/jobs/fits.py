@@ -111,7 +111,7 @@ def _first(options: Fits, how: sweep.How) -> Cell:
             cell, per_rank_batch=max(1, cell.per_rank_batch // FIRST_PART if how.gpus else cell.per_rank_batch)
         )
     if options.most < options.multiple_of:
-        raise RingscopeError(f"--up-to {options.most} is less than --multiple-of {options.multiple_of}")
+        raise RingscopeError(f"--up-to {options.most} is less than --multiple-of {options.multiple_of}; raise it")
     cell = replace(
         cell, per_rank_batch=min(options.most, -(-cell.per_rank_batch // options.multiple_of) * options.multiple_of)
     )

@@ -132,4 +132,6 @@ def instance(path: Path) -> object:
         return typed.loads(text_of(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise RingscopeError(f"--instance {path}: does not hold one sample as JSON: {why}") from None
+        raise RingscopeError(
+            f"--instance {path}: does not hold one sample as JSON: {why}; write one, such as [0.1, 0.2]"
+        ) from None

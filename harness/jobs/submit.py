@@ -52,7 +52,7 @@ def file_of(sweep: SweepRecord, launches: int, directory: Path, options: Launch,
     if options.launcher == "lsf":
         return Written("job.lsf", lsf.script(request), "bsub <")
     if options.container is None:
-        raise RingscopeError("--launcher kubeflow starts pods: give their image, with ringscope in it, by --container")
+        raise RingscopeError("--launcher kubeflow starts pods; give their image, with ringscope in it, by --container")
     text = kubeflow.manifest(
         request, name=directory.name, image=options.container, volume=job.volume, sweep=json.dumps(sweep.to_json())
     )

@@ -72,7 +72,10 @@ def take(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
             taken.append(Host(host.name, min(host.slots, left)))
             left -= host.slots
     if left > 0:
-        raise RingscopeError(f"{ranks} ranks, but the hosts have {ranks - left} slots: {','.join(map(str, hosts))}")
+        raise RingscopeError(
+            f"{ranks} ranks, but the hosts have {ranks - left} slots: {','.join(map(str, hosts))};"
+            " name more hosts or slots"
+        )
     return tuple(taken)
 
 

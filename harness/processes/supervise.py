@@ -99,7 +99,7 @@ def _start(job: launch.Job, lifeline: str, directory: Path) -> subprocess.Popen[
                 start_new_session=True,  # Ctrl-C must reach only the sweep, which ends its ranks in order
             )
         except OSError as error:
-            raise RingscopeError(f"cannot start {job.argv[0]}: {error}") from error
+            raise RingscopeError(f"cannot start {job.argv[0]}: {error}; check that it is installed") from error
 
 
 def _watch(

@@ -47,7 +47,10 @@ def check_on_gpu(model: Any) -> None:
     """Raise RingscopeError if this process has a GPU, but a trainable weight is not on it."""
     for variable in model.trainable_variables:
         if "GPU" not in (device := variable.value.device):
-            raise RingscopeError(f"{variable.path} is placed on {device}, not on a GPU: its steps would run on the CPU")
+            raise RingscopeError(
+                f"{variable.path} is placed on {device}, not on a GPU: its steps would run on"
+                " the CPU; see ringscope doctor"
+            )
 
 
 def _bytes_of(variables: Any) -> int:

@@ -107,7 +107,7 @@ def command(
         [
             (quick and not command_line, ("ranks", "launcher"), "has no effect with --quick; leave one of them out"),
             (bool(command_line), of_machine, "looks at the machine, not at a command; leave one of them out"),
-            (not command_line, of_command, "is for a command: ringscope doctor -- python train.py"),
+            (not command_line, of_command, "is for a command; write it as ringscope doctor -- python train.py"),
         ],
     )
     console = Console(stderr=json_to == STDOUT, highlight=False)

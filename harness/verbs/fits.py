@@ -69,7 +69,9 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     named = options.given(context)
     options.refuse_ignored(context, [*rules(chosen), *options.of_the_launcher(chosen)])
     if not (chosen["of"] or chosen["resume"] or chosen["model"]):
-        raise RingscopeError("name a model, as --model resnet50 (--model help lists them), or runs with --of")
+        raise RingscopeError(
+            "no model to try; name one, as --model resnet50 (--model help lists them), or runs with --of"
+        )
     if chosen["ranks"][0] == 1 and "launcher" not in named:
         chosen["launcher"] = "single"
     asked = Fits(

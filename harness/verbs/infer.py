@@ -148,7 +148,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
     options.refuse_ignored(context, rules(chosen))
     if chosen["url"] and chosen["instance"] is None:
-        raise RingscopeError("--url needs --instance FILE, a sample as JSON that is sent to it")
+        raise RingscopeError("--url needs a sample to send; add --instance FILE, which holds one as JSON")
     context.exit(infer.main(Infer(**chosen)))
 
 
@@ -160,7 +160,7 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
         ("batching" not in parts, of_loads, "is for --parts batching; add that, or leave it out"),
         ("replicas" not in parts, ("replicas",), "is for --parts replicas; add that, or leave it out"),
         (parts == ("batching",), ("batches",), "is for the parts devices and replicas; for batching use --max-batch"),
-        (parts == ("devices",), ("seconds",), "is for the parts replicas and batching"),
+        (parts == ("devices",), ("seconds",), "is for the parts replicas and batching; leave it out"),
         (
             bool(url),
             ("most", "wait_ms", "server"),
@@ -169,12 +169,12 @@ def rules(chosen: dict[str, Any]) -> list[options.Rule]:
         (
             bool(url) and parts == ("batching",),
             ("models",),
-            "has no effect with --url, because that server has its own model",
+            "has no effect with --url, because that server has its own model; leave it out",
         ),
         (not url, ("instance",), "works only with --url; add that, or leave it out"),
         (
             chosen["most"] == (1,),
             ("wait_ms",),
-            "has no effect with --max-batch 1: a batch of one waits for nobody",
+            "has no effect with --max-batch 1: a batch of one waits for nobody; leave it out",
         ),
     ]

@@ -61,7 +61,7 @@ def _numbers(words: tuple[str, ...], flag: str, given: object, setting: Setting)
     if not found or min(found) < least:
         raise RingscopeError(f"{flag}: {given!r} is not a list of whole numbers from {least} on; write it as 1,2,4")
     if max(found) > MOST:  # a record with a larger number could not be read back
-        raise RingscopeError(f"{flag}: {max(found)} is more than any cell has")
+        raise RingscopeError(f"{flag}: {max(found)} is more than any cell has; give at most {MOST}")
     return found
 
 
@@ -285,7 +285,11 @@ def of_the_launcher(chosen: Mapping[str, Any]) -> list[Rule]:
             OF_A_JOB[:3],
             "is for a batch system; name it by --launcher slurm, srun, pbs, lsf or kubeflow",
         ),
-        (chosen["launcher"] != "kubeflow" and not chosen.get("resume"), ("volume",), "is for --launcher kubeflow"),
+        (
+            chosen["launcher"] != "kubeflow" and not chosen.get("resume"),
+            ("volume",),
+            "is for --launcher kubeflow; leave it out",
+        ),
         (
             chosen["launcher"] in ("pbs", "lsf", "kubeflow"),
             ("hosts", "hostfile"),

@@ -103,7 +103,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     if argv and chosen["model"]:
         raise RingscopeError(f"give {what}, not both")
     if not argv and not chosen["model"]:
-        raise RingscopeError(f"nothing to record: give {what}")
+        raise RingscopeError(f"nothing to record; give {what}")
     options.refuse_ignored(context, [*rules(chosen), *options.of_learning(chosen), *options.of_the_launcher(chosen)])
     asked = Record(
         launch=options.launch(chosen, options.given(context)),

@@ -150,7 +150,7 @@ def _refuse_what_says_nothing(at_most: Mapping[str, float], at_least: Mapping[st
     for option, budgets in (("--max", at_most), ("--min", at_least)):
         for name, limit in budgets.items():
             if name in (*RECORDED, of_logs.WAITING) and not 0 <= limit <= 1:
-                meant = f"; write {limit:g} % as {limit / 100:g}" if 1 < limit <= 100 else ""
+                meant = f"; write {limit:g} % as {limit / 100:g}" if 1 < limit <= 100 else "; write 5 % as 0.05"
                 raise RingscopeError(f"{option} {name}={limit:g}: a share lies between 0 and 1{meant}")
     for name in at_most:
         if at_least.get(name, at_most[name]) > at_most[name]:

@@ -50,7 +50,7 @@ class Run:
 
 def run_of(subject: Subject, time: str, commit: str | None) -> Run:
     """Make a run of a subject. Raises RingscopeError without steps, measured cells and rates of collectives."""
-    why = subject.unmeasured or "no recording, and no cell that ran"
+    why = subject.unmeasured or "no recording, and no cell that ran; give recordings or a finished sweep"
     try:
         ledger = _whole(subject.measures) if subject.measures else {}
     except RingscopeError as error:  # a sweep's cells may have rates all the same

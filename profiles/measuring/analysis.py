@@ -74,7 +74,7 @@ def analyse(
     own = [one for one in given if isinstance(one, Timeline)]
     del given, recordings
     if not paths and not own:
-        raise RingscopeError("no recording given: name at least one")
+        raise RingscopeError("no recording given; name at least one")
     asked, how = Asked(window, operations, from_step), Reading(max_bytes, cache)
     with ExitStack() as opened:
         files = opened.enter_context(readers.listed(paths, max_bytes)) if paths else []

@@ -28,7 +28,7 @@ def of_steps(path: Path, text: str, *, max_bytes: int | None = None, cache: bool
         raise RingscopeError(f"--steps {text}: write it as 10:20 (from step 10 up to step 20), 10: or :20")
     first, end = (int(part) if part else None for part in match.groups())
     if first is not None and end is not None and first >= end:
-        raise RingscopeError(f"--steps {text}: ends before it starts")
+        raise RingscopeError(f"--steps {text}: the last step is not after the first; write the smaller number first")
     timeline = read(path, max_bytes=max_bytes, cache=cache)
     start_of = _marked(timeline) or _measured(timeline)
     if not start_of:

@@ -17,7 +17,7 @@ def per_step(measures: Measures) -> dict[str, Fraction | None]:
     Raises RingscopeError if a GPU has no measured steps.
     """
     if not measures.gpus:
-        raise RingscopeError("no GPU to compare: record a training that uses one")
+        raise RingscopeError("no GPU to compare; record a training that uses one")
     ledgers = [_of_gpu(gpu) for gpu in measures.gpus]
     found: dict[str, Fraction | None] = {}
     for owner in OWNERS:

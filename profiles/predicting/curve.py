@@ -115,7 +115,9 @@ def predict(
     first, largest = measured[0], measured[-1]
     for count in gpus:
         if not first.gpus <= count <= MOST_GPUS:
-            raise RingscopeError(f"prediction is for {first.gpus} to {MOST_GPUS:,} GPUs, not {count}")
+            raise RingscopeError(
+                f"prediction is for {first.gpus} to {MOST_GPUS:,} GPUs, not {count}; ask for numbers in this range"
+            )
     grid = _weighed(tuple(measured), gpus_per_host, constants)
     found = []
     for count in gpus:

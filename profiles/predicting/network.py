@@ -72,7 +72,9 @@ def measured(path: Path) -> Network:
             f"--network {path}: {problem}; measure with that program, or write links as 8x200Gb/s,2us"
         ) from None
     if hosts < 2 or len({size for size, _ in sweep}) < 2 or min(took for _, took in sweep) <= 0:
-        raise RingscopeError(f"--network {path}: give at least two sizes, between at least two hosts")
+        raise RingscopeError(
+            f"--network {path}: too little is measured in it; measure at least two sizes between at least two hosts"
+        )
     times = np.array([took for _, took in sweep], float)
     costs = np.array([[2 * (hosts - 1), 2 * (hosts - 1) / hosts * size] for size, _ in sweep]) / times[:, None]
     (latency_ns, byte_ns), *_ = np.linalg.lstsq(costs, np.ones(len(sweep)), rcond=None)

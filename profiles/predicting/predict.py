@@ -114,7 +114,10 @@ def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | 
         return Outlook(*predict(one.measures, two.measures, ranks))
     check_alike(two, larger)
     if larger.measures is None:
-        raise RingscopeError(f"{larger.label}: no recordings there to compare the prediction with")
+        raise RingscopeError(
+            f"{larger.label}: no recordings there to compare the prediction with; give"
+            " recordings of more than two ranks"
+        )
     against = measured(larger.measures)
     return Outlook(*predict(one.measures, two.measures, sorted({*ranks, against.ranks})), against)
 
@@ -168,7 +171,7 @@ def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> tuple[list[Pr
 
     def predicted(count: int) -> Prediction:
         if count < 2:
-            raise RingscopeError(f"prediction is for 2 ranks and up, not {count}")
+            raise RingscopeError(f"prediction is for 2 ranks and up, not {count}; give larger numbers")
         base = constant + varying * expected_largest(count) / expected_largest(2)
         ends = (2 * (count - 1) / count, count - 1)
         bandwidth, latency = (base + _unhidden(second.exposed - waiting, steps, times) for times in ends)

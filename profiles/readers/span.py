@@ -28,7 +28,7 @@ def parsed(text: str) -> Span:
         raise RingscopeError(f"{text}: not a span of time; write it as 12.5s:14s, 300ms: or :2s")
     found = Span(*(_nanoseconds(part, text) if part.strip() else None for part in parts))
     if found.start_ns is not None and found.end_ns is not None and found.start_ns >= found.end_ns:
-        raise RingscopeError(f"{text}: the span ends before it starts")
+        raise RingscopeError(f"{text}: the span ends before it starts; write the earlier time first")
     return found
 
 

@@ -72,7 +72,7 @@ def command(context: click.Context, /, **options: Any) -> None:
 def write(given: Options) -> None:
     """Cut one recording into one new file."""
     if given.steps is None and given.time is None and not (given.shrink or given.strip_private):
-        raise RingscopeError("nothing to leave out: give --steps, --time, --shrink or --strip-private")
+        raise RingscopeError("nothing to leave out; give --steps, --time, --shrink or --strip-private")
     from ..measuring.cutting import of_steps
     from ..readers import cut, span
     from ..views.terminal import info as recordings

@@ -105,7 +105,7 @@ def command(context: click.Context, /, **options: Any) -> None:
     given = Options(**options)
     if not (given.judges or given.write_baseline or given.export):
         raise RingscopeError(
-            "nothing to check: give --max, --min, --baseline or --history, or --write-baseline or --export"
+            "nothing to check; give --max, --min, --baseline or --history, or --write-baseline or --export"
         )
     reported = ("junit", "markdown")
     refuse_ignored(

@@ -92,15 +92,25 @@ def command(context: click.Context, /, **chosen: object) -> None:
         [
             (recorded, sweep, "has no effect with recordings; give a run directory, or --points alone"),
             (not recorded, ("larger",), "works only with recordings of 1 and of 2 ranks"),
-            (options.network is None, (*_OF_A_NETWORK, "per_rank_batch"), "has no effect without --network"),
-            (options.points is None, ("per_rank_batch",), "has no effect with a run directory, which knows its batch"),
+            (
+                options.network is None,
+                (*_OF_A_NETWORK, "per_rank_batch"),
+                "has no effect without --network; leave it out",
+            ),
+            (
+                options.points is None,
+                ("per_rank_batch",),
+                "has no effect with a run directory, which knows its batch; leave it out",
+            ),
         ],
     )
     if len(options.paths) > 2 or bool(options.paths) == bool(options.points):
-        raise RingscopeError("name a run directory, recordings of 1 and of 2 ranks, or --points 1:1492,2:2935")
+        raise RingscopeError(
+            "nothing to predict from; name a run directory, recordings of 1 and of 2 ranks, or --points 1:1492,2:2935"
+        )
     if recorded:
         if options.ranks is None and options.larger is None:
-            raise RingscopeError("nothing to predict: name the ranks, as --ranks 4,8, or a run with --measured")
+            raise RingscopeError("nothing to predict; name the ranks, as --ranks 4,8, or a run with --measured")
         show(list(options.paths), "--ranks", options.ranks or "", options.larger, options.as_json)
     else:
         _forecast(options)
@@ -164,7 +174,7 @@ def _hosts(options: Options) -> Hosts | None:
     batch = options.per_rank_batch if options.points is not None else 1  # cells of a run directory hold their batch
     if options.gpus_per_host is None or options.step_bytes is None or batch is None:
         needed = "--gpus-per-host, --step-bytes" + (" and --per-rank-batch" if options.points is not None else "")
-        raise RingscopeError(f"--network needs {needed} as well")
+        raise RingscopeError(f"--network needs {needed} as well; add what is missing")
     is_file = os.path.isfile(options.network)  # False too for a text that is too long for a file name
     net = measured(Path(options.network)) if is_file else network(options.network)
     return Hosts(options.gpus_per_host, net, options.step_bytes, batch, options.overlap)

@@ -210,8 +210,16 @@ def _rules(given: Options) -> list[Rule]:
         (given.info, shown, "has no effect with --info, which measures nothing; leave one of them out"),
         (given.per_rank, ("ranks",), "has no effect with --per-rank, which shows all; leave one of them out"),
         (given.json_to == STDOUT, ("per_rank", "full", "table"), "has no effect with --json -; write JSON to a file"),
-        (given.table is not None, ("full", "per_rank"), "has no effect with --show, which shows one table"),
-        (given.json_to == given.json_summary == STDOUT, ("json_summary",), "and --json cannot both go to stdout"),
+        (
+            given.table is not None,
+            ("full", "per_rank"),
+            "has no effect with --show, which shows one table; leave one of them out",
+        ),
+        (
+            given.json_to == given.json_summary == STDOUT,
+            ("json_summary",),
+            "and --json cannot both go to stdout; write one of them to a file",
+        ),
     ]
 
 
@@ -225,7 +233,7 @@ def _named(context: click.Context, name: str | None) -> str | None:
         terminals.echo(named.listed())
         context.exit()
     if name not in named.NAMES:
-        raise RingscopeError(f"--show {name}: there is no table of this name, but {', '.join(named.NAMES)}")
+        raise RingscopeError(f"--show {name}: no table has this name; choose from {', '.join(named.NAMES)}")
     return name
 
 

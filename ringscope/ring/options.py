@@ -43,7 +43,7 @@ class Options:
         """Raise RingscopeError for options that cannot be combined."""
         for value, known in ((self.step, STEPS), (self.compression, COMPRESSIONS), (self.op, OPS)):
             if value not in known:
-                raise RingscopeError(f"{value!r} is none of {', '.join(known)}")
+                raise RingscopeError(f"{value!r} is no choice here; choose from {', '.join(known)}")
         if self.compression == "bf16" and self.op != "average":
             raise RingscopeError(f"bf16 is for averages, not for {self.op}; use compression='fp16' or 'none'")
         if self.op == "adasum" and hvd.size() > 1 and not hvd.mpi_enabled():
@@ -58,6 +58,12 @@ class Options:
                 "overlap=True needs step='compiled'; with step='fit' use groups=k, which sends gradients in k parts"
             )
         if self.warmup_epochs and (self.warmup_steps or not self.scale_learning_rate):
-            raise RingscopeError("warmup_epochs needs scale_learning_rate=True, and no warmup_steps")
+            raise RingscopeError(
+                "warmup_epochs works with scale_learning_rate=True and without warmup_steps;"
+                " change these, or leave it out"
+            )
         if self.commit_steps < 0 or self.commit_steps % self.aggregate:
-            raise RingscopeError(f"commit_steps={self.commit_steps} is no multiple of aggregate={self.aggregate}")
+            raise RingscopeError(
+                f"commit_steps={self.commit_steps} is no multiple of"
+                f" aggregate={self.aggregate}; choose a multiple of it"
+            )

@@ -45,7 +45,9 @@ def trainer(cell: Cell, device: str) -> Trainer:
     exchange = [averaged] * len(stages) if ring.size() > 1 else None
     batch = cell.per_rank_batch * cell.gpus_per_process
     if batch % cell.micro_batches:
-        raise RingscopeError(f"a batch of {batch} does not divide into {cell.micro_batches} micro-batches")
+        raise RingscopeError(
+            f"a batch of {batch} does not divide into {cell.micro_batches} micro-batches; give a batch that does"
+        )
     plan = Plan(stages, [places] * cell.micro_batches)
     source = make_source(cell, batch, rank=ring.rank(), size=ring.size(), threads=ring.threads())
     turns = Turns(train_step(model, plan, loss_for(spec), exchange))

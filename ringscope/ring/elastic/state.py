@@ -31,7 +31,7 @@ class State:
         if not launcher.is_elastic():
             return
         if kept(model).elastic is None or not has_weights(model):
-            raise RingscopeError("ring.state(model) needs a built model that was given to ring.distribute")
+            raise RingscopeError("ring.state(model) needs a built model; call ring.distribute(model) first")
         self._name: int = kept(model).elastic[0]
         self._rates = learning_rates(model)
         commit = commits.agreed()

@@ -83,7 +83,10 @@ def _first_batch(options: dict[str, Any], batch_size: int | None) -> Any:
         raise RingscopeError("the model has no weights yet; call it on a batch before fit, or model.build(input_shape)")
     first = next(batches, None)
     if first is None:
-        raise RingscopeError("the model has no weights yet, and the data has no batch to build them from")
+        raise RingscopeError(
+            "the model has no weights yet, and the data has no batch to build them from; give fit data with at"
+            " least one batch"
+        )
     if batches is x:
         options["x"] = _from(first, x)
     return first

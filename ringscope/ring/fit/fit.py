@@ -56,7 +56,9 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
                 "the model was compiled again, with another optimizer; call ring.distribute(model) again"
             )
         if unknown_length not in sharing.UNKNOWN_LENGTH:
-            raise RingscopeError(f"unknown_length={unknown_length!r} is none of {', '.join(sharing.UNKNOWN_LENGTH)}")
+            raise RingscopeError(
+                f"unknown_length={unknown_length!r} is no choice; choose from {', '.join(sharing.UNKNOWN_LENGTH)}"
+            )
         undistributed.check_strategy()
         options = _by_name(signature, args, kwargs)
         # Under elastic Horovod a rank that has joined gets its weights only later.

@@ -47,7 +47,7 @@ ALL = ("devices", "replicas", "batching")
             "--max-batch is for a server that ringscope starts",
         ),
         (["--instance", "x"], "--instance works only with --url"),
-        (["--url", "http://x"], "--url needs --instance FILE"),
+        (["--url", "http://x"], "--url needs a sample to send; add --instance FILE"),
         (["--max-batch", "1", "--wait-ms", "2"], "--wait-ms has no effect with --max-batch 1"),
         (["--rates", "0"], "--rates 0: write numbers from 0.01 on, as --rates 50,200"),
         (["--rates", "fast"], "--rates fast: write numbers from 0.01 on"),

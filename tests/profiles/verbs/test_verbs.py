@@ -41,7 +41,7 @@ REFUSED: list[tuple[click.Command, str, str]] = [
     (cut.command, "x --steps 1:2 --time 1s:2s -o new", "--steps and --time both say what to keep"),
     (cut.command, "x --steps 1-2 -o new", "write it as 10:20"),
     (cut.command, "x --steps : -o new", "write it as 10:20"),
-    (cut.command, "x --steps 7:7 -o new", "ends before it starts"),
+    (cut.command, "x --steps 7:7 -o new", "the last step is not after the first"),
     (compare.command, "x y --measured z", "give --predict too"),
     (compare.command, "x y --predict many", "--predict many: write it as --predict 4,8"),
     (predict.command, "x y", "nothing to predict"),

@@ -231,7 +231,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         ("steps_per_epoch", "with steps_per_epoch an epoch begins"),
         ("generator", "commit_steps needs NumPy arrays or a tf.data.Dataset"),
         ("lists", "commit_steps needs NumPy arrays or a tf.data.Dataset"),
-        ("a model that is not distributed", "that was given to ring.distribute"),
+        ("a model that is not distributed", "call ring.distribute(model) first"),
     ],
 )
 def test_what_cannot_be_taken_up_again_is_refused_in_a_line(refused: Ended, what: str, says: str) -> None:

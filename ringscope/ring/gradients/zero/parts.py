@@ -200,7 +200,8 @@ def _check_weights(variables: Sequence[Any]) -> None:
     types = {tf.as_dtype(variable.dtype).name for variable in variables}
     if types != {"float32"}:
         raise RingscopeError(
-            f"sharded=True works with float32 weights, and the weights here are {', '.join(sorted(types))}"
+            f"sharded=True works with float32 weights, and the weights here are {', '.join(sorted(types))};"
+            " leave sharded=True out"
         )
     bound = [variable.path for variable in variables if variable.constraint is not None]
     if bound:

@@ -33,13 +33,18 @@ def check_sharded(optimizers: Sequence[Any], compression: str, **others: Any) ->
     import keras
 
     if len(optimizers) != 1:
-        raise RingscopeError(f"sharded=True needs one optimizer, and this model has {len(optimizers)}")
+        raise RingscopeError(
+            f"sharded=True needs one optimizer, and this model has {len(optimizers)}; leave sharded=True out"
+        )
     for name, (value, only) in others.items():
         if value != only:
-            raise RingscopeError(f"sharded=True works only with {name}={only}, not with {name}={value}")
+            raise RingscopeError(
+                f"sharded=True works only with {name}={only}, not with {name}={value}; leave one of them out"
+            )
     if compression not in NARROW:
         raise RingscopeError(
-            f"sharded=True works only with compression={' or '.join(NARROW)}, not with compression={compression}"
+            f"sharded=True works only with compression={' or '.join(NARROW)}, not with compression={compression};"
+            " leave one of them out"
         )
     inner = without_loss_scale(optimizers[0])
     if type(inner) not in [getattr(keras.optimizers, name) for name in ONE_BY_ONE]:
