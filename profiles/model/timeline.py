@@ -126,7 +126,7 @@ LONGEST_NAME = 1 << 20
 # Number of characters kept of the names of tool, host and GPUs, since each is shown in one line.
 _LONGEST_FACT = 200
 _FACTS, _OF_DEVICES = ("tool_version", "schema_version", "host"), ("uuid", "bus_id", "name")
-_POINTER = re.compile(r"(?:/gpus/\d{1,9})?(?:/(?!gpus/)[^/\x00-\x1f]*)*")
+_POINTER = re.compile(r"(?=/)(?:/gpus/\d{1,9})?(?:/(?!gpus/)[^/\x00-\x1f]*)*")
 UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave out; they get empty texts
 
 

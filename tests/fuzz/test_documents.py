@@ -102,8 +102,9 @@ def test_measures_that_contradict_themselves_are_refused(
         measures_json.from_json(put(written["measures"], value, "gpus", 0, *path))
 
 
-def test_a_doubt_about_no_place_in_measures_is_refused(written: dict[str, Any], tmp_path: Path) -> None:
-    doubt = {"code": "x", "text": "x", "next": "x", "where": ["/gpus/0\x1b[31m\n"]}
+@pytest.mark.parametrize("where", ["/gpus/0\x1b[31m\n", ""])
+def test_a_doubt_about_no_place_in_measures_is_refused(where: str, written: dict[str, Any], tmp_path: Path) -> None:
+    doubt = {"code": "x", "text": "x", "next": "x", "where": [where]}
     with pytest.raises(RingscopeError, match="no place in measures"):
         measures_json.from_json(put(written["measures"], [doubt], "doubts"))
     text = json.dumps(put(written["partial"], [doubt], "units", 0, "gpus", 0, "doubts")).encode()
