@@ -33,7 +33,8 @@ LEAST_FREE_BYTES = 200_000_000
 
 
 class RunDirectory:
-    """A sweep's directory, locked by one process at a time; the lock ends with the process, even by kill -9."""
+    """A sweep's directory, locked by one process at a time if its file system has locks; the lock ends with the
+    process, even by kill -9."""
 
     def __init__(self, path: Path, sweep: SweepRecord) -> None:
         self.path = path
@@ -47,6 +48,8 @@ class RunDirectory:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RingscopeError(f"{path}: another ringscope works on it; wait for it, or name another --out") from None
+        except OSError:  # a file system without locks, as Lustre and NFS may be
+            pass
 
     def release(self) -> None:
         """Release the lock, so that another process can continue the sweep."""

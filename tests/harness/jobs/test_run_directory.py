@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import time
@@ -33,6 +35,20 @@ def directory(path: Path) -> RunDirectory:
 def write_ranks(folder: Path, count: int) -> None:
     for k in range(count):
         write_rank(folder / f"rank{k}.jsonl", RankRecord(k, 2, k, "a", None, 0, 30, 24, [10] * 3, [0] * 3))
+
+
+def test_a_file_system_without_locks_keeps_a_sweep_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_lock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_lock)
+    folder = directory(tmp_path).path
+    kept = (folder / "sweep.json").read_bytes()
+    with pytest.raises(RingscopeError, match="holds a sweep already"):
+        directory(tmp_path)
+    assert (folder / "sweep.json").read_bytes() == kept
 
 
 def test_a_launch_cut_short_is_missing_and_what_it_left_is_kept(tmp_path: Path) -> None:
