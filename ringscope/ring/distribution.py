@@ -144,7 +144,7 @@ def _meet(model: Any, others: Channel) -> None:
 def _lay_step(model: Any, plan: Plan) -> None:
     """Make the optimizers average gradients, and XLA compile the train step if the plan says so."""
     options, exchange = plan.options, plan.exchange
-    chooser = choose.Chooser(falls_back=options.step == "auto", layers=model._flatten_layers)
+    chooser = choose.Chooser(falls_back=options.step == "auto", model=model)
     overlap = Overlap(horovods(options.op), options.overlap) if plan.may_overlap else None
     inside = None
     if plan.in_the_middle:

@@ -161,8 +161,10 @@ class Loop(Turns):
 
     def _by_choice(self, kinds: tuple[str, ...] | None, compiled: bool) -> Callable[..., Any]:
         def one_step(data: Any) -> Any:
-            with masks.unspread():
-                return self._step_of()(data, kinds, compiled)
+            step: Any = self._step_of()
+            split = step.chooser.head.before(data, kinds) if compiled else nullcontext((data, kinds))
+            with masks.unspread(), split as (batch, its_kinds):
+                return step(batch, its_kinds, compiled)
 
         # In a compiled step each shape gets its own graph and program, because a common graph would hide the shape from
         # XLA.

@@ -88,6 +88,11 @@ needed: elastic training
 nicety: a check of embeddings' ids
     keras.src.models.functional Functional._inputs_struct
     keras.src.ops.operation Operation._inbound_nodes
+nicety: layers run before the compiled step
+    keras.src.models.functional Functional._inputs Functional._inputs_struct Functional._outputs
+        Functional._outputs_struct Functional._nodes_by_depth Functional._standardize_inputs
+    keras.src.layers.layer Layer._convert_input_args
+    keras.src.backend get_keras_mask
 nicety: variables made before the first step
     keras.src.trainers.trainer Trainer._symbolic_build
     keras.src.ops.operation Operation._post_build

@@ -17,6 +17,7 @@ from .. import say
 from ..forms.rnn import layers as recurrent
 from ..internals import xla_cache
 from ..internals.frameworks import has_gpu, hvd, tf
+from .head import Head, NotBefore
 from .retrace import traced_without_those_that_raise
 
 NOT_DETERMINISTIC = (
@@ -61,6 +62,7 @@ REFUSALS = (
     tf.errors.InternalError,
     tf.errors.NotFoundError,
     DrawsAlike,
+    NotBefore,
     NotOneUpdate,
 )
 COST = "with one such layer a ResNet-50 on an H200 trained 12 times slower"  # 604 images/s with it, 7 813 without
@@ -146,13 +148,13 @@ class Chooser:
     """Runs each batch's step, compiled or not. The exchange does not depend on that, so one rank may train without XLA
     while the others compile.
 
-    falls_back: True: a step that XLA refuses is trained without XLA; False: the error is raised. layers: returns the
-    model's layers, to name the layer that XLA refuses.
+    falls_back: True: a step that XLA refuses is trained without XLA; False: the error is raised. model: the model whose
+    step it is; None if it has no layers that could run before the step.
     """
 
-    def __init__(self, *, falls_back: bool, layers: Callable[[], Sequence[Any]] = list) -> None:
+    def __init__(self, *, falls_back: bool, model: Any = None) -> None:
         self._falls_back = falls_back
-        self._layers = layers
+        self.head = Head(model)
         self._known: dict[Hashable, bool] = {}
         self._refused = False
         self.traced: list[Callable[[], None]] = []
@@ -177,21 +179,35 @@ class Chooser:
             try:
                 kept = "; the compiled step is kept for later starts" if xla_cache.is_on() else ""
                 with say.lasting("XLA compiles the step", then=kept):
-                    logs = traced_without_those_that_raise(lambda: take(True), lambda: self._trace_anew(anew))
+                    logs = self._compiled(take, anew)
             except REFUSALS as error:
                 if not self._falls_back:
-                    if isinstance(error, NotOneUpdate) or "tf2xla" in str(error):
+                    if isinstance(error, (NotOneUpdate, NotBefore)) or "tf2xla" in str(error):
                         raise RingscopeError(
                             f"XLA does not compile this step ({_first_line(error)}); use step='auto' or step='fit'"
                         ) from error
                     raise
                 because = f"XLA does not compile this step ({_first_line(error)})"
-                self._refuse(because + price(self._layers(), str(error)))
+                self._refuse(because + price(self.head, str(error)))
             else:
                 self._known[shape] = True
                 return logs
         self._known[shape] = False
         return take(False)
+
+    def _compiled(self, take: Take, anew: Callable[[], None]) -> Any:
+        """The logs of the compiled step. Layers at the model's head that XLA refuses run before it from now on."""
+        while True:
+            try:
+                with self.head.undone():
+                    logs = traced_without_those_that_raise(lambda: take(True), lambda: self._trace_anew(anew))
+            except REFUSALS as error:
+                if not self.head.takes(named(self.head.layers, str(error))):
+                    raise
+                self._trace_anew(anew)
+            else:
+                self.head.tell()
+                return logs
 
     def _trace_anew(self, anew: Callable[[], None]) -> None:
         for forget in (anew, *self.traced):
@@ -199,12 +215,14 @@ class Chooser:
 
     def _wanted(self, leaves: Sequence[Any]) -> bool:
         strings = any(getattr(leaf, "dtype", None) == tf.string for leaf in leaves)
+        strings = strings and not self.head.is_used and not self.head.takes(())
         if not self._falls_back:
             if strings:  # with strings XLA would end the process
                 raise RingscopeError("a batch holds strings, which XLA does not support; use step='auto' or step='fit'")
             return True
         if not self._refused and strings:
-            self._refuse("a batch holds strings, which XLA does not support")
+            why = self.head.why_not and f"; layers of strings cannot run before the step: {self.head.why_not}"
+            self._refuse(f"a batch holds strings, which XLA does not support{why}")
         if not self._refused and len(self._known) == SHAPES:
             self._refuse(f"batches come in more than {SHAPES} shapes; shapes seen so far stay compiled")
         return not self._refused
@@ -214,13 +232,18 @@ class Chooser:
         say.line(f"rank {hvd.rank()}: training without XLA: {why}")
 
 
-def price(layers: Sequence[Any], error: str) -> str:
+def price(head: Head, error: str) -> str:
     """Words on the cost, if the error names a layer: because of this one layer the whole step is not compiled."""
-    found = [layer for path in re.findall(r"\{\{node ([^}]+)\}\}", error) for layer in _on(path, layers)]
-    if not found:
+    names = ", ".join(dict.fromkeys(f"{layer.name} ({type(layer).__name__})" for layer in named(head.layers, error)))
+    if not names:
         return ""
-    named = ", ".join(dict.fromkeys(f"{layer.name} ({type(layer).__name__})" for layer in found))
-    return f"; because of {named} the whole step is not compiled, {COST}; move that work into the data set's map()"
+    why = f" (it cannot run before the step: {head.why_not})" if head.why_not else ""
+    return f"; because of {names} the whole step is not compiled{why}, {COST}; move that work into the data set's map()"
+
+
+def named(layers: Sequence[Any], error: str) -> list[Any]:
+    """The layers whose operations XLA's error names."""
+    return [layer for path in re.findall(r"\{\{node ([^}]+)\}\}", error) for layer in _on(path, layers)]
 
 
 def _on(path: str, layers: Sequence[Any]) -> list[Any]:

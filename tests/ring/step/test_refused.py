@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring.step import choose
+from ringscope.ring.step.head import Head
 
 
 def _model() -> Any:
@@ -24,7 +25,7 @@ def test_the_layer_that_xla_has_no_kernel_for_is_named_with_its_price() -> None:
     compiled = tf.function(lambda x: model(x, training=True), jit_compile=True, autograph=False)
     with pytest.raises(tf.errors.OpError) as refused:
         compiled(np.zeros((2, 4), np.int32))
-    said = choose.price(model._flatten_layers(), str(refused.value))
+    said = choose.price(Head(model), str(refused.value))
     assert "sorted_in (Hashing)" in said and choose.COST in said and "Embedding" not in said
 
 
@@ -43,4 +44,4 @@ def test_a_name_is_a_layers_with_a_number_or_without(path: str, named: list[str]
 
 
 def test_an_error_that_names_no_layer_has_no_price() -> None:
-    assert choose.price(_model()._flatten_layers(), "batches of two shapes") == ""
+    assert choose.price(Head(_model()), "batches of two shapes") == ""
