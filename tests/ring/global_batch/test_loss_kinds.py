@@ -191,3 +191,50 @@ def test_labels_of_the_training_are_tried_where_no_constant_of_the_graph_tells_o
         assert loss_kinds._differs_of_labels_at_hand(loss, *of)
     with trial.at_hand(lambda: (of[1], tf.ones((16, 2)))):
         assert not loss_kinds._differs_of_labels_at_hand(loss, *of)
+
+
+class OwnLoss(keras.losses.Loss):
+    """A loss of a script: what `function` gives, with a variable if `keeps`."""
+
+    def __init__(self, function: Callable[[Any, Any], Any], name: str, *, keeps: bool = False) -> None:
+        super().__init__(name=name)
+        self._function = function
+        if keeps:
+            self.seen = keras.Variable(0.0, name="seen")
+
+    def call(self, y: Any, p: Any) -> Any:
+        return self._function(y, p)
+
+
+def _weighted(y: Any, p: Any) -> Any:
+    weights = tf.where(y > 0.5, 3.0, 1.0)
+    return tf.reduce_sum(weights * (y - p) ** 2) / tf.reduce_sum(weights)
+
+
+def _refuses(y: Any, p: Any) -> Any:
+    raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("loss", "found", "says"),
+    [
+        (OwnLoss(_weighted, "by_label"), loss_kinds.NEITHER, "loss 'by_label' is not a mean over samples."),
+        (OwnLoss(_refuses, "odd"), None, "loss 'odd' gives one number for its batch, and ring could not try"),
+        (
+            OwnLoss(lambda y, p: tf.reduce_mean((y - p) ** 2), "counting", keeps=True),
+            loss_kinds.MEAN,
+            "loss 'counting' keeps seen between batches",
+        ),
+        (OwnLoss(lambda y, p: tf.reduce_mean((y - p) ** 2), "plain"), loss_kinds.MEAN, ""),
+    ],
+    ids=lambda given: getattr(given, "name", None),
+)
+def test_a_line_says_once_what_the_mean_of_gradients_does_not_give(
+    loss: Any, found: str | None, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert loss_kinds.kind_of(loss, tf.zeros((16, 1)), tf.zeros((16, 1)), None, by_itself=True) == found
+    said = capsys.readouterr().err
+    assert [line.startswith(f"ring: {says}") for line in said.splitlines() if line.startswith("ring:")] == [
+        True
+    ] * bool(says)
