@@ -17,17 +17,25 @@ pytest.importorskip("horovod.tensorflow")
 
 
 OVERFLOW = (64, 406, 978, 1076)  # float16, with batches that overflow; compiled but the first, two of them sharded
+# Losses that layers add, a model of one's own, sizes that differ by rank, and normalisation over all ranks, sharded.
+MIXED = (4, 5, 6, 11)
+
+
+@pytest.mark.train
+@pytest.mark.beside
+@pytest.mark.ci
+def test_trainings_whose_losses_and_batches_ranks_share_are_those_of_one_rank(tmp_path: Path) -> None:
+    assert all(draw(n)["overflow"] for n in OVERFLOW)
+    assert set(trained(tmp_path, (*MIXED, *OVERFLOW), seed=0).values()) == {"equal"}
 
 
 @pytest.mark.train
 @pytest.mark.beside
 @pytest.mark.exhaustive
 def test_random_trainings_are_those_of_one_rank_or_refused(tmp_path: Path) -> None:
-    assert all(draw(n)["overflow"] for n in OVERFLOW)
-    verdicts = trained(tmp_path, [*range(24), *OVERFLOW], seed=0)
+    verdicts = trained(tmp_path, [n for n in range(24) if n not in MIXED], seed=0)
     assert not {n: (verdict, draw(n)) for n, verdict in verdicts.items() if verdict.startswith("WRONG")}
-    assert sum(verdict == "equal" for verdict in verdicts.values()) >= 16
-    assert {verdicts[n] for n in OVERFLOW} == {"equal"}
+    assert sum(verdict == "equal" for verdict in verdicts.values()) >= 12
 
 
 def test_the_same_seed_draws_the_same_training() -> None:
