@@ -31,6 +31,7 @@ texts = random.choice(["the cat sat", "a dog ran far away", "eels swim", "dog an
 images = random.uniform(0, 255, (ROWS, 10, 10, 3)).astype("float32")
 labels = random.integers(0, 3, ROWS, np.int32)
 weights = random.uniform(0.5, 2, ROWS).astype("float32")
+lists = tf.ragged.constant([random.choice(VOCABULARY, size).tolist() for size in random.integers(1, 6, ROWS)])
 Made = tuple[keras.Model, Any]
 
 
@@ -58,6 +59,14 @@ def text(length: int | None = 6) -> Made:
     tokens = vectorized(inputs := keras.Input((1,), dtype="string"))
     pooled = layers.GlobalAveragePooling1D()(layers.Embedding(9, 4, mask_zero=True)(tokens))
     return keras.Model(inputs, layers.Dense(3)(pooled)), (texts, labels)
+
+
+def ragged() -> Made:
+    """Rows of unlike lengths, which a layer before the lookup fills up."""
+    inputs = keras.Input((None,), dtype="string", ragged=True)
+    filled = layers.Lambda(lambda rows: rows.to_tensor("", shape=(None, 5)), output_shape=(5,), dtype="string")(inputs)
+    ids = layers.Embedding(5, 3)(layers.StringLookup(vocabulary=VOCABULARY)(filled))
+    return keras.Model(inputs, layers.Dense(3)(layers.Flatten()(ids))), (lists, labels)
 
 
 def augmented(*more: Any) -> Made:
@@ -125,6 +134,7 @@ CASES: dict[str, Callable[[], Made]] = {
     "table": table,
     "table, given": lambda: table(given=True),
     "text": text,
+    "ragged": ragged,
     "custom layer": lambda: sized(loses=False),
     "augmented": augmented,
     "augmented, bfloat16": augmented,

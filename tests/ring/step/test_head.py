@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.train, pytest.mark.beside, pytest.mark.ci]
 BEFORE = {
     "table": ["StringLookup", "Hashing"],
     "text": ["TextVectorization"],
+    "ragged": ["Lambda", "StringLookup"],
     "custom layer": ["Sizes"],
     "augmented": ["RandomFlip", "RandomElasticTransform"],
     "augmented, bfloat16": ["RandomFlip", "RandomElasticTransform"],
