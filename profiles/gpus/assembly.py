@@ -140,11 +140,8 @@ def gather(tables: Sequence[Tables], shifts: Sequence[int], gpus: Sequence[Place
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The rows of one table of one recording that belong to a GPU.
-
-    `place`: index of the recording among the GPU's recordings. `processes`: for each process of the recording,
-    its number among the GPU's processes.
-    """
+    """The rows of one table of one recording that belong to a GPU. `place`: index of the recording among the GPU's
+    recordings. `processes`: for each process of the recording, its number among the GPU's processes."""
 
     place: int
     table: str
@@ -284,11 +281,8 @@ def _differences(of: NDArray[np.int64], less: NDArray[np.int64]) -> Array:
 
 
 def _order(start: NDArray[np.int64], kind: NDArray[np.int8]) -> Array:
-    """Indices of the operations that have a class, sorted by start, then by class.
-
-    Tables are mostly sorted and equal starts are rare, so a stable sort by start alone comes first: it is the
-    fastest.
-    """
+    """Indices of the operations that have a class, sorted by start, then by class. Tables are mostly sorted and equal
+    starts are rare, so a stable sort by start alone comes first: it is the fastest."""
     order = np.argsort(start, kind="stable").astype(np.int32)
     start, kind = start[order], kind[order]
     if ((start[1:] == start[:-1]) & (kind[1:] < kind[:-1])).any():

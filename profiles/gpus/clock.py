@@ -37,10 +37,9 @@ _MOST_LAG = 500
 class Clock:
     """The common clock of several recordings.
 
-    `shift_ns`: for each recording, the ns to add to its times. `methods`: for each recording, how its shift was
-    found: `reference` (its clock is the common one), `utc`, `collectives`, or `none` (not found, so the shift is
-    0). `residual_ns`: 95 % of the common ends of collectives agree to this in the worst recording; None: not
-    checked.
+    `shift_ns`: for each recording, the ns to add to its times. `methods`: for each recording, how its shift was found:
+    `reference` (its clock is the common one), `utc`, `collectives`, or `none` (not found, so the shift is 0).
+    `residual_ns`: 95 % of the common ends of collectives agree to this in the worst recording; None: not checked.
     """
 
     shift_ns: tuple[int, ...]
@@ -76,10 +75,9 @@ class Ends:
 def aligned(each: Sequence[Ends]) -> Clock:
     """Find the shifts that bring recordings to the clock of the first one.
 
-    The starts in UTC give the shift if the common ends of collectives then agree within 100 µs, or if these ends
-    cannot be compared, or belong to different steps by their marks. Otherwise the shift is the median difference
-    of these ends. Recordings may begin at different collectives; `_best` finds out which collectives belong
-    together.
+    The starts in UTC give the shift if the common ends of collectives then agree within 100 µs, or if these ends cannot
+    be compared, or belong to different steps by their marks. Otherwise the shift is the median difference of these
+    ends. Recordings may begin at different collectives; `_best` finds out which collectives belong together.
     """
     if len(each) == 1:
         return Clock((0,), ("reference",), None)
@@ -136,10 +134,8 @@ def _other_steps(reference: Ends, own: Ends) -> bool:
 
 
 def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:
-    """Pair the collectives of two recordings at each lag, by which one recording is ahead.
-
-    Yields the differences of the paired ends in ns for each lag at which the names of all pairs agree.
-    """
+    """Pair the collectives of two recordings at each lag, by which one recording is ahead. Yields the differences of
+    the paired ends in ns for each lag at which the names of all pairs agree."""
     most = min(_MOST_LAG, max(len(reference.end_ns), len(own.end_ns)))
     for lag in range(-most, most + 1):
         first, other = max(lag, 0), max(-lag, 0)
@@ -153,9 +149,8 @@ def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:
 def _best(lags: list[Int64s], utc: int | None) -> Int64s:
     """Choose the lag with the smallest spread, and return its differences; empty if there is no lag.
 
-    Lags with nearly equal spreads are sorted by the number of pairs, since equal steps give a small spread at a
-    wrong lag, too, but with fewer pairs. After that the smaller spread decides, then the smaller distance from
-    UTC.
+    Lags with nearly equal spreads are sorted by the number of pairs, since equal steps give a small spread at a wrong
+    lag, too, but with fewer pairs. After that the smaller spread decides, then the smaller distance from UTC.
     """
     spreads = [_spread(one) for one in lags]
     sure = [at for at, one in enumerate(lags) if len(one) >= _SURE_PAIRS] or range(len(lags))
@@ -183,11 +178,8 @@ def _residual(apart: Int64s) -> int:
 
 
 def nearest(a: Int64s, b: Int64s) -> tuple[Int64s, Int64s]:
-    """Find pairs of instants in `a` and `b` of which each is the other's nearest. Returns their indices in `a` and
-    in `b`.
-
-    Both arrays must be ascending.
-    """
+    """Find pairs of instants in `a` and `b` of which each is the other's nearest. Returns their indices in `a` and in
+    `b`. Both arrays must be ascending."""
     if not len(a) or not len(b):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     to_b, to_a = _nearest_place(a, b), _nearest_place(b, a)

@@ -159,10 +159,8 @@ def kind_of(names: pd.Index) -> NDArray[np.int8]:
 
 @once_for_few
 def _families(names: pd.Index) -> tuple[NDArray[np.int8], NDArray[np.bool_], pd.Index]:
-    """For each name: the index of its family in FAMILIES, -1 for none; whether it passes `_MAY_BE`.
-
-    Also the function names of those that pass.
-    """
+    """For each name: the index of its family in FAMILIES, -1 for none; whether it passes `_MAY_BE`. Also the function
+    names of those that pass."""
     import pandas as pd
 
     may_be = fitting(names, _MAY_BE)

@@ -25,10 +25,8 @@ _IMPOSSIBLY_EARLY_NS = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Operations of recordings before they are sorted by GPU.
-
-    `places`: for each GPU, the (recording, device number) pairs under which it appears.
-    """
+    """Operations of recordings before they are sorted by GPU. `places`: for each GPU, the (recording, device number)
+    pairs under which it appears."""
 
     places: list[list[tuple[int, int]]]
     tables: list[assembly.Tables]

@@ -32,10 +32,8 @@ class LaunchCalls:
         self._pids = set(distinct(self._pid).tolist())
 
     def rows(self, pid: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int32]:
-        """For each operation, the row in `api` of the call that launched it: int32[n]; -1: none.
-
-        `pid`, `correlation`: of each operation.
-        """
+        """For each operation, the row in `api` of the call that launched it: int32[n]; -1: none. `pid`, `correlation`:
+        of each operation."""
         found = np.full(len(correlation), -1, np.int32)
         for one in distinct(pid).tolist():
             if one not in self._pids:

@@ -115,11 +115,8 @@ class _Calls:
         return found
 
     def _done_ns(self, process: int) -> int:
-        """The time in ns before which all launches of a process have finished; the least int64 if nothing shows one.
-
-        It is the start of the last call that waited for the whole GPU and returned before the process's last
-        call.
-        """
+        """The time in ns before which all launches of a process have finished; the least int64 if nothing shows one. It
+        is the start of the last call that waited for the whole GPU and returned before the process's last call."""
         mine = self.pid == process
         waited = mine & self.synchronises & (self.end_ns < self.start_ns[mine].max())
         return int(self.start_ns[waited].max()) if waited.any() else int(np.iinfo(np.int64).min)

@@ -23,10 +23,8 @@ LAUNCHED: Final = ("kernels", "graphs")
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Operations of one recording without a usable time, int64[n].
-
-    `call`: row of the launch call in `api`. `device`, `context` and `stream` are -1 if not known.
-    """
+    """Operations of one recording without a usable time, int64[n]. `call`: row of the launch call in `api`. `device`,
+    `context` and `stream` are -1 if not known."""
 
     pid: Ints
     call: Ints
@@ -59,11 +57,8 @@ def untimed(timeline: Timeline, calls: LaunchCalls) -> tuple[Missing, dict[int, 
 
 
 def lost(timeline: Timeline, calls: Ints, operations: Columns) -> Missing:
-    """The operations that these calls (rows of `api`) launched and the recording lacks.
-
-    They are assumed to be on the stream of their thread's previous launch, or of the next one if there is none
-    before.
-    """
+    """The operations that these calls (rows of `api`) launched and the recording lacks. They are assumed to be on the
+    stream of their thread's previous launch, or of the next one if there is none before."""
     names = ("device", "context", "stream")
     place = {name: np.full(len(calls), -1) for name in names}
     every = {name: np.concatenate([one[name] for one in operations.values()]) for name in ("call_row", *names)}

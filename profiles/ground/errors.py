@@ -15,10 +15,8 @@ class RingscopeError(Exception):
 
 
 class MissingLibrary(RingscopeError, ImportError):
-    """TensorFlow or Horovod does not load.
-
-    It is an ImportError, too, so that a script that tries `from ringscope import ring` can go on without it.
-    """
+    """TensorFlow or Horovod does not load. It is an ImportError, too, so that a script that tries
+    `from ringscope import ring` can go on without it."""
 
 
 class UnreadableRecording(RingscopeError):

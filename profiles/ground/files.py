@@ -20,12 +20,10 @@ from .errors import RingscopeError
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a path beside `path` to write to. That file replaces `path` if the block raises nothing; else it is
-    removed.
+    """Give a path beside `path` to write to. That file replaces `path` if the block raises nothing; else it is removed.
 
-    The data is on the disk before the file is renamed, so a machine that loses power keeps the old file or the
-    new one. A pipe or a device such as /dev/null is written to directly, since a rename would replace it. Raises
-    OSError.
+    The data is on the disk before the file is renamed, so a machine that loses power keeps the old file or the new one.
+    A pipe or a device such as /dev/null is written to directly, since a rename would replace it. Raises OSError.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
@@ -53,10 +51,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 @contextmanager
 def gzipped(path: Path, level: int, *, errors: str = "strict") -> Iterator[TextIO]:
     """Open a gzip file for writing text in UTF-8. Equal text gives equal bytes: the header has neither a name nor a
-    time.
-
-    `level`: of gzip, 1 to 9. `errors`: as in `open`. Raises OSError.
-    """
+    time. `level`: of gzip, 1 to 9. `errors`: as in `open`. Raises OSError."""
     with (
         path.open("wb") as file,
         gzip.GzipFile("", "wb", level, file, mtime=0) as packed,
@@ -104,10 +99,8 @@ def _at_once(path: str, flags: int) -> int:
 
 
 def bytes_of(path: Path) -> bytes:
-    """Read a file that ringscope wrote, without the byte order mark that an editor may have added.
-
-    Raises OSError, also if the file is larger than MOST_BYTES or not a regular file.
-    """
+    """Read a file that ringscope wrote, without the byte order mark that an editor may have added. Raises OSError, also
+    if the file is larger than MOST_BYTES or not a regular file."""
     with open_regular(path) as file:
         found = file.read(MOST_BYTES + 1)
     if len(found) > MOST_BYTES:
@@ -144,11 +137,8 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file, which is made if it is missing. Raises OSError.
-
-    The block may replace the file by `write_whole`; a process that waited for the old file then locks the new
-    one.
-    """
+    """Hold an exclusive lock on a file, which is made if it is missing. Raises OSError. The block may replace the file
+    by `write_whole`; a process that waited for the old file then locks the new one."""
     import fcntl
 
     while True:

@@ -1,8 +1,7 @@
 """Sets of times, as sorted half-open intervals of integer nanoseconds.
 
-An `Intervals` consists of pieces [start, end) that are sorted, not empty, and neither overlap nor touch; so two
-sets are equal exactly if their arrays are. Everything is vectorised; n pieces cost O(n log n) to build and O(n)
-memory.
+An `Intervals` consists of pieces [start, end) that are sorted, not empty, and neither overlap nor touch; so two sets
+are equal exactly if their arrays are. Everything is vectorised; n pieces cost O(n log n) to build and O(n) memory.
 """
 
 from __future__ import annotations

@@ -82,10 +82,8 @@ def _in_one_line(error: click.UsageError) -> Exception:
 
 
 def run(group: LazyGroup) -> None:
-    """Run the command line. An error that the user can mend becomes one line and an exit code.
-
-    That code is never 1, which has a meaning for some verbs.
-    """
+    """Run the command line. An error that the user can mend becomes one line and an exit code. That code is never 1,
+    which has a meaning for some verbs."""
     gc.set_threshold(_OBJECTS_BETWEEN_LOOKS)
     if not sys.warnoptions:  # libraries' warnings would mix with the command's output
         warnings.simplefilter("ignore")

@@ -42,10 +42,8 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A quotient of two medians. `error` comes from the sigmas of both.
-
-    The true quotient lies between `low` and `high` with probability `coverage` or more.
-    """
+    """A quotient of two medians. `error` comes from the sigmas of both. The true quotient lies between `low` and `high`
+    with probability `coverage` or more."""
 
     value: float
     error: float | None
@@ -97,11 +95,8 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def _interval(count: int) -> tuple[int, float]:
-    """(k, coverage) for the largest k with which [k-th smallest, k-th largest] encloses the median with 95 %; k is
-    at least 1.
-
-    The coverage is 1 - 2 P(Binomial(count, 1/2) < k).
-    """
+    """(k, coverage) for the largest k with which [k-th smallest, k-th largest] encloses the median with 95 %; k is at
+    least 1. The coverage is 1 - 2 P(Binomial(count, 1/2) < k)."""
     rank, ways, below = 1, 1, 1  # ways: `count` choose `rank - 1`; below: the sum of `ways` so far
     while 2 * (rank + 1) <= count:
         ways = ways * (count - rank + 1) // rank
@@ -112,8 +107,7 @@ def _interval(count: int) -> tuple[int, float]:
 
 
 def ratio(of: Spread, to: Spread, *, scale: float = 1.0) -> Ratio:
-    """The ratio of two medians, times `scale`. Relative errors add in quadrature, because the samples are
-    independent.
+    """The ratio of two medians, times `scale`. Relative errors add in quadrature, because the samples are independent.
 
     The interval goes from of.low / to.high to of.high / to.low. By Bonferroni its coverage is at least
     `of.coverage + to.coverage - 1`.
@@ -146,28 +140,21 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 
 def lasting(flags: NDArray[np.bool_], share: float = 0.9) -> int | None:
-    """The index from which on at least `share` of the flags are True; None if there is none.
-
-    Of several, the index for which the number of True flags exceeds that share by most.
-    """
+    """The index from which on at least `share` of the flags are True; None if there is none. Of several, the index for
+    which the number of True flags exceeds that share by most."""
     until_end = np.cumsum(np.where(flags, 1.0, -round(share / (1 - share), 6))[::-1])[::-1]
     return int(until_end.argmax()) if len(until_end) and until_end.max() >= 0 else None
 
 
 def all_along(tenths: Sequence[int]) -> bool:
     """True if an amount is spread over a time: most of the time's equal parts have some, and none has half of the
-    amount.
-
-    `tenths`: the amount in each part.
-    """
+    amount. `tenths`: the amount in each part."""
     return 2 * sum(1 for one in tenths if one) > len(tenths) and 2 * max(tenths) < sum(tenths)
 
 
 def nearest_rank(values: Sequence[int] | NDArray[np.int64], percent: int) -> int:
     """The percentile by nearest rank: the smallest value that at least `percent` % of the values do not exceed.
-
-    `values` must not be empty.
-    """
+    `values` must not be empty."""
     return nearest_ranks(values, percent)[0]
 
 

@@ -82,10 +82,8 @@ def console(**options: Any) -> Console:
 
 
 def show_everything(*streams: Any) -> None:
-    """Let streams of any encoding (latin-1, ASCII) take any text: `→` becomes `>`, an unknown character `?`.
-
-    In the C locale, Python's streams otherwise take only ASCII and the bytes of file names (`surrogateescape`).
-    """
+    """Let streams of any encoding (latin-1, ASCII) take any text: `→` becomes `>`, an unknown character `?`. In the C
+    locale, Python's streams otherwise take only ASCII and the bytes of file names (`surrogateescape`)."""
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace", "surrogateescape"):
             stream.reconfigure(errors=_NAME)

@@ -22,11 +22,8 @@ Result = TypeVar("Result")
 
 
 def each(function: Callable[[Item], Result], items: Iterable[Item], rows: int) -> Iterator[Result]:
-    """`function(item)` of every item, in order. `rows`: number of the largest item's rows.
-
-    Threads are used only for items of medium size: large ones need too much memory, and small ones are done too
-    soon.
-    """
+    """`function(item)` of every item, in order. `rows`: number of the largest item's rows. Threads are used only for
+    items of medium size: large ones need too much memory, and small ones are done too soon."""
     if _alone or not _SMALL_ROWS <= rows <= _LARGE_ROWS:
         yield from map(function, items)
         return
@@ -79,11 +76,8 @@ def loaders_over_cores(workers: int, ranks: int, cores: int) -> tuple[str, str] 
 
 
 def release_unused(rows: int) -> None:
-    """Give freed memory, which glibc keeps for each thread, back to the system.
-
-    Does nothing for small recordings (below _WORTH_ROWS `rows`): to get memory again would take a tenth of their
-    time.
-    """
+    """Give freed memory, which glibc keeps for each thread, back to the system. Does nothing for small recordings
+    (below _WORTH_ROWS `rows`): to get memory again would take a tenth of their time."""
     if rows < _WORTH_ROWS:
         return
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

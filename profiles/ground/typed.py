@@ -41,11 +41,8 @@ def known(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decoded(kind: type[Made], text: bytes) -> Made:
-    """Decode JSON into the dataclass `kind`, each field of its declared type; a number may be written as text.
-
-    Raises ValueError for other types, missing fields, integers beyond 64 bits, too deep nesting, and too many
-    values.
-    """
+    """Decode JSON into the dataclass `kind`, each field of its declared type; a number may be written as text. Raises
+    ValueError for other types, missing fields, integers beyond 64 bits, too deep nesting, and too many values."""
     import msgspec
 
     refuse_many(text)

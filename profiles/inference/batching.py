@@ -35,9 +35,8 @@ def simulate(
 ) -> Batches:
     """Let one model serve the requests in order of arrival.
 
-    `arrivals_ns`: ascending. `service_ns`: gives the time of a batch in ns for its size. `most`: the largest batch
-    (b), at least 1. `wait_ns`: the waiting limit (t), at least 0. Raises ValueError for values outside these
-    limits.
+    `arrivals_ns`: ascending. `service_ns`: gives the time of a batch in ns for its size. `most`: the largest batch (b),
+    at least 1. `wait_ns`: the waiting limit (t), at least 0. Raises ValueError for values outside these limits.
     """
     if most < 1 or wait_ns < 0 or rule not in RULES or np.any(np.diff(arrivals_ns) < 0):
         raise ValueError(

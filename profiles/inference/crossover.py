@@ -11,10 +11,8 @@ from .records import Call, Crossover
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The time of a call as a straight line over the batch size, through the smallest and the largest batch measured.
-
-    A call with b samples takes fixed_ns + per_sample_ns x b.
-    """
+    """The time of a call as a straight line over the batch size, through the smallest and the largest batch measured. A
+    call with b samples takes fixed_ns + per_sample_ns x b."""
 
     fixed_ns: float
     per_sample_ns: float
@@ -31,11 +29,8 @@ def line(calls: Sequence[Call]) -> Line | None:
 
 
 def between(cpu: Sequence[Call], gpu: Sequence[Call]) -> tuple[int | None, int | None]:
-    """(largest batch below the crossover, smallest batch from which on the GPU is faster); None where there is no
-    such batch.
-
-    Only batches that both devices ran are compared.
-    """
+    """(largest batch below the crossover, smallest batch from which on the GPU is faster); None where there is no such
+    batch. Only batches that both devices ran are compared."""
     slower = {call.batch: call.call_ns for call in cpu}
     faster = {call.batch: call.call_ns for call in gpu}
     both = sorted(slower.keys() & faster.keys())

@@ -48,10 +48,8 @@ class Limits:
 def served(
     answers: Answers, *, server: str, model: str, limits: Limits | None, asked_per_s: float, rule: str | None
 ) -> Served:
-    """The row of one load test. For a server that was already running, `limits` and `rule` are None.
-
-    `rule`: how the server counts the waiting limit, one of batching.RULES.
-    """
+    """The row of one load test. For a server that was already running, `limits` and `rule` are None. `rule`: how the
+    server counts the waiting limit, one of batching.RULES."""
     good = answers.good
     latency_ns = (answers.done_ns - answers.due_ns)[good]
     rate = _rate(answers.done_ns[good], int(answers.due_ns[0]), len(latency_ns)) if len(latency_ns) else None
@@ -88,9 +86,8 @@ def _rate(times_ns: NDArray[np.int64], begin_ns: int, count: int) -> float | Non
 
 
 def simulated(answers: Answers, limits: Limits, rule: str) -> tuple[int, int]:
-    """p50 and p99 latency in ns, simulated: batching and model alone, without HTTP and JSON.
-    The simulation takes the arrivals of `answers`, and for each batch size the median service time in `answers`.
-    """
+    """p50 and p99 latency in ns, simulated: batching and model alone, without HTTP and JSON. The simulation takes the
+    arrivals of `answers`, and for each batch size the median service time in `answers`."""
     sizes = {int(size) for size in np.unique(answers.batch)}
     seen = {size: int(np.median(answers.service_ns[answers.batch == size])) for size in sizes}
     found = batching.simulate(
@@ -101,9 +98,8 @@ def simulated(answers: Answers, limits: Limits, rule: str) -> tuple[int, int]:
 
 
 def best(rows: Sequence[Served]) -> list[Best]:
-    """Choose the limits with the smallest p99 latency for each model and rate; p50 decides a tie.
-    Limits at which the server did not keep up, or gave wrong answers, are not chosen.
-    """
+    """Choose the limits with the smallest p99 latency for each model and rate; p50 decides a tie. Limits at which the
+    server did not keep up, or gave wrong answers, are not chosen."""
     groups: dict[tuple[str, float], list[Served]] = {}
     for row in rows:
         groups.setdefault((row.model, row.asked_per_s), []).append(row)

@@ -14,9 +14,7 @@ SCHEMA = "ringscope.inference/1"
 @dataclass(frozen=True, slots=True)
 class Call:
     """Calls of one model on one device with one batch size; a call begins and ends with the data in host memory.
-
-    call_ns = copies_ns + compute_ns + launches_ns, where these are known.
-    """
+    call_ns = copies_ns + compute_ns + launches_ns, where these are known."""
 
     model: str
     parameters: int

@@ -29,9 +29,8 @@ class Account:
     """The ledger of one GPU, and the arrays that it was computed from.
 
     Entries of `ledger_ns` and `busy_ns` are None if the recording lacks the data for them; the other entries of a
-    ledger sum to its window. All `operations` last longer than 0 ns; `inputs` has one entry for each of them.
-    Breaks have the owner LEFT_OUT in `ownership`, and their real owners in `owned`. `breaks_ns` has one ledger per
-    break.
+    ledger sum to its window. All `operations` last longer than 0 ns; `inputs` has one entry for each of them. Breaks
+    have the owner LEFT_OUT in `ownership`, and their real owners in `owned`. `breaks_ns` has one ledger per break.
     """
 
     operations: Operations

@@ -79,10 +79,8 @@ def _named(table: pd.DataFrame, pattern: str, pid: int, shift_ns: int = 0, *more
 
 @dataclass(frozen=True, slots=True)
 class _Enders:
-    """For each idle span, the operation that ends it.
-
-    `prior_ns`: see _end_on_stream. `known`: True where the operation exists and its launch call is known.
-    """
+    """For each idle span, the operation that ends it. `prior_ns`: see _end_on_stream. `known`: True where the operation
+    exists and its launch call is known."""
 
     kind: NDArray[np.int8]
     process: NDArray[np.signedinteger[Any]]
@@ -174,10 +172,8 @@ def _end_on_stream(operations: Operations) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class _BatchGaps:
-    """The batch gap before each step: its start, its end, and the end of its last device-to-host copy, in ns.
-
-    start_ns and fetched_until_ns have one more entry, for the time after the last step, which has no gap.
-    """
+    """The batch gap before each step: its start, its end, and the end of its last device-to-host copy, in ns. start_ns
+    and fetched_until_ns have one more entry, for the time after the last step, which has no gap."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]

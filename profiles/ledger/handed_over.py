@@ -44,10 +44,8 @@ class HandedOver:
 def handed_over(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, collectives: Operations
 ) -> HandedOver:
-    """Find when each of these collectives of the GPU was enqueued, in ns on the GPU's clock.
-
-    If several ranges contain a launch call, the range that begins last counts.
-    """
+    """Find when each of these collectives of the GPU was enqueued, in ns on the GPU's clock. If several ranges contain
+    a launch call, the range that begins last counts."""
     found = HandedOver(np.full(len(collectives), FOREVER), np.full(len(collectives), UNKNOWN, np.int8))
     origin = shift_ns[gpu.places[0][0]]
     for process, (recording, pid) in enumerate(gpu.processes):

@@ -26,9 +26,8 @@ _UNRETURNED = 0.1
 class InputCopies:
     """The operations of a GPU that copy a batch to it, as masks, bool[n].
 
-    `this_step`: True if the step that uses the batch starts next, or runs already (its first kernels need no
-    batch). `certain`: False if the order of the copies does not show which step uses which copy; `this_step` is
-    then all False.
+    `this_step`: True if the step that uses the batch starts next, or runs already (its first kernels need no batch).
+    `certain`: False if the order of the copies does not show which step uses which copy; `this_step` is then all False.
     """
 
     is_input: NDArray[np.bool_]
@@ -170,11 +169,8 @@ def _in_order(start: NDArray[np.int64], end: NDArray[np.int64], steps: FoundStep
 def _for_this_step(
     start: NDArray[np.int64], feeds: NDArray[np.int64], steps: FoundSteps, number: NDArray[np.int64] | None = None
 ) -> NDArray[np.bool_]:
-    """bool per copy: True if the step that it feeds is running, or starts next and the gap before that step has
-    begun.
-
-    `feeds`: the number of the step that each copy feeds. `number`: the numbers of all steps; None: 0, 1, 2...
-    """
+    """bool per copy: True if the step that it feeds is running, or starts next and the gap before that step has begun.
+    `feeds`: the number of the step that each copy feeds. `number`: the numbers of all steps; None: 0, 1, 2..."""
     step_start, last_end = steps.all_start_ns, steps.all_last_kernel_end_ns
     number = np.arange(len(step_start)) if number is None else number
     number = np.append(number, number[-1] + 1)  # the number of the step after the last

@@ -33,11 +33,8 @@ class Negotiated:
     ready_ns: Int64s
 
     def told(self, called_ns: Int64s, rank: int) -> tuple[Int64s, Int64s]:
-        """For each launch call, in ns: when its last tensor was ready on this rank, and when on the slowest other
-        rank.
-
-        Both are FOREVER unless the timeline has both.
-        """
+        """For each launch call, in ns: when its last tensor was ready on this rank, and when on the slowest other rank.
+        Both are FOREVER unless the timeline has both."""
         own, others = self._last(called_ns, self.rank == rank), self._last(called_ns, self.rank != rank)
         unknown = (own == FOREVER) | (others == FOREVER)
         own[unknown] = others[unknown] = FOREVER

@@ -59,11 +59,8 @@ def none() -> Waits:
 
 
 def waits(gpu: Gpu, handed: HandedOver, edges: Int64s, owners: NDArray[np.int8], taken: Intervals) -> Waits:
-    """Find the waits of a GPU.
-
-    `handed`: when its collectives were enqueued. `edges`, `owners`: the pieces of ledger.parted with their causes.
-    `taken`: idle time whose cause is settled already.
-    """
+    """Find the waits of a GPU. `handed`: when its collectives were enqueued. `edges`, `owners`: the pieces of
+    ledger.parted with their causes. `taken`: idle time whose cause is settled already."""
     every = gpu.operations
     operations = every.lasting()
     of_all = every.kind == COLLECTIVE

@@ -61,10 +61,8 @@ def _launcher_has_ended() -> bool:
 
 
 class Job:
-    """This process's part in the MPI job. Every process makes one, with the same paths and options.
-
-    Raises RingscopeError if MPI cannot be used.
-    """
+    """This process's part in the MPI job. Every process makes one, with the same paths and options. Raises
+    RingscopeError if MPI cannot be used."""
 
     def __init__(self, paths: Sequence[str | Path], asked: Asked, how: Reading) -> None:
         self._comm = _world()

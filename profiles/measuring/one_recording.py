@@ -43,11 +43,8 @@ FirstSteps = Mapping[str | None, int]  # source of steps -> number, see `steps.f
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Options for measuring.
-
-    `window`: "steps", "capture", or None (steps if any are found, else capture). `operations`: keep all
-    operations, for pictures. `from_step`: leave out the steps before that number.
-    """
+    """Options for measuring. `window`: "steps", "capture", or None (steps if any are found, else capture).
+    `operations`: keep all operations, for pictures. `from_step`: leave out the steps before that number."""
 
     window: str | None = None
     operations: bool = False
@@ -69,11 +66,8 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class GpuHead:
-    """Data of a GPU that are known before it is measured.
-
-    `places`: pairs of (recording's index in the unit, device number). `steps_source`, `first_step`: from which
-    source its steps were found, and the first measured step.
-    """
+    """Data of a GPU that are known before it is measured. `places`: pairs of (recording's index in the unit, device
+    number). `steps_source`, `first_step`: from which source its steps were found, and the first measured step."""
 
     places: tuple[tuple[int, int], ...]
     identity: Identity
@@ -190,10 +184,8 @@ def _recorded(timeline: Timeline) -> Recorded:
 
 
 def measure(unit: Unit, first: FirstSteps, asked: Asked) -> None:
-    """Measure the GPUs of a unit from the steps `first` on, and free the gathered data.
-
-    Raises ValueError if the unit is measured already.
-    """
+    """Measure the GPUs of a unit from the steps `first` on, and free the gathered data. Raises ValueError if the unit
+    is measured already."""
     parts = unit.gathered
     if parts is None:
         raise ValueError("measured already")

@@ -49,10 +49,8 @@ class Held:
 
 @contextmanager
 def written(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: Asked) -> Iterator[None]:
-    """Write measured units, and doubts about unreadable files. If the block raises an error, no file is left.
-
-    Raises RingscopeError if the file cannot be written.
-    """
+    """Write measured units, and doubts about unreadable files. If the block raises an error, no file is left. Raises
+    RingscopeError if the file cannot be written."""
     data = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -82,10 +80,8 @@ def detects(path: Path) -> bool:
 
 
 def read(path: Path, asked: Asked, max_bytes: int | None = None) -> list[Unit]:
-    """Read the units in a partial file. `max_bytes`: the largest unpacked size (default MOST_BYTES).
-
-    Raises UnreadableRecording if the file is damaged, or was made by another version or with another window.
-    """
+    """Read the units in a partial file. `max_bytes`: the largest unpacked size (default MOST_BYTES). Raises
+    UnreadableRecording if the file is damaged, or was made by another version or with another window."""
     again = "make it again: ringscope timeline PATH --partial FILE"
     text = _unfolded(path, MOST_BYTES if max_bytes is None else max_bytes)
     try:

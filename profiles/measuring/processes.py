@@ -202,11 +202,8 @@ class Pool:
         self._line.close()
 
     def close(self, *, cancels: bool) -> None:
-        """Wait until the processes have ended. `cancels`: cancel work that has not begun.
-
-        It must be False after a process was killed: the pool then drops that work itself, and Python 3.11 raises
-        if it is also cancelled.
-        """
+        """Wait until the processes have ended. `cancels`: cancel work that has not begun. It must be False after a
+        process was killed: the pool then drops that work itself, and Python 3.11 raises if it is also cancelled."""
         self._pool.shutdown(wait=True, cancel_futures=cancels)
         self._line.close()
 
@@ -214,10 +211,7 @@ class Pool:
 @contextmanager
 def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool | Here]:
     """Start a pool of processes. If none can be started (no /dev/shm, too few file descriptors), measure in this
-    process.
-
-    Raises RingscopeError if one of the processes was killed.
-    """
+    process. Raises RingscopeError if one of the processes was killed."""
     try:
         made, whole = Pool(processes, asked, how), True
     except OSError:
@@ -238,10 +232,8 @@ def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool | Here]:
 
 
 def _start_deaf_to_ctrl_c() -> None:
-    """Start the fork server with SIGINT blocked.
-
-    It imports modules for some seconds. A Ctrl-C in the terminal reaches it, too, and would print a traceback.
-    """
+    """Start the fork server with SIGINT blocked. It imports modules for some seconds. A Ctrl-C in the terminal reaches
+    it, too, and would print a traceback."""
     resource_tracker.ensure_running()  # first, since this call unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -251,12 +243,8 @@ def _start_deaf_to_ctrl_c() -> None:
 
 
 def _begin(until: Connection) -> None:
-    """Prepare a worker process: one core, no SIGINT, and a thread that ends it once its parent ends or closes
-    `until`.
-
-    The pool's pipes do not show that the parent was killed, since the workers hold each other's ends of these
-    pipes.
-    """
+    """Prepare a worker process: one core, no SIGINT, and a thread that ends it once its parent ends or closes `until`.
+    The pool's pipes do not show that the parent was killed, since the workers hold each other's ends of these pipes."""
     threads.alone()
     gc.freeze()  # the collector need not scan the imported modules again
     gc.set_threshold(_OBJECTS)

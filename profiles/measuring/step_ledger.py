@@ -11,11 +11,8 @@ REST = "idle_unknown"
 
 
 def per_step(measures: Measures) -> dict[str, Fraction | None]:
-    """owner -> exact mean ns per step over all GPUs; None if a GPU does not know the owner: idle_unknown has that
-    time.
-
-    Raises RingscopeError if a GPU has no measured steps.
-    """
+    """owner -> exact mean ns per step over all GPUs; None if a GPU does not know the owner: idle_unknown has that time.
+    Raises RingscopeError if a GPU has no measured steps."""
     if not measures.gpus:
         raise RingscopeError("no GPU to compare; record a training that uses one")
     ledgers = [_of_gpu(gpu) for gpu in measures.gpus]

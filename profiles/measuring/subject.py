@@ -55,11 +55,8 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
 
 
 def _is_run_directory(path: Path) -> bool:
-    """True if the directory has a sweep.json.
-
-    Raises RingscopeError if it has launches but no sweep.json, since different trainings cannot be measured as
-    one run.
-    """
+    """True if the directory has a sweep.json. Raises RingscopeError if it has launches but no sweep.json, since
+    different trainings cannot be measured as one run."""
     sweep = path / "sweep.json"
     if not sweep.is_file() and (launch := next(path.glob("*/*/record.json"), None)):
         what = "is no file" if sweep.exists() or sweep.is_symlink() else "is gone"

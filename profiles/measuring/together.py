@@ -61,11 +61,8 @@ class Settled:
 
 
 def settle(units: Sequence[Unit], remake: Remake, asked: Asked, told: Told | None = None) -> Settled:
-    """Measure all units with the clock and first steps that all of them agree on.
-
-    `remake` gathers and measures units again: those that share a GPU, and those whose clock shift or first step
-    another unit changes.
-    """
+    """Measure all units with the clock and first steps that all of them agree on. `remake` gathers and measures units
+    again: those that share a GPU, and those whose clock shift or first step another unit changes."""
     while True:
         units = sorted(units, key=lambda unit: unit.members)
         clock = aligned([one.ends for one in _in_order(units)])
@@ -85,10 +82,8 @@ def settle(units: Sequence[Unit], remake: Remake, asked: Asked, told: Told | Non
 
 
 def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
-    """Join the units into the measures and doubts of all GPUs, without findings.
-
-    Raises RingscopeError if no GPU did anything.
-    """
+    """Join the units into the measures and doubts of all GPUs, without findings. Raises RingscopeError if no GPU did
+    anything."""
     units, clock = settled.units, settled.clock
     recorded = _in_order(units)
     gpus = sorted((_Gpu(unit, number) for unit in units for number in range(len(unit.gpus))), key=lambda gpu: gpu.order)
@@ -207,10 +202,7 @@ class _Gpu:
 
     def told(self, negotiated: Negotiated | None, recorded: Sequence[Recorded]) -> tuple[Int64s, Int64s] | None:
         """For each wait, when this rank's last tensor was ready and when the slowest other rank's was, by Horovod's
-        timeline.
-
-        In ns on the GPU's clock. None without a timeline, the recording's start in UTC, or a rank.
-        """
+        timeline. In ns on the GPU's clock. None without a timeline, the recording's start in UTC, or a rank."""
         utc = recorded[self.places[0][0]].recording.origin_utc_ns
         if negotiated is None or utc is None or self.head.rank is None:
             return None

@@ -26,11 +26,8 @@ Moved = Callable[[Ledger, Mapping[str, int]], "dict[str, int | None]"]  # (ledge
 
 
 def with_peers(of: Measured, settled: Settled, window: Window) -> GpuMeasures:
-    """The measures of a GPU, with its waits for other ranks moved to idle_peers. `window`: the window of the
-    measures.
-
-    idle_peers is None if the GPU may have waited, and no other rank's recording shows how long.
-    """
+    """The measures of a GPU, with its waits for other ranks moved to idle_peers. `window`: the window of the measures.
+    idle_peers is None if the GPU may have waited, and no other rank's recording shows how long."""
     own = of.measures
     if own.ledger_ns[PEERS] is None:
         return own  # the causes are not known, or a version without idle_peers measured it

@@ -8,10 +8,8 @@ from typing import Any, Final
 
 @dataclass(slots=True)
 class WhatIf:
-    """The window's length without the time of one owner, or without all lost time (`owner` "all").
-
-    See docs/reference/findings.md.
-    """
+    """The window's length without the time of one owner, or without all lost time (`owner` "all"). See
+    docs/reference/findings.md."""
 
     owner: str
     span_ns: int

@@ -76,11 +76,8 @@ class Rank:
 
 
 def ranks(timeline: Timeline) -> dict[int, Rank]:
-    """Process id -> rank, by the marks of ranks.
-
-    A process with marks of several ranks is left out. But if its training paused and went on with other ranks,
-    its first rank counts.
-    """
+    """Process id -> rank, by the marks of ranks. A process with marks of several ranks is left out. But if its training
+    paused and went on with other ranks, its first rank counts."""
     names = timeline.marks["name"].cat
     fits = np.flatnonzero(wholly(names.categories, _RANK.pattern)).tolist()
     by_code = {code: match for code in fits if (match := _RANK.fullmatch(str(names.categories[code])))}

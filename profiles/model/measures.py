@@ -169,19 +169,14 @@ class GpuMeasures:
 
     @property
     def holds_steps_alone(self) -> bool:
-        """True if the window consists of measured steps alone.
-
-        False if it also holds steps that a pause cut short or, in measures of earlier versions, breaks.
-        """
+        """True if the window consists of measured steps alone. False if it also holds steps that a pause cut short or,
+        in measures of earlier versions, breaks."""
         return self.window == "steps" and self.steps.count > 0 and self.steps.breaks == len(self.breaks)
 
     @property
     def waiting_for_ranks_ns(self) -> int:
         """Time in ns in which nothing computes and the GPU waits for other ranks: in collectives and before their
-        launch.
-
-        Parts that are not known count as 0.
-        """
+        launch. Parts that are not known count as 0."""
         found, exposed = self.collectives, self.ledger_ns["collective"] or 0
         inside = found.waiting_ns if found.exposed_waiting_ns is None else found.exposed_waiting_ns
         return min(inside or 0, exposed) + (self.ledger_ns["idle_peers"] or 0)
@@ -198,8 +193,7 @@ class GpuMeasures:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The trust that a recording's numbers deserve. `verdict`: yes, with care, no; `because`: codes of the
-    doubts."""
+    """The trust that a recording's numbers deserve. `verdict`: yes, with care, no; `because`: codes of the doubts."""
 
     verdict: str
     because: list[str]

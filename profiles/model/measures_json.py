@@ -21,10 +21,8 @@ _PLAIN: Final = frozenset({int, float, str, bool, type(None)})
 
 
 def to_json(measures: Measures, *, per_step: bool = True) -> dict[str, Any]:
-    """The measures as plain values for `json.dumps`.
-
-    Without `per_step` the rows of steps are left out, and `from_json` cannot restore them.
-    """
+    """The measures as plain values for `json.dumps`. Without `per_step` the rows of steps are left out, and `from_json`
+    cannot restore them."""
     if not per_step:  # the rows are most of the data
         gpus = [replace(gpu, steps=replace(gpu.steps, rows=[])) for gpu in measures.gpus]
         measures = replace(measures, gpus=gpus)

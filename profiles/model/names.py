@@ -94,10 +94,8 @@ def _few(names: pd.Index) -> tuple[str, ...] | None:
 
 
 def once_for_few(told: Callable[[pd.Index], _Told]) -> Callable[[pd.Index], _Told]:
-    """Decorate a function of an index of names: its result is cached if the names are few, since ranks share them.
-
-    The function must return an immutable value.
-    """
+    """Decorate a function of an index of names: its result is cached if the names are few, since ranks share them. The
+    function must return an immutable value."""
 
     @lru_cache(maxsize=8)
     def of_few(names: tuple[str, ...]) -> _Told:

@@ -32,10 +32,8 @@ class NamedOperator:
 
 @dataclass(slots=True)
 class Operators:
-    """Time by operator or layer.
-
-    The rows, `others` and `unknown` add up to the totals of all kernels, and to the ledger.
-    """
+    """Time by operator or layer. The rows, `others` and `unknown` add up to the totals of all kernels, and to the
+    ledger."""
 
     source: str  # where the names come from: kernels, operators or ranges
     rows: list[NamedOperator]

@@ -44,20 +44,16 @@ OUTSIDE: Final = "lie outside of the session"
 
 @dataclass(slots=True)
 class LeftOut:
-    """Rows that were left out: their counts by (reason, table), and the GPU operations among them.
-
-    The table, place and launch call of such an operation are valid, although its times are not.
-    """
+    """Rows that were left out: their counts by (reason, table), and the GPU operations among them. The table, place and
+    launch call of such an operation are valid, although its times are not."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     operations: list[pd.DataFrame] = field(default_factory=list)
 
 
 def possible(tables: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], LeftOut]:
-    """(the tables without rows that have impossible times, the rows left out).
-
-    Times must be on the recording's own clock, on which 0 means that no time was set.
-    """
+    """(the tables without rows that have impossible times, the rows left out). Times must be on the recording's own
+    clock, on which 0 means that no time was set."""
     left_out = LeftOut()
     found = dict(tables)
     timed = [name for name, table in tables.items() if "start_ns" in table and len(table)]
@@ -112,10 +108,8 @@ def _reach(tables: Mapping[str, pd.DataFrame], names: list[str]) -> int:
 
 
 def _outside(tables: Mapping[str, pd.DataFrame], names: list[str]) -> dict[str, Bools]:
-    """For each table, True for the rows outside of the session.
-
-    Host ranges may begin before the session or span all of it; operations must begin and end in it.
-    """
+    """For each table, True for the rows outside of the session. Host ranges may begin before the session or span all of
+    it; operations must begin and end in it."""
     first, last = _sessions(tables, names)
     found = {}
     for name in names:

@@ -132,11 +132,8 @@ UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A reason that makes a number less certain: a code, a sentence, the next action, and the places in the
-    measures.
-
-    `where`: JSON pointers to these places.
-    """
+    """A reason that makes a number less certain: a code, a sentence, the next action, and the places in the measures.
+    `where`: JSON pointers to these places."""
 
     code: str
     text: str
@@ -168,10 +165,8 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One recording. A table that is not in `known` is empty because the recording cannot hold such events.
-
-    `make` builds it, and adds an empty table with the right columns for each table that is left out.
-    """
+    """One recording. A table that is not in `known` is empty because the recording cannot hold such events. `make`
+    builds it, and adds an empty table with the right columns for each table that is left out."""
 
     recording: Recording
     kernels: pd.DataFrame
@@ -263,11 +258,8 @@ def make(
 
 
 def _refuse_long(path: str, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Raises UnreadableRecording if names are too long, or too many.
-
-    Texts are copied some eight times, and a name is repeated in each row of a view, so that more would fill a
-    laptop's memory.
-    """
+    """Raises UnreadableRecording if names are too long, or too many. Texts are copied some eight times, and a name is
+    repeated in each row of a view, so that more would fill a laptop's memory."""
     distinct = {
         id(texts): texts
         for name, table in tables.items()

@@ -20,11 +20,8 @@ def of_kernel(instruction: str) -> str:
 
 
 def compiled(name: str) -> str:
-    """The name of a kernel that XLA compiled, or of its instruction, without the number at its end, which may
-    differ.
-
-    `loop_add_fusion` for `loop_add_fusion_12` and for `loop_add_fusion.3`; "" for a library's kernel.
-    """
+    """The name of a kernel that XLA compiled, or of its instruction, without the number at its end, which may differ.
+    `loop_add_fusion` for `loop_add_fusion_12` and for `loop_add_fusion.3`; "" for a library's kernel."""
     if not _NAME.fullmatch(name):  # for instance `void cudnn::fusion::compute_dot_do_o<int>(int)`
         return ""
     whole = of_kernel(name.removesuffix(".kd"))  # .kd: suffix on AMD's GPUs

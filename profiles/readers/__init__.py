@@ -66,9 +66,8 @@ def formats() -> Iterator[tuple[Detects, Read]]:
 def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) -> Timeline:
     """Read one recording, compressed or not.
 
-    `max_bytes`: the most decompressed bytes (default 64 GiB, and 1000 times the compressed size). `cache`: keep
-    the export of a .nsys-rep for the next time. Raises UnreadableRecording, which says what is wrong and what to
-    do.
+    `max_bytes`: the most decompressed bytes (default 64 GiB, and 1000 times the compressed size). `cache`: keep the
+    export of a .nsys-rep for the next time. Raises UnreadableRecording, which says what is wrong and what to do.
     """
     timeline = _read(Path(path), max_bytes=max_bytes, cache=cache)
     if timeline is None:
@@ -78,11 +77,8 @@ def read(path: str | Path, *, max_bytes: int | None = None, cache: bool = True) 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file to read.
-
-    `folder`: the directory or archive in which it was found, None if the user named the file. `called`: its name
-    in reports. `original`: the name in reports of an earlier file with the same content.
-    """
+    """One file to read. `folder`: the directory or archive in which it was found, None if the user named the file.
+    `called`: its name in reports. `original`: the name in reports of an earlier file with the same content."""
 
     path: Path
     folder: Path | None
@@ -264,10 +260,7 @@ _RANK_NAME = re.compile(r"(?:^|[^a-z])rank[-_.]?(\d{1,9})(?![0-9])", re.IGNORECA
 
 def _with_rank(timeline: Timeline, path: Path) -> Timeline:
     """Set the recording's rank: from the mark `rank k of n`, else from the format, else from `rank<k>` in the file
-    name.
-
-    A recording of several ranks gets none: there, the marks of each process give the rank of its GPU.
-    """
+    name. A recording of several ranks gets none: there, the marks of each process give the rank of its GPU."""
     told = {rank.number for rank in marks.ranks(timeline).values()}
     rank, source = timeline.recording.rank, timeline.recording.rank_source
     if told:

@@ -66,10 +66,8 @@ def write(
     cache: bool = True,
     progress: Callable[[float, float, Path], None] | None = None,
 ) -> dict[str, tuple[int, int]]:
-    """Write the copy `target`; return, by table, (number of rows in the source, number kept).
-
-    Raises RingscopeError if `target` exists or the span holds no GPU work, UnreadableRecording for a bad source.
-    """
+    """Write the copy `target`; return, by table, (number of rows in the source, number kept). Raises RingscopeError if
+    `target` exists or the span holds no GPU work, UnreadableRecording for a bad source."""
     if os.path.lexists(target):
         raise RingscopeError(f"{target}: exists already and is never written over; name a new file with -o")
     if not target.parent.is_dir():

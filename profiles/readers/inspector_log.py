@@ -66,11 +66,8 @@ class Line(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The valid lines of a log.
-
-    `calls`: one row per line, with the columns TEXTS and NUMBERS (int64; lasted_ns in place of lasted_us).
-    `damaged`: number of lines that were left out because they are not valid.
-    """
+    """The valid lines of a log. `calls`: one row per line, with the columns TEXTS and NUMBERS (int64; lasted_ns in
+    place of lasted_us). `damaged`: number of lines that were left out because they are not valid."""
 
     calls: pd.DataFrame
     damaged: int

@@ -9,10 +9,8 @@ from typing import Any
 
 @functools.cache
 def message(description: str, name: str) -> type[Any]:
-    """The class of a protobuf message. `description`: a descriptor file in this folder, such as xplane.desc.
-
-    It gets its own descriptor pool, since TensorFlow registers the same names in the default pool.
-    """
+    """The class of a protobuf message. `description`: a descriptor file in this folder, such as xplane.desc. It gets
+    its own descriptor pool, since TensorFlow registers the same names in the default pool."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     compiled = Path(__file__).with_name(description).read_bytes()

@@ -94,8 +94,7 @@ def content(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
-    """Give `path` itself, or a temporary file with its decompressed content (.xz, .gz or .zst, recognised by
-    content).
+    """Give `path` itself, or a temporary file with its decompressed content (.xz, .gz or .zst, recognised by content).
 
     `max_bytes`: the most decompressed bytes (default MAX_BYTES, and MAX_RATIO times the compressed size). Raises
     UnreadableRecording, also if the file disappears while the caller reads it.
@@ -119,8 +118,7 @@ def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
 def whole(path: Path, mark: bytes) -> bytes:
     """The content of a text file, without its byte order mark. `mark`: a byte that is frequent in the file's format.
 
-    Raises UnreadableRecording if MAX_BLANK bytes hold no `mark`: they are zeros, blanks, or one endless name or
-    line.
+    Raises UnreadableRecording if MAX_BLANK bytes hold no `mark`: they are zeros, blanks, or one endless name or line.
     """
     with open_regular(path) as file:
         size, at = os.fstat(file.fileno()).st_size, 0
@@ -139,10 +137,8 @@ def whole(path: Path, mark: bytes) -> bytes:
 
 @contextmanager
 def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Path]]:
-    """Unpack a tar archive, compressed or not, into a temporary directory: unpacked file -> name for reports.
-
-    Empty if `path` is no archive. Raises UnreadableRecording.
-    """
+    """Unpack a tar archive, compressed or not, into a temporary directory: unpacked file -> name for reports. Empty if
+    `path` is no archive. Raises UnreadableRecording."""
     try:
         start = head(path)
     except UnreadableRecording:

@@ -103,11 +103,8 @@ def _nothing() -> Columns:
 
 
 def _columns(found: _Samples) -> Columns:
-    """The spans of all threads, joined.
-
-    Raises ValueError if spans overlap, run backwards, name a place that is not in the file, or have columns of
-    different lengths; also if a text of a place is longer than LONGEST_NAME.
-    """
+    """The spans of all threads, joined. Raises ValueError if spans overlap, run backwards, name a place that is not in
+    the file, or have columns of different lengths; also if a text of a place is longer than LONGEST_NAME."""
     if any(len(getattr(one, name)) > LONGEST_NAME for one in found.places for name in _TEXTS):
         raise ValueError(f"a name in the recording is longer than {LONGEST_NAME >> 20} MiB")
     parts = [_nothing()]

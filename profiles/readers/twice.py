@@ -16,11 +16,8 @@ _CHUNK: Final = 1 << 20
 
 
 def originals(paths: Iterable[Path]) -> dict[Path, Path]:
-    """Map each copy to the first file with the same content, compressed or not.
-
-    Whole files are read only if cheaper checks cannot tell them apart. A file that is empty or cannot be read is
-    no copy.
-    """
+    """Map each copy to the first file with the same content, compressed or not. Whole files are read only if cheaper
+    checks cannot tell them apart. A file that is empty or cannot be read is no copy."""
     paths = list(paths)
     found = _of_the_same_bytes(paths)
     return found | _packed([path for path in paths if path not in found])
@@ -45,10 +42,8 @@ def _packed(paths: Sequence[Path]) -> dict[Path, Path]:
 def _first_alike(
     paths: Iterable[Path], mark: Callable[[Path], Hashable], same: Callable[[Path, Path], bool]
 ) -> dict[Path, Path]:
-    """Map each copy to the first equal file.
-
-    `mark`: a value that equal files share. `same`: the full comparison, made only for files with equal marks.
-    """
+    """Map each copy to the first equal file. `mark`: a value that equal files share. `same`: the full comparison, made
+    only for files with equal marks."""
     alike: dict[Hashable, list[Path]] = {}
     found: dict[Path, Path] = {}
     for path in paths:

@@ -48,10 +48,8 @@ def detects(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    """Read the Timeline of the .xplane.pb beside the trace, without the parts that the trace lacks.
-
-    Raises UnreadableRecording for broken JSON, and if there is neither GPU work nor a range of the host.
-    """
+    """Read the Timeline of the .xplane.pb beside the trace, without the parts that the trace lacks. Raises
+    UnreadableRecording for broken JSON, and if there is neither GPU work nor a range of the host."""
     document, unfinished = chrome.trace(path, chrome.Document)
     found = xplane.Found(Programs({}))
     names: dict[Thread, str] = {}

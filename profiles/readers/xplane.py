@@ -66,10 +66,8 @@ def message() -> type[Any]:
 
 
 def read(path: Path) -> Timeline:
-    """Read the GPU operations, and the host's ranges as marks.
-
-    Raises UnreadableRecording if the file is damaged, or has neither operations nor ranges.
-    """
+    """Read the GPU operations, and the host's ranges as marks. Raises UnreadableRecording if the file is damaged, or
+    has neither operations nor ranges."""
     from google.protobuf.message import DecodeError
 
     with open_regular(path) as file:
@@ -101,10 +99,8 @@ def read(path: Path) -> Timeline:
 
 
 def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt, ...]) -> Timeline:
-    """Make a Timeline of `found`. `started`: time 0 in ns of UTC, None if unknown.
-
-    Raises UnreadableRecording if `found` has no rows.
-    """
+    """Make a Timeline of `found`. `started`: time 0 in ns of UTC, None if unknown. Raises UnreadableRecording if
+    `found` has no rows."""
     frames = {table: pd.concat(parts, ignore_index=True) for table, parts in found.parts.items() if parts}
     if not frames:
         raise UnreadableRecording(path, "a TensorFlow profile without GPU work and without ranges", _RECORD)
@@ -187,8 +183,7 @@ class Found:
     def _timed(self, line: Any, names: dict[int, str], stats: dict[int, str], keep: Container[int]) -> list[planes.Row]:
         """The events of a line that have a start and a duration in range; other events are counted in `left_out`.
 
-        `names`, `stats`: the plane's names of events and of statistics, by id. `keep`: ids of the statistics to
-        read.
+        `names`, `stats`: the plane's names of events and of statistics, by id. `keep`: ids of the statistics to read.
         """
         rows = []
         for event in line.events:

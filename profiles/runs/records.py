@@ -129,10 +129,8 @@ def read_runs(directory: Path) -> list[Run]:
 
 
 def read_run(directory: Path) -> Run:
-    """Read one launch from its directory. Its status is `damaged` if a file is incomplete.
-
-    Raises Damaged if not even the launch's cell can be told.
-    """
+    """Read one launch from its directory. Its status is `damaged` if a file is incomplete. Raises Damaged if not even
+    the launch's cell can be told."""
     try:
         record = _read_json(directory / "record.json", RUN_SCHEMA, "run that cell again", RunRecord.from_json)
     except Damaged as error:

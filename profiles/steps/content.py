@@ -1,7 +1,6 @@
 """Tell a training step from a layer, an iteration of a solver or other work that repeats.
 
-A step updates the weights, copies a batch, or goes forward and backward a fixed number of times; a layer does
-not.
+A step updates the weights, copies a batch, or goes forward and backward a fixed number of times; a layer does not.
 """
 
 from __future__ import annotations
@@ -117,11 +116,8 @@ def _evidence(
 
 
 def _ranges(sequence: KernelSequence, timeline: Timeline, process: int, pid: int, shift_ns: int) -> Iterator[Int64s]:
-    """For each range name, yield the places in the sequence of the first launch after each range of that name
-    begins.
-
-    Names are compared whole, so that ranges of different layers count apart.
-    """
+    """For each range name, yield the places in the sequence of the first launch after each range of that name begins.
+    Names are compared whole, so that ranges of different layers count apart."""
     names = timeline.marks["name"].cat
     rows = rows_named(timeline.marks, CONTENT_RANGE, pid, whole=True)
     mine = np.flatnonzero(sequence.launched & (sequence.process == process))

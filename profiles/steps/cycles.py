@@ -79,12 +79,8 @@ def kernel_sequence(gpu: Gpu) -> KernelSequence:
 
 
 def agreement(name: NDArray[np.int32], edges: Int64s) -> Flags:
-    """bool[cycles]: True if cycle [edges[i], edges[i + 1]) holds nearly as many kernels of each name as a usual
-    cycle.
-
-    The usual number of kernels of a name is the median over the cycles whose size is within 4 % of the median
-    size.
-    """
+    """bool[cycles]: True if cycle [edges[i], edges[i + 1]) holds nearly as many kernels of each name as a usual cycle.
+    The usual number of kernels of a name is the median over the cycles whose size is within 4 % of the median size."""
     size = np.diff(edges)
     usual_size = np.median(size)
     alike = np.flatnonzero(np.abs(size - usual_size) <= 0.04 * usual_size)
@@ -100,10 +96,7 @@ def agreement(name: NDArray[np.int32], edges: Int64s) -> Flags:
 
 def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
     """bool[cycles]: True if at least the share AGREE of the larger one's kernels is in both the cycle and the usual
-    cycle.
-
-    `usual`: how often each name occurs in a usual cycle. `dense`: names as indices into `usual`.
-    """
+    cycle. `usual`: how often each name occurs in a usual cycle. `dense`: names as indices into `usual`."""
     size = np.diff(edges)
     shared = np.empty(len(size), np.int64)
     rows = max(1, _CELLS // len(usual))
@@ -120,11 +113,8 @@ def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
 
 
 def trains(name: NDArray[np.int32], edges: Int64s) -> Flags:
-    """True for each cycle with at least 70 % of a full cycle's kernel names. An evaluation has fewer: no backward
-    pass.
-
-    A cycle is full if it has at least 0.9 times as many distinct names as the 90th percentile of the cycles.
-    """
+    """True for each cycle with at least 70 % of a full cycle's kernel names. An evaluation has fewer: no backward pass.
+    A cycle is full if it has at least 0.9 times as many distinct names as the 90th percentile of the cycles."""
     size = np.diff(edges)
     lowest = int(name.min())
     holds = np.zeros((len(size), int(name.max()) - lowest + 1), np.bool_)
@@ -145,19 +135,18 @@ class Boundaries:
 
 
 def boundaries(sequence: KernelSequence, edges: Int64s) -> Boundaries:
-    """Find where a step begins in each cycle [edges[i], edges[i + 1]): at the end of its longest pause between
-    kernels.
+    """Find where a step begins in each cycle [edges[i], edges[i + 1]): at the end of its longest pause between kernels.
 
     Memsets and copies within the GPU are subtracted from a pause.
 
-    So that all steps begin alike, the boundary is put at the same number of kernels after an anchor in all
-    cycles. An anchor is a kernel name that comes once in a cycle, or the cycle's edge. The anchor is chosen for
-    which most cycles agree on the number, and among several the nearest. If a cycle has no pause there, its
-    boundary is the usual number of kernels before the next anchor, or at its longest pause. In a much larger
-    cycle, which holds an evaluation that belongs to the previous step, the next anchor is tried first.
+    So that all steps begin alike, the boundary is put at the same number of kernels after an anchor in all cycles. An
+    anchor is a kernel name that comes once in a cycle, or the cycle's edge. The anchor is chosen for which most cycles
+    agree on the number, and among several the nearest. If a cycle has no pause there, its boundary is the usual number
+    of kernels before the next anchor, or at its longest pause. In a much larger cycle, which holds an evaluation that
+    belongs to the previous step, the next anchor is tried first.
 
-    If no more than half of the cycles agree, or the pauses are as short as the GPU's own hand-over between
-    kernels, the edges are returned and `quiet` is False.
+    If no more than half of the cycles agree, or the pauses are as short as the GPU's own hand-over between kernels, the
+    edges are returned and `quiet` is False.
     """
     pause = np.maximum(sequence.start_ns - np.append(sequence.start_ns[:1], sequence.reach_ns[:-1]), 0)
     long = np.flatnonzero(pause > HAND_OVER_NS)
@@ -207,11 +196,8 @@ def _longest(pause: Int64s, edges: Int64s) -> Int64s:
 
 
 def _steadiest_anchor(name: NDArray[np.int32], edges: Int64s, longest: Int64s) -> tuple[Int64s, int, float]:
-    """Choose the anchor from which the longest pause is equally many kernels away in most cycles.
-
-    Returns its place in each cycle (-1 unless it occurs exactly once), that number of kernels, and the share of
-    cycles.
-    """
+    """Choose the anchor from which the longest pause is equally many kernels away in most cycles. Returns its place in
+    each cycle (-1 unless it occurs exactly once), that number of kernels, and the share of cycles."""
     cycles = len(edges) - 1
     size = np.diff(edges)
     inside = name[edges[0] : edges[-1]]

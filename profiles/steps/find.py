@@ -40,10 +40,8 @@ class _Refused:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """All steps found, with those that are left out of the measures later: int64[k] in ns, `whole`: bool[k].
-
-    `quiet`: True if a batch gap precedes each step.
-    """
+    """All steps found, with those that are left out of the measures later: int64[k] in ns, `whole`: bool[k]. `quiet`:
+    True if a batch gap precedes each step."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
@@ -59,10 +57,9 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None
     """Find the steps of a GPU from the most trusted source that shows them; otherwise `refused` says why there are
     none.
 
-    Sources in order of trust: marks of steps; ranges that TensorFlow writes once a step; PyTorch's ranges around
-    an optimizer's call; Horovod's ranges, or the collectives, if every step has the same number of them; the
-    period in the kernels. `timelines`: all recordings; `shift_ns`: ns that bring each recording to the common
-    clock.
+    Sources in order of trust: marks of steps; ranges that TensorFlow writes once a step; PyTorch's ranges around an
+    optimizer's call; Horovod's ranges, or the collectives, if every step has the same number of them; the period in the
+    kernels. `timelines`: all recordings; `shift_ns`: ns that bring each recording to the common clock.
     """
     shifts = [0] * len(timelines) if shift_ns is None else shift_ns
     stepped = mark.steps(gpu, timelines, shifts)
@@ -102,9 +99,7 @@ def _sources(
     refused: _Refused,
 ) -> Iterator[tuple[str, FoundSteps | NDArray[np.int64]]]:
     """Yield (source, steps) or (source, one kernel's place in each step) for each source of the recording, by trust.
-
-    Adds to `refused` why other sources are not used.
-    """
+    Adds to `refused` why other sources are not used."""
     if stepped:
         yield "marks", _marked(sequence, stepped)
     for pattern in (mark.OPTIONAL_HAS_VALUE, mark.ITERATOR_GET_NEXT):
@@ -157,9 +152,8 @@ def _said(repeats: Repeats) -> str:
 def _once_a_step(sequence: KernelSequence, places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Choose the places of TensorFlow's ranges that begin training steps.
 
-    If one process feeds several GPUs, a step may have several ranges; then the period of the kernels decides.
-    Otherwise each range is a step, except for evaluation batches, which lack the kernels of a backward pass and
-    an update.
+    If one process feeds several GPUs, a step may have several ranges; then the period of the kernels decides. Otherwise
+    each range is a step, except for evaluation batches, which lack the kernels of a backward pass and an update.
     """
     found = period.by_places(sequence.name, places)
     if (

@@ -42,10 +42,8 @@ class LongSteps:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """Launch times of steps that overlap on the GPU: int64[k] ns each, on the GPU's clock.
-
-    A step owns every operation that the process launched after `after_ns` and until `until_ns`, whenever it ran.
-    """
+    """Launch times of steps that overlap on the GPU: int64[k] ns each, on the GPU's clock. A step owns every operation
+    that the process launched after `after_ns` and until `until_ns`, whenever it ran."""
 
     process: int
     after_ns: NDArray[np.int64]
@@ -115,10 +113,8 @@ def first_of_all(each: Iterable[tuple[str | None, int | None]]) -> dict[str | No
 
 
 def starting_with(found: FoundSteps, first: Mapping[str | None, int]) -> FoundSteps:
-    """Leave out the steps before `first`, as `starting_from` does, unless the GPU would then have no steps.
-
-    Such a GPU was recorded at another time than the others, and keeps its steps.
-    """
+    """Leave out the steps before `first`, as `starting_from` does, unless the GPU would then have no steps. Such a GPU
+    was recorded at another time than the others, and keeps its steps."""
     kept = starting_from(found, first)
     return kept if kept.count else found
 

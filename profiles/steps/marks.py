@@ -58,10 +58,9 @@ FOREVER = np.iinfo(np.int64).max
 class Marks:
     """Marks of steps of one process of a GPU in order of start: int64[m] ns on the GPU's clock.
 
-    `process`: index into `Gpu.processes`. `number`: the step's number in the mark's name, else 0, 1, 2...
-    `end_ns`: FOREVER for a mark that has no end or is an instant. `last_end_ns`: end of the last mark; None if it
-    has none. `served`: True for steps of an inference. `decodes`: False if every mark is a pass that only reads
-    prompts.
+    `process`: index into `Gpu.processes`. `number`: the step's number in the mark's name, else 0, 1, 2... `end_ns`:
+    FOREVER for a mark that has no end or is an instant. `last_end_ns`: end of the last mark; None if it has none.
+    `served`: True for steps of an inference. `decodes`: False if every mark is a pass that only reads prompts.
     """
 
     process: int
@@ -174,10 +173,8 @@ def owners(sequence: KernelSequence, marks: Marks) -> NDArray[np.int32] | None:
 
 
 def places(sequence: KernelSequence, marks: Marks) -> Int64s:
-    """The places of the first kernel launched under each mark, ascending; marks without a kernel are left out.
-
-    If no launch call is known, the first kernel started after the mark's start counts.
-    """
+    """The places of the first kernel launched under each mark, ascending; marks without a kernel are left out. If no
+    launch call is known, the first kernel started after the mark's start counts."""
     owner = owners(sequence, marks)
     if owner is None:
         first = np.searchsorted(sequence.start_ns, marks.start_ns, side="left")

@@ -37,10 +37,9 @@ _LEAST_STEADY = 0.4
 class Period:
     """Cycles [edges[i], edges[i + 1]) of kernels, from the first to the last cycle that agrees with others.
 
-    `explained`: the share of kernels between edges[0] and edges[-1] that lie in agreeing cycles or in a phase
-    with its own period, or the share of such cycles if that is less. `covered`: the share of all kernels that lie
-    between edges[0] and edges[-1]. `two_levels`: True if larger cycles that do not agree recur at equal
-    distances.
+    `explained`: the share of kernels between edges[0] and edges[-1] that lie in agreeing cycles or in a phase with its
+    own period, or the share of such cycles if that is less. `covered`: the share of all kernels that lie between
+    edges[0] and edges[-1]. `two_levels`: True if larger cycles that do not agree recur at equal distances.
     """
 
     edges: Int64s
@@ -117,10 +116,8 @@ def _judged(name: NDArray[np.int32], found: Period | None, otherwise: str) -> Pe
 
 
 def _filled(name: NDArray[np.int32], found: Period) -> Period:
-    """Add edges where an anchor is missing: split a cycle that is k times as large as usual into k parts.
-
-    It is split only if all parts agree with the other cycles.
-    """
+    """Add edges where an anchor is missing: split a cycle that is k times as large as usual into k parts. It is split
+    only if all parts agree with the other cycles."""
     size = np.diff(found.edges)
     times = np.rint(size / found.usual).astype(np.int64)
     several = ~found.agrees & (times > 1) & (np.abs(size - times * found.usual) <= (1 - AGREE) * size)
@@ -246,11 +243,10 @@ def _explained(name: NDArray[np.int32], places: Int64s, *, phase: bool) -> Perio
 
 
 def _in_phase(name: NDArray[np.int32], cycle: NDArray[np.int32], usual: float) -> int:
-    """The number of kernels in a large, disagreeing cycle that have a period of their own, as an evaluation's
-    kernels do.
+    """The number of kernels in a large, disagreeing cycle that have a period of their own, as an evaluation's kernels
+    do.
 
-    0 unless more than half of their names occur in `cycle`, a training step, since an evaluation runs the same
-    model.
+    0 unless more than half of their names occur in `cycle`, a training step, since an evaluation runs the same model.
     """
     if len(name) <= _PHASE * usual:
         return 0

@@ -122,9 +122,7 @@ def trace(path: Path, kind: type[Any]) -> tuple[Any, tuple[Doubt, ...]]:
 
 def document(path: Path, kind: type[Any]) -> Any:
     """Decode a file as `kind`, but not its events. Raises UnreadableRecording if it is incomplete JSON or no trace.
-
-    Numbers that JSON does not allow (Kineto has written `inf` bandwidths) become null.
-    """
+    Numbers that JSON does not allow (Kineto has written `inf` bandwidths) become null."""
     data = whole(path, b'"')
     try:
         return msgspec.json.decode(data, type=kind)

@@ -79,10 +79,8 @@ def read(path: Path) -> Timeline:
 
 
 def _phases(events: list[chrome.Event], at: Array, names: dict[Any, str]) -> tuple[pd.DataFrame, int]:
-    """The phases by start, and how many phases began and did not end.
-
-    A begin event belongs to the tensor's next end event at the same nesting depth.
-    """
+    """The phases by start, and how many phases began and did not end. A begin event belongs to the tensor's next end
+    event at the same nesting depth."""
     tensors = [names.get(event.pid, "") if _hashable(event.pid) else "" for event in events]
     labels = [event.name if isinstance(event.name, str) else "" for event in events]
     kind = np.array([event.ph for event in events], dtype="U1")

@@ -19,10 +19,8 @@ _GRAPH_LAUNCH: Final = r"^(?:cu(?:da)?|hip)GraphLaunch"
 
 
 def number_graph_nodes(frames: dict[str, pd.DataFrame]) -> None:
-    """Number the operations of each launch of a CUDA graph from 1, in order of start, in the column `graph_node`.
-
-    These operations have the correlation of the launch call.
-    """
+    """Number the operations of each launch of a CUDA graph from 1, in order of start, in the column `graph_node`. These
+    operations have the correlation of the launch call."""
     api = frames.get("api")
     if api is None:
         return

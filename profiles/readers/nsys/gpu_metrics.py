@@ -134,10 +134,8 @@ def add(gathered: Gathered, found: Mapping[str, Any], database: Database, device
 def _values(
     told: Mapping[str, Any], at: Int64s, types: list[int], places: list[int], names: Names
 ) -> tuple[dict[str, NDArray[np.int16]], int]:
-    """(each metric in % at each instant, -1 where unknown; number of values that are no percentage).
-
-    Several types may describe one GPU. For each counter and instant, the first type with a value counts.
-    """
+    """(each metric in % at each instant, -1 where unknown; number of values that are no percentage). Several types may
+    describe one GPU. For each counter and instant, the first type with a value counts."""
     of_name: dict[str, NDArray[np.int16]] = {}
     bad = 0
     for place in places:
@@ -219,10 +217,8 @@ def _powered(database: Database) -> dict[int, int]:
 
 
 def rows_of_power(database: Database, table: str) -> str:
-    """The SQL condition for the rows of a table in GENERIC that belong to power readings. `source` is attached.
-
-    The other rows come from other programs, or are the user's own counters.
-    """
+    """The SQL condition for the rows of a table in GENERIC that belong to power readings. `source` is attached. The
+    other rows come from other programs, or are the user's own counters."""
     kinds = ", ".join(map(str, _powered(database)))
     if table == FIELDS and kinds:
         named = f"SELECT id FROM source.StringIds WHERE value IN ('{_POWER}', '{_BESIDE}')"

@@ -34,10 +34,8 @@ Places = Mapping[tuple[Any, Any], Any]
 
 
 def rows(database: Database, marks: Columns, wanted: NDArray[np.bool_]) -> Columns:
-    """The table `exchanges` of a Timeline: each row in `marks` that is `wanted` and says how many bytes it moves.
-
-    The column `payload`, if there, is -1 for a range without an integer payload.
-    """
+    """The table `exchanges` of a Timeline: each row in `marks` that is `wanted` and says how many bytes it moves. The
+    column `payload`, if there, is -1 for a range without an integer payload."""
     domains, names = marks["domain"], marks["name"]
     moved, communicator = np.full(len(wanted), -1, np.int64), np.full(len(wanted), -1, np.int64)
     horovod = wanted & _among(names, "Horovod") & (domains == "HorovodOps")

@@ -41,10 +41,8 @@ def is_report(path: Path) -> bool:
 
 @contextmanager
 def exported(path: Path, *, cache: bool) -> Iterator[Path]:
-    """The SQLite export of a report; `path` itself if it is no report. Raises UnreadableRecording.
-
-    `cache`: use an export that an earlier call kept, and keep a new one.
-    """
+    """The SQLite export of a report; `path` itself if it is no report. Raises UnreadableRecording. `cache`: use an
+    export that an earlier call kept, and keep a new one."""
     if not is_report(path):
         yield path
         return

@@ -39,11 +39,8 @@ def detects(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path) -> Timeline:
-    """Read kernels, copies and memsets, and API calls if they were printed, too.
-
-    Raises UnreadableRecording for summaries, metric tables, a trace of API calls alone, and tables without any
-    row.
-    """
+    """Read kernels, copies and memsets, and API calls if they were printed, too. Raises UnreadableRecording for
+    summaries, metric tables, a trace of API calls alone, and tables without any row."""
     data = printed.decoded(whole(path, b"\n"))
     parts: list[dict[str, pd.DataFrame]] = []
     left_out: Counter[str] = Counter()

@@ -70,11 +70,8 @@ class Printed:
         return units.get(column, "")
 
     def resolution_ns(self) -> int:
-        """The coarseness of the printed start times in ns; 0 if the text output holds the latest time exactly.
-
-        CSV has six decimals of the column's unit. Text output has five digits, so that the latest time is the
-        coarsest.
-        """
+        """The coarseness of the printed start times in ns; 0 if the text output holds the latest time exactly. CSV has
+        six decimals of the column's unit. Text output has five digits, so that the latest time is the coarsest."""
         if self.block.units is not None:
             return printed.TIME_NS[self.unit("Start")] // 10**6
         start, _ = self.time_ns("Start")

@@ -261,11 +261,8 @@ def _add_host(gathered: Gathered, found: Mapping[str, Columns], strings: Strings
 
 
 def _clocks_apart(tables: Mapping[str, pd.DataFrame]) -> Doubt | None:
-    """A doubt if the clocks of GPU and host were not synchronised: operations begin before, or over 10 s after,
-    their launch.
-
-    Published recordings have kernels 414 s after the calls that launched them.
-    """
+    """A doubt if the clocks of GPU and host were not synchronised: operations begin before, or over 10 s after, their
+    launch. Published recordings have kernels 414 s after the calls that launched them."""
     if "api" not in tables or not len(tables["api"]):
         return None
     calls = tables["api"].drop_duplicates("correlation").set_index("correlation")["start_ns"]

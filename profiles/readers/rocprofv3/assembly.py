@@ -38,11 +38,8 @@ class Told(Protocol):
     damaged: int
 
     def rows(self, table: str) -> Iterator[dict[str, Any]]:
-        """The records of a table, each as column -> value. The value of `dropped` is why the record is left out, or
-        "".
-
-        Operations are asked for before calls, because some calls are kept only if they launched an operation.
-        """
+        """The records of a table, each as column -> value. The value of `dropped` is why the record is left out, or "".
+        Operations are asked for before calls, because some calls are kept only if they launched an operation."""
 
 
 def number_of(agent: Agent | None) -> int:
@@ -52,10 +49,8 @@ def number_of(agent: Agent | None) -> int:
 
 
 def copy_of(way: str, size: int, source: int, target: int) -> dict[str, Any]:
-    """Columns of a copy, from its direction, its size in bytes, and its source and target GPU (-1: no GPU).
-
-    `device` is the GPU to which the copy is assigned: the source if it goes to the host, else the target.
-    """
+    """Columns of a copy, from its direction, its size in bytes, and its source and target GPU (-1: no GPU). `device` is
+    the GPU to which the copy is assigned: the source if it goes to the host, else the target."""
     kind = next((kind for name, kind in _KINDS.items() if way.endswith(name)), "other")
     if kind == "d2d" and -1 != source != target != -1:
         kind = "p2p"

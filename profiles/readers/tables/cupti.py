@@ -32,10 +32,7 @@ Ints = NDArray[np.int64]
 
 def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any]:
     """The columns of a Timeline's table `copies`. `memory`: NVPROF_MEMORY or NSYS_MEMORY, the kinds of memory by
-    number.
-
-    A device-to-device copy between two GPUs becomes a peer copy (p2p).
-    """
+    number. A device-to-device copy between two GPUs becomes a peer copy (p2p)."""
     count = len(columns["start_ns"])
     source, target = (columns.get(name, constant(-1, count, "int32")) for name in ("src_device", "dst_device"))
     kind = _coded(columns["kind"], _COPIES, COPY_KINDS, "other")

@@ -76,10 +76,8 @@ class Pages:
         raise Odd
 
     def _children(self, text: Bytes, page: int, last: int) -> tuple[Int64s, Int64s]:
-        """(child pages of an interior page, greatest rowid of each child).
-
-        `page`: the interior page's index in `text`. `last`: the interior page's greatest rowid.
-        """
+        """(child pages of an interior page, greatest rowid of each child). `page`: the interior page's index in `text`.
+        `last`: the interior page's greatest rowid."""
         begin = _MOST + page * self.size
         if text[begin] != _INTERIOR:
             raise Odd
@@ -105,10 +103,8 @@ class Pages:
         return text
 
     def integers(self, pages: Int64s, places: Mapping[int, int]) -> tuple[Int64s, dict[int, Int64s]]:
-        """(rowids, columns by index) of all rows on these leaf pages.
-
-        `places`: index of each wanted column -> its value for NULL. Raises Odd if a row is not plain.
-        """
+        """(rowids, columns by index) of all rows on these leaf pages. `places`: index of each wanted column -> its
+        value for NULL. Raises Odd if a row is not plain."""
         try:
             return self._integers(self._read(pages), len(pages), places)
         except IndexError:
@@ -152,10 +148,8 @@ class Pages:
 
 
 def _values(text: Bytes, end: Int64s, kind: Bytes | int, size: Int64s | int, null: int) -> Int64s:
-    """The values that end at these offsets, `null` for NULL.
-
-    `kind`: serial types; `size`: bytes. Each is one number if all values agree.
-    """
+    """The values that end at these offsets, `null` for NULL. `kind`: serial types; `size`: bytes. Each is one number if
+    all values agree."""
     if np.max(kind, initial=0) > _LAST_INTEGER or np.any(kind == _FLOAT):
         raise Odd
     of_none = np.zeros(_LAST_INTEGER + 1, np.int64)
@@ -206,10 +200,8 @@ def _varint(text: Bytes, at: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def places(database: Database, table: str, names: Sequence[str]) -> tuple[int, dict[str, int]]:
-    """(root page of a table, for each of these columns its index in the rows, -1 for "rowid").
-
-    Raises Odd if a column is no plain integer column.
-    """
+    """(root page of a table, for each of these columns its index in the rows, -1 for "rowid"). Raises Odd if a column
+    is no plain integer column."""
     table = database.stored(table)
     roots = database.query("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
     rows: list[tuple[Any, ...]] = database.query(f"PRAGMA table_xinfo({quoted(table)})")

@@ -113,11 +113,8 @@ class Rows:
         return int(self.table.num_rows)
 
     def numbers(self, column: str, units: Mapping[str, int] | None = None) -> tuple[Array, Array]:
-        """(values, scales), both float64.
-
-        A value is NaN if its cell is empty or no number. A scale is the factor of the unit in the cell: 1 if the
-        cell has no unit, NaN if the unit is not in `units`.
-        """
+        """(values, scales), both float64. A value is NaN if its cell is empty or no number. A scale is the factor of
+        the unit in the cell: 1 if the cell has no unit, NaN if the unit is not in `units`."""
         if column not in self.table.column_names:
             return np.full(len(self), np.nan), np.ones(len(self))
         cells = self.table[column]
@@ -142,10 +139,8 @@ class Rows:
         return np.where(np.abs(values) < min(2.0**53, np.iinfo(kind).max), values, -1).astype(kind)
 
     def devices(self, column: str) -> tuple[Array, dict[int, str]]:
-        """(int32 device number of each row, -1 if empty; device name by number).
-
-        Devices are printed as `NVIDIA H200 (0)`. nvprof's text leaves out the number if there is only one device.
-        """
+        """(int32 device number of each row, -1 if empty; device name by number). Devices are printed as
+        `NVIDIA H200 (0)`. nvprof's text leaves out the number if there is only one device."""
         codes, texts = self.texts(column)
         found = [re.fullmatch(r"(.*) \((\d{1,9})\)", text) for text in texts]
         numbers = [int(match[2]) if match else 0 for match in found]
@@ -160,11 +155,8 @@ class Rows:
 def read_rows(
     lines: Lines, start: int, stop: int, header: Sequence[str], *, numbers: Collection[str], texts: Collection[str]
 ) -> Rows:
-    """The wanted columns of the comma-separated rows in data[start:stop].
-
-    Lines with too few or too many cells are skipped and counted. Raises pa.ArrowInvalid if the rows cannot be
-    parsed.
-    """
+    """The wanted columns of the comma-separated rows in data[start:stop]. Lines with too few or too many cells are
+    skipped and counted. Raises pa.ArrowInvalid if the rows cannot be parsed."""
     body, skipped = lines.rows(start, stop)
     types = {c: pa.dictionary(pa.int32(), pa.string()) for c in header if c in texts}
     types |= {c: pa.float64() for c in header if c in numbers}

@@ -1,7 +1,6 @@
 """Read integer columns of SQLite tables in pieces, on several threads, each piece straight into the final array.
 
-Plain rows (integers and NULL, each whole in one page) are decoded from the file's pages (`pages`), others by
-SQLite.
+Plain rows (integers and NULL, each whole in one page) are decoded from the file's pages (`pages`), others by SQLite.
 """
 
 from __future__ import annotations
@@ -67,9 +66,7 @@ class Rows:
 
 def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict[str, Rows]:
     """Read the wanted columns of several tables, in pieces on up to eight threads. `wanted`: table -> key -> Column.
-
-    Raises UnreadableRecording if SQLite finds the file damaged.
-    """
+    Raises UnreadableRecording if SQLite finds the file damaged."""
     file = Pages(database)
     tables = {table: _Table(columns, *_pieces(database, file, table, columns)) for table, columns in wanted.items()}
     pieces = [(name, table, piece) for name, table in tables.items() for piece in range(table.pieces)]
@@ -97,10 +94,8 @@ def _rowids(database: Database, table: str) -> tuple[int, int] | tuple[None, Non
 def _pieces(
     database: Database, file: Pages, table: str, wanted: Mapping[str, Column]
 ) -> tuple[Array | None, list[_Plain]]:
-    """(rowids at which the pieces of a table begin, then the end of the last piece; the pages of each piece).
-
-    No pages if SQLite has to read the table; no rowids (None) if the number of rows is unknown.
-    """
+    """(rowids at which the pieces of a table begin, then the end of the last piece; the pages of each piece). No pages
+    if SQLite has to read the table; no rowids (None) if the number of rows is unknown."""
     low, high = _rowids(database, table)
     if low is None or high is None:
         return None, []

@@ -70,9 +70,8 @@ _ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError, MemoryError)
 class Database:
     """An SQLite file opened for reading only. `tables`: column names by table. `size`: bytes of the file.
 
-    The thread that made the object keeps one connection for all its queries, since opening a connection takes
-    longer than reading a few rows; other threads open one per query. After `close` the next query opens a new
-    connection.
+    The thread that made the object keeps one connection for all its queries, since opening a connection takes longer
+    than reading a few rows; other threads open one per query. After `close` the next query opens a new connection.
     """
 
     def __init__(self, path: Path) -> None:
@@ -145,10 +144,8 @@ class Database:
         return lambda *query: self._all(connection.execute(*query))
 
     def stored(self, table: str) -> str:
-        """The name of the table's newest version in the file.
-
-        When a table's schema changes, nsys writes NAME_V2 or NAME_V3, at times beside NAME.
-        """
+        """The name of the table's newest version in the file. When a table's schema changes, nsys writes NAME_V2 or
+        NAME_V3, at times beside NAME."""
         return self._stored.get(table, table)
 
     def _all(self, answer: sqlite3.Cursor) -> list[tuple[Any, ...]]:
@@ -213,11 +210,8 @@ def is_device(value: object) -> bool:
 
 
 def uri(path: Path) -> str:
-    """The file's name for SQLite, which reads the file alone.
-
-    mode=rw: SQLite neither makes a file that is gone, nor waits for the other end of a pipe that has taken its
-    place.
-    """
+    """The file's name for SQLite, which reads the file alone. mode=rw: SQLite neither makes a file that is gone, nor
+    waits for the other end of a pipe that has taken its place."""
     return "file:" + quote(os.fsencode(path.absolute())) + "?immutable=1&mode=rw"
 
 
@@ -233,9 +227,7 @@ def table_names(path: Path) -> frozenset[str]:
 
 def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray[np.int64], Any]:
     """The strings of a table by number: (int64 numbers, Arrow array of binary, since a text may not be valid UTF-8).
-
-    `key`, `value`: SQL expressions for the number and for the string.
-    """
+    `key`, `value`: SQL expressions for the number and for the string."""
     import adbc_driver_manager.dbapi
     import pyarrow as pa
 
@@ -267,10 +259,8 @@ def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray
 
 
 def _refuse_long(database: Database, table: str, value: str) -> None:
-    """Raises UnreadableRecording for a text longer than _LONGEST_TEXT.
-
-    Also if all texts of the column together are larger than the file or than _MOST_TEXT.
-    """
+    """Raises UnreadableRecording for a text longer than _LONGEST_TEXT. Also if all texts of the column together are
+    larger than the file or than _MOST_TEXT."""
     size = database.size
     most = min(size, _MOST_TEXT)
     with closing(sqlite3.connect(uri(database.path), uri=True)) as connection:
@@ -299,11 +289,8 @@ def _refuse_long(database: Database, table: str, value: str) -> None:
 
 
 def end_circles(connection: sqlite3.Connection, size: int) -> None:
-    """Limit the connection to the steps and the CPU time that a file of `size` bytes can need.
-
-    A query beyond them raises sqlite3.OperationalError; a value longer than the file raises sqlite3.DataError
-    (from Python 3.11 on).
-    """
+    """Limit the connection to the steps and the CPU time that a file of `size` bytes can need. A query beyond them
+    raises sqlite3.OperationalError; a value longer than the file raises sqlite3.DataError (from Python 3.11 on)."""
     if hasattr(connection, "setlimit"):  # Python 3.10 has no setlimit
         connection.setlimit(_LENGTH, min(_FEW_BYTES + size, _LONGEST))
     left = (_FEW_STEPS + _STEPS_PER_BYTE * size) // _STEPS_AT_ONCE

@@ -18,9 +18,7 @@ Codes = NDArray[np.signedinteger[Any]]
 
 class Strings:
     """The strings of a recording by id. A code is the index of a string in `texts`; -1 for an id without a string.
-
-    `numbers`: int64[n], the ids. `texts`: an Arrow array of binary, length n.
-    """
+    `numbers`: int64[n], the ids. `texts`: an Arrow array of binary, length n."""
 
     def __init__(self, numbers: NDArray[np.int64], texts: Any) -> None:
         self._texts = texts
