@@ -30,6 +30,7 @@ CALLED = {
     "idle_wait": "idle although work was launched",
     "idle_unknown": "idle for an unknown reason",
 }
+LAUNCHED = "waiting for launched work to start"  # launch idle of which more than half follows the launch call
 _OF_ALL = frozenset({"gradients-wait-for-ranks", "straggler"})
 _FILLS = 0.3  # A text names a call that fills at least this share of the idle time.
 _PARTS = 3
@@ -80,7 +81,7 @@ def _unnamed_ns(case: Case, findings: Sequence[Finding]) -> dict[str, int]:
 def _part(gpu: GpuMeasures, owner: str, ns: int, *, alone: bool) -> str:
     share = "" if alone else f"{percent(ns / gpu.span_ns)} "
     held = sum(min(gap.launched_ns or 0, gap.causes_ns.get(owner, 0)) for gap in gpu.idle_gaps)
-    called = CALLED["idle_wait" if owner == "idle_launch" and 2 * held > ns else owner]
+    called = LAUNCHED if owner == "idle_launch" and 2 * held > ns else CALLED[owner]
     return f"{share}{called}{_by_host(gpu, owner)}"
 
 
