@@ -11,17 +11,22 @@ from collections.abc import Mapping
 from ..model.findings import WhatIf
 from ..model.measures import CLASSES, OWNERS, GpuMeasures
 
+# Work that a change removes is done by fewer or larger kernels, in no less than a hundredth of its time. Without this
+# bound, a program whose kernels are all short or element-wise would be millions of times as fast.
+LEAST_LEFT = 100
+
 
 def span_without(
     gpu: GpuMeasures, saved_ns: Mapping[str, int], *, busy_saved_ns: Mapping[str, int] | None = None
 ) -> int:
     """ns of the window after saving `saved_ns` (owner of the ledger -> ns). No owner saves more than its time in the
-    ledger. `busy_saved_ns` (class -> ns) shrinks a class's busy time, for a change that removes work instead of hiding
-    it.
+    ledger. `busy_saved_ns` (class -> ns) shrinks a class's busy time, down to one LEAST_LEFT-th of it, for a change
+    that removes work instead of hiding it.
     """
     kept = gpu.span_ns - sum(min(ns, gpu.ledger_ns.get(owner) or 0) for owner, ns in saved_ns.items())
     shrunk = busy_saved_ns or {}
-    resources = [(gpu.busy_ns.get(name) or 0) - shrunk.get(name, 0) for name in CLASSES]
+    busy = {name: gpu.busy_ns.get(name) or 0 for name in CLASSES}
+    resources = [max(ns - shrunk.get(name, 0), ns // LEAST_LEFT) for name, ns in busy.items()]
     return max(kept, *resources, 1)
 
 

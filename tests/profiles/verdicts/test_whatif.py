@@ -28,3 +28,11 @@ def test_a_resource_that_does_less_bounds_less_and_savings_are_cut_to_what_is_th
 
 def test_a_gpu_that_only_computes_has_nothing_to_lose() -> None:
     assert each(gpu(ledger={"compute": 10 * MS})) == []
+
+
+def test_work_that_a_change_removes_keeps_a_hundredth_of_its_time() -> None:
+    """A program of nothing but short kernels is not a million times as fast with a larger batch."""
+    short = gpu(steps=1, ledger={"compute": 5 * MS, "idle_launch": 5 * MS})
+    everything = {"compute": 5 * MS, "idle_launch": 5 * MS}
+    assert span_without(short, everything, busy_saved_ns={"compute": 5 * MS}) == 5 * MS // 100
+    assert span_without(short, everything, busy_saved_ns={"compute": 4 * MS}) == MS
