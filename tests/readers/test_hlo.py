@@ -17,7 +17,8 @@ from profiles import measure, read
 from profiles.metrics.flop_counts import of_program
 from profiles.readers import hlo, xplane
 from tests.harness.running import prepared, run_python
-from tests.readers.test_xplane import GPUS, Plane
+from tests.made.planes import Plane
+from tests.readers.test_xplane import GPUS
 from tests.recordings import MORE, needs_shared
 
 FLOAT32, BFLOAT16, UINT8, TUPLE = 11, 16, 6, 13
