@@ -29,7 +29,9 @@ SWEPT = ("efficiency", "samples_per_s_global")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric's value on the worst GPU or cell, and which one; if unknown, None and the reason (in `where`)."""
+    """A metric's value on the worst GPU or cell. `where` names that GPU or cell or, if the value is None, gives the
+    reason.
+    """
 
     name: str
     value: float | None
@@ -51,11 +53,11 @@ class Check:
 
 @dataclass(slots=True)
 class Judgement:
-    """All checks of a run. Its status is the worst: broken, then cannot be judged, then holds."""
+    """All checks of a run. The status is the worst of the checks': broken, then cannot be judged, then holds."""
 
     subject: str
     checks: list[Check] = field(default_factory=list)
-    trust: Trust | None = None  # of its recordings
+    trust: Trust | None = None  # whether the recordings can be trusted
 
     @property
     def status(self) -> str:
@@ -68,8 +70,9 @@ class Judgement:
 
 
 def metrics(subject: Subject) -> dict[str, Metric]:
-    """All metrics of a subject, by name. A sweep adds `samples_per_s_global[<cell id>]` and `efficiency[<cell id>]`;
-    logs of NCCL's Inspector add `bus_gb_per_s[<kind>]`."""
+    """All metrics of a run by name. Run directories add `samples_per_s_global[<cell id>]` and `efficiency[<cell id>]`,
+    logs of NCCL's Inspector add `bus_gb_per_s[<kind of collective>]`.
+    """
     found = {name: _recorded(subject, name) for name in RECORDED}
     found |= {name: Metric(name, *told) for name, told in of_logs.values(subject.logged).items()}
     for name in SWEPT:
@@ -81,14 +84,14 @@ def metrics(subject: Subject) -> dict[str, Metric]:
             worst = min(each, key=lambda cell: each[cell])
             found[name] = Metric(name, each[worst], f"cell {worst}")
         else:
-            none = "no cell has this metric (efficiency needs a cell of several ranks, and the 1-rank cell)"
+            none = "no cell has this metric (efficiency needs a cell of several ranks and the same cell on one rank)"
             why = "not a sweep" if subject.scaling is None else none
             found[name] = Metric(name, None, why)
     return found
 
 
 def _tells(name: str, row: CellRow) -> bool:
-    """True if the metric means something for this row: the efficiency of one rank is always 1."""
+    """False for the efficiency of one rank, which is always 1."""
     return name != "efficiency" or row.cell.ranks > 1
 
 
@@ -98,7 +101,9 @@ def _recorded(subject: Subject, name: str) -> Metric:
         return Metric(name, None, subject.unmeasured or none)
     values = [(_share(gpu, name), gpu) for gpu in subject.measures.gpus]
     if any(value is None for value, _ in values) or not values:
-        return Metric(name, None, "the recording does not hold this number: see the doubts of ringscope timeline")
+        return Metric(
+            name, None, "the recordings do not give this number; ringscope timeline shows the reason as a doubt"
+        )
     pick = min if name in HIGHER_IS_BETTER else max
     value, gpu = pick(((v, g) for v, g in values if v is not None), key=lambda pair: pair[0])
     return Metric(name, value, _where(gpu, name))
@@ -112,7 +117,7 @@ def _share(gpu: GpuMeasures, name: str) -> float | None:
 
 
 def _where(gpu: GpuMeasures, name: str) -> str:
-    """The GPU and its worst step in this metric, in words."""
+    """Words that name the GPU and its worst step in this metric."""
     place = gpu.title
     owners = ("idle_feed", "h2d") if name == "input_stall_share" else (SHARES[name],)
     if not gpu.steps.rows:
@@ -130,7 +135,9 @@ def judge(
     at_least: Mapping[str, float],
     baseline: Baseline | None = None,
 ) -> Judgement:
-    """Check a subject against budgets and, metric by metric, against a baseline. Raises RingscopeError."""
+    """Check a run against budgets (`at_most` and `at_least`, by metric) and against a baseline. Raises RingscopeError
+    for unknown metrics and impossible budgets.
+    """
     known = metrics(subject)
     _refuse_what_says_nothing(at_most, at_least)
     for name in (*at_most, *at_least):
@@ -146,7 +153,7 @@ def judge(
 
 
 def _refuse_what_says_nothing(at_most: Mapping[str, float], at_least: Mapping[str, float]) -> None:
-    """Raises RingscopeError for budgets that every run satisfies (2 where 2 % is meant), or that no run can."""
+    """Raises RingscopeError for budgets that every run meets (2 instead of 2 %), or that no run can meet."""
     for option, budgets in (("--max", at_most), ("--min", at_least)):
         for name, limit in budgets.items():
             if name in (*RECORDED, of_logs.WAITING) and not 0 <= limit <= 1:
@@ -159,7 +166,7 @@ def _refuse_what_says_nothing(at_most: Mapping[str, float], at_least: Mapping[st
 
 def _check(metric: Metric, bound: str, limit: float, what: str) -> Check:
     if metric.value is None:
-        text = f"{metric.name} is not known: {metric.where}"
+        text = f"{metric.name} is unknown: {metric.where}"
         return Check(metric.name, bound, limit, None, UNJUDGED, text)
     holds = metric.value <= limit if bound == "max" else metric.value >= limit
     relation = "at most" if bound == "max" else "at least"
@@ -172,11 +179,11 @@ def _check(metric: Metric, bound: str, limit: float, what: str) -> Check:
 def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) -> list[Check]:
     why = unlike(subject, baseline, "the baseline")
     if why or not baseline.metrics:
-        text = f"{why}; write one of this run" if why else "the baseline has no metrics; write it again"
+        text = f"{why}; write a baseline of this run" if why else "the baseline has no metrics; write it again"
         return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text} with --write-baseline")]
     checks = []
     for name, value in baseline.metrics.items():
-        metric = known.get(name, Metric(name, None, "this run has no such metric"))
+        metric = known.get(name, Metric(name, None, "this run does not have the metric"))
         if name.split("[")[0] in HIGHER_IS_BETTER:
             slack = baseline.relative * value
             checks.append(_check(metric, "min", value - slack, f"baseline {value:.6g},"))
@@ -187,13 +194,13 @@ def _against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) 
 
 
 def unlike(subject: Subject, baseline: Baseline, it: str) -> str:
-    """The reason why a subject cannot be compared with a baseline, which messages call `it`; "" if it can."""
+    """The reason why a run cannot be compared with a baseline, or "". it: words for the baseline in that reason."""
     mine = gpu_names(subject)
     if list(baseline.gpus) != mine:
         return f"unlike machines: {it} ran on {_names(baseline.gpus)}, this run on {_names(mine)}"
     ranks = of_logs.ranks(subject.logged) if subject.logged else None
     if ranks != baseline.ranks:
-        return f"unlike work: the logs of {it} are of {baseline.ranks or 'no'} ranks, this run's of {ranks or 'no'}"
+        return f"unlike work: {it} has logs of {baseline.ranks or 'no'} ranks, this run of {ranks or 'no'} ranks"
     cell = subject.record.cell.id if subject.record else None
     if cell and baseline.cell:
         if (before := work(baseline.cell)) == (now := work(cell)):
@@ -205,7 +212,9 @@ def unlike(subject: Subject, baseline: Baseline, it: str) -> str:
 
 
 def work(cell: str) -> str:
-    """The part of a cell's id that names the work: model, ranks and batch. Other settings may differ."""
+    """The part of a cell's id that names the model, ranks and batch. Cells that are compared may differ in other
+    settings.
+    """
     return "-".join(cell.split("-")[:3])
 
 
@@ -214,14 +223,14 @@ def _names(gpus: Sequence[str]) -> str:
 
 
 def gpu_names(subject: Subject) -> list[str]:
-    """The GPUs a subject was measured on, sorted by name."""
+    """Sorted names of the GPUs that a run was measured on."""
     if subject.measures is not None:
         return sorted(gpu.name or "unknown GPU" for gpu in subject.measures.gpus)
     return machine_gpu_names(subject)
 
 
 def machine_gpu_names(subject: Subject) -> list[str]:
-    """The GPUs of the machine on which a subject's launches ran, sorted by name."""
+    """Sorted names of all GPUs of the machine on which a run's launches ran."""
     return sorted(str(gpu.get("name", "unknown GPU")) for gpu in subject.machine.get("gpus") or ())
 
 
@@ -230,11 +239,12 @@ def _first_gpu(subject: Subject) -> GpuMeasures | None:
 
 
 def baseline_of(subject: Subject) -> Baseline:
-    """Make a baseline from all known metrics of a subject. Raises RingscopeError if none is known."""
+    """Make a baseline from all known metrics of a run. Raises RingscopeError if none is known."""
     values = {name: metric.value for name, metric in metrics(subject).items() if metric.value is not None}
     if not values:
         raise RingscopeError(
-            f"{subject.label}: no metric is known for later runs to be compared with; name a run that has measures"
+            f"{subject.label}: no metric is known, so there is nothing to compare later runs with; name a run that "
+            "has measures"
         )
     first = _first_gpu(subject)
     return Baseline(

@@ -1,4 +1,4 @@
-"""A baseline: the metrics of a run that was good, as a file small enough for git."""
+"""A baseline: the metrics of a good run, in a file that is small enough for git."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..runs import written
 from . import of_logs
 
 BASELINE_SCHEMA = "ringscope.baseline/1"
-# Tolerances: single recordings may be worse by 5 % of a value, or half a percentage point of a share, by noise.
+# Tolerances: by noise alone a run may be worse by 5 % of a value, and a share by half a percentage point more.
 RELATIVE, ABSOLUTE_SHARE = 0.05, 0.005
 _WRITE = "write one with --write-baseline"
-_SHOWN = 60  # characters of a metric's name
-# Metrics that are shares of the window, with the owner in the ledger whose share each is.
+_SHOWN = 60  # number of characters of a metric's name that errors show
+# Metrics that are an owner's share of the window, and the owner's name in the ledger.
 SHARES = {
     "feed_gap_share": "idle_feed",
     "compute_share": "compute",
@@ -36,18 +36,18 @@ class Baseline:
     """The metrics of a run, its GPUs, its work and the tolerances."""
 
     metrics: Mapping[str, float]
-    gpus: Sequence[str]  # names, sorted; empty without a GPU
+    gpus: Sequence[str]  # sorted names; empty for a run without a GPU
     cell: str | None = None
     relative: float = RELATIVE
     absolute_share: float = ABSOLUTE_SHARE
     schema: str = BASELINE_SCHEMA
-    # The work, for runs without a cell; unknown in older baselines.
+    # What tells the work of recordings without a cell; absent from baselines that older versions wrote.
     kernels_per_step: int | None = None
     kernels: Mapping[str, float] = field(default_factory=dict)
-    ranks: int | None = None  # of the collectives that NCCL's Inspector logged
+    ranks: int | None = None  # ranks of the largest communicator in logs of NCCL's Inspector; None without such logs
 
     def __post_init__(self) -> None:
-        """Raises ValueError for impossible numbers, by which a check would always hold or always break."""
+        """Raises ValueError for impossible numbers, with which a check would always hold or always be broken."""
         if self.relative < 0 or self.absolute_share < 0:
             raise ValueError("a tolerance is below 0")
         for name, value in self.metrics.items():
@@ -68,26 +68,26 @@ def to_json(baseline: Baseline) -> dict[str, Any]:
 
 
 def load(path: Path) -> Baseline:
-    """Read the baseline in a file. Raises RingscopeError if it holds none."""
+    """Read a baseline. Raises RingscopeError if the file holds none."""
     try:
         return from_json(typed.loads(text_of(path)))
     except RingscopeError as error:
         why = str(error)
     except OSError as error:
-        why = f"no baseline there ({error.strerror}); {_WRITE}"
+        why = f"no baseline can be read from this file ({error.strerror}); {_WRITE}"
     except ValueError as error:
-        why = f"no baseline there ({error}); {_WRITE}"
+        why = f"no baseline can be read from this file ({error}); {_WRITE}"
     raise RingscopeError(f"{path}: {_other(path) or why}")
 
 
 def _other(path: Path) -> str:
-    """Words about another file of ringscope, given instead of a baseline; "" for any other file."""
+    """Words for a file that ringscope wrote but that is no baseline; "" for any other file."""
     try:
         head = opening.head(path)
     except RingscopeError:
         return ""
     found = written.told(path, head)
-    return f"{found[0]}, and no baseline; {_WRITE}" if found and found != written.BASELINE else ""
+    return f"{found[0]}, not a baseline; {_WRITE}" if found and found != written.BASELINE else ""
 
 
 def from_json(data: Any) -> Baseline:
@@ -97,4 +97,4 @@ def from_json(data: Any) -> Baseline:
     try:
         return typed.made(Baseline, data, texts=False)
     except ValueError as error:
-        raise RingscopeError(f"not a whole baseline ({error}); write it again with --write-baseline") from None
+        raise RingscopeError(f"an incomplete baseline ({error}); write it again with --write-baseline") from None

@@ -1,15 +1,17 @@
-"""Judge if the time of a run differs from earlier runs in a series, given their scatter and drift.
+"""Judge whether the last runs of a series became slower or faster than earlier runs, given their scatter and drift.
 
-Three tests must agree that the last five runs differ from the ones before. Mann and Whitney's U (Annals of Mathematical
-Statistics 18, 1947) keeps the false-alarm rate for any distribution of the noise, but takes a drift for a change.
-Student's t of a step beside a line (analysis of covariance: Fisher, Statistical Methods for Research Workers, 4th
-edition, 1932), with outliers clipped (winsorized: Dixon, Annals of Mathematical Statistics 31, 1960), knows drifts, but
-normal noise only. Both suppose runs that do not depend on each other. Where they do, runs count for fewer (Bayley and
-Hammersley, Supplement to the Journal of the Royal Statistical Society 8, 1946); and the five must be further off than
-any five in a row before, which depend on each other as much (moving blocks: Kuensch, Annals of Statistics 17, 1989).
+Three tests must agree that the last five runs differ from earlier runs, because each test errs with some kind of noise:
+- Mann and Whitney's U (Annals of Mathematical Statistics 18, 1947) keeps its rate of false alarms for any distribution
+  of the noise, but takes a drift for a change.
+- Student's t of a step, fitted together with a linear drift (analysis of covariance: Fisher, Statistical Methods for
+  Research Workers, 4th edition, 1932), allows for drifts, but assumes normal noise. So outliers are clipped
+  (winsorized: Dixon, Annals of Mathematical Statistics 31, 1960), and correlated runs count as fewer runs (Bayley and
+  Hammersley, Supplement to the Journal of the Royal Statistical Society 8, 1946).
+- U and t assume independent runs. So the mean of the five must also be further off than the mean of any five earlier
+  runs in a row, which are correlated in the same way (moving blocks: Kuensch, Annals of Statistics 17, 1989).
 
-Few runs before cannot tell one run from an outlier: it is doubted, and is a change if it is far off, or if the next run
-is off as well. benchmarks/gate_histories.py counts all of this on simulated histories.
+A single run beyond the limit may be an outlier: it is doubted. It is a change if it is very far off, or if the next run
+is off as well. benchmarks/gate_histories.py measures false alarms and detected changes on simulated histories.
 """
 
 from __future__ import annotations
@@ -25,32 +27,34 @@ from numpy.typing import NDArray
 from ..ground.stats import MAD_TO_SIGMA
 
 LATEST: Final = 5  # number of latest runs that are compared with earlier ones
-# Two-sided, of the latest runs: half of them are slower. Tests rarely err together, but one holds alone where others do
-# not know the noise.
+# Significance levels of U and t, two-sided: half of the false alarms say "slower". All tests must agree, but with some
+# kinds of noise only one of them limits false alarms, so each level is strict.
 BY_RANKS, BY_LINE = 1 / 100, 1 / 150
 CLIPPED: Final = 3  # standard deviations (by the median absolute deviation) beyond which a run is an outlier
-# How many times as far off as any before the latest runs must be. With few before, chance may be as far off.
+# The mean of the latest runs must be FURTHER times as far off as any earlier mean; with few earlier runs SHORT / (their
+# number) times, because few runs show little of the noise.
 FURTHER, SHORT = 1.5, 40
-AGAIN: Final = 0.1  # a change that was told is told again at this part of the false alarms: its runs add up
-BY_ONE: Final = 1 / 1000  # two-sided, of one run, which is then doubted
-FAR: Final = 0.5  # one run alone is a change if it is off by so much
-FEW: Final = 10  # with fewer earlier runs the tails of their noise are unknown
-FIXED: Final = 0.05  # what a run may then differ from their median, as from a baseline; more where they scatter more
-# How much they scatter is known badly: as if of these many runs before them, with this scatter, two-sided.
+AGAIN: Final = 0.1  # factor on the levels if the run before was a change, since each further run adds false alarms
+BY_ONE: Final = 1 / 1000  # two-sided significance level at which a single run is doubted
+FAR: Final = 0.5  # a single run is a change if it takes over 1 + FAR times as long, or under 1 / (1 + FAR)
+FEW: Final = 10  # with fewer earlier runs their scatter is hardly known: FIXED, BY_FEW and SUPPOSED_* apply
+FIXED: Final = 0.05  # a run may differ by this share from the median of few earlier runs; more if they scatter more
+# BY_FEW: two-sided significance level at which a single run is doubted. The scatter is estimated as if SUPPOSED_RUNS
+# more runs, of a standard deviation of SUPPOSED_SCATTER, had come before.
 BY_FEW, SUPPOSED_RUNS, SUPPOSED_SCATTER = 1 / 200, 8, 0.015
-BEFORE: Final = 50  # most earlier runs that a run is compared with
-KEPT: Final = 10  # number of runs that report a change; later runs are compared with the new level
+BEFORE: Final = 50  # a run is compared with at most this number of earlier runs
+KEPT: Final = 10  # number of runs that report a change; after that later runs are compared with these
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Judgement of the last run of a series. Runs are given by their index in the series."""
+    """The judgement of the last run of a series. Runs are given by their index in the series."""
 
-    before: list[int]  # the runs that it was compared with; empty for a first run
-    since: list[int]  # the runs since the change, the last among them; empty where there is none
-    limit: float  # the time above which one run alone is doubted
-    p_value: float | None = None  # the larger of the tests' p values; None if runs were judged one by one
-    doubted: bool = False  # the run is beyond the limit, and the next run must tell if that is a change
+    before: list[int]  # runs that the last run was compared with; empty for a first run
+    since: list[int]  # runs since the change, with the last run; empty if there was no change
+    limit: float  # longest time at which a single run is not doubted, in the unit of the times
+    p_value: float | None = None  # the larger of the p values of U and t; None if single runs were judged
+    doubted: bool = False  # the last run is beyond the limit; the next run shows if that is a change
 
     @property
     def by_scatter(self) -> bool:
@@ -59,14 +63,17 @@ class Found:
 
 @dataclass(slots=True)
 class _Level:
-    """The runs that later ones are compared with, and the first run of a change that is still reported."""
+    """The runs that later runs are compared with, and the first run of a change that is still reported."""
 
     runs: list[int] = field(default_factory=list)
     changed: int | None = None
 
 
 def last(times: Sequence[float], tests: int = 1) -> Found:
-    """Judge the last of at least one run, each time above 0. tests: series that share the false alarms asked for."""
+    """Judge the last run by the times of all runs (at least one, all above 0).
+
+    tests: number of series that are judged together; the significance levels are divided by it.
+    """
     return each(times, tests)[-1]
 
 
@@ -86,14 +93,15 @@ def _go_on(level: _Level, found: Found, now: int) -> None:
         level.runs, level.changed = list(found.since), None
     elif found.since:
         level.changed = found.since[0]
-    elif level.changed is not None:  # it went back: several changed runs are left out, a single one is kept as noise
+    # The change is over: several changed runs are left out, a single one stays as noise.
+    elif level.changed is not None:
         if now - level.changed > 1:
             level.runs = [one for one in level.runs if one < level.changed or one == now]
         level.changed = None
 
 
 def _judged(logs: NDArray[np.float64], level: _Level, now: int, tests: int) -> Found:
-    known = now if level.changed is None else level.changed  # the level of runs from here on is not known
+    known = now if level.changed is None else level.changed  # runs from here on may belong to a change
     before = [one for one in level.runs if one < known][-BEFORE:]
     if not before:
         return Found([], [], math.inf)
@@ -113,7 +121,7 @@ def _judged(logs: NDArray[np.float64], level: _Level, now: int, tests: int) -> F
 
 
 def _off(logs: NDArray[np.float64], before: list[int], run: int, tests: int) -> float:
-    """The distance of a run from the median of earlier ones, in logarithms of time; 0 if that is within the limit."""
+    """The distance of a run from the median of earlier runs, in logarithms of time; 0 if within the limit."""
     if not before:
         return 0.0
     off = float(logs[run] - np.median(logs[before]))
@@ -121,13 +129,13 @@ def _off(logs: NDArray[np.float64], before: list[int], run: int, tests: int) -> 
 
 
 def _by_latest(logs: NDArray[np.float64], level: _Level, end: int, part: float) -> float | None:
-    """The larger p value, if all tests say that the runs from `end` on differ from earlier runs; else None."""
+    """The larger of the p values of U and t if all tests say that the runs from `end` on differ; else None."""
     from scipy import stats
 
     before = [one for one in level.runs if one < end][-BEFORE:]
     latest = [one for one in level.runs if one >= end]
     if 2 / math.comb(len(before) + len(latest), len(latest)) > BY_RANKS * part:
-        return None  # so few runs cannot reach significance
+        return None  # even the most extreme order of so few runs is not significant
     line = _by_line(logs, before, latest)
     most = _most(logs[before])
     if not line <= BY_LINE * part or not _further(_clipped(logs[before], most), _clipped(logs[latest], most)):
@@ -137,7 +145,7 @@ def _by_latest(logs: NDArray[np.float64], level: _Level, end: int, part: float) 
 
 
 def _further(before: NDArray[np.float64], latest: NDArray[np.float64]) -> bool:
-    """True if the latest runs' mean is further off than the mean of any of as many runs in a row before."""
+    """True if the mean of the latest runs is further off than any mean of as many earlier runs in a row."""
     count, middle = min(len(latest), LATEST, len(before)), float(np.median(before))
     means = np.convolve(before, np.full(count, 1 / count), "valid")
     times = max(FURTHER, SHORT / len(before))
@@ -145,7 +153,7 @@ def _further(before: NDArray[np.float64], latest: NDArray[np.float64]) -> bool:
 
 
 def _by_line(logs: NDArray[np.float64], before: list[int], latest: list[int]) -> float:
-    """The p value of a step between the runs, fitted together with a linear drift; outliers are clipped."""
+    """The p value of Student's t for a step from `before` to `latest`, fitted together with a linear drift."""
     from scipy import special
 
     runs = np.asarray([*before, *latest])
@@ -158,7 +166,8 @@ def _by_line(logs: NDArray[np.float64], before: list[int], latest: list[int]) ->
     free, squares = len(runs) - table.shape[1], float(rest @ rest)
     if free < 1 or squares == 0:
         return 0.0 if free > 0 and found[2] else 1.0
-    alike = min(0.9, max(0.0, float(rest[1:] @ rest[:-1]) / squares + 2 / len(runs)))  # a fit with a drift takes 2 / n
+    # Fitting a drift lowers the correlation by 2 / n.
+    alike = min(0.9, max(0.0, float(rest[1:] @ rest[:-1]) / squares + 2 / len(runs)))
     count = len(latest)
     fewer = 1 + 2 * sum((1 - lag / count) * alike**lag for lag in range(1, count))
     error = math.sqrt(squares / free * inverse[2, 2] * fewer)
@@ -166,18 +175,18 @@ def _by_line(logs: NDArray[np.float64], before: list[int], latest: list[int]) ->
 
 
 def _most(before: NDArray[np.float64]) -> float:
-    """The distance from their median beyond which runs are outliers."""
+    """The distance from the median beyond which a run is an outlier, in logarithms of time."""
     return CLIPPED * MAD_TO_SIGMA * float(np.median(abs(before - np.median(before))))
 
 
 def _clipped(logs: NDArray[np.float64], most: float) -> NDArray[np.float64]:
-    """Runs that are off their median by at most `most`; without a scatter (0) they stay as they are."""
+    """`logs` with a distance from their median of at most `most`; unchanged if `most` is 0."""
     middle = float(np.median(logs))
     return np.clip(logs, middle - most, middle + most) if most else logs
 
 
 def _limit(before: NDArray[np.float64], tests: int) -> float:
-    """The distance from the median from which on one run is doubted, in logarithms of time."""
+    """The distance from the median beyond which a single run is doubted, in logarithms of time."""
     count = len(before)
     squares = float(((before - before.mean()) ** 2).sum())
     if count < FEW:  # the scatter's distribution is a scaled inverse chi-squared (Gelman and others, BDA, 2.6)
@@ -189,15 +198,17 @@ def _limit(before: NDArray[np.float64], tests: int) -> float:
 
 
 def _student(both: float, free: int) -> float:
-    """The two-sided critical value of Student's t: probability `both`, `free` degrees of freedom."""
+    """The critical value of Student's t. both: probability of both tails; free: degrees of freedom."""
     from scipy import special
 
     return float(-special.stdtrit(free, both / 2))
 
 
 def _since(logs: NDArray[np.float64], level: _Level, now: int) -> list[int]:
-    """The runs since the change, placed by least squares. Times are clipped to the two levels, so that outliers do not
-    decide."""
+    """The runs since the change, whose place is found by least squares.
+
+    Times are clipped to the levels before and after the change, so that outliers do not move the place.
+    """
     runs = level.runs[-BEFORE - KEPT :]
     least = max(1, len(runs) - KEPT)
     known = sum(one <= now - LATEST for one in runs) or 1

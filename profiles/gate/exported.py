@@ -1,4 +1,4 @@
-"""Values of a run for other tools, under names that are the same in every run."""
+"""Values of a run for other tools. The names are the same in every run, so that tools can follow them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .of_logs import BUS
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    benchmark: str  # the work: a cell, or the training of a recording's launch
+    benchmark: str  # the cell (model, ranks and batch), or `training` for recordings without a cell
     measure: str
-    unit: str  # ns, share
+    unit: str  # "ns", "GB/s" or "share"
     value: float
     smaller_is_better: bool = True
 
@@ -32,7 +32,8 @@ def values(subject: Subject) -> list[Value]:
         kind = metric.partition("[")[0]
         if kind == BUS != metric:
             found.append(Value(_cell(metric), kind, "GB/s", value, smaller_is_better=False))
-        if kind not in (*RECORDED, "efficiency") or metric == "efficiency":  # rates are given as times
+        # Samples/s are given above, as time per sample.
+        if kind not in (*RECORDED, "efficiency") or metric == "efficiency":
             continue
         benchmark = _cell(metric) if kind != metric else name
         found.append(Value(benchmark, kind, "share", value, kind not in HIGHER_IS_BETTER))

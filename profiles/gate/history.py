@@ -26,38 +26,41 @@ SCHEMA: Final = "ringscope.run/1"
 MOST_RUNS: Final = 200
 STEP: Final = "step_ns"
 RATE: Final = "samples_per_s_global["
-_RATES: Final = (RATE, f"{of_logs.BUS}[")  # samples/s of a cell; bus bandwidth of a kind of collective
-_TOLD: Final = 4  # owners named in a message
+# Metrics of which the history keeps the inverse, a time: samples/s of a cell, bus bandwidth of a kind of collective.
+_RATES: Final = (RATE, f"{of_logs.BUS}[")
+_TOLD: Final = 4  # number of owners that a message names
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A line of the file."""
+    """One run, which is one line of the history."""
 
     time: str  # ISO 8601, UTC
     commit: str | None
-    ledger_ns: Mapping[str, int]  # time per step by owner, mean over GPUs; unknown owners are left out
+    ledger_ns: Mapping[str, int]  # ns per step by owner, mean over GPUs; unknown owners are left out
     of: Baseline
     schema: str = SCHEMA
 
     @property
     def times(self) -> dict[str, float]:
-        """Times in ns by metric: of a step, of a sample for each cell, of a GB for each kind of collective."""
+        """Times in ns by metric: per step, per sample of each cell, per GB of each kind of collective."""
         step = {STEP: float(sum(self.ledger_ns.values()))} if self.ledger_ns else {}
         rates = {name: rate for name, rate in self.of.metrics.items() if name.startswith(_RATES) and rate > 0}
         return step | {name: 1e9 / rate for name, rate in rates.items()}
 
 
 def run_of(subject: Subject, time: str, commit: str | None) -> Run:
-    """Make a run of a subject. Raises RingscopeError without steps, measured cells and rates of collectives."""
+    """Make the history's entry of a run. Raises RingscopeError if the run has no steps, no measured cells and no rates
+    of collectives.
+    """
     why = subject.unmeasured or "no recording, and no cell that ran; give recordings or a finished sweep"
     try:
         ledger = _whole(subject.measures) if subject.measures else {}
-    except RingscopeError as error:  # a sweep's cells may have rates all the same
+    except RingscopeError as error:  # the cells of a run directory may still have samples/s
         ledger, why = {}, str(error)
     found = Run(time, commit, ledger, baseline_of(subject))
     if not found.times:
-        raise RingscopeError(f"{subject.label}: no time of a step to keep: {why}")
+        raise RingscopeError(f"{subject.label}: the run has no step time for the history: {why}")
     return found
 
 
@@ -66,9 +69,10 @@ def _whole(measures: Measures) -> dict[str, int]:
 
 
 def judged_and_kept(path: Path, subject: Subject, time: str, commit: str | None) -> list[Check]:
-    """Judge a run by the runs in a file, and add it there. Raises RingscopeError, and then leaves the file unchanged.
+    """Judge a run by the earlier runs in a file, and add the run to the file. Raises RingscopeError, and then leaves
+    the file unchanged.
 
-    A run with the commit and numbers of the file's last run is the same run: it replaces that one.
+    If commit and numbers equal those in the file's last line, it is the same run: it replaces that line.
     """
     run = run_of(subject, time, commit)
     try:
@@ -84,10 +88,10 @@ def judged_and_kept(path: Path, subject: Subject, time: str, commit: str | None)
             write_whole(path, "".join(json.dumps(asdict(one)) + "\n" for one in [*runs, run][-MOST_RUNS:]))
     except OSError as error:
         raise RingscopeError(
-            f"{path}: the history cannot be kept there: {error.strerror or error}; name another file"
+            f"{path}: cannot be used for the history: {error.strerror or error}; name another file"
         ) from None
     except UnicodeDecodeError:
-        raise RingscopeError(f"{path}: not a history, it is no text; name another file") from None
+        raise RingscopeError(f"{path}: not a history, because it is not a text file; name another file") from None
     return checks
 
 
@@ -95,7 +99,7 @@ def from_text(path: Path, text: str) -> list[Run]:
     """Read the runs of a history. Raises RingscopeError for the first line that is no run."""
     kind = written.told(path, text[: opening.HEAD_BYTES].encode())
     if kind and kind != written.HISTORY:
-        raise RingscopeError(f"{path}: {kind[0]}, and no history of runs; name another file")
+        raise RingscopeError(f"{path}: {kind[0]}, not a history of runs; name another file")
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
@@ -104,13 +108,13 @@ def from_text(path: Path, text: str) -> list[Run]:
                 raise ValueError(f"not of schema {SCHEMA}")
             run = typed.made(Run, data, texts=False)
             if run.ledger_ns.keys() - set(OWNERS) or any(ns < 0 for ns in run.ledger_ns.values()) or not run.times:
-                raise ValueError("no times of a step by owner, nor of a cell")
+                raise ValueError("it has neither step times by owner nor a cell's samples/s")
             if not all(0 < one < float("inf") for one in run.times.values()):
-                raise ValueError("a time that is no positive, finite number")
+                raise ValueError("a time is not a positive, finite number")
             found.append(run)
         except ValueError as error:
             raise RingscopeError(
-                f"{path}: line {number} is no run of a history ({error}); remove the line, or name another file"
+                f"{path}: line {number} is not a run of a history ({error}); remove the line, or name another file"
             ) from None
     return found
 
@@ -120,7 +124,7 @@ def judged(subject: Subject, run: Run, runs: Sequence[Run]) -> list[Check]:
     unlikes = [unlike(subject, one.of, "the run before") for one in runs]
     alike = [one for one, why in zip(runs, unlikes, strict=True) if not why]
     if runs and not alike:
-        text = f"{unlikes[-1]}; it is kept, and later runs like it are held against it"
+        text = f"{unlikes[-1]}; this run was added, and later runs on the same GPUs and work are compared with it"
         return [Check("history", "max", 0.0, None, UNJUDGED, text)]
     return [_check(name, run, alike, len(run.times)) for name in run.times]
 
@@ -138,19 +142,25 @@ def _check(name: str, run: Run, alike: Sequence[Run], tests: int) -> Check:
     before, since = [runs[one] for one in found.before], [runs[one] for one in found.since]
     if not since:
         scatter = f"scatter {numbers.share(_scatter([times[one] for one in found.before]))}"
-        by = scatter if found.by_scatter else f"{scatter}, which fewer than {FEW} tell badly"
-        told = f"as {len(before)} runs before ({by}); one run alone is doubted from {_shown(name, found.limit)} on"
+        by = scatter if found.by_scatter else f"{scatter}, uncertain with fewer than {FEW} runs"
+        told = (
+            f"no change from {len(before)} earlier runs ({by}); a single run is doubted from "
+            f"{_shown(name, found.limit)} on"
+        )
         if found.doubted:
             apart = times[-1] / median(times[one] for one in found.before) - 1
-            told = f"{_apart(apart)} than the median of {len(before)} runs before ({by}); a doubt, and no change yet: "
-            told += "one run may be an outlier; run it again, for two in a row are a change"
+            told = (
+                f"{_apart(apart)} than the median of {len(before)} earlier runs ({by}); this is a doubt, not yet a "
+                "change: "
+            )
+            told += "one run may be an outlier; run it again: two such runs in a row are a change"
         return Check(name, bound, limit, value, HOLDS, f"{text}, {told}")
     ratio, where = fmean(one.times[name] for one in since) / fmean(one.times[name] for one in before) - 1, ""
     error = _error([one.times[name] for one in before], len(since))
     doubt = f" ± {numbers.share(error / fmean(one.times[name] for one in before))}" if error is not None else ""
     if steps:
-        where = "of a step: " + ", ".join(_owners(before, since))
-    text += f", {_apart(ratio, doubt)} than {len(before)} runs before"
+        where = "per step: " + ", ".join(_owners(before, since))
+    text += f", {_apart(ratio, doubt)} than {len(before)} earlier runs"
     text += f", since {_called(since[0])} ({_by(found)})" + (f"; {where}" if where else "")
     return Check(name, bound, limit, value, BROKEN if ratio > 0 else HOLDS, text, where)
 
@@ -174,7 +184,7 @@ def changes_ns(before: Sequence[Run], since: Sequence[Run]) -> dict[str, Fractio
 
 
 def _owners(before: Sequence[Run], since: Sequence[Run]) -> list[str]:
-    """Words for the owners whose time changed most, and for the summed change of the others."""
+    """Words for the owners whose time changed most, and for the summed change of all other owners."""
     changes = changes_ns(before, since)
     order = sorted((one for one in changes if changes[one]), key=lambda one: -abs(changes[one]))
     told = []
@@ -188,7 +198,9 @@ def _owners(before: Sequence[Run], since: Sequence[Run]) -> list[str]:
 
 
 def _error(before: Sequence[float], since: int) -> float | None:
-    """Two standard errors of the difference of means, from the scatter of `before`; None if that is one run."""
+    """Two standard errors of the difference of the two means, from the scatter of `before`; None if `before` is one
+    run.
+    """
     return 2 * stdev(before) * (1 / len(before) + 1 / since) ** 0.5 if len(before) > 1 else None
 
 
@@ -207,7 +219,7 @@ def _called(run: Run) -> str:
 
 
 def _apart(ratio: float, doubt: str = "") -> str:
-    """`3.1 % ± 0.9 % slower` of a ratio of times less 1."""
+    """Words such as `3.1 % ± 0.9 % slower` for a ratio of times minus 1."""
     return f"{numbers.share(abs(ratio))}{doubt} {'slower' if ratio > 0 else 'faster'}"
 
 
@@ -215,4 +227,4 @@ def _by(found: Found) -> str:
     count = "1 run" if len(found.since) == 1 else f"{len(found.since)} runs"
     if found.p_value is not None:
         return f"p = {found.p_value:.1g}, {count}"
-    return f"{count}, the last beyond what 1 in {1 / (BY_ONE if found.by_scatter else BY_FEW):,.0f} is"
+    return f"{count}, the last further off than 1 run in {1 / (BY_ONE if found.by_scatter else BY_FEW):,.0f} by chance"

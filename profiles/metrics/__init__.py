@@ -1,1 +1,3 @@
-"""Measures of a GPU beside the ledger: kernels, copies, collectives, the host, and doubts about these measures."""
+"""Measures of a GPU that stand beside its ledger: kernels, copies, collectives, calls of the host; and the doubts about
+them.
+"""

@@ -1,7 +1,7 @@
 """Measures of a window without steps, with one-off gaps cut out (docs/reference/measures.md, "Gaps that come once").
 
-A start, a pause or a gap before the end does not belong to the training loop, so the loop is judged without it, as
-steps are judged without breaks.
+A program's start, a pause or a gap before its end does not belong to the training loop. So findings rest on these
+measures, just as with steps they rest on the steps without breaks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .host import capturing, host_while_idle, launch_idle_by_host, launch_idle_w
 from .host_waits import host_waits
 from .kernels import in_tenths
 
-MOST = 2  # one-off gaps at most: a start and an end
+MOST = 2  # number of one-off gaps at most: one at the start and one at the end
 _TIMES = 3  # a gap this many times as long as the next longest is a one-off
 _LEAST = 0.01  # share of the window: shorter gaps are not worth a finding
 _HALF, _TENTH = 2, 10
@@ -36,15 +36,17 @@ def measure(
     starting_ns: int,
     framework: str | None,
 ) -> Rest | None:
-    """Measures of the window without one-off gaps; None if it has none, or if they are mostly captures of graphs.
+    """Measures of the window without one-off gaps; None if the window has none, or if they are mostly captures of
+    graphs.
 
-    starting_ns: launch idle of the whole window in which the process starts up. With a framework, the time before the
-    first kernel is cut out, too, as the program builds its model and copies the weights then.
+    starting_ns: ns of `idle_launch` in the whole window during which the process starts up. With a framework, the time
+    before the first kernel is cut out, too, because the program then builds its model and copies the weights.
     """
     before = _before_kernels(gpu, books) if framework in _MODELS else intervals.EMPTY
     gaps = _alone(books, starting_ns, before)
     captured = intervals.intersect(gaps, capturing(timelines, shift_ns, gpu)).total
-    if _HALF * captured > gaps.total:  # the work around a capture is as one-off as its gaps
+    # The kernels around the capture of a graph run only once, too, so they are no loop.
+    if _HALF * captured > gaps.total:
         return None
     once = intervals.merge(before, gaps)
     if not len(once):
@@ -70,7 +72,7 @@ def measure(
 
 
 def _before_kernels(gpu: Gpu, books: Account) -> Intervals:
-    """The time before the first kernel; empty if it is less than a hundredth of the window."""
+    """The span before the first kernel; empty if shorter than a hundredth of the window."""
     first = gpu.operations.start_ns[gpu.operations.is_kernel]
     start = books.window.start_ns
     lasts = int(first[0]) - start if len(first) else 0
@@ -78,7 +80,7 @@ def _before_kernels(gpu: Gpu, books: Account) -> Intervals:
 
 
 def _busy(gpu: Gpu, books: Account, without: Intervals) -> dict[str, int | None]:
-    """`busy_ns` by class without the time in `without`."""
+    """ns in which each class of GPU work was active, without the time in `without`."""
     left = {}
     for number, name in enumerate(CLASSES):
         known, mine = books.busy_ns[name], gpu.operations.kind == number
@@ -88,9 +90,11 @@ def _busy(gpu: Gpu, books: Account, without: Intervals) -> dict[str, int | None]
 
 
 def _alone(books: Account, starting_ns: int, before: Intervals) -> Intervals:
-    """The one-off gaps, outside `before`: the longest, or the two longest, if each is three times as long as the next.
+    """The one-off gaps outside `before`: the longest gap, or the two longest, if each is three times as long as the
+    next.
 
-    Else the longest, if without `starting_ns` it is over half of all idle time and at least a tenth of the window.
+    Otherwise the longest gap if it takes, without `starting_ns`, over half of all idle time and at least a tenth of the
+    window.
     """
     idle = ledger.is_idle(books.ownership.owner)
     gaps = intervals.union(books.ownership.start_ns[idle], books.ownership.end_ns[idle])

@@ -1,4 +1,4 @@
-"""FLOP/s of a GPU and their share of its peak (docs/reference/measures.md, "FLOP/s and MFU")."""
+"""FLOP/s of a GPU and the share of its peak that they are (docs/reference/measures.md, "FLOP/s and MFU")."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _TF32 = r"(?i)tf32|s1688(?!_f16)|xf32"
 
 
 def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Kernels) -> Arithmetic | None:
-    """The arithmetic in the window; None if none of its kernels belongs to an operator with shapes or to an XLA
-    instruction whose work is known."""
+    """FLOP/s, MFU and related measures of the window; None if no kernel belongs to an operator with recorded shapes or
+    to an XLA instruction whose work is known.
+    """
     works: list[Work | None] = []
     ranges: list[Ranges | None] = []
     names: list[str] = []
@@ -57,7 +58,7 @@ def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Ke
         assert work is not None
         dtype = work.dtype
         if dtype == "tf32" and (peak is None or "tf32" not in peak.flops_per_s):
-            dtype = "float32"  # a compiler may allow tf32 on a GPU that has none
+            dtype = "float32"  # the compiler may allow tf32, but this GPU does not support it
         if dtype == "float32" and is_rounded:
             dtype = "tf32"
         into = sums.setdefault((names[one], work, dtype), [0, 0])
@@ -125,7 +126,8 @@ def _row(name: str, work: Work, dtype: str, *, calls: int, kernel_ns: int, peak:
 
 
 def _launches(gpu: Gpu, first: int) -> tuple[Int64s, list[tuple[str, Work | None]]]:
-    """For each operation, the execution of an XLA instruction that it belongs to, numbered from `first` on; -1: none.
+    """For each operation, the number of the execution of an XLA instruction that it belongs to, from `first` on; -1:
+    none.
 
     Consecutive kernels of an instruction on a stream are one execution until a kernel name repeats. In a CUDA graph,
     all kernels of an instruction in one launch of the graph are one execution.
@@ -162,7 +164,7 @@ def _executions(
     changes = np.diff(stream[order]).astype(bool) | np.diff(instruction[order]).astype(bool)
     run = np.empty(len(mine), np.int64)
     run[order] = np.concatenate([[0], np.cumsum(changes)])
-    # `again`: how many kernels of the same name precede this one in its run.
+    # `again`: the number of kernels of the same name before this one in its run.
     by_name = np.lexsort((np.arange(len(mine)), name, run))
     first = np.append(True, np.diff(run[by_name]).astype(bool) | np.diff(name[by_name]).astype(bool))
     begins = np.maximum.accumulate(np.where(first, np.arange(len(mine)), 0))
@@ -177,7 +179,7 @@ def _executions(
 
 
 def _calls(timeline: Timeline, pid: int, first: int) -> tuple[Ranges | None, list[tuple[str, Work | None]]]:
-    """Operator calls whose work is known, numbered from `first` on; calls nested in one of them are left out."""
+    """Calls of operators whose work is known, numbered from `first` on; calls inside another such call are left out."""
     table = timeline.operators[((timeline.operators["pid"] == pid) & ~timeline.operators["module"]).to_numpy()]
     if not len(table):
         return None, []

@@ -19,7 +19,7 @@ from ..steps.found import FoundSteps
 from .copies import are_pages
 from .host import host_while_idle, launch_idle_by_host
 
-# The host is examined only in this many breaks, the longest, as each needs a search through all ranges of the host.
+# Calls of the host are looked up in this number of breaks, the longest: each needs a search through all ranges.
 _LOOKED_INTO: Final = 10
 _NAMED: Final = 3
 
@@ -61,6 +61,5 @@ def _looked_into(one: Break, timelines: Sequence[Timeline], shift_ns: Sequence[i
 
 
 def _alone(owned: Ownership, start: int, end: int) -> Ownership:
-    """The ownership within [start, end) only."""
     first, last = int(owned.start_ns[0]), int(owned.end_ns[-1])
     return ownership.without(owned, intervals.subtract(intervals.span(first, last), intervals.span(start, end)))

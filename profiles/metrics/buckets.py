@@ -1,5 +1,6 @@
-"""Collectives of one step as a queue that a prediction can replay with other times, and how much ranks differ in work
-(docs/reference/measures.md, "Prediction")."""
+"""Measures for a prediction for more GPUs: the collectives of one step, to be replayed with other durations, and how
+much the work of ranks differs (docs/reference/measures.md, "Prediction").
+"""
 
 from __future__ import annotations
 
@@ -22,10 +23,9 @@ _LEAST_STEPS = 3
 
 
 def one_step(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> OneStep | None:
-    """Among the measured steps with collectives, the one with the median exposed transfer time; None if there is none.
+    """The measured step whose exposed transfer time is the median; None if no step has collectives.
 
-    `exposed`: when collectives owned the GPU, on the clock of `calls` and `rows`.
-    """
+    `exposed`: the times in which collectives owned the GPU, on the clock of `calls` and `rows`."""
     transfers = intervals.union(calls.start_ns + calls.waiting_ns, calls.end_ns)
     edges = np.array([(row.start_ns, row.end_ns) for row in rows], np.int64).reshape(-1, 2)
     first, after = (np.searchsorted(np.sort(calls.start_ns), edge) for edge in edges.T)
@@ -44,9 +44,9 @@ def one_step(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> OneSt
 
 
 def _buckets(calls: Calls, exposed: Intervals, row: StepRow) -> list[Bucket]:
-    """The collectives of a step, by end.
+    """The collectives of a step in order of end.
 
-    `needed_ns` is None for one that ends in a later step, or while compute runs, because the step does not wait for it.
+    `needed_ns` is None for a collective that ends in a later step or while compute runs: the step does not wait for it.
     """
     seen = intervals.contains(exposed, calls.end_ns - 1) & (calls.end_ns <= row.end_ns)
     ready = _standing(exposed, row.start_ns, calls.start_ns + calls.waiting_ns)
@@ -59,20 +59,20 @@ def _buckets(calls: Calls, exposed: Intervals, row: StepRow) -> list[Bucket]:
 
 
 def _standing(exposed: Intervals, start: int, instants: ArrayLike) -> Int64s:
-    """ns from `start` to each instant, without the time in which collectives own the GPU."""
+    """ns from `start` to each of these times, without the time in which collectives own the GPU."""
     at = np.asarray(instants, np.int64)
     return at - start - intervals.total_in(exposed, start, at)
 
 
 def waited(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> Int64s:
-    """Exposed waiting in each of these steps, int64[steps] ns."""
+    """ns in each step in which the GPU waits in exposed collectives, int64[steps]."""
     waiting = intervals.union(calls.start_ns, calls.start_ns + calls.waiting_ns)
     edges = np.array([(row.start_ns, row.end_ns) for row in rows], np.int64).reshape(-1, 2)
     return intervals.total_in(intervals.intersect(exposed, waiting), edges[:, 0], edges[:, 1])
 
 
 def pace(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> list[tuple[int, int] | None]:
-    """(behind_ns, varies_ns) of `Collectives` for each GPU; `waited_ns`: its steps' waiting, as `waited` gives it.
+    """`behind_ns` and `varies_ns` of `Collectives`, for each GPU. `waited_ns`: for each GPU the result of `waited`.
 
     None for all if the GPUs have fewer than three numbered steps in common. varies_ns estimates the standard deviation
     of one rank's work; its deviation from the mean of n ranks is smaller, by sqrt(1 - 1/n), so it is scaled up.
@@ -88,18 +88,20 @@ def pace(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> list
 
 
 def by_turns(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> int | None:
-    """`Collectives.by_turns_ns` of all ranks, in ns per step. Takes the same arguments as `pace`.
+    """`Collectives.by_turns_ns` of all ranks, in ns per step.
 
-    If ranks meet several times in a step, it lasts as long as the slowest rank's work before each meeting, added up; if
-    they met once, only as long as the work of the rank with most work. That rank waits least, and its waiting is the
-    difference.
+    Takes the same arguments as `pace`. If ranks meet several times in a step, the step lasts as long as the sum of the
+    slowest rank's work before each meeting. If they met only once, it would last as long as the work of the rank with
+    most work. The result is the difference: the waiting of that rank, which waits least.
     """
     common = _in_common(each, waited_ns)
     return None if common is None else int(common[1].min(axis=0).sum()) // common[1].shape[1]
 
 
 def _in_common(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> tuple[Int64s, Int64s] | None:
-    """Lengths and exposed waiting, int64[GPUs, steps] ns, of the steps that all GPUs have; None if fewer than three."""
+    """Two arrays int64[GPUs, steps] over the steps that all GPUs have: ns of the step, and ns of exposed waiting in it.
+    None if there are fewer than three such steps.
+    """
     own = [
         {row.step: (row.end_ns - row.start_ns, ns) for row, ns in zip(rows, waits.tolist(), strict=True)}
         for rows, waits in zip(each, waited_ns, strict=True)

@@ -1,7 +1,7 @@
 """Launch idle that is caused by a wait of the host (docs/reference/measures.md, "The host meanwhile").
 
-After the host has waited for the GPU to finish all launched work, each kernel ends before the next one is launched,
-until the host is ahead again. Without the wait it would be ahead by the time that it waited.
+After the host has waited until the GPU finished all launched work, each kernel ends before the next kernel is launched,
+until the host launches ahead again. Without the wait the host would be ahead by the time that it waited.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Synchronising calls of a process: row of `api`, thread, start and end."""
+    """Synchronising calls of a process: their rows in `api`, threads, starts and ends."""
 
     row: Int64s
     thread: Int64s
@@ -34,7 +34,9 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class CatchingUp:
-    """Per wait: process number, row of the call in `api`, time at which the GPU ran dry, ns of launch idle after it."""
+    """Per wait: number of the process, row of the call in `api`, time at which the GPU ran dry, ns of `idle_launch`
+    after it.
+    """
 
     process: Int64s
     row: Int64s
@@ -43,10 +45,10 @@ class CatchingUp:
 
 
 def catching_up(gpu: Gpu, ownership: Ownership, threads: Sequence[Int64s], waits: Sequence[Waits]) -> CatchingUp:
-    """Launch idle after each wait that left the GPU dry, up to the next one, and at most as long as the wait.
+    """ns of `idle_launch` after each wait during which the GPU ran dry: up to the next such wait, and at most as long
+    as the wait.
 
-    Per process: `threads`, the thread of each row of `api`; `waits`, its synchronising calls.
-    """
+    Per process: `threads`, the thread of each row of `api`; `waits`, its synchronising calls."""
     operations = gpu.operations.lasting()
     spans = intervals.merge(*(ledger.owned_by(ownership, len(CLASSES) + cause) for cause in (LAUNCH, SYNC)))
     ender = np.searchsorted(operations.start_ns, spans.end)
@@ -71,8 +73,8 @@ def _of_process(
 ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """Waits before idle spans that a launch of this process ends: (process, row, dry, ns waited).
 
-    The wait is the launching thread's last synchronising call, if it had not returned when the GPU ran dry, with a
-    tolerance of HAND_OVER_NS as the clocks of host and GPU may be some µs apart.
+    A wait is the launching thread's last synchronising call if the GPU ran dry before it returned, with a tolerance of
+    HAND_OVER_NS because the clocks of host and GPU may differ by some µs.
     """
     mine = np.flatnonzero((operations.process[ender] == number) & operations.launched[ender])
     _, called, _ = operations.calls(ender[mine])
@@ -85,7 +87,8 @@ def _of_process(
         last = np.searchsorted(waits.end_ns[theirs], called[thread == one], side="right") - 1
         asked, call = asked[last >= 0], theirs[last[last >= 0]]
         held = (waits.start_ns[call] <= dry[asked]) & (dry[asked] <= waits.end_ns[call] + HAND_OVER_NS)
-        _, first = np.unique(call[held], return_index=True)  # the GPU runs dry once in a wait
+        # Count a wait once, although several idle spans may follow it.
+        _, first = np.unique(call[held], return_index=True)
         found.append((asked[held][first], call[held][first]))
     none = np.empty(0, np.int64)
     asked, call = (np.concatenate([none, *columns]) for columns in zip(*found, strict=True)) if found else (none, none)

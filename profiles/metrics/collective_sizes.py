@@ -14,7 +14,7 @@ from ..model.collectives import OfSize
 from .message_sizes import UNKNOWN, Moved
 
 Int64s = NDArray[np.int64]
-MOST = 20  # rows (kind, size and communicator) per GPU
+MOST = 20  # maximum number of rows (kind, size and communicator) per GPU
 _NAMES = tuple(KINDS)
 _ALL_REDUCE = "all_reduce"
 
@@ -22,7 +22,7 @@ _ALL_REDUCE = "all_reduce"
 def by_size(
     operations: Operations, kind: NDArray[np.signedinteger], moved: Moved, inside: NDArray[np.bool_]
 ) -> list[OfSize]:
-    """A row per kind, size and communicator of the collectives with known bytes, the most time first.
+    """A row per kind, size and communicator of the collectives with known bytes, sorted by time, the longest first.
 
     inside: True for each collective that counts. `with_transfers` adds the transfer times.
     """
@@ -53,11 +53,10 @@ def by_size(
 def with_transfers(
     each: Sequence[OfSize], moved: Int64s, all_reduce: NDArray[np.bool_], transfer_ns: Int64s, ranks_of: Int64s
 ) -> list[OfSize]:
-    """Add transfer times and the rates that follow, if every collective of a row was matched with another rank's.
+    """Add transfer times and bandwidths to the rows of which every collective was matched with another rank's.
 
-    `moved` (bytes), `all_reduce`, `transfer_ns` and `ranks_of` have one entry per matched collective. They distinguish
-    all-reduces from other kinds, but not the other kinds, so rows of several other kinds with equal sizes stay as they
-    are.
+    `moved` (bytes), `all_reduce`, `transfer_ns` and `ranks_of` have one entry per matched collective. They tell only
+    all-reduces from other kinds. So rows of different other kinds with equal sizes stay unchanged.
     """
     found = []
     for one in each:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 
-# A straggler arrives last at this share of the calls from some call on, and at no fewer calls than this.
+# A straggler arrives last at this share of the calls from some call on, and at least at this number of calls.
 _STRAGGLES = 0.9
 _LEAST_CALLS = 10
 
@@ -45,10 +45,10 @@ _LEAST_CALLS = 10
 class Calls:
     """Collectives of one GPU that were matched with another GPU's, in order of end; int64[n] ns on the GPU's own clock.
 
-    skew_ns: latest start over its ranks minus own start. waiting_ns + transfer_ns is the call's duration. is_last: this
-    GPU arrived later than all others, by more than the clocks' residual; if it waited for other ranks before it
-    launched the call, that wait is subtracted from its arrival. ranks: how many took part, including ranks without a
-    recording. bytes: UNKNOWN (-1) where the recording does not tell.
+    skew_ns: the latest start of a rank of the call minus this GPU's start. waiting_ns + transfer_ns is the call's
+    duration. is_last: this GPU arrived later than all others, by more than the clocks' residual; time that it waited
+    for other ranks before it launched the call is subtracted from its arrival. ranks: number of ranks that took part,
+    including ranks without a recording. bytes: UNKNOWN (-1) if the recording does not tell.
     """
 
     start_ns: Int64s
@@ -62,13 +62,11 @@ class Calls:
     all_reduce: NDArray[np.bool_]
 
     def starting_in(self, window: Window) -> Calls:
-        """The calls that start in the window."""
         inside = window.holds(self.start_ns)
         return Calls(*(getattr(self, name)[inside] for name in self.__slots__))
 
 
 def of(gpu: Gpu) -> Operations:
-    """The GPU's collectives, in order of start."""
     return gpu.operations.chosen(gpu.operations.kind == COLLECTIVE)
 
 
@@ -76,8 +74,8 @@ def of(gpu: Gpu) -> Operations:
 class Own:
     """The collectives of one GPU in order of end, int64[n] ns on its own clock.
 
-    bytes: UNKNOWN (-1) where the recording does not tell. handed_ns: when this rank had enqueued it, FOREVER
-    where not known.
+    bytes: UNKNOWN (-1) if the recording does not tell. handed_ns: when this rank had enqueued the collective; FOREVER
+    if unknown.
     """
 
     start_ns: Int64s
@@ -88,7 +86,9 @@ class Own:
 
 
 def own(gpu: Gpu, moved: Moved, handed: HandedOver | None = None) -> Own:
-    """The GPU's collectives. `moved`, `handed`: per collective in order of start; without `handed` it is not known."""
+    """The GPU's collectives. `moved` (bytes) and `handed` (ns): per collective in order of start; without `handed` the
+    times of enqueueing are unknown.
+    """
     operations = of(gpu)
     order = np.argsort(operations.end_ns, kind="stable")
     size = moved.at(order)
@@ -114,10 +114,10 @@ class Matched:
         self._found = matching.matched(self._starts, ends, self._residual_ns)
 
     def others_handed_ns(self) -> list[Int64s]:
-        """Per GPU and collective, the ns on the GPU's clock at which the last other rank had enqueued it.
+        """Per GPU and collective, the time (ns on the GPU's clock) at which the last other rank had enqueued the
+        collective.
 
-        FOREVER where that is not known of one of them, or no other rank has a recording.
-        """
+        FOREVER if that time is unknown for one of the ranks, or if no other rank has a recording."""
         # FOREVER is not shifted, because it must stay the largest value and not overflow.
         each = [
             np.where(one.handed_ns == FOREVER, FOREVER, one.handed_ns + np.where(one.handed_ns == FOREVER, 0, shift))
@@ -131,8 +131,8 @@ class Matched:
     def calls(self, before_ns: Sequence[Int64s] | None = None) -> list[Calls]:
         """Per GPU the collectives that were matched with another GPU's.
 
-        `before_ns`: per GPU and collective, the ns that it waited for other ranks before the launch; they are
-        subtracted from its time of arrival.
+        `before_ns`: per GPU and collective, the ns for which the GPU waited for other ranks before the launch; its
+        arrival counts as that much earlier.
         """
         there = self._starts
         latest_start = latest_there = self._found.latest(self._starts)
@@ -173,9 +173,10 @@ def bus_gb_per_s(calls: Calls) -> float | None:
 
 
 def straggler(ranks: Sequence[int | None], calls: Sequence[Calls]) -> Straggler | None:
-    """The GPU that from some call on to the end arrives last at 9 of 10 calls or more, at 10 of them or more.
+    """The GPU that arrives last at 9 of 10 calls or more, from some call to the end, and at 10 calls or more.
 
-    `ground.stats.lasting` picks the first call. Of several GPUs, the one with the most calls from its first call on.
+    `ground.stats.lasting` picks the first of these calls. If several GPUs qualify, the one with the most calls from its
+    first call on.
     """
     best: Straggler | None = None
     for number, (rank, own) in enumerate(zip(ranks, calls, strict=True)):
@@ -217,10 +218,10 @@ def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collec
 
 
 def among_ranks(measured: Collectives, calls: Calls, window: Window, exposed: Intervals) -> Collectives:
-    """Add the measures that need other ranks, over the calls that start in the window; unchanged if none were matched.
+    """Add the measures that need other ranks, over the calls that start in the window; unchanged if no call was
+    matched.
 
-    `exposed`: when collectives owned the GPU.
-    """
+    `exposed`: the times in which collectives owned the GPU."""
     shared = calls.starting_in(window)
     if not len(shared.start_ns):
         return measured
@@ -238,7 +239,7 @@ def among_ranks(measured: Collectives, calls: Calls, window: Window, exposed: In
 
 
 def exposed(books: Account) -> Intervals:
-    """Time in which collectives owned the GPU: no compute ran."""
+    """The times in which collectives owned the GPU, because no compute ran."""
     return ownership.owned_by(books.ownership, COLLECTIVE)
 
 
@@ -269,7 +270,7 @@ def _kinds(
 
 
 def _type_of_most(moved: Moved) -> str | None:
-    """The data type that most of the bytes have; None if no type is known."""
+    """The data type with the most bytes; None if no type is known."""
     types, code = np.unique(moved.dtype.astype(str), return_inverse=True)
     total = np.zeros(len(types), np.int64)
     np.add.at(total, code, np.maximum(moved.bytes, 0))
@@ -277,7 +278,7 @@ def _type_of_most(moved: Moved) -> str | None:
 
 
 def _bytes_per_step(operations: Operations, steps: FoundSteps, moved: Moved) -> int | None:
-    """Median over the measured steps; None if they hold no collective, or one whose bytes are not known."""
+    """Median bytes of a measured step; None if the steps hold no collective, or one of unknown bytes."""
     first, after = (np.searchsorted(operations.start_ns, edge) for edge in (steps.start_ns, steps.end_ns))
     which, place = one_after_another(after - first)
     inside = first[which] + place

@@ -2,10 +2,10 @@
 
 XLA launches a graph under a range, `command_buffer`, that does not name the operators in it. Before the launch it
 updates the graph's commands, each under the range of its operator. XLA makes one node per command, and CUDA numbers
-nodes in the order in which they are made, so node n belongs to command n. A call of a library is a graph of its own
-inside a node that has no row in the recording: its operations have numbers after the last command's, and run between
-the operations of the nodes around it. Kernel names verify the match, because XLA names a kernel that it compiled like
-its instruction, except for the number.
+nodes in the order in which they are made, so node n belongs to command n. A call of a library becomes a graph inside
+one node, and that node has no row in the recording. The library's operations have numbers above the last command's, and
+run between the operations of the nodes before and after that node. Kernel names verify the match: XLA names a kernel
+like the instruction that it was compiled from, except for the number.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .operator_names import Texts, Thunk, thunk
 Int64s = NDArray[np.int64]
 # The match of nodes and commands is believed if at least this share of XLA's kernels have their instruction's name.
 _AGREE: Final = 0.9
-# How many launches of a graph are searched for its commands, as XLA does not update them at each launch.
+# Number of launches of a graph that are searched for its commands, since XLA does not update commands at each launch.
 _LAUNCHES: Final = 16
-_GRAPH_BITS: Final = 32  # the low bits of a node id number the node in its graph, the bits above them the graph
+_GRAPH_BITS: Final = 32  # number of low bits of a node id that number the node; the higher bits number its graph
 
 
 @dataclass(frozen=True, slots=True)
 class _Thunks:
-    """Ranges of XLA's executor on one thread, by start; of nested ranges the outer one first."""
+    """Ranges of XLA's executor on one thread, in order of start; an outer range comes before the ranges in it."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -53,8 +53,9 @@ class _Thunks:
 
 
 def operators(timelines: Sequence[Timeline], gpu: Gpu, rows: Int64s, texts: Texts) -> tuple[Int64s, NDArray[np.bool_]]:
-    """Operators of operations that XLA launched in graphs: index into `texts`, -1 for none; and True if a command named
-    it, False if it is from the name of a kernel that XLA compiled."""
+    """For each operation that XLA launched in a graph, its operator as an index into `texts` (-1: none), and True if a
+    command named the operator, False if the kernel's name did.
+    """
     found = _by_kernel(gpu, rows, texts)
     told = np.zeros(len(rows), np.bool_)
     nodes = gpu.operations.nodes(rows)
@@ -74,7 +75,7 @@ def operators(timelines: Sequence[Timeline], gpu: Gpu, rows: Int64s, texts: Text
 
 
 def _by_kernel(gpu: Gpu, rows: Int64s, texts: Texts) -> Int64s:
-    """The instruction that each kernel's name shows, as index into `texts`; -1 for none."""
+    """For each kernel the instruction that its name shows, as an index into `texts`; -1: none."""
     names = np.where(gpu.operations.table[rows] == TABLES.index("kernels"), gpu.operations.name[rows], -1)
     used, place = np.unique(names, return_inverse=True)
     said = [compiled(str(gpu.names[name])) if name >= 0 else "" for name in used.tolist()]
@@ -138,8 +139,8 @@ def _matched(gpu: Gpu, rows: Int64s, nodes: Int64s, commands: list[Thunk]) -> di
 def _of_libraries(nodes: Int64s, number: Int64s, own: Int64s, commands: list[Thunk]) -> dict[int, str]:
     """The operators of operations that library calls launched, by node.
 
-    An operation belongs to a command between those of the nodes before and after it; it is left out if these commands
-    have several operators.
+    An operation belongs to one of the commands between those of the nodes before and after it; the operation is left
+    out if these commands have several operators.
     """
     found = {}
     around = np.concatenate([[-1], number[own], [len(commands)]]).tolist()

@@ -24,7 +24,8 @@ from . import kernels
 if TYPE_CHECKING:
     import pandas as pd
 
-Waits: TypeAlias = "Sequence[Callable[[NDArray[np.int32]], NDArray[np.bool_]]]"  # by process number, see `_waits`
+# By process number, the results of `_waits`.
+Waits: TypeAlias = "Sequence[Callable[[NDArray[np.int32]], NDArray[np.bool_]]]"
 SMALL_BYTES = 64 * 1024
 # GB/s above any link (NVLink 5: 900 one way) and any memory (B200: 8,000), so that faster copies are wrong records.
 _IMPOSSIBLE = {H2D: 1_000, D2H: 1_000, P2P: 1_000, D2D: 10_000}
@@ -55,7 +56,7 @@ def measure(
         chosen = inside.chosen(inside.kind == kind)
         moved = int(chosen.bytes.sum())
         lasted = int((chosen.end_ns - chosen.start_ns).sum())
-        told = moved > 0 or not lasted  # copies that last move something
+        told = moved > 0 or not lasted  # copies of 0 ns move nothing
         exposed, covered = books.ledger_ns[CLASSES[kind]], books.busy_ns[CLASSES[kind]]
         if exposed is None or covered is None:
             found[CLASSES[kind]] = Copies(None, None, None, None, None, None, None, None, None)
@@ -85,7 +86,7 @@ def impossible(operations: Operations) -> dict[str, tuple[int, int]]:
     for kind, most in _IMPOSSIBLE.items():
         of_kind = operations.chosen(operations.kind == kind)
         moved, lasted = of_kind.bytes, of_kind.end_ns - of_kind.start_ns
-        wrong = np.flatnonzero((moved >= _LARGE_BYTES) & (moved > most * lasted))  # bytes a ns are GB a s
+        wrong = np.flatnonzero((moved >= _LARGE_BYTES) & (moved > most * lasted))  # bytes/ns is GB/s
         if len(wrong):
             found[CLASSES[kind]] = int(moved[wrong[0]]), int(lasted[wrong[0]])
     return found
@@ -139,7 +140,7 @@ def are_pages(timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind:
 
 
 def _waits(api: pd.DataFrame) -> Callable[[NDArray[np.int32]], NDArray[np.bool_]]:
-    """A function from rows of `api` to True for each call that returns only when the copy it makes is done."""
+    """A function that takes rows of `api` and returns True for each call that returns only when its copy is done."""
     names = api["name"].cat
     codes, fits = names.codes.to_numpy(), fitting(names.categories, _BLOCKING)
     return lambda rows: rows_of(codes[rows], fits)
@@ -153,7 +154,7 @@ def _synchronous(waits: Waits, chosen: Operations) -> int | None:
 
 
 def _called_to_wait(waits: Waits, chosen: Operations) -> NDArray[np.bool_]:
-    """True for each copy made by a call that waits for it."""
+    """True for each copy whose call waits until the copy is done."""
     found = np.zeros(len(chosen), bool)
     for number, waiting in enumerate(waits):
         mine = np.flatnonzero((chosen.process == number) & chosen.launched)
@@ -162,7 +163,9 @@ def _called_to_wait(waits: Waits, chosen: Operations) -> NDArray[np.bool_]:
 
 
 def _returned(books: Account, kind: int, sizes: NDArray[np.int64]) -> Returned | None:
-    """Bytes of copies of these sizes in the window, ns in which they owned the GPU, and idle ns that they ended."""
+    """For copies of these sizes in the window: their bytes, the ns in which they owned the GPU, and the ns of idle time
+    that they ended.
+    """
     operations = books.operations.chosen(books.operations.kind == kind)
     operations = operations.chosen(np.isin(operations.bytes, sizes) & operations.launched)
     owned = ledger.owned_by(books.ownership, kind)
@@ -176,7 +179,7 @@ def _returned(books: Account, kind: int, sizes: NDArray[np.int64]) -> Returned |
 
 
 def _idle_since_call(waits: Waits, books: Account, kind: int) -> dict[str, int]:
-    """ns of launch and wait idle between the call of a copy, if it waits for the copy, and the copy's start."""
+    """ns of `idle_launch` and `idle_wait` between the start of a call that waits for its copy and the copy's start."""
     operations, owned = books.operations, books.ownership
     before = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, operations.end_ns))[:-1]
     rows = np.flatnonzero((operations.kind == kind) & (before < operations.start_ns))

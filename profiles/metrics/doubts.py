@@ -23,15 +23,15 @@ from ..steps.found import FoundSteps
 from . import copies
 from .collectives import Calls
 
-PLAIN = ("cuda", "hip")  # frameworks of programs that know no batches
+PLAIN = ("cuda", "hip")  # values of `framework` for programs without a framework, which know no batches
 # A window with a one-off gap and fewer kernels than this is an example or one operator, no training. A program in plain
 # CUDA may have fewer, longer kernels.
 LEAST_KERNELS, LEAST_OF_PLAIN = 20, 12
 # A window without steps whose compute takes less than this part of the time of its collectives is no training.
 LEAST_COMPUTE = 0.1
-# This many similar gaps show that a program runs in rounds; similar means at least 1 / ROUNDS of the longest.
+# A program with this number of similar gaps runs in rounds; gaps are similar if at least 1 / ROUNDS of the longest.
 ROUNDS = 3
-# Doubt that the window is training only if other time than compute takes at least this share of it.
+# A window may be no training only if time without compute takes at least this share of it.
 LOST = 0.1
 # Say that a process starts up inside the window if that takes at least this share of it.
 STARTUP_SHARE = 0.03
@@ -61,8 +61,8 @@ def of_clock(clock: Clock, calls: Sequence[Calls]) -> Iterator[Doubt]:
 def of_ranks(seen: int, size: int, calls: Sequence[Calls], counts: Sequence[int]) -> Iterator[Doubt]:
     """Doubts about ranks of a run that have no recording.
 
-    `seen` of `size`: ranks that the harness's marks name, of all ranks; 0 without marks. `counts`: the number of each
-    GPU's collectives, matched with another GPU's or not.
+    seen: number of ranks that the harness's marks name; size: number of ranks of the run; both 0 without marks. counts:
+    number of each GPU's collectives, matched or not.
     """
     shared = [gpu for gpu, own in enumerate(calls) if len(own.start_ns)]
     alone = [gpu for gpu, count in enumerate(counts) if count and gpu not in shared]
@@ -194,16 +194,16 @@ def _managed(timelines: Sequence[Timeline], gpu: Gpu) -> int:
 
 
 def shows_training(gpu: GpuMeasures) -> bool:
-    """True if the window, one-off gaps left out, looks like a training loop.
+    """True if the window without its one-off gaps looks like a training loop.
 
-    A window without steps may instead hold an NCCL benchmark, or the start of a program, whose kernels lie in only a
+    A window without steps may instead hold a benchmark of NCCL, or the start of a program, whose kernels lie in only a
     part of the window.
     """
     compute, collective = (gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
     beside, kernels = gpu.steadily, gpu.kernels
-    # Measures written by a version without `in_tenths` pass as spread.
+    # Measures of an older version have no `in_tenths`: their kernels are taken to lie in all parts of the window.
     spread = not kernels.in_tenths or all_along(beside.kernels.in_tenths) or in_rounds(beside)
-    # The part before a long gap may be a start, in which most kernels run once, or an example.
+    # The part before a long gap may be a program's start, in which most kernels run once, or a short example.
     least = LEAST_OF_PLAIN if gpu.framework in PLAIN else LEAST_KERNELS
     again = gpu.rest is None or kernels.count >= max(2 * kernels.distinct, least)
     return gpu.window == "steps" or (spread and again and compute > LEAST_COMPUTE * collective)
@@ -212,11 +212,10 @@ def shows_training(gpu: GpuMeasures) -> bool:
 def in_rounds(gpu: GpuMeasures) -> bool:
     """True if similar gaps before the same operation come again and again and make up half of the idle time.
 
-    A program with a few long rounds is a loop, too, although its kernels lie in a few tenths of the recording.
-    """
+    Such a program is a loop of a few long rounds, although its kernels lie in a few tenths of the recording."""
     idle_ns = sum(ns or 0 for owner, ns in gpu.ledger_ns.items() if owner.startswith("idle_"))
     alike: dict[tuple[object, ...], list[int]] = {}
-    for gap in gpu.idle_gaps:  # the longest first
+    for gap in gpu.idle_gaps:  # sorted by length, the longest first
         if gap.ended_by is not None:
             alike.setdefault((gap.ended_by, gap.name, gap.bytes), []).append(gap.ns)
     rounds = [[ns for ns in each if ROUNDS * ns >= each[0]] for each in alike.values()]

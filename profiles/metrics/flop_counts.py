@@ -1,8 +1,8 @@
 """Floating-point operations and bytes of PyTorch's operators and of XLA's instructions, from the shapes in a recording.
 
-Counts follow torch.utils.flop_counter: a multiplication and an addition are two operations, attention is not halved for
-a causal mask, and the backward pass of flash attention is five matrix products, as it computes the scores again.
-Bytes are the least that must move: each input and output once.
+Counts follow torch.utils.flop_counter: a multiplication and an addition are two operations, a causal mask does not
+halve attention, and the backward pass of flash attention is five matrix products, because it computes the scores again.
+Bytes are the minimum: each input and output moves once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Final
 
-_MOST: Final = 1 << 56  # operations or elements of one call: with more, its shapes must be damaged
+_MOST: Final = 1 << 56  # number of operations or elements above which a call's shapes must be damaged
 # PyTorch's type names, in lower case and without "c10::": our name, and bytes per element.
 _TYPES: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
     {
@@ -36,7 +36,7 @@ class Work:
 
 
 def of_call(name: str, inputs: str) -> Work | None:
-    """The work of a call of an operator with these inputs (as in `operators.inputs`); None if it is not known."""
+    """The work of a call of an operator with these inputs (written as in `operators.inputs`); None if unknown."""
     count = _COUNTS.get(name)
     if count is None or not inputs:
         return None
@@ -119,7 +119,7 @@ def _convolution_backward(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
     spread = image if values[7] == "True" else grad
     wanted = [one.strip() == "True" for one in values[10].strip("[]").split(",")]
     once = 2 * prod(spread) * weight[1] * prod(weight[2:])
-    # Each gradient reads the incoming gradient and the other operand, and is written itself.
+    # The kernel of each gradient reads the incoming gradient and the other operand, and writes the gradient.
     moved = [prod(grad) + prod(weight) + prod(image) for one in wanted[:2] if one]
     return _Count(once * sum(wanted[:2]), sum(moved), (grad, image, weight))
 
@@ -133,7 +133,8 @@ def _attention(dims: Sequence[Any], _: Sequence[Any], products: int = 2, first: 
     batch, heads, length, width = query
     if len(key) != 4 or len(value) != 4 or key[3] != width:
         raise ValueError
-    scores, weighted = width, value[3]  # half of the products each; backward one more for the scores
+    # Widths of the two kinds of products, half of them each; backward one more for the scores.
+    scores, weighted = width, value[3]
     of_scores = products - products // 2
     flops = 2 * batch * heads * length * key[2] * (of_scores * scores + (products // 2) * weighted)
     out = batch * heads * length * weighted

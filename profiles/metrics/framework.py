@@ -1,4 +1,4 @@
-"""Find the framework, gradient exchange and data loader behind a GPU's work; the texts of findings depend on them."""
+"""Find the framework, gradient exchange and data loader that a program uses; the texts of findings depend on them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EXCHANGES = {
     "ddp": r"DistributedDataParallel",
     "tf.distribute": r"NcclAllReduce|CollectiveReduceV|MirroredStrategy|CrossReplica",
 }
-# First the marks of ring, then names of ranges by the frameworks: tf.data runs Python code in the operations
+# The marks that ring writes come first, then the frameworks' own ranges: tf.data runs Python code in the operations
 # GeneratorDataset and PyFunc.
 _LOADERS = {
     **{name: rf"^{marks.FED_BY}{re.escape(name)}$" for name in marks.LOADERS},
@@ -45,7 +45,9 @@ _LOADERS = {
 
 
 def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
-    """`pytorch`, `jax`, `tensorflow`, `onnxruntime`; `cuda` or `hip` if there is no framework; None if not known."""
+    """The framework: `pytorch`, `jax`, `tensorflow` or `onnxruntime`; `cuda` or `hip` without a framework; None if
+    unknown.
+    """
     if any(timelines[index].recording.format == "kineto" for index, _ in gpu.places):
         return "pytorch"
     if named := _first(_RANGES, _ranges(timelines, gpu)) or _first(_KERNELS, [gpu.names]):

@@ -40,7 +40,7 @@ from .message_sizes import Moved
 from .waits_on import waits_on
 
 Int64s = NDArray[np.int64]
-# Measures of launch idle; part of each may turn out to be waiting for other ranks.
+# Measures of `idle_launch` that are lowered later by the part that proves to be waiting for other ranks.
 MEANWHILE = ("startup_ns", "allocating_ns", "waited_ns", "outside_calls_ns")
 
 
@@ -53,11 +53,13 @@ def measure(
     moved: Moved,
     window: str,
 ) -> tuple[GpuMeasures, dict[str, Intervals]]:
-    """All measures of a GPU over the window of its ledger, and the spans in them that may be waiting for other ranks.
+    """All measures of a GPU over the window of its ledger, and by measure the spans that may be waiting for other
+    ranks.
 
-    `window`: `steps` or `capture`, which of the two that window is. Measures of collectives that need other ranks are
-    None (`collectives.among_ranks` sets them), and idle time that waited for other ranks still has another cause. The
-    second result holds the times of that kind in each measure, by the measure's name.
+    `window`: `steps` or `capture`, the kind of the window. Measures that need the recordings of other ranks are not yet
+    there: in collectives they are None until `collectives.among_ranks` sets them, and idle time in which the GPU waited
+    for other ranks still has another cause. The second result is needed to mend that cause: by the name of a measure,
+    the spans in that measure that may be waiting for other ranks.
     """
     span_ns = books.window.span_ns
     this_step, later_step = exposed_inputs(books)
@@ -155,7 +157,9 @@ def _steps(steps: FoundSteps, rows: list[StepRow]) -> Steps:
 
 
 def _batch_gap_edges(steps: FoundSteps) -> tuple[Int64s, Int64s, NDArray[np.bool_]]:
-    """Per measured step: start and end of its batch gap in ns, and whether they are known. Steps that overlap: 0 ns."""
+    """Per measured step: start and end of its batch gap in ns, and True if they are known. Gaps between steps that
+    overlap have 0 ns.
+    """
     known = steps.prev_last_kernel_end_ns != -1
     end = steps.start_ns
     return np.where(known, np.minimum(steps.prev_last_kernel_end_ns, end), end), end, known
@@ -182,7 +186,7 @@ def _step_rows(gpu: Gpu, steps: FoundSteps, books: Account) -> list[StepRow]:
 
 
 def _gaps(per_step: list[int | None]) -> Gaps | None:
-    """Statistics over the steps whose gap is known, zeros included; None if no step's is."""
+    """Statistics over the steps whose gap is known, including gaps of 0 ns; None if no gap is known."""
     known = np.array([gap for gap in per_step if gap is not None], np.int64)
     if not len(known):
         return None
@@ -206,10 +210,9 @@ def _batch_gap_ledger(steps: FoundSteps, books: Account) -> dict[str, int] | Non
 
 
 def _input_copies(books: Account, this_step: Intervals, later_step: Intervals) -> dict[str, int | float | None] | None:
-    """Input copies in the window, and the time in which they owned the GPU.
+    """Input copies in the window, and the ns in which they owned the GPU.
 
-    The split into copies for this step and for a later one is None if it is not certain.
-    """
+    The split into copies for the running step and for later steps is None if it is uncertain."""
     if books.inputs is None:
         return None
     operations = books.operations.chosen(books.inputs.is_input)

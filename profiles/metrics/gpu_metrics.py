@@ -26,8 +26,8 @@ Int64s = NDArray[np.int64]
 # From this percentage of a peak on, work is bound by that peak; below, by latency. Nsight Compute's speed-of-light
 # rule, too, says that less than 60 % of both peaks typically indicates latency issues.
 BOUND: Final = 60
-_LEAST: Final = 10  # percent of a sample; if compute has less of it, a counter in whole percent is too coarse
-_MIXED: Final = 90  # percent of a sample; if compute has less of it, the sample also tells of other time
+_LEAST: Final = 10  # if compute has less than this percentage of a sample, counters in whole percent are too coarse
+_MIXED: Final = 90  # if compute has less than this percentage of a sample, the sample describes other time as well
 _BLOCK: Final = 1 << 16  # samples processed at a time
 _FARTHEST: Final = 100  # counters are shifted by up to this many samples to see whether they fit the ledger better
 _BETTER: Final = 0.2  # a shift must raise the correlation with the ledger by this to be believed
@@ -52,7 +52,7 @@ def measure(
     measured = _counters(samples, shift, books)
     measured.energy, measured.energy_unknown = _energy(power, power_shift, steps, books)
     if not len(power) and any((timelines[index].power["device"] < 0).any() for index, _ in gpu.places):
-        measured.energy_unknown = "the recording does not say which GPU its readings of power are of"
+        measured.energy_unknown = "the recording does not say to which GPU its readings of power belong"
     return measured
 
 
@@ -67,7 +67,7 @@ def _counters(samples: pd.DataFrame, shift: int, books: Account) -> GpuMetrics:
     inside = np.flatnonzero((at + lasts > window.start_ns) & (at < window.end_ns) & (lasts > 0))
     values = {key: samples[key].to_numpy()[inside] for key in METRICS}
     start, end = at[inside], at[inside] + lasts[inside]
-    sums = {key: np.zeros((2, len(KINDS_OF_TIME)), np.int64) for key in METRICS}  # percent x ns, and ns
+    sums = {key: np.zeros((2, len(KINDS_OF_TIME)), np.int64) for key in METRICS}  # sums of percent x ns, and of ns
     owner_ns = np.zeros(len(KINDS_OF_TIME), np.int64)
     bound = dict.fromkeys(BOUNDS, 0)
     mixed = off_by = 0
@@ -104,7 +104,7 @@ def _counters(samples: pd.DataFrame, shift: int, books: Account) -> GpuMetrics:
 
 
 def _by_kind(books: Account, start: Int64s, end: Int64s) -> Int64s:
-    """ns of each sample by kind of time, inside the window, int64[kinds of time, samples]."""
+    """ns inside the window of each kind of time in each sample, int64[kinds of time, samples]."""
     ns = ledger.per_bin(books.ownership, start, end)
     found = np.zeros((len(KINDS_OF_TIME), len(start)), np.int64)
     for owner, each in ns.items():
@@ -123,7 +123,7 @@ def _mean(percent_ns: int, ns: int) -> float | None:
 
 
 def _unknown(recorded: int, inside: int, means: dict[str, float | None], books: Account) -> str | None:
-    """The reason why the bound of compute is not known; None if it is."""
+    """The reason why the bound of compute is unknown; None if it is known."""
     if books.ledger_ns["compute"] is None:
         return "the recording has no kernels"
     if not recorded:
@@ -136,11 +136,12 @@ def _unknown(recorded: int, inside: int, means: dict[str, float | None], books: 
 
 
 def _bound(ns: Int64s, values: dict[str, Int64s]) -> tuple[dict[str, int], int]:
-    """ns of compute by its bound (tensor, memory or latency), and ns of it in samples that hold other time as well.
+    """ns of compute by its bound (tensor, memory or latency), and ns of compute in samples that hold other time as
+    well.
 
-    Only compute uses tensor cores, so their activity is divided by the share of compute in the sample; all work uses
-    memory, so its throughput is divided by the share of time in which anything ran. If compute is a small part of a
-    sample, it counts only if one percent more or less would not change the bound.
+    Only compute uses tensor cores, so their activity is divided by the share of compute in the sample. All work uses
+    memory, so memory throughput is divided by the share of time in which anything ran. If compute is a small part of a
+    sample, the sample counts only if one percent more or less would not change the bound.
     """
     compute = ns[0]
     whole = ns.sum(axis=0)
@@ -159,19 +160,18 @@ def _bound(ns: Int64s, values: dict[str, Int64s]) -> tuple[dict[str, int], int]:
 
 
 def _certain(percent: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """True where a percentage is on the same side of BOUND with `by` more and with `by` less."""
+    """True where a percentage stays on the same side of BOUND if it is off by `by`."""
     sure: NDArray[np.bool_] = (percent - by >= BOUND) | (percent + by < BOUND)
     return sure
 
 
 def _checked(bound: dict[str, int], books: Account) -> dict[str, int]:
-    """`bound` and the ns of compute that no sample covers.
+    """`bound`, with the ns of compute that no sample covers.
 
-    Raises AssertionError if the samples cover more compute than the ledger has.
-    """
+    Raises AssertionError if samples cover more compute than the ledger has."""
     rest = (books.ledger_ns["compute"] or 0) - sum(bound.values())
     if rest < 0:
-        raise AssertionError(f"GPU metrics tell of {-rest} ns of compute more than the ledger has")
+        raise AssertionError(f"the samples of GPU metrics cover {-rest} ns of compute more than the ledger has")
     return {**bound, "unsampled": rest}
 
 
@@ -180,7 +180,8 @@ def _off_by(ns: Int64s, values: dict[str, Int64s]) -> int:
     active = values["gr_active"] if (values["gr_active"] >= 0).any() else values["sm_active"]
     whole = ns.sum(axis=0)
     known = np.flatnonzero((active >= 0) & (whole > 0))
-    far = min(_FARTHEST, len(known) // 10)  # most of a short recording must be compared whatever the distance
+    # In a short recording the shifts are limited, so that most samples are still compared.
+    far = min(_FARTHEST, len(known) // 10)
     if far < 2:
         return 0
     shown, busy = active[known] / 100, 1 - ns[3][known] / whole[known]
@@ -196,10 +197,9 @@ def _correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> flo
 
 
 def _energy(power: pd.DataFrame, shift: int, steps: int, books: Account) -> tuple[Energy | None, str | None]:
-    """Energy in the window, or the reason why it is not known.
+    """Energy in the window, or the reason why it is unknown.
 
-    Each reading is taken to hold until the next, as NVML's value changes only some ten times a second.
-    """
+    A reading counts until the next, because NVML's value changes only some ten times a second."""
     if not len(power):
         return None, "the recording has no readings of this GPU's power"
     window = books.window

@@ -37,6 +37,6 @@ def hand_over_ns(books: Account) -> dict[str, dict[str, int]] | None:
 
 
 def _median(lengths: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-    """The smallest length that half of the gaps do not exceed."""
+    """The median of a histogram: the smallest length that half of the gaps do not exceed."""
     upto = np.cumsum(lengths)
     return int(np.searchsorted(upto, (upto[-1] + 1) // 2))

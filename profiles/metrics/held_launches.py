@@ -12,7 +12,7 @@ from ..model.measures import OWNERS
 from ..steps.found import FoundSteps
 from .copies import SMALL_BYTES
 
-# A copy that starts within this time after the GPU ran dry had been waiting for it on the compute stream.
+# A copy that starts within this time after the GPU ran dry had waited for the kernels before it on the compute stream.
 AT_ONCE_NS = 50_000
 
 

@@ -39,12 +39,12 @@ _ALLOCATES = (
 _COMPILES = r"(?i)compil(?:e(?!d)|ing|ation)|autotun|nvrtc|Build(?:Engine|Program)"
 _LONG_NS = 1_000_000
 _POOLED_NS = 20_000  # cudaMallocAsync takes 1 to 5 µs from a pool, cudaMalloc and cudaFree 50 to 300 from the driver
-_AGAIN = 3  # a kernel that runs this often belongs not only to the start of the program
-_FILLS = 4  # starting up that fills 1 / this of an idle span takes the whole span
+_AGAIN = 3  # a kernel that runs at least this number of times is not part of the program's start alone
+_FILLS = 4  # if start-up fills 1 / this of an idle span, the whole span counts as start-up
 _PARTS = 10
 _CHANGES_GRAPHS = r"^(?:cu(?:da)?|hip)GraphExec(?:\w*SetParams|Update)"
 _BLOCK = 1 << 17  # calls processed at a time, so that they fit into the CPU's cache
-# Ranges whose names differ only in numbers, such as that of the step or tensor, count as one.
+# Ranges whose names differ only in numbers, such as the number of a step or tensor, count as one.
 _NUMBERED = re.compile(r"\d+")
 _STEPS = re.compile(r"step N$|ProfilerStep#N|step\[")
 _THROUGHOUT = tuple(f"{marks.PLACE_PREFIX}{kind} " for kind in marks.PIPELINE)
@@ -52,7 +52,7 @@ _THROUGHOUT = tuple(f"{marks.PLACE_PREFIX}{kind} " for kind in marks.PIPELINE)
 
 @dataclass(frozen=True, slots=True)
 class OutsideCalls:
-    """Launch idle and sync idle during which no thread of the host is in a CUDA call."""
+    """Times of `idle_launch` and `idle_sync` during which no thread of the host is in a CUDA call."""
 
     launch: Intervals
     sync: Intervals
@@ -98,13 +98,13 @@ def host_while_idle(
 def launch_idle_by_host(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership, *, steps: bool
 ) -> tuple[Intervals, Intervals]:
-    """Launch idle while the host starts up, and while it allocates memory throughout the recording.
+    """Two parts of `idle_launch`: while the host starts up, and while it allocates memory throughout the recording.
 
     Starting up means loading modules, compiling and tuning kernels (from 1 ms on), capturing graphs, and, without
     measured `steps`, the first run of a kernel (`_first_runs`). If these fill a quarter of an idle span, the whole span
-    counts, since libraries read files in between. Allocating and freeing in one part of the recording (calls from 1 ms
-    on) is starting up, too, as the first call makes the context. If it is spread over the whole recording, it is the
-    second result instead, with all calls from 20 µs on, which are those that ask the driver.
+    counts, since libraries read files in between. Calls of 1 ms or more that allocate or free memory are starting up,
+    too, because the first call creates the context. But if such calls are spread over the whole recording, they are the
+    second result instead, with all calls of 20 µs or more: shorter calls do not ask the driver.
     """
     launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
 
@@ -138,8 +138,9 @@ def capturing(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) 
 
 
 def _first_runs(operations: Operations, launch: Intervals) -> Intervals:
-    """Launch idle during long calls that launch a kernel for the first time, and long spans of launch idle that the
-    first run of a repeated kernel ends: meanwhile its library is loaded, or the program prepares its loop."""
+    """The part of `idle_launch` in which libraries are loaded or the program prepares its loop: during long calls that
+    launch a kernel for the first time, and in long spans that the first run of a repeated kernel ends.
+    """
     kernels = np.flatnonzero((operations.table == TABLES.index("kernels")) & operations.launched)
     _, first, runs = np.unique(operations.name[kernels], return_index=True, return_counts=True)
     _, start, end = operations.calls(kernels[first])  # in the order in which they started
@@ -162,8 +163,9 @@ def _whole(spans: Intervals, inside: Intervals) -> Intervals:
 def launch_idle_waiting(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
 ) -> Intervals:
-    """Launch idle while any thread of the processes waits for its next batch. Any thread counts, because another one
-    may launch the work of the thread that waits."""
+    """The part of `idle_launch` in which any thread waits for its next batch. Any thread counts, because another thread
+    may launch the work of the thread that waits.
+    """
     launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
     waits = (intervals.union(*one) for one in _named(timelines, shift_ns, gpu, "marks", WAITING_FOR_INPUT))
     return intervals.intersect(launch, intervals.merge(*waits))
@@ -178,8 +180,9 @@ def _all_along(spans: Intervals, start: int, end: int) -> bool:
 def graph_updates(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership, window: Window
 ) -> dict[str, int] | None:
-    """The number of calls in the window that change an instantiated CUDA graph, and launch idle during them in ns; None
-    if there are none."""
+    """The number of calls in the window that change an instantiated CUDA graph, and the ns of `idle_launch` during
+    these calls; None without such calls.
+    """
     calls = list(_named(timelines, shift_ns, gpu, "api", _CHANGES_GRAPHS))
     count = sum(int(window.holds(start).sum()) for start, _ in calls)
     if not count:
@@ -233,12 +236,15 @@ def under_way(
         yield from (
             (kind, name, intervals.union(start[mine], end[mine]))
             for name, mine in _split(number[table["name"].cat.codes.to_numpy()[rows]], list(distinct))
-            if not (_STEPS.match(name) or name.startswith(_THROUGHOUT))  # always under way, they tell nothing
+            # These ranges are always open, so they explain nothing.
+            if not (_STEPS.match(name) or name.startswith(_THROUGHOUT))
         )
 
 
 def _meeting(idle: Intervals, table: pd.DataFrame, pid: int, shift: int) -> NDArray[np.int64]:
-    """The process's rows that overlap the idle time: testing the first span that ends after a row starts suffices."""
+    """The process's rows that overlap the idle time. Only the first idle span that ends after a row's start is compared
+    with the row: later spans start later.
+    """
     start, end, pids = (table[column].to_numpy() for column in ("start_ns", "end_ns", "pid"))
     idle_start = np.append(idle.start, np.iinfo(np.int64).max)
     meeting = [np.empty(0, np.int64)]
@@ -250,7 +256,7 @@ def _meeting(idle: Intervals, table: pd.DataFrame, pid: int, shift: int) -> NDAr
 
 
 def _split(number: NDArray[np.int64], names: list[str]) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """For each name that occurs, the indices at which its number stands in `number`."""
+    """Pairs of a name and the indices of the elements of `number` that stand for it."""
     order = np.argsort(number, kind="stable")
     edges = np.searchsorted(number[order], np.arange(len(names) + 1))
     for at, name in enumerate(names):

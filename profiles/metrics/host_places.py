@@ -25,7 +25,9 @@ from .place_layers import Numbers, of_process, samples_of
 
 @dataclass(frozen=True, slots=True)
 class HostPlaces:
-    """The places of a process. span_ns: the time they divide, from its first to its last step (of_steps) or sample."""
+    """The places of a process. span_ns: the time that the places divide, from the process's first to its last step
+    (`of_steps`) or sample.
+    """
 
     places: Places
     span_ns: int
@@ -33,7 +35,7 @@ class HostPlaces:
 
 
 def measure(timeline: Timeline) -> HostPlaces | None:
-    """The places in a recording; None if it has marks of several processes or of none, or no evidence of any place."""
+    """The places in a recording; None if the marks are not of exactly one process, or if nothing shows a place."""
     pids = np.unique(timeline.marks["pid"].to_numpy()).tolist()
     start, end = (timeline.marks[name].to_numpy() for name in ("start_ns", "end_ns"))
     if len(pids) != 1:

@@ -29,7 +29,7 @@ _MOVES = (H2D, D2H, P2P, D2D)
 # Ranges of operators among a recording's marks: PyTorch's from emit_nvtx, and JAX's calls that fetch a result.
 _OPERATORS = r"^(?:aten::|np\.asarray|(?:\$.*)?block_until_ready)"
 _ARRIVES_NS = 100_000  # a launch reaches the GPU within this time
-_BEFORE = 4  # how many of the latest operations are searched for the one whose end left the GPU dry
+_BEFORE = 4  # number of the latest operations that are searched for the one after whose end the GPU was dry
 
 
 def host_waits(
@@ -110,10 +110,9 @@ def _calls(api: pd.DataFrame, pid: int, shift: int) -> Waits:
 
 
 def _under_way(start: Int64s, end: Int64s, dry: Int64s, until: Int64s) -> Int64s:
-    """Per idle span the index of the call that was under way at `dry` and ended by `until`; -1: none.
+    """Per idle span the index of the call that was under way at `dry` and had ended at `until`; -1: none.
 
-    If there are several, the one that began last.
-    """
+    If there are several, the one that began last."""
     first = np.searchsorted(end, dry, side="right")
     which, place = intervals.one_after_another(np.maximum(np.searchsorted(end, until, side="right") - first, 0))
     call = first[which] + place
@@ -121,12 +120,13 @@ def _under_way(start: Int64s, end: Int64s, dry: Int64s, until: Int64s) -> Int64s
     which, call = which[waiting], call[waiting]
     order = np.argsort(start[call], kind="stable")
     found = np.full(len(dry), -1, np.int64)
-    found[which[order]] = call[order]  # of several calls, the one that began last overwrites the others
+    # Calls are in order of start, so the call that began last overwrites earlier ones.
+    found[which[order]] = call[order]
     return found
 
 
 def _left_dry(operations: Operations, dry: Int64s, ender: Int64s) -> Int64s:
-    """Per idle span the row of the operation whose end left the GPU dry; -1: none of the last `_BEFORE` operations."""
+    """Per idle span the row of the operation that ended when it began; -1: none of the last `_BEFORE` operations."""
     found = np.full(len(dry), -1, np.int64)
     for back in range(_BEFORE, 0, -1):
         before = np.maximum(ender - back, 0)
@@ -145,7 +145,7 @@ def _waits_from(operations: Operations, rows: Int64s, process: int) -> Int64s:
     """Start in ns of each operation's launch call if the host waited in that call, else the largest int64.
 
     The host waited if the call returned after the operation's end, as the call of a copy to pageable memory does.
-    Calls that are not known or belong to another process do not count.
+    Unknown calls and calls of other processes do not count.
     """
     known, begun, returned = operations.calls(rows)
     waits = (rows >= 0) & known & (operations.process[rows] == process) & (returned >= operations.end_ns[rows])
@@ -153,7 +153,7 @@ def _waits_from(operations: Operations, rows: Int64s, process: int) -> Int64s:
 
 
 def _moved(operations: Operations, called: Int64s, process: Int64s) -> Int64s:
-    """Per call (row of `api`, number of the process) the class of the copy that it made; -1: it made none."""
+    """Per call (row of `api`, number of the process) the class of the copy that the call made; -1: it made no copy."""
     found = np.full(len(called), -1, np.int64)
     copies = np.flatnonzero(np.isin(operations.kind, _MOVES) & operations.launched)
     for number in np.unique(process).tolist():
@@ -193,7 +193,7 @@ def _summed(
 
 
 def _named(timeline: Timeline, pid: int, rows: Int64s) -> Iterator[tuple[str | None, str | None]]:
-    """For each call its name and that of the outermost operator around it on its thread; None where not known."""
+    """For each call its name and the name of the outermost operator around it on its thread; None if unknown."""
     api, outer = timeline.api, {}
     for tid in set(api["tid"].to_numpy()[rows[rows >= 0]].tolist()):
         outer[tid] = _outermost(timeline, pid, tid)

@@ -69,7 +69,8 @@ def _causes(ownership: Ownership, start: int, end: int) -> dict[str, int]:
 
 
 def _ended(names: Sequence[pd.Series], gpu: Gpu, operations: Operations, at: int) -> dict[str, Any]:
-    """Fields of IdleGap about the operation in row `at`, which ended the gap; None each if the window's end did.
+    """Fields of IdleGap about the operation in row `at`, which ended the gap; all None if the gap lasts to the window's
+    end.
 
     names: per process the column of its calls' names.
     """
@@ -91,10 +92,10 @@ def _ended(names: Sequence[pd.Series], gpu: Gpu, operations: Operations, at: int
 def _host(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, gaps: Intervals
 ) -> list[list[dict[str, Any]]]:
-    """Per gap the calls, ranges and operators that tell most about it.
+    """Per gap the calls, ranges and operators that explain it best.
 
-    First names that fill at least half of the gap, the one with least time in all gaps first; then others by their time
-    in the gap.
+    First come names that fill at least half of the gap, the rarest (by time in all gaps) first; then other names by
+    their time in the gap.
     """
     found: list[dict[tuple[str, str], tuple[int, int]]] = [{} for _ in range(len(gaps))]
     origin = shift_ns[gpu.places[0][0]]

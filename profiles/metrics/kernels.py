@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 SHORT_NS = 5_000
 TENTHS = 10
-TOP = 100  # enough for comparisons of recordings; views show the first ten
+TOP = 100  # number of kernels kept, enough to compare recordings; views show the first ten
 KERNELS, GRAPHS = TABLES.index("kernels"), TABLES.index("graphs")
 _BLOCK = 1 << 17  # kernels processed at a time, so that they fit into the CPU's cache
 TORCH_COMPILED = r"triton_(?:poi|red|per)_fused"
 # A kernel belongs to the first group whose pattern its name matches. The patterns are from the kernel names of
 # TensorFlow, XLA, cuDNN, cuBLAS and PyTorch.
 GROUPS = {
-    "collective": r"(?!)",  # matches nothing: gpus.collective_kernels finds these names before any pattern is tried
+    "collective": r"(?!)",  # matches nothing: gpus.collective_kernels finds collectives before
     "batch_norm": r"(?i)batch_?norm|\bbn_(?:fw|bw)|bnorm",
     "optimiser": r"(?i)optimi[sz]er|Apply(?:Adam|Momentum|Rms|Gradient|Ada|Lamb|Ftrl)|_?adam|multi_tensor_apply",
     # kernels that a compiler fused: XLA's, except those fused into a matrix product, and torch.compile's
@@ -63,7 +63,7 @@ UNFUSED = ("elementwise", "reduction", "batch_norm", "rnn_gates")
 def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -> Kernels:
     """The kernels that start in the window; percentiles are observed values (nearest rank)."""
     inside = window.starting(gpu.operations)
-    # Take only the columns that are needed: most operations are kernels, so a copy of all columns would be large.
+    # Copy only the columns that are needed: most operations are kernels, so a copy of all columns would be large.
     rows = np.flatnonzero(inside.table == KERNELS).astype(np.int32)
     code, lasted = inside.name[rows], _lasted(inside, rows)
     count, total = (_sums(code, each, len(gpu.names)) for each in (np.broadcast_to(np.int8(1), len(code)), lasted))
@@ -91,10 +91,10 @@ def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -
 
 
 def in_tenths(inside: Operations, window: Window, without: Intervals = intervals.EMPTY) -> list[int]:
-    """The number of kernels and graph launches that start in each tenth of the window after `without` is cut out of it.
+    """The number of kernels and graph launches that start in each tenth of the window, after `without` is cut out of
+    the window.
 
-    `without`: times in which none starts.
-    """
+    `without`: times in which no kernel starts."""
     edges = np.linspace(window.start_ns, window.end_ns - without.total, TENTHS + 1).astype(np.int64)
     gone = np.append(0, np.cumsum(without.end - without.start))
     found = np.zeros(TENTHS, np.int64)
@@ -121,7 +121,9 @@ def _lasted(operations: Operations, rows: NDArray[np.int32]) -> Ints:
 
 
 def _covered(operations: Operations, rows: NDArray[np.int32], chosen: NDArray[np.bool_]) -> int:
-    """ns in which at least one of the chosen rows ran; kernels of several streams overlap, so a sum would be more."""
+    """ns in which at least one of the chosen rows ran; since kernels of several streams overlap, a sum would be too
+    much.
+    """
     some = (rows[block][chosen[block]] for block in _blocks(len(rows)))
     return intervals.covered((operations.start_ns[each], operations.end_ns[each]) for each in some)
 
@@ -148,8 +150,8 @@ def median_per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> in
 def per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> NDArray[np.int64]:
     """The number of these operations in each measured step, int64[steps].
 
-    A step's operations are those that start in it; if steps overlap on the GPU and the launch calls are known, those
-    that it launched.
+    An operation belongs to the step in which it starts or, if steps overlap on the GPU and the launch calls are known,
+    to the step that launched it.
     """
     start_ns = operations.start_ns[rows]
     if steps.launched is None:
@@ -159,7 +161,7 @@ def per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> NDArray[n
     calls = np.sort(called_ns[known])
     # A call at the very start of a mark belongs to the mark before it (`marks.owners`), hence the + 1.
     by_call = _between(calls, steps.launched.after_ns + 1, steps.launched.until_ns + 1)
-    # Kernels that precede all known launches on their stream were launched before the recording began: leave them out.
+    # Leave out kernels before all known launches on their stream: they were launched before the recording began.
     first_ns = np.full(int(operations.stream.max(initial=0)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first_ns, operations.stream[rows][known], start_ns[known])
     others = ~known & (start_ns >= first_ns[operations.stream[rows]])
@@ -174,8 +176,7 @@ def _between(times_ns: NDArray[np.int64], first: NDArray[np.int64], after: NDArr
 def _launch_latency(operations: Operations, rows: NDArray[np.int32]) -> dict[str, int] | None:
     """Percentiles of the ns from the end of a launch call to its kernel's start.
 
-    Kernels that start before the call returns do not count. None if there are no others.
-    """
+    Kernels that start before the call returns are left out; None if no kernel remains."""
     waited: list[Ints] = [np.empty(0, np.int8)]
     for block in _blocks(len(rows)):
         kernels = rows[block]
@@ -220,7 +221,7 @@ def _by_group(group: NDArray[np.int8], count: NDArray[np.int64], total: NDArray[
 
 
 def _short_runs(stream: Ints, group: NDArray[np.int8], lasted: Ints) -> dict[str, int]:
-    """Runs of two or more element-wise kernels under 5 µs in a row on one stream, which could be fused."""
+    """Measures of two or more element-wise kernels under 5 µs in a row on one stream, which could be fused."""
     order = np.argsort(stream, kind="stable").astype(np.int32)
     short = ((group == list(GROUPS).index("elementwise")) & (lasted < SHORT_NS))[order]
     stream = stream[order]

@@ -1,9 +1,10 @@
 """Collectives that NCCL's Inspector logged: which ranks waited, and how fast the transfers were.
 
-A log says how long a collective's kernel ran on each rank, and not when. If every rank needs data of every other rank,
-the kernels of all ranks end within microseconds of each other. So the rank with the shortest kernel arrived last: its
-time is the transfer, and the extra time of the other ranks is waiting. That does not hold if one rank only sends or
-only receives (Broadcast, Reduce, Send, Recv), so transfer and waiting of these collectives are None.
+A log says how long a collective's kernel ran on each rank, but not when. If every rank needs data of every other rank,
+the kernels of all ranks end within microseconds of each other. So the rank with the shortest kernel arrived last. The
+time of that kernel is the transfer, and the extra time of the other ranks is waiting. If one rank only sends or only
+receives (Broadcast, Reduce, Send, Recv), kernels may end at different times, so transfer and waiting of these
+collectives are None.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _CALL: Final = ["communicator", "kind", "sequence"]
 
 
 def bus_factor(kind: str, ranks: int) -> Fraction | None:
-    """The factor from the bytes that one rank logs to the bytes of bus bandwidth, by nccl-tests (doc/PERFORMANCE.md).
+    """The factor by which nccl-tests (doc/PERFORMANCE.md) multiplies logged bytes to get bus bandwidth; None if it has
+    no formula for this kind.
 
-    Of a gather or scatter the Inspector logs one rank's share. None: there is no formula for this kind.
-    """
+    For gathers and scatters the Inspector logs one rank's share of the bytes."""
     if kind == "AllReduce":
         return Fraction(2 * (ranks - 1), ranks)
     if kind in ("AllGather", "AllGatherV", "ReduceScatter"):
@@ -84,8 +85,8 @@ def _kind(rows: pd.DataFrame) -> LoggedKind:
     why = _why(kind, ranks, there)
     everyone = np.full(len(rows), not why) & (calls["rank"].transform("size").to_numpy() == there)
     if not why and not everyone.any():
-        why, everyone = "no call stands in the logs of all its ranks", np.zeros(len(rows), bool)
-    # A rank arrived last alone only if the others took longer by more than the rounding of the logged times.
+        why, everyone = "no call is in the logs of all its ranks", np.zeros(len(rows), bool)
+    # One rank alone arrived last only if all others took longer by more than the rounding of the logged times.
     alone = (_second_shortest(rows) - length > _RESOLUTION_NS).to_numpy()
     whole = rows.assign(
         waiting=np.where(everyone, length - shortest, 0),
@@ -120,10 +121,10 @@ def _kind(rows: pd.DataFrame) -> LoggedKind:
 def _why(kind: str, ranks: int, there: int) -> str:
     """The reason why transfer and waiting are not known; empty if they are."""
     if kind not in _TOGETHER:
-        return "one rank gives or takes: kernels need not end together"
+        return "one rank only sends or only receives, so the kernels may end at different times"
     if ranks < 2:
         return "a communicator of one rank"
-    return "the logs of the other ranks are not here" if there < 2 else ""
+    return "the logs of the other ranks are missing" if there < 2 else ""
 
 
 def _second_shortest(rows: pd.DataFrame) -> pd.Series:

@@ -23,8 +23,9 @@ _FOREVER: Final = np.iinfo(np.int64).max
 
 
 class Matching(Protocol):
-    """The calls of all GPUs, matched by collective. ranks: per GPU, int64[calls], how many GPUs took part in the call's
-    collective, including this one."""
+    """The calls of all GPUs, matched by collective. ranks: per GPU, int64[calls], the number of GPUs in the call's
+    collective, including this GPU.
+    """
 
     ranks: list[Int64s]
 
@@ -36,13 +37,15 @@ class Matching(Protocol):
 
 
 def matched(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> Matching:
-    """Match calls. `starts`, `ends`: per GPU, in order of end, in ns on one clock that is accurate to `residual_ns`."""
+    """Match the calls of all GPUs. `starts`, `ends`: per GPU, in order of end, in ns on one clock that is accurate to
+    `residual_ns`.
+    """
     bunches = _bunches(starts, ends, residual_ns) if len(starts) > 2 else None
     return bunches or _Pairs(starts, ends, residual_ns)
 
 
 class _Pairs:
-    """Matching by comparing each GPU with every other GPU, straight from the definition."""
+    """Matching straight from the definition: compare the calls of each GPU with the calls of every other GPU."""
 
     def __init__(self, starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> None:
         self.ranks = [np.ones(len(one), np.int64) for one in ends]
@@ -74,8 +77,9 @@ def _together(
 class _Bunched:
     """Matching of hundreds of GPUs by bunches of calls that end together.
 
-    `order` sorts all calls, listed GPU after GPU, by bunch; `first`: where each bunch begins in that order. `together`:
-    for each bunch in which not all pairs match, by its number, bool[calls, calls]: which do.
+    `order` sorts all calls, listed GPU after GPU, by bunch; `first`: index in that order at which each bunch begins.
+    `together`: by the number of a bunch in which not all pairs match, bool[calls, calls], True for each pair that
+    matches.
     """
 
     def __init__(
@@ -137,7 +141,7 @@ def _bunches(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int)
     if several or (most - least >= nearest_other).any() or astray.any():
         return None
     latest = np.maximum.reduceat(start, first)
-    # Compare the pairs of a bunch only if its extremes do not show that all of them match.
+    # Compare single pairs of a bunch only if its earliest and latest times do not already show that all pairs match.
     told = (latest < least) & (most - least <= np.maximum(shortest // 2, residual_ns))
     together = {}
     for bunch in np.flatnonzero(~told).tolist():

@@ -43,7 +43,6 @@ class Moved:
         return Moved(*(getattr(self, name)[rows] for name in self.__slots__))
 
     def put(self, rows: NDArray[np.signedinteger], told: Moved) -> None:
-        """Store the values of `told` in these rows."""
         for name in self.__slots__:
             getattr(self, name)[rows] = getattr(told, name)
 
@@ -54,12 +53,13 @@ def _unknown(count: int) -> Moved:
 
 
 def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, collectives: Operations) -> Moved:
-    """The sizes that the recordings tell for these operations of the GPU.
+    """The sizes of these operations of the GPU, from ranges in the recordings.
 
-    NCCL's ranges surround the call that launched the kernel. They are preferred, as they hold the bytes really sent,
-    unless they cover fewer kernels than Horovod's. Horovod's last from a tensor's enqueueing to its completion, so a
-    kernel that sends several tensors lies in the ranges of all of them. A range that contains several launches counts
-    for the last one: the bytes of a step are then right, although those of a single kernel in it may not be.
+    NCCL's ranges surround the call that launched the kernel. They hold the bytes really sent, so they are used unless
+    they cover fewer kernels than Horovod's ranges. Horovod's ranges last from a tensor's enqueueing to its completion,
+    so a kernel that sends several tensors lies in the ranges of all these tensors. A range that contains several
+    launches counts for the last one: the bytes of a step are then right, although those of a single kernel in it may
+    not be.
     """
     found = _unknown(len(collectives))
     origin = shift_ns[gpu.places[0][0]]
@@ -81,7 +81,9 @@ def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, coll
 
 
 def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
-    """Sizes from the range of the launching thread that is open at the call; of several the one that began last."""
+    """Sizes from the range that is open on the launching thread at the call; if several are open, the one that began
+    last.
+    """
     found = _unknown(len(called))
     for thread in distinct(called_by).tolist():
         mine = np.flatnonzero(called_by == thread)

@@ -10,11 +10,11 @@ from ..model.marks import DOMAIN, WAIT_INPUT
 from ..model.xla_names import COMMAND_BUFFER, compiled
 from ..steps.marks import STEPS
 
-# Ranges that name no operator: those of libraries that move data, and those that name an edge of TensorFlow's graph.
+# Ranges that name no operator: ranges of libraries that move data, and names of edges of TensorFlow's graph.
 _OTHER_DOMAINS: Final = frozenset({"NCCL", "HorovodOps", "MPI", "UCX"})
 _NO_OPERATOR: Final = re.compile(r"#edge_name=.*|\{'traceMarker'.*|PyTorch Profiler.*|nccl[A-Z]\w*|MPI_\w+", re.DOTALL)
 _STEP: Final = re.compile("|".join(f"(?:{one})" for one in STEPS))
-# PyTorch's emit_nvtx adds this to a name: ", seq = 3, op_id = 7, sizes = [[2, 3]]".
+# The end of a name that PyTorch's emit_nvtx writes: ", seq = 3, op_id = 7, sizes = [[2, 3]]".
 _PYTORCH: Final = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*", re.DOTALL)
 _TSL: Final = re.compile(r"(\w*):?#(.*)#", re.DOTALL)
 _NUMBER: Final = re.compile(r"[._]\d+$")
@@ -48,7 +48,7 @@ def thunk(name: str) -> Thunk | None:
 
 
 def of_range(name: str, domain: str) -> str | None:
-    """The operator that a range names, without the parts that differ from call to call; None if it names none."""
+    """The operator that a range names, without parts that differ from call to call; None if the range names none."""
     if domain in _OTHER_DOMAINS or domain == DOMAIN or name == WAIT_INPUT:
         return None
     if _NO_OPERATOR.fullmatch(name) or _STEP.fullmatch(name):
@@ -58,7 +58,7 @@ def of_range(name: str, domain: str) -> str | None:
         instruction = of_kernel(said.get("hlo_op", ""))
         if instruction == COMMAND_BUFFER:
             return COMMAND_BUFFER
-        program = "hlo_module" in said  # a program, not an operator
+        program = "hlo_module" in said  # a whole compiled program, not an operator
         return said.get("name") or instruction or (None if program else told[1]) or None
     return _PYTORCH.sub("", name) or None
 
@@ -70,6 +70,5 @@ def _said(told: str) -> dict[str, str]:
 def of_kernel(told: str) -> str:
     """The operator of a kernel from the recorded text: a path such as `model/conv_1/Conv2D`, or an XLA instruction.
 
-    The instruction's number is cut off, because it differs between compilations.
-    """
+    The number of an instruction is cut off, because it differs between compilations."""
     return told if "/" in told else _NUMBER.sub("", told)

@@ -1,7 +1,7 @@
 """Divide a GPU's time by operator and layer (docs/reference/measures.md, "Operators and layers").
 
-A kernel belongs to the innermost range that was open on the thread of its launch call when the call began, or to what
-the recording itself says. Idle time belongs to the operator of the operation that ended it.
+A kernel belongs to the operator that the recording itself names, else to the innermost range that was open on the
+thread of its launch call when the call began. Idle time belongs to the operator of the operation that ended it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KERNELS = TABLES.index("kernels")
 _ALL = slice(None)
 _NONE = np.empty(0, np.int64)
 _BLOCK = 1 << 17  # operations processed at a time, so that they fit into the CPU's cache
-# PyTorch's ranges that are listed among the layers although they are no modules.
+# Ranges of PyTorch that are listed as layers although they are not modules.
 _BESIDE_MODULES = r"Optimizer\.(?:step|zero_grad)#.*"
 
 
@@ -54,10 +54,9 @@ class Ranges:
 def measure(
     timelines: Sequence[Timeline], gpu: Gpu, books: Account
 ) -> tuple[Operators | None, Operators | None, dict[str, str]]:
-    """Operators, layers, and for each kernel name that XLA made the path of its operator.
+    """Operators, layers, and the path of the operator for each kernel name that XLA made.
 
-    Operators or layers are None if no operation was launched under a named one.
-    """
+    Operators are None if no operation was launched under a named operator; layers likewise."""
     if any(source.operators for source in gpu.operations.sources):
         source, operators = "kernels", _of_kernels(gpu.operations)
         hidden = _in_graphs(gpu.operations, operators)
@@ -93,7 +92,9 @@ def _named(timelines: Sequence[Timeline], gpu: Gpu, ranges: Callable[[Timeline, 
 
 
 def _opened(timelines: Sequence[Timeline], gpu: Gpu, named: Found) -> tuple[Found, Int64s]:
-    """`named` with the operators within XLA's CUDA graphs, and the operations in them whose operator is not known."""
+    """`named` completed by the operators of kernels in XLA's CUDA graphs, and the rows of kernels in them whose
+    operator is unknown.
+    """
     found, names = named
     if found is None or COMMAND_BUFFER not in names:
         return named, _NONE
@@ -254,7 +255,7 @@ def _summed(source: str, gpu: Gpu, books: Account, named: Found, hidden: Int64s)
         hidden_ns += int(ns[in_graphs[rows]].sum())
     idle = _idle(gpu.operations, books.ownership, found, bins)
     if int(idle.sum()) != _idle_total(books.ownership):
-        raise AssertionError("the idle time of the operators is not that of the ledger")
+        raise AssertionError("the idle time of the operators does not sum to the ledger's")
     order = np.argsort(-(owned + idle)[:-1], kind="stable").tolist()
     order = [at for at in order if count[at] or owned[at] or idle[at]]
 

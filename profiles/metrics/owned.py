@@ -19,10 +19,10 @@ _BLOCK = 1 << 17  # operations processed at a time, so that they fit into the CP
 
 
 def owned_ns(operations: Operations, ownership: Ownership, window: Window) -> Iterator[tuple[Int64s, Int64s]]:
-    """Block by block, rows of compute and collective operations and the ns of the window that each owned.
+    """Yields blocks of rows of compute and collective operations, with the ns of the window that each row owned.
 
-    If several operations of one class run at once, the one that began first owns the time, so that the sum is the
-    ledger's. Raises AssertionError if it is not.
+    If several operations of one class run at once, the one that began first owns the time, so the sum equals the
+    ledger's. Raises AssertionError if not.
     """
     exposed = ledger.owned_by(ownership, COLLECTIVE)
     reach = {COMPUTE: window.start_ns, COLLECTIVE: window.start_ns}

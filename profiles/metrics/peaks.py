@@ -1,6 +1,6 @@
 """Peaks of GPUs: dense operations per second by type, and bytes per second of their memory.
 
-From the makers' data sheets, at the boost clock, without sparsity. A GPU that is not here has no known peak.
+From the makers' data sheets, at the boost clock, without sparsity. The peak of a GPU that is not listed is unknown.
 """
 
 from __future__ import annotations

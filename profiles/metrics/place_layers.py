@@ -1,4 +1,5 @@
-"""Evidence of the user's code a process was in: marked ranges and stack samples, as layers, the most certain first.
+"""Evidence of the place in the user's code at which a process was: marked ranges and stack samples, as layers, the most
+certain first.
 
 docs/reference/measures.md, "Which of my lines", says which layer counts for which cause of idle time.
 """
@@ -30,8 +31,8 @@ _OF_SAMPLES: Final = {
 }
 _PLACE: Final = re.compile(marks.PLACE)
 _WAITED_IN: Final = re.compile(r"(?:threading|queue|selectors|socketserver|multiprocessing|concurrent)\.")
-_DISPATCHED_NS: Final = 4_000_000  # longer than Keras needs to dispatch a step, some 2.5 ms
-WAITS: Final = "-wait"  # suffix of the kind of a range in which a thread only waits for the code that the range names
+_DISPATCHED_NS: Final = 4_000_000  # longer than the some 2.5 ms in which Keras dispatches a step
+WAITS: Final = "-wait"  # suffix of a range's kind if its thread only waits for the code that the range names
 MAKES_BATCHES: Final = ("dataset", "loader", "generator", "py_function", "gc")
 
 
@@ -40,15 +41,15 @@ class Key(NamedTuple):
 
     name: str
     file: str
-    line: int  # of the definition; -1 for a function that is known from samples
+    line: int  # of the definition; -1 for a function that is known from samples alone
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Disjoint spans of one kind of evidence in order of time, int64[n] ns, each with its place's number and its kind.
+    """Disjoint spans in order of time, int64[n] ns, all from one kind of evidence, each with its place's number and
+    kind.
 
-    causes: the causes of idle time for which this evidence counts.
-    """
+    causes: the causes of idle time for which this evidence counts."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -76,7 +77,7 @@ def tells(timeline: Timeline) -> bool:
     return len(timeline.samples) > 0 or bool(wholly(timeline.marks["name"].cat.categories, marks.PLACE).any())
 
 
-RANGES: Final = 1  # index among a process's layers of the ranges on the thread that runs the steps
+RANGES: Final = 1  # index in the result of `of_process` of the ranges on the thread that runs the steps
 
 
 def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> list[Layer]:
@@ -106,7 +107,8 @@ def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> li
         _flat(ranges, ranges["kind"] == "gc", every),
         _flat(ranges, mine & ~waits, every),
         _sampled(seen, place, own, "python", every),
-        # Python functions in a step run on the framework's threads, which fetch their inputs and launch what follows.
+        # Python functions in a compiled step run on the framework's threads, which fetch the functions' inputs and
+        # launch the work after them.
         _flat(ranges, ~mine & (ranges["kind"] == "py_function"), (FEED, SYNC, LAUNCH)),
         *made,
         *(_clipped(layer, waiting, (LAUNCH,)) for layer in made),
@@ -139,13 +141,13 @@ def pieces(layer: Layer, within: Intervals) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def _clipped(layer: Layer, to: Intervals, causes: tuple[int, ...]) -> Layer:
-    """The part of a layer that lies in `to`, as evidence for these causes."""
+    """The part of a layer that lies within `to`, as evidence for these causes."""
     span, start, end = pieces(layer, to)
     return Layer(start, end, layer.place[span], layer.kind[span], causes)
 
 
 def _looked_at_within(seen: dict[str, Any], ranges: dict[str, Any], which: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """True for samples taken within one of these ranges, which is better evidence as it has an exact start and end."""
+    """True for samples taken within one of these ranges: a range is better evidence, as its times are exact."""
     covered = intervals.union(ranges["start_ns"][which], ranges["end_ns"][which])
     return intervals.contains(covered, seen["at_ns"])
 
@@ -157,7 +159,7 @@ def _waiting_there(seen: dict[str, Any]) -> NDArray[np.bool_]:
 
 
 def _defined(seen: dict[str, Any], ranges: dict[str, Any]) -> NDArray[np.bool_]:
-    """True for samples in functions that have marked ranges, too."""
+    """True for samples in functions that also have marked ranges."""
     own = set(zip(ranges["name"], ranges["file"], strict=True))
     there = zip(seen["function"].tolist(), seen["file"].tolist(), strict=True)
     return np.fromiter((one in own for one in there), bool, len(seen["line"]))
@@ -171,7 +173,7 @@ def _ranges(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> dict[
     told = {}
     for code in np.unique(codes).tolist():
         match = _PLACE.fullmatch(str(names.categories[code]))
-        assert match is not None  # `rows_named` matched the same pattern
+        assert match is not None  # never None, because `rows_named` matched the same pattern
         told[code] = match[1], numbers.of(Key(match[2], match[3], int(match[4])))
     found = {name: timeline.marks[name].to_numpy()[rows] for name in ("start_ns", "end_ns", "tid")}
     return {
@@ -214,7 +216,7 @@ def _functions(seen: dict[str, Any], numbers: Numbers) -> Int64s:
 
 
 def _flat(ranges: dict[str, Any], which: NDArray[np.bool_], causes: tuple[int, ...]) -> Layer:
-    """Nested ranges as disjoint spans: each instant belongs to the range that began last."""
+    """Nested ranges as disjoint spans: each instant belongs to the open range that began last."""
     rows = np.flatnonzero(which & (ranges["end_ns"] > ranges["start_ns"]))
     start, end = ranges["start_ns"][rows], ranges["end_ns"][rows]
     edges = np.unique(np.append(start, end))

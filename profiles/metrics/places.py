@@ -1,10 +1,10 @@
 """Divide idle time by places in the user's own code (docs/reference/measures.md, "Which of my lines").
 
-Each nanosecond of the ledger's idle time goes to the first of these that was under way on the host: a garbage
-collection; a marked range on the thread that runs the steps; a sampled line of the user's on that thread; while the GPU
-waits for input, code that makes batches on other threads; a sampled line that was inside a call of a framework. The
-rest is `elsewhere`. A span of idle time that a synchronisation causes goes as a whole to the place in which it began,
-because the host waited there and launched nothing ahead.
+Each nanosecond of the ledger's idle time goes to the first of these activities that was under way on the host: a
+garbage collection; a marked range on the thread that runs the steps; a sampled line of the user's code on that thread;
+while the GPU waits for input, code that makes batches on other threads; a sampled line that was inside a call of a
+framework. The rest is `elsewhere`. A span of idle time that a synchronisation causes goes as a whole to the place in
+which it began, because the host waited there and launched nothing ahead.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .place_layers import (
 
 Int64s = NDArray[np.int64]
 _LINES: Final = 3
-_OTHERS: Final = 100  # places that get a row of their own; the rest share one
+_OTHERS: Final = 100  # number of places that get a row of their own; all other places share one row
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class Claimed:
 def measure(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, books: Account, breaks: Sequence[Break]
 ) -> tuple[Places | None, dict[str, Intervals]]:
-    """The places of a GPU, and by the names of `_movable` their spans that may turn out to be waiting for other ranks.
+    """The places of a GPU, and the spans in them that may prove to be waiting for other ranks, under the names that
+    `_movable` makes.
 
-    Sets the places of each break, too. None if the recordings hold no evidence of any place.
-    """
+    Sets the places of each break, too. None if nothing in the recordings shows a place."""
     if not any(tells(timelines[index]) for index, _ in gpu.processes):
         return None, {}
     numbers, layers, samples = Numbers(), [], []
@@ -94,7 +94,9 @@ def measure(
 
 
 def divide(idle: Mapping[int, Intervals], layers: Sequence[Layer]) -> tuple[list[Claimed], dict[int, Intervals]]:
-    """Give each idle instant of each cause to the first layer that covers it; returns also the rest of each cause."""
+    """Give each idle instant of each cause to the first layer that covers it. The second result is the idle time of
+    each cause that no layer covers.
+    """
     claimed, rest = [], {}
     for cause, left in idle.items():
         mine = [layer for layer in layers if cause in layer.causes and len(layer.place)]
@@ -219,7 +221,7 @@ def _in_break(
     return [{"place": row, "ns": value} for row, value in ranked]
 
 
-# Names spans that may turn out to be waiting for other ranks: the row of their place (-1: elsewhere) and their owner.
+# The name of spans that may prove to be waiting for other ranks: their place's row (-1: elsewhere) and their owner.
 _MOVED: Final = re.compile(r"place (-1|\d{1,9}) (idle_\w+)")
 
 
@@ -248,7 +250,7 @@ def is_movable(name: str) -> bool:
 
 
 def with_peers(own: Places, meanwhile: Mapping[str, Intervals], peers: Intervals) -> Places:
-    """The places with the part of `meanwhile` that lies in `peers` moved to the owner `idle_peers`, row by row."""
+    """The places after the part of `meanwhile` that lies in `peers` has moved to the owner `idle_peers`, row by row."""
     rows = [dict(row.ns) for row in own.rows]
     left = dict(own.elsewhere_ns)
     for name, spans in meanwhile.items():

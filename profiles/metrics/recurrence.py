@@ -12,9 +12,10 @@ from ..model.names import fitting
 if TYPE_CHECKING:
     import pandas as pd
 
-# An LSTM cell has three sigmoids and two tanhs, a GRU cell two and one, and their backward passes have as many.
+# An LSTM cell has three sigmoids and two tanhs, a GRU cell two sigmoids and one tanh; their backward passes as well.
 _LEAST_GATES = 3
-# At least this many time steps in a row, with at most this many kernels each, are a sequence and not a model's layers.
+# At least _LEAST_IN_A_ROW time steps in a row, of at most _MOST_KERNELS kernels each, are a sequence and not layers of
+# a model.
 _LEAST_IN_A_ROW = 10
 _MOST_KERNELS = 40
 
@@ -32,7 +33,7 @@ def cells(names: pd.Index, name: NDArray[np.signedinteger[Any]]) -> int:
     gates = np.flatnonzero(np.isin(name, sigmoid) | np.isin(name, tanh))
     is_sigmoid = np.isin(name[gates], sigmoid)
     found = 0
-    for each in range(_LEAST_GATES, 9):  # gates of a cell
+    for each in range(_LEAST_GATES, 9):  # number of gates of a cell
         # True while each gate is followed, `each` gates later, by one of its kind at a constant distance in kernels.
         if len(gates) <= 2 * each:
             break

@@ -1,4 +1,4 @@
-"""Reasons why launched work may wait on the GPU, as far as the recordings show them."""
+"""Find reasons why launched work may wait on the GPU before it starts."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ Examples:
 @click.option("--json", "json_to", metavar="FILE", type=Output(stdout=True), help="Write JSON; - is stdout.")
 @click.pass_context
 def command(context: click.Context, /, paths: tuple[Path, ...], json_to: Path | None) -> None:
-    """Can this recording be trusted, or these of one run?
+    """Can this recording, or all recordings of one run, be trusted?
 
-    Each doubt is a line: what is wrong, which numbers it touches, and how to record it right. A doubt about a number
-    that is missing, or that says it is a bound, takes no trust away.
+    Each doubt is printed: what is wrong, which numbers it touches, and how to record it right. A number that is
+    missing, or that is marked as a bound, takes no trust away.
 
     Exit code 0: yes; 1: with care; 2: no, or it cannot be read.
     """

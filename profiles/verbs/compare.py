@@ -36,21 +36,24 @@ Examples:
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", type=Output(stdout=True), help="Write JSON; - is stdout.")
 @click.option(
-    "--predict", "ranks", metavar="N,N", help="Numbers of GPUs to predict for, as in ringscope predict --ranks."
+    "--predict",
+    "ranks",
+    metavar="N,N",
+    help="Also predict for these numbers of GPUs, as ringscope predict --ranks does.",
 )
 @click.option(
     "--measured",
     "larger",
     type=click.Path(path_type=Path),
-    help="A run to compare the prediction with, as in ringscope predict --measured.",
+    help="Compare the prediction with this run, as ringscope predict --measured does.",
 )
 @click.pass_context
 def command(context: click.Context, /, **chosen: object) -> None:
     """Compare two run directories, or two sets of recordings (files or directories of them).
 
-    First come the machine, model, batch and versions of both. Of recordings it shows the time per step of every class
-    and cause, with the exact difference, and which kernels, operators and layers changed. Of sweeps it shows the
-    throughput of every cell, with an effect size and a test over launches.
+    First come the machine, model, batch and versions of both. For recordings it shows the time per step of every kind
+    of GPU work and every cause of idle time, with the exact difference, and which kernels, operators and layers
+    changed. For run directories it shows the throughput of every cell, with an effect size and a test over launches.
     """
     options = Options(**chosen)  # type: ignore[arg-type]
     refuse_ignored(context, [(options.ranks is None, ("larger",), "is compared with a prediction; give --predict too")])

@@ -56,14 +56,14 @@ Examples:
     "--max-size",
     metavar="BYTES",
     type=int,
-    help="Most bytes to which a compressed file may unpack.  [default: 64 GiB]",
+    help="Refuse a compressed file that unpacks to more bytes. [default: 64 GiB]",
 )
 @click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:
     """Write a smaller recording to a new file.
 
-    PATH is an SQLite recording of nsys or nvprof, or a .nsys-rep where nsys is installed. It is never changed.
+    PATH is an SQLite recording of nsys or nvprof or, if nsys is installed, a .nsys-rep file. PATH is never changed.
     """
     refuse_ignored(context, [(options["time"] is not None, ("steps",), "and --time both say what to keep; give one")])
     write(Options(**options))

@@ -39,15 +39,14 @@ class Options:
 @click.command(
     cls=Verb,
     epilog="""\b
-Metrics of recordings, over the worst GPU, as shares (0..1) of its window:
+Metrics of recordings, of the worst GPU, as shares (0..1) of its window:
   feed_gap_share input_stall_share compute_share exposed_collective_share exposed_h2d_share exposed_d2h_share
   exposed_p2p_share exposed_d2d_share exposed_memset_share idle_pause_share idle_peers_share
   idle_sync_share idle_launch_share idle_turnaround_share idle_wait_share idle_unknown_share
-Metrics of sweeps, over the worst cell, or of one with [<cell id>]:
+Metrics of sweeps, of the worst cell, or with [<cell id>] of one cell:
   efficiency samples_per_s_global
-Metrics of logs of NCCL's Inspector, over the slowest kind of collective (or of one with [AllReduce]), and the rank that
-waits most:
-  bus_gb_per_s waiting_share
+Metrics of logs of NCCL's Inspector, of the slowest kind of collective (with [AllReduce] of that kind), and of the rank
+that waits most: bus_gb_per_s waiting_share
 
 \b
 Examples:
@@ -60,23 +59,30 @@ Examples:
 """,
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--max", "at_most", multiple=True, metavar="METRIC=VALUE", help="The budget is broken above this value.")
-@click.option("--min", "at_least", multiple=True, metavar="METRIC=VALUE", help="The budget is broken below this value.")
 @click.option(
-    "--baseline", type=click.Path(path_type=Path), help="The budget is broken if this run is worse than that one."
+    "--max", "at_most", multiple=True, metavar="METRIC=VALUE", help="Broken if the metric is above this value."
+)
+@click.option(
+    "--min", "at_least", multiple=True, metavar="METRIC=VALUE", help="Broken if the metric is below this value."
+)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    help="Broken if a metric is worse than in this baseline, beyond the baseline's tolerances.",
 )
 @click.option("--write-baseline", type=Output(), help="Write this run's metrics as a baseline.")
 @click.option(
     "--history",
     type=Output(),
-    help="Broken if a step is slower than in the runs of this file, by their scatter. Adds the run to it.",
+    help="Broken if a step is slower than in the earlier runs of this file by more than their scatter. Adds the run "
+    "to the file.",
 )
 @click.option(
     "--export",
     multiple=True,
     type=Output(),
-    help="Write the run's times and shares for Bencher (*.bmf.json), github-action-benchmark (*.benchmark.json) or as "
-    "OpenMetrics (*.openmetrics).",
+    help="Write the run's times and shares; the suffix chooses the format: Bencher's (*.bmf.json), "
+    "github-action-benchmark's (*.benchmark.json) or OpenMetrics (*.openmetrics).",
 )
 @click.option("--junit", type=Output(), help="Write the checks as JUnit XML.")
 @click.option("--markdown", type=Output(), help="Write the checks as a Markdown table.")
@@ -87,8 +93,8 @@ Examples:
 def command(context: click.Context, /, **options: Any) -> None:
     """Check a run directory, measures or recordings against budgets, a baseline, or the history of its runs.
 
-    Exit code 0: all hold; 1: a budget is broken; 2: cannot be judged (no baseline, unlike machines, other work than
-    the baseline's, a metric that the run does not have), or wrong usage.
+    Exit code 0: all checks hold; 1: one is broken; 2: wrong usage, or the run cannot be judged (no baseline, a baseline
+    of other GPUs or of other work, a metric that the run does not have).
     """
     import json
     import sys
@@ -136,7 +142,7 @@ def command(context: click.Context, /, **options: Any) -> None:
 
 
 def _commit() -> str | None:
-    """The commit that CI runs for, where GitHub or GitLab tells it."""
+    """The commit that CI runs for, from the environment that GitHub or GitLab sets."""
     return os.environ.get("GITHUB_SHA") or os.environ.get("CI_COMMIT_SHA") or None
 
 

@@ -14,9 +14,9 @@ import click
 from ..ground.errors import RingscopeError
 
 STDOUT: Final = Path("-")
-# Suffixes of a profiler's files, which are not overwritten in a directory that is read.
+# Suffixes of recordings: a command that reads a directory does not overwrite such files in it.
 _RECORDINGS: Final = (".sqlite", ".nsys-rep", ".qdrep", ".nvvp", ".nvprof", ".pb", ".xz", ".zst", ".tar")
-# (True if the rule applies, parameters that would then be ignored, reason and remedy)
+# (True if the rule applies, parameters that would then have no effect, the reason and what to do)
 Rule = tuple[bool, Collection[str], str]
 
 
@@ -33,7 +33,7 @@ class Number(click.FloatRange):
 class Output(click.Path):
     """A file that a command writes, or with `folder` a directory; with `stdout`, `-` means standard output.
 
-    A file that can never be written is refused before anything is read or trained.
+    A file in a directory that does not exist is refused before anything is read or trained.
     """
 
     def __init__(self, *, folder: bool = False, stdout: bool = False) -> None:
@@ -68,10 +68,10 @@ class Verb(click.Command):
     def _refuse(self, ctx: click.Context, parameter: click.Parameter, path: Path, written: dict[Path, str]) -> None:
         flag = _flag(parameter)
         if (other := written.get(path.resolve())) is not None:
-            raise RingscopeError(f"{path}: {other} and {flag} cannot both go there; name two files")
+            raise RingscopeError(f"{path}: {other} and {flag} cannot write the same file; name two files")
         written[path.resolve()] = flag
         if any(_is_read(path, word) for one in self.params if one is not parameter for word in _words(ctx, one)):
-            raise RingscopeError(f"{path}: is given to be read and is not written over; name another file")
+            raise RingscopeError(f"{path}: this command reads that file and does not overwrite it; name another file")
 
 
 def _flag(parameter: click.Parameter | None) -> str:
@@ -99,12 +99,12 @@ def _is_read(path: Path, word: str) -> bool:
             kept = path.suffix in _RECORDINGS or (written.of_a_run(path) and path.name != "measures.json")
             return kept and path.resolve().is_relative_to(Path(word).resolve())
         return os.path.samefile(path, word)
-    except (OSError, ValueError):  # not a file, or a text too long for a file name
+    except (OSError, ValueError):  # `word` is no path, or is too long for one
         return False
 
 
 def given(context: click.Context) -> frozenset[str]:
-    """The parameters that the command line names."""
+    """Names of the parameters that were given on the command line."""
     source = click.core.ParameterSource.COMMANDLINE
     return frozenset(name for name in context.params if context.get_parameter_source(name) is source)
 

@@ -58,7 +58,8 @@ Examples:
 @click.option(
     "--network",
     metavar="LxS,T",
-    help="Links of a host, speed and latency, as 8x200Gb/s,2us; or a file of the all-reduce measured on several hosts.",
+    help="Network of a host: links, speed and latency, as 8x200Gb/s,2us; or a file with the times of an all-reduce "
+    "between hosts.",
 )
 @click.option(
     "--gpus-per-host",
@@ -72,7 +73,8 @@ Examples:
 @click.option(
     "--overlap",
     type=Number(0, 1),
-    help="With --network: the share of the all-reduce that compute hides, as a recording's `overlap` says.",
+    help="With --network: the share of the all-reduce that runs beside compute, 0 to 1 (`overlap` in the measures of "
+    "a recording).",
 )
 @click.option("--measured", "larger", type=_PATH, help="With recordings: compare the prediction with this run.")
 @click.option("--json", "as_json", type=Output(stdout=True), help="Write JSON; - is stdout.")
@@ -81,8 +83,8 @@ Examples:
 def command(context: click.Context, /, **chosen: object) -> None:
     """Predict the throughput of more GPUs.
 
-    RUN is a run directory of a sweep. ONE and TWO are recordings of the same cell on 1 and on 2 ranks: they also tell
-    the time per step. Every prediction is an interval, and says what it assumes.
+    RUN is a run directory of a sweep. ONE and TWO are recordings of the same training on 1 and on 2 ranks: from these
+    the time per step is predicted, too. Every prediction is an interval, and says what it assumes.
     """
     options = Options(**chosen)  # type: ignore[arg-type]
     recorded = len(options.paths) == 2
@@ -171,11 +173,12 @@ def _hosts(options: Options) -> Hosts | None:
     from ..predicting.forecast import Hosts
     from ..predicting.network import measured, network
 
-    batch = options.per_rank_batch if options.points is not None else 1  # cells of a run directory hold their batch
+    batch = options.per_rank_batch if options.points is not None else 1  # run directories say the batch of each cell
     if options.gpus_per_host is None or options.step_bytes is None or batch is None:
         needed = "--gpus-per-host, --step-bytes" + (" and --per-rank-batch" if options.points is not None else "")
         raise RingscopeError(f"--network needs {needed} as well; add what is missing")
-    is_file = os.path.isfile(options.network)  # False too for a text that is too long for a file name
+    # `isfile` is False, and raises nothing, if the text is too long for a file name.
+    is_file = os.path.isfile(options.network)
     net = measured(Path(options.network)) if is_file else network(options.network)
     return Hosts(options.gpus_per_host, net, options.step_bytes, batch, options.overlap)
 

@@ -23,7 +23,7 @@ class Options:
 
     @property
     def pictures(self) -> dict[str, Path | None]:
-        """The files that show the sweep, by kind."""
+        """Paths of the pages and charts to write, by kind."""
         return {"html": self.html, "markdown": self.markdown, "charts": self.charts}
 
 
@@ -42,7 +42,7 @@ Examples:
 @click.option("--markdown", type=Output(), help="Write Markdown.")
 @click.option("--charts", type=Output(folder=True), help="Write the charts as SVG and PNG.")
 def command(**chosen: Path | None) -> None:
-    """Print the report of a run directory again, and write its results.csv and summary.csv anew.
+    """Print the report of a run directory again, and rewrite its results.csv and summary.csv.
 
     Exit code 0: every cell is ok; 1: some are not; 2: there is no sweep to report.
     """
@@ -59,8 +59,10 @@ def command(**chosen: Path | None) -> None:
     scaling = read(path, runs)
     try:
         write(path, scaling)
-    except OSError as error:  # another user's sweep, or a disk that is full or read-only
-        click.echo(f"ringscope: results.csv and summary.csv stay as they are: {error.strerror or error}", err=True)
+    except OSError as error:  # the run directory is another user's, or the disk is full or read-only
+        click.echo(
+            f"ringscope: results.csv and summary.csv could not be rewritten: {error.strerror or error}", err=True
+        )
     scaling, found = explained.told(scaling, runs, path)
     if any(options.pictures.values()):
         from profiles.views.files import sweep_files

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 HELP = """Measure recordings: where every nanosecond of every GPU went.
 
-PATH is a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod, compressed or not; several of them, a
-directory, or a pattern. The format is detected from the content, not the name.
+PATH is a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod, compressed or not; or a directory or a
+pattern of recordings. Several PATHs are measured together. The format is detected from the content, not the name.
 
 \b
   ringscope timeline rank0.sqlite rank1.sqlite
@@ -38,11 +38,11 @@ directory, or a pattern. The format is detected from the content, not the name.
   ringscope timeline host*.partial --html page.html
   ringscope timeline nccl-inspector-unknown-jobid/ --html page.html
 
-Logs of NCCL's Inspector have no timeline; their collectives are shown as tables (also --html, --markdown and --json).
+Logs of NCCL's Inspector hold collectives alone, which are shown as tables (also with --html, --markdown and --json).
 
-Hundreds of recordings are measured in processes on all cores; started by mpirun or srun, by all that it started, each
-with what lies on its host. Where the hosts share no disk and no MPI, each leaves a partial file (--partial), and
-timeline puts these together to what all recordings together would tell.
+Many recordings are measured in processes on all cores. Under mpirun or srun all started processes measure, each the
+recordings on its host. If the hosts share neither a disk nor MPI, write a partial file on each host (--partial) and
+give all partial files to timeline: the result is the same as from all recordings together.
 """
 
 
@@ -78,12 +78,12 @@ class Options:
 
     @property
     def cuts(self) -> bool:
-        """True if a smaller recording is written and nothing is measured."""
+        """True if the options ask for a smaller recording, and so for no measures."""
         return self.within is not None or self.shrink or self.strip_private
 
     @property
     def again(self) -> list[str]:
-        """The paths and the options that choose GPUs, for a command that makes a file again."""
+        """The arguments of a command that measures the same: the paths, and the options that choose steps and GPUs."""
         chosen = ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
         return [*self.paths, *chosen, *(["--per-rank"] if self.per_rank else [])]
 
@@ -120,7 +120,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
     help="Show the columns of these ranks.  [default: all of up to 8 GPUs, else a summary alone]",
 )
 @click.option("--per-rank", is_flag=True, help="Show the columns of every GPU, however many there are.")
-@click.option("--full", is_flag=True, help="Show every number of up to 8 GPUs, on as many screens as that takes.")
+@click.option("--full", is_flag=True, help="Show every number of up to 8 GPUs, on as many screens as needed.")
 @click.option(
     "--show",
     "table",
@@ -148,12 +148,18 @@ _FILE, _JSON = Output(), Output(stdout=True)
     is_flag=True,
     help="Keep only numbers and names, without folders, users and addresses, as ringscope cut --strip-private does.",
 )
-@click.option("-o", "--output", metavar="NEW", type=click.Path(path_type=Path), help="As ringscope cut -o.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="NEW",
+    type=click.Path(path_type=Path),
+    help="Path of the smaller recording, as in ringscope cut -o.",
+)
 @click.option(
     "--max-size",
     metavar="BYTES",
     type=int,
-    help="Most bytes to which a compressed file may unpack.  [default: 64 GiB]",
+    help="Refuse a compressed file that unpacks to more bytes. [default: 64 GiB]",
 )
 @click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")
 @click.option(
@@ -164,7 +170,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
     metavar="N",
     type=click.IntRange(min=0),
     default=0,
-    help="Leave out the steps before N, as warm-up.  [default: the longest warm-up found on a GPU]",
+    help="Leave out the steps before step N, as warm-up. [default: the longest warm-up found on a GPU]",
 )
 @click.option(
     "--partial",
@@ -189,14 +195,14 @@ def command(context: click.Context, /, **options: Any) -> None:
     else:
         try:
             _measure(given)
-        except InspectorLog:  # the paths hold only these logs; beside recordings, logs cause a doubt instead
+        # The paths hold nothing but logs of NCCL's Inspector; logs beside recordings cause a doubt.
+        except InspectorLog:
             useless = _shown() - {"html", "markdown"}
             refuse_ignored(context, [(True, useless, "has no effect with logs of NCCL's Inspector; leave it out")])
             _logged(given)
 
 
 def _shown() -> set[str]:
-    """Options about measures of a timeline."""
     others = {"paths", "info", "max_size", "no_cache", "strict", "json_to"}
     return {one.name for one in fields(Options)} - _OF_CUTTING - others
 
@@ -224,7 +230,7 @@ def _rules(given: Options) -> list[Rule]:
 
 
 def _named(context: click.Context, name: str | None) -> str | None:
-    """The table asked for. Without a name their names are printed, before anything is read."""
+    """The name of the table to show. If none was given, print the names of all tables and exit."""
     if name is None:
         return None
     from ..views.terminal import named
@@ -248,7 +254,7 @@ def _numbers(text: str | None) -> tuple[int, ...]:
 
 
 def _cut(given: Options) -> None:
-    """Cut as the verb `cut` does: these options are its older spelling."""
+    """Cut as `ringscope cut` does; --slice, --shrink and --strip-private are the older spelling."""
     if len(given.paths) != 1:
         raise RingscopeError(f"{_CUTTING} takes one recording; cut each by itself")
     if given.output is None:
@@ -349,7 +355,7 @@ def _logged(given: Options) -> None:
 
 
 def _analysis(given: Options, files: Files, progress: Progress) -> Analysis | None:
-    """Measure, over MPI if a launcher started several processes; then None in all but the first process."""
+    """Measure; with MPI if a launcher started several processes, in which case only the first returns an analysis."""
     from ..measuring.analysis import analyse, analyse_over_mpi
     from ..measuring.mpi import Job, started
     from ..measuring.one_recording import Asked
@@ -377,7 +383,7 @@ def _analysis(given: Options, files: Files, progress: Progress) -> Analysis | No
 
 
 def _accept(given: Options, files: Files, analysis: Analysis) -> None:
-    """Raises RingscopeError, before any file is written, if a rank or a file asked for cannot be given."""
+    """Raises RingscopeError, before any file is written, for a rank that has no GPU or a file that cannot be made."""
     from ..views.files import recording_files
 
     _asked(analysis.measures, given.ranks)

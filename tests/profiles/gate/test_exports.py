@@ -109,4 +109,4 @@ def test_a_name_that_tells_no_format_is_refused(name: str) -> None:
 def test_two_exports_into_one_file_are_refused(tmp_path: Path) -> None:
     words: list[Any] = ["a.json", "--export", tmp_path / "a.bmf.json", "--export", tmp_path / "a.bmf.json"]
     result = CliRunner().invoke(command, [str(word) for word in words])
-    assert isinstance(result.exception, RingscopeError) and "cannot both go there" in str(result.exception)
+    assert isinstance(result.exception, RingscopeError) and "cannot write the same file" in str(result.exception)

@@ -291,7 +291,7 @@ def test_a_baseline_that_a_run_as_good_would_break_is_refused(tolerance: str) ->
 
 @pytest.mark.parametrize("values", [{"feed_gap_share": "much"}, ["feed_gap_share"], None])
 def test_a_baseline_that_is_no_baseline_is_refused(values: Any) -> None:
-    with pytest.raises(RingscopeError, match="not a whole baseline"):
+    with pytest.raises(RingscopeError, match="an incomplete baseline"):
         from_json({"schema": BASELINE_SCHEMA, "metrics": values, "gpus": []})
 
 
@@ -313,7 +313,7 @@ RANGES: list[tuple[str, Any]] = [
 def test_a_baseline_with_a_number_that_no_run_has_is_refused(key: str, value: Any) -> None:
     written = to_json(baseline_of(_subject(gpu(ledger={"h2d": MS}))))
     assert from_json(written)
-    with pytest.raises(RingscopeError, match="not a whole baseline"):
+    with pytest.raises(RingscopeError, match="an incomplete baseline"):
         from_json(written | {key: value})
 
 

@@ -58,7 +58,7 @@ def test_a_slower_step_is_told_with_its_first_run_its_owner_and_its_doubt(tmp_pa
     checks = [keep(path, run(10.4 * MS + ns, idle_feed=1_400_000), f"new{ns}") for ns in range(5)]
     last = checks[-1]
     assert last.status == BROKEN and "commit new0" in last.message and "±" in last.message
-    assert last.where.startswith("of a step: idle_feed +400,000") and "\n" not in last.message
+    assert last.where.startswith("per step: idle_feed +400,000") and "\n" not in last.message
     assert len(path.read_text().splitlines()) == 25
 
 
@@ -190,7 +190,7 @@ def test_what_has_no_steps_is_refused_and_not_kept(tmp_path: Path) -> None:
     one = gpu()
     one.steps.rows.clear()
     one.window = "capture"
-    with pytest.raises(RingscopeError, match="no time of a step"):
+    with pytest.raises(RingscopeError, match="no step time"):
         keep(tmp_path / "history.jsonl", Subject("run", measures([one]), None))
     assert not list(tmp_path.iterdir())
 
@@ -235,5 +235,5 @@ def test_a_run_with_a_number_that_no_run_has_is_refused_as_a_baseline_with_it_is
 ) -> None:
     kept = history.asdict(run_of(run(MS), "", None))
     assert from_text(tmp_path, json.dumps(kept))
-    with pytest.raises(RingscopeError, match="line 1 is no run of a history"):
+    with pytest.raises(RingscopeError, match="line 1 is not a run of a history"):
         from_text(tmp_path, json.dumps(kept | {"of": kept["of"] | {"metrics": metric}}))

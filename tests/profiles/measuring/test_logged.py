@@ -169,7 +169,7 @@ def test_markdown_has_a_row_for_each_kind_and_rank_and_a_log_is_never_written_ov
     assert len(rows) == 17 and "the 16 ranks" in text.read_text() and "Only 16 of 20" in text.read_text()
     before = logs[0].read_bytes()
     for option in ("--markdown", "--html", "--json"):
-        assert "not written over" in str(run(timeline, *logs, option, logs[0]).exception)
+        assert "does not overwrite it" in str(run(timeline, *logs, option, logs[0]).exception)
     assert logs[0].read_bytes() == before
 
 

@@ -266,7 +266,7 @@ def test_a_recording_in_a_folder_is_no_earlier_partial_file(tmp_path: Path) -> N
     for name, steps in (("a", 4), ("b", 5)):
         WRITERS["kineto"](replace(SHAPE, gpus=1, processes=1, steps=steps), tmp_path / name, None)
     before = (tmp_path / "a").read_bytes()
-    with pytest.raises(ringscope.RingscopeError, match="not written over"):
+    with pytest.raises(ringscope.RingscopeError, match="does not overwrite it"):
         run(tmp_path, "--partial", tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == before
 

@@ -80,7 +80,7 @@ def test_every_command_says_what_the_file_is(name: str, written: Path, tmp_path:
 def test_a_file_that_is_no_baseline_is_named(name: str, written: Path) -> None:
     file = written / name
     said = run(gate.command, [str(written / "measures.json"), "--baseline", str(file)])
-    assert said.startswith(f"{file}: {SAID[name].partition(';')[0]}") and "and no baseline; write one with" in said
+    assert said.startswith(f"{file}: {SAID[name].partition(';')[0]}") and "not a baseline; write one with" in said
 
 
 @pytest.mark.parametrize("name", sorted(set(SAID) - {"runs.jsonl", "host.partial", "cell.json", "measures.json"}))
@@ -88,7 +88,7 @@ def test_a_file_that_is_no_history_is_named_and_stays_as_it_is(name: str, writte
     file = written / name
     before = file.read_bytes()
     said = run(gate.command, [str(written / "measures.json"), "--history", str(file)])
-    assert said.startswith(f"{file}: ") and "and no history of runs; name another file" in said
+    assert said.startswith(f"{file}: ") and "not a history of runs; name another file" in said
     assert file.read_bytes() == before
 
 

@@ -15,8 +15,8 @@ from profiles.ground.errors import RingscopeError
 from profiles.verbs import VERBS, compare, gate, predict, report, timeline
 from profiles.verbs.options import Output
 
-READ = "is given to be read and is not written over"
-TWICE = "cannot both go there"
+READ = "this command reads that file and does not overwrite it"
+TWICE = "cannot write the same file"
 TERMINAL = "only JSON can go to stdout; name a file"
 REFUSED: list[tuple[click.Command, str, str]] = [
     (timeline.command, "a.sqlite --html a.sqlite", READ),

@@ -162,5 +162,5 @@ def test_where_the_tables_cannot_be_written_the_report_is_shown_all_the_same(swe
     (kept / "results.csv").mkdir()
     result = CliRunner().invoke(command, [str(kept)])
     assert result.exit_code == 1, "one cell failed"
-    assert "results.csv and summary.csv stay as they are: " in result.stderr
+    assert "results.csv and summary.csv could not be rewritten: " in result.stderr
     assert "resnet50" in result.stdout and "resnet50" not in result.stderr
