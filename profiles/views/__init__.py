@@ -1,1 +1,3 @@
-"""The only formatters: terminal, JSON, Markdown, HTML, Perfetto, JUnit. Views never compute."""
+"""Everything that people or other tools read is formatted here: terminal, Markdown, HTML, Perfetto, JUnit. Views never
+compute.
+"""

@@ -1,4 +1,4 @@
-"""XLA's names in words: the layer or loss that compiled work comes from, or the kind of work if that is unknown."""
+"""XLA's names in words: the layer or loss that compiled work comes from or, if unknown, the kind of work."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ _FUSED: Final = re.compile(r"(?:loop|input)_(\w+)_fusion")
 def name(told: str, operator: str | None = None) -> str:
     """The name of a kernel, an operator or a range with its meaning in words; unchanged if XLA did not make the name.
 
-    operator: the path of the framework's operator that the kernel belongs to, if the recording has it.
-    """
+    operator: the path of the framework's operator that a kernel belongs to, if known."""
     if of_range := _RANGE.fullmatch(told):
         said = dict(part.partition("=")[::2] for part in of_range[2].split(","))
         if "hlo_op" in said:

@@ -1,7 +1,7 @@
 """A chart: a Vega-Lite specification that becomes SVG or PNG without a browser.
 
-On the page, charts take the page's colours of text and lines (`PAGE`); files have a white background (`PAPER`). All
-data come from the JSON: charts convert to ms and percent, and compute nothing else.
+On the page, charts have the page's colours of text and lines (`PAGE`); in files they have a white background (`PAPER`).
+All data come from the JSON: charts convert to ms and percent, and compute nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ...ground.files import written_whole
 
 Spec = dict[str, Any]
 Row = Mapping[str, Any]
-# Colours of lines in charts without owners; they differ under colour blindness, as the owners' colours do.
+# Colours of lines in charts that show no owners of time. Colour-blind readers can tell them apart, as they can the
+# owners' colours.
 SERIES: Final = ("#2574e1", "#cf7a14", "#2e6f59", "#7a3fb0", "#c9261a", "#44b4e6", "#7a2420", "#8a8090")
 
 
@@ -38,13 +39,15 @@ _ROOM_BYTES: Final = 65 << 30
 
 @cache
 def renderer() -> Any:
-    """The drawing module, vl_convert. Raises RingscopeError if it lacks address space, as it would end the process."""
+    """The module that draws, vl_convert. Raises RingscopeError without enough address space, where vl_convert would end
+    the process.
+    """
     try:
         mmap.mmap(-1, _ROOM_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
     except OSError:
         raise RingscopeError(
-            "charts need 65 GiB of address space (not of memory), and this shell or job has a limit on it; lift the"
-            " limit (ulimit -v unlimited), or leave out --html and --charts"
+            "charts need 65 GiB of address space (not of memory), and this shell or job limits address space; lift "
+            "the limit (ulimit -v unlimited), or leave out --html and --charts"
         ) from None
     import vl_convert
 
@@ -55,7 +58,7 @@ def renderer() -> Any:
 class Chart:
     id: str
     title: str
-    text: str  # describes the chart for readers who cannot see it
+    text: str  # a description of the chart for readers who cannot see it
     spec: Spec
 
     def svg(self, theme: Theme = PAPER, *, legend: bool = True) -> str:
@@ -71,7 +74,7 @@ class Chart:
 
 def write(charts: Sequence[Chart], folder: Path) -> list[Path]:
     """Write each chart to the folder as `<id>.svg` and `<id>.png`."""
-    renderer()  # raises before any file is written
+    renderer()  # so that an error is raised before any file is written
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for chart in charts:

@@ -1,4 +1,4 @@
-"""The operations of each GPU in lanes, for the page's timeline and Perfetto; in a lane no two operations overlap."""
+"""The operations of each GPU in lanes, in which no two operations overlap, for the page's timeline and Perfetto."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _BLOCK = 1 << 17  # operations processed at a time, so that they fit a CPU cache
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Slices without overlap, sorted by start, in ns on the clock of the GPU's first recording.
+    """A row of a timeline: operations or ranges without overlap, sorted by start, in ns on the clock of the GPU's first
+    recording.
 
     `kind` holds indices into KINDS, `label` indices into `labels`; `bytes` is 0 for an operation that moves no data.
     """
@@ -38,7 +39,9 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class GpuLanes:
-    """`gpu` is the index into Measures.gpus; its times plus `shift_ns` are times on the clock that all GPUs share."""
+    """The lanes of one GPU. `gpu` is the index into Measures.gpus; the lanes' times plus `shift_ns` are times on the
+    clock that all GPUs share.
+    """
 
     gpu: int
     title: str
@@ -47,11 +50,11 @@ class GpuLanes:
 
 
 def of_gpus(analysis: Analysis) -> Iterator[GpuLanes]:
-    """The lanes of each GPU, in the analysis's order. Raises ValueError if the analysis did not keep operations."""
+    """Yields each GPU's lanes, in the analysis's order. Raises ValueError if the analysis did not keep operations."""
     measures = analysis.measures
     for picture, title in zip(analysis.gpus, measures.titles, strict=True):
         if picture.operations is None:
-            raise ValueError("nothing to draw: analyse(..., operations=True) keeps the operations")
+            raise ValueError("nothing to draw: call analyse(..., operations=True), which keeps the operations")
         streams = tuple(_streams(picture.operations))
         yield GpuLanes(picture.gpu, title, shift_ns(analysis, picture.gpu), streams)
         del streams  # frees memory before the next GPU's lanes are made
@@ -63,7 +66,9 @@ def shift_ns(analysis: Analysis, gpu: int) -> int:
 
 
 def _streams(operations: GpuOperations) -> Iterator[Lane]:
-    """A lane per (process, context, stream), and further lanes if operations of one stream overlap (graph nodes)."""
+    """A lane per (process, context, stream), and further lanes if operations of a stream overlap, as nodes of CUDA
+    graphs do.
+    """
     labels = [*operations.names, "CUDA graph", *(LOOKS[name].label for name in CLASSES)]
     graph = len(operations.names)
     label = operations.name.astype(np.int32)
@@ -94,7 +99,9 @@ def _streams(operations: GpuOperations) -> Iterator[Lane]:
 
 
 def of_host(host: HostRanges) -> Iterator[Lane]:
-    """Lanes of each thread, the thread with most ranges first; nested ranges are in further lanes below."""
+    """Yields the lanes of each thread of the host, the thread with most ranges first. Ranges inside another range are
+    in further lanes below it.
+    """
     several = len({(thread.recording, thread.pid) for thread in host.threads}) > 1
     counts = np.bincount(host.thread, minlength=len(host.threads))
     for number in np.argsort(-counts, kind="stable").tolist():
@@ -116,10 +123,10 @@ def of_host(host: HostRanges) -> Iterator[Lane]:
 
 
 def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]:
-    """A lane for each operation (sorted by start) so that no two in a lane overlap; int32[n] from 0.
+    """The number of a lane, from 0, for each operation (sorted by start), so that no two in a lane overlap; int32[n].
 
     Each pass fills a lane with the operations that begin after all operations before them have ended, and leaves the
-    rest to the next lane, so any number of operations without overlap takes one pass.
+    others to the next lane. So operations without overlap take one pass.
     """
     if (start[1:] >= end[:-1]).all():
         return np.zeros(len(start), np.int32)
@@ -139,7 +146,7 @@ def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]
 
 
 def merged(ownership: Ownership) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
-    """Start, end and owner of each run: neighbouring segments of the same owner are joined."""
+    """Starts, ends and owners after neighbouring segments of the same owner are joined."""
     owner = ownership.owner
     if not len(owner):
         return ownership.start_ns, ownership.end_ns, owner

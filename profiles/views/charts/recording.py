@@ -10,7 +10,7 @@ from ..palette import OWNERS as LOOKS
 from ..tables.table import Document
 from .chart import Chart, Row, Spec, axis, series_colour
 
-MOST_BARS: Final = 240  # of more steps each bar is the mean of neighbouring steps
+MOST_BARS: Final = 240  # if there are more steps, each bar is the mean of neighbouring steps
 
 
 def of_recordings(document: Document) -> list[Chart]:
@@ -24,7 +24,7 @@ def of_recordings(document: Document) -> list[Chart]:
 
 
 def ledger_by_gpu(document: Document) -> Chart:
-    """A bar per GPU: shares of the window by owner."""
+    """The chart with a bar per GPU: shares of the window by owner."""
     rows = [
         {"gpu": title, "share": (gpu["ledger_ns"][owner] or 0) / gpu["span_ns"], **_owner(owner)}
         for gpu, title in zip(document.json["gpus"], document.titles, strict=True)
@@ -46,7 +46,9 @@ def ledger_by_gpu(document: Document) -> Chart:
 
 
 def ledger_by_step(document: Document) -> Chart:
-    """A bar per step and GPU: ms by owner. More than MOST_BARS steps are shown as means of neighbouring steps."""
+    """The chart with a bar per step and GPU: ms by owner. More than MOST_BARS steps are shown as means of neighbouring
+    steps.
+    """
     most = max(len(gpu["steps"]["rows"]) for gpu in document.json["gpus"])
     width = -(-most // MOST_BARS)
     rows = [
@@ -98,7 +100,7 @@ def ledger_by_step(document: Document) -> Chart:
 
 
 def feed_gaps(document: Document) -> Chart:
-    """A histogram of the steps' feed gaps (waiting for the batch), in ms."""
+    """A histogram of the steps' feed gaps, the ms in which the GPU waits for the batch."""
     rows = [
         {"gpu": title, "ms": row["feed_gap_ns"] / 1e6}
         for gpu, title in zip(document.json["gpus"], document.titles, strict=True)
@@ -122,11 +124,11 @@ def feed_gaps(document: Document) -> Chart:
             },
         },
     }
-    return Chart("feed-gaps", "Feed gaps", "A histogram of the time that steps waited for their batch.", spec)
+    return Chart("feed-gaps", "Feed gaps", "A histogram of the time for which the GPU waited for a step's batch.", spec)
 
 
 def _binned(rows: Sequence[Row], width: int) -> list[tuple[int, dict[str, float]]]:
-    """The first step's number and the mean ledger of each `width` neighbouring rows."""
+    """For each `width` neighbouring rows, the number of the first step and the mean ledger."""
     groups = [rows[first : first + width] for first in range(0, len(rows), width)]
     return [
         (group[0]["step"], {owner: sum(row["ledger_ns"][owner] or 0 for row in group) / len(group) for owner in OWNERS})

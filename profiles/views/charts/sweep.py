@@ -8,14 +8,14 @@ from typing import Any, Final
 from ...runs.cell import TELLING
 from .chart import Chart, Row, Spec, axis, series_colour
 
-# Settings for the x axis, with its title; the first setting in which the cells differ is taken.
+# Settings that the x axis may show, with the axis's title; the first setting in which the cells differ is used.
 ALONG: Final = {"ranks": "ranks", "per_rank_batch": "samples per rank and step"}
 
 
 def of_sweep(cells: Sequence[Row]) -> list[Chart]:
-    """Throughput over ranks, a chart per model, and efficiency, of the measured cells (rows of summary.csv).
+    """Charts of the measured cells (rows of summary.csv): the throughput of each model over ranks, and efficiency.
 
-    If a model's cells all have the same number of ranks, its throughput is drawn over the batch, if that differs.
+    If all cells of a model have the same number of ranks but different batches, the throughput is drawn over the batch.
     """
     measured = [cell for cell in cells if cell["samples_per_s_global"] is not None]
     by_model = [[cell for cell in measured if cell["model"] == model] for model in _distinct(measured, "model")]
@@ -32,8 +32,9 @@ def _distinct(cells: Sequence[Row], key: str) -> list[Any]:
 
 
 def throughput(cells: Sequence[Row], along: str) -> Chart:
-    """Samples a second of one model over ranks (or the batch) with the interval over launches; over ranks also the
-    ideal line from one rank."""
+    """The chart of one model's samples/s over ranks (or the batch), with the interval over launches. Over ranks it also
+    has the line of ideal scaling from one rank.
+    """
     rows = [
         {
             along: cell[along],
@@ -51,18 +52,18 @@ def throughput(cells: Sequence[Row], along: str) -> Chart:
         if row.get("ranks") == 1
         for ranks in {1, most}
     ]
-    dashes = ", dashes the ideal line from one rank" if ideal else ""
+    dashes = ", the dashed line is ideal scaling from one rank" if ideal else ""
     model = cells[0]["model"]
     return Chart(
         f"throughput-{model}",
         f"Throughput, {model}",
-        f"Samples a second over {ALONG[along]}; bars are the interval over launches{dashes}.",
+        f"Samples per second over {ALONG[along]}; bars are the interval over launches{dashes}.",
         _curve(rows, ideal, along, axis("rate", "samples/s, all ranks")),
     )
 
 
 def efficiency(cells: Sequence[Row]) -> Chart:
-    """Efficiency over ranks with its interval; the ideal is 100 %."""
+    """The chart of efficiency over ranks, with the interval; the ideal is 100 %."""
     rows = [
         {
             "ranks": cell["ranks"],
@@ -78,7 +79,8 @@ def efficiency(cells: Sequence[Row]) -> Chart:
     return Chart(
         "efficiency",
         "Efficiency",
-        "Throughput of N ranks divided by N times one rank's; bars are its interval, the dashes are the ideal, 100 %.",
+        "Throughput of N ranks divided by N times one rank's throughput; bars are the interval, the dashed line is "
+        "the ideal, 100 %.",
         _curve(rows, ideal, "ranks", axis("efficiency", "efficiency", format="%")),
     )
 
@@ -89,7 +91,7 @@ def _curve(rows: list[Spec], ideal: list[Spec], along: str, y: Spec) -> Spec:
     ticks = sorted({row[along] for row in rows})
     low, high = "low", "high"
     scale: Spec = {"domain": [min(ticks) - 0.2, max(ticks) + 0.2], "nice": False}
-    if along != "ranks":  # a logarithmic axis, because sweeps double the batch
+    if along != "ranks":  # logarithmic, because sweeps double the batch
         scale = {"type": "log", "base": 2, "domain": [min(ticks) * 0.9, max(ticks) * 1.1], "nice": False}
     x = {
         "field": along,

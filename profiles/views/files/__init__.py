@@ -1,1 +1,1 @@
-"""Reports as files: Markdown, Perfetto, Parquet, and the files that a command writes."""
+"""Reports as files: Markdown, Perfetto, Parquet; and for each command the files that it writes."""

@@ -20,7 +20,9 @@ def bencher(values: Sequence[Value]) -> str:
 
 
 def github(values: Sequence[Value]) -> str:
-    """`customSmallerIsBetter` of github-action-benchmark; values of which more is better are left out."""
+    """The format `customSmallerIsBetter` of github-action-benchmark. Values of which more is better, such as
+    bandwidths, are left out.
+    """
     rows = [
         {"name": f"{one.benchmark}: {one.measure}", "unit": one.unit, "value": one.value}
         for one in values
@@ -33,8 +35,8 @@ def openmetrics(values: Sequence[Value]) -> str:
     """OpenMetrics text (prometheus.io/docs/specs/om/open_metrics_spec): gauges in base units, seconds and ratios."""
     lines = []
     for unit, base, scale, told in (
-        ("ns", "seconds", 1e9, "Time of a step, of its owners and of a sample."),
-        ("share", "ratio", 1, "Share of the window, or of perfect scaling."),
+        ("ns", "seconds", 1e9, "Time per step, per step by owner, and per sample."),
+        ("share", "ratio", 1, "Shares of the window, and efficiency as a share of perfect scaling."),
     ):
         name = f"ringscope_{'time' if unit == 'ns' else 'share'}_{base}"
         lines += [f"# TYPE {name} gauge", f"# UNIT {name} {base}", f"# HELP {name} {told}"]
@@ -56,10 +58,8 @@ FORMATS: Final[dict[str, Callable[[Sequence[Value]], str]]] = {
 
 
 def of(path: Path) -> Callable[[Sequence[Value]], str]:
-    """The function that writes the format of the file's ending. Raises RingscopeError for an unknown ending."""
+    """The function that writes the format of the file's suffix. Raises RingscopeError for an unknown suffix."""
     for ending, written in FORMATS.items():
         if path.name.endswith(ending):
             return written
-    raise RingscopeError(
-        f"--export {path}: this ending belongs to no format; end the name with one of {', '.join(FORMATS)}"
-    )
+    raise RingscopeError(f"--export {path}: no format has this suffix; end the name with one of {', '.join(FORMATS)}")

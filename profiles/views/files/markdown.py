@@ -1,4 +1,4 @@
-"""A report as GitHub's Markdown: findings and breaks, then the same tables and numbers as on the page."""
+"""A report as GitHub's Markdown: findings and breaks, then the tables that the page has, with the same numbers."""
 
 from __future__ import annotations
 

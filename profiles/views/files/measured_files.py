@@ -1,4 +1,6 @@
-"""The pages of `infer`, `rules` and logs of NCCL's Inspector, from their JSON; of the logs Markdown too."""
+"""Write the pages of `infer`, of `rules` and of logs of NCCL's Inspector from their JSON; for the logs Markdown as
+well.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def write_rules(path: Path, found: dict[str, Any], *, title: str, command: Seque
     """Write the page of `rules`. found: the content of `rules.json`. command: makes the page again."""
     document = Document(found)
     parts = [page.Part("rules", "Rules of thumb", [], [measured.rules(document)])]
-    lead = "Rules of thumb, measured on this machine: does the advice hold here, and what is it worth?"
+    lead = (
+        "Rules of thumb, measured on this machine: does each advice hold here, and how much faster is training with it?"
+    )
     _write(path, document, parts, title=title, lead=lead, command=command)
 
 

@@ -21,7 +21,7 @@ from ..charts.lanes import KINDS, Lane, ledger_lane, of_gpus, of_host
 from ..terminal.waiting import Progress
 
 _COMPRESSION = 5
-BATCH = 50_000  # slices turned into text at a time
+BATCH = 50_000  # number of slices that are turned into text at a time
 
 
 def write(analysis: Analysis, path: Path, *, progress: Progress | None = None) -> int:
@@ -47,7 +47,8 @@ def _write(analysis: Analysis, out: TextIO, told: Callable[[int, int], None]) ->
         for lane in (*gpu.streams, *of_host)
         if len(lane)
     ]
-    # The first recording's origin, or an earlier start of an operation, because negative times are refused.
+    # Times count from the first recording's origin or, if an operation starts earlier, from that start, because
+    # Perfetto refuses negative times.
     origin = min([analysis.shift_ns[0], *starts])
     out.write('{"displayTimeUnit":"ns","otherData":{"origin":')
     out.write(json.dumps("the first recording's origin" if origin == analysis.shift_ns[0] else "the first operation"))
@@ -79,7 +80,7 @@ def _write(analysis: Analysis, out: TextIO, told: Callable[[int, int], None]) ->
 
 
 def _hosts(analysis: Analysis) -> Iterator[tuple[Lane, ...]]:
-    """Lanes of the host threads per GPU; a process with several GPUs has its lanes with its first GPU."""
+    """Per GPU the lanes of host threads; the threads of a process with several GPUs are with its first GPU."""
     seen: set[HostThread] = set()
     for picture in analysis.gpus:
         host = picture.host
@@ -107,7 +108,7 @@ def _steps(analysis: Analysis, picture: GpuAnalysis) -> Lane:
 
 
 def _slices(lane: Lane, pid: int, tid: int, shift_ns: int) -> Iterator[tuple[int, str]]:
-    """The slices of a lane as JSON, BATCH at a time: their number, and their text with a comma before each slice."""
+    """Yields the slices of a lane, BATCH at a time: their number, and their JSON with a comma before each slice."""
     category = [json.dumps(name) for name in KINDS]
     name = [json.dumps(label) for label in lane.labels]
     fixed = f'"ph":"X","pid":{pid},"tid":{tid}'

@@ -28,7 +28,7 @@ class Files:
 
     @property
     def pictures(self) -> bool:
-        """True if any of these files draws every operation, which `analyse(..., operations=True)` keeps."""
+        """True if any of these files draws every operation, so that `analyse` must be called with operations=True."""
         return self.html is not None or self.perfetto is not None
 
 
@@ -53,7 +53,9 @@ def refuse_read(read: Sequence[str], written: Sequence[Path | None]) -> None:
     known = {Path(one).resolve() for one in read}
     for path in written:
         if path and path.resolve() in known:
-            raise RingscopeError(f"{path}: is a recording just read and is not written over; name another file")
+            raise RingscopeError(
+                f"{path}: this command reads that recording and does not overwrite it; name another file"
+            )
 
 
 def write(
@@ -65,12 +67,11 @@ def write(
     shown: Sequence[int] = (),
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Write the files asked for. given: the user's arguments, for the command that makes each file again.
+    """Write the files asked for, and return their paths.
 
-    With a summary, the page and the Markdown show it and the GPUs `shown` (indices), and the charts show these GPUs;
-    Perfetto and Parquet always have all GPUs.
-
-    Returns the paths that were written. Raises RingscopeError if a file may not be written.
+    given: the user's arguments, for the command that makes each file again. shown: indices of GPUs. With a summary, the
+    page and the Markdown hold the summary and the GPUs `shown`, and the charts show these GPUs; Perfetto and Parquet
+    always hold all GPUs. Raises RingscopeError if a file may not be written.
     """
     asked = [kind for kind in KINDS if getattr(files, kind)]
     if not asked:
@@ -104,7 +105,9 @@ def write(
 
 
 def title_of(paths: Sequence[str]) -> str:
-    """The recordings' common name without the rank (for a launch: its cell), else the first name and a count."""
+    """The recordings' common name without the rank (for recordings of a launch: the cell), else the first name and a
+    count.
+    """
     stems = {_stem(Path(path)) for path in paths}
     if len(stems) == 1:
         return stems.pop()
@@ -112,6 +115,6 @@ def title_of(paths: Sequence[str]) -> str:
 
 
 def _stem(path: Path) -> str:
-    if re.fullmatch(r"rank\d+\..*", path.name):  # <cell>/<launch>/rank0.sqlite
+    if re.fullmatch(r"rank\d+\..*", path.name):  # recordings of a launch lie in <cell>/<launch>/
         return next((part for part in reversed(path.parts[:-1]) if not part.isdigit()), path.stem)
     return path.name.split(".rank")[0] if ".rank" in path.name else path.stem

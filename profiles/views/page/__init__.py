@@ -1,6 +1,8 @@
-"""One HTML file that shows a report: no network, no other file, readable by keyboard, screen reader and on a phone.
+"""One HTML file that shows a report: it needs no network and no other file, and works with a keyboard, a screen reader
+and on a phone.
 
-Every number carries its JSON pointer (`data-at`) and its divisor's (`data-of`), and the page contains the JSON.
+The page contains the JSON of the report, and every number carries the JSON pointer of its value (`data-at`) and of its
+divisor (`data-of`).
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ class Sweep:
     """A sweep as a page shows it: the rows of summary.csv, what to look at first, doubts, explained losses."""
 
     cells: Sequence[Json]
-    looks: Sequence[Json] = ()  # text, next
+    looks: Sequence[Json] = ()  # keys: text, next
     doubts: Sequence[Json] = ()
-    explained: Sequence[Json] = ()  # one per model: why N ranks are not N times as fast as one
+    explained: Sequence[Json] = ()  # one per model, which explains why N ranks are not N times as fast as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Another measurement as a page shows it. json: the document that the tables' JSON pointers refer to."""
+    """A measurement of `infer`, `rules` or NCCL's Inspector as a page shows it. json: the document that the tables'
+    JSON pointers refer to.
+    """
 
     lead: str
     parts: Sequence[Part]
@@ -70,8 +74,8 @@ def render(
 ) -> str:
     """The HTML page of an analysis, of a sweep, of both, or of another measurement.
 
-    summary: of many GPUs; `analysis` then holds some of them. command: the command that makes the page again.
-    machine: facts of the machine that ran it, as (title, text).
+    summary: the summary of many GPUs, of which `analysis` holds only some. command: the command that makes the page
+    again. machine: facts of the machine on which it was measured, as (title, text).
     """
     import jinja2
 
@@ -153,7 +157,7 @@ def _lead(shown: Json) -> str:
 
 
 def _trusted(document: Document) -> str:
-    """The verdict of `ringscope check`."""
+    """The verdict of `ringscope check`, for the template."""
     found = document[f"{document.told_at}/trust"]
     return f" {report.trusted(Trust(**found)).capitalize()}." if found else ""
 

@@ -19,8 +19,7 @@ def of_document(document: Document) -> dict[str, Any]:
     return {
         "together": ranks.of_summary(document),
         "together_title": f"All {len(summary['titles'])} GPUs",
-        "one_by_one": f"{len(document.titles)} of {len(summary['titles'])} GPUs one by one: "
-        + "; ".join(document.titles),
+        "one_by_one": f"{len(document.titles)} of {len(summary['titles'])} GPUs in full: " + "; ".join(document.titles),
     }
 
 
@@ -36,7 +35,9 @@ def lead(document: Document) -> str:
 
 
 def tiles(document: Document) -> Iterator[tuple[str, Cell, str, str]]:
-    """Title, number, GPU and owner of each tile: the median step, the least compute, and the largest other times."""
+    """The tiles with the most important numbers (title, number, GPU and owner): the median step, the least compute, and
+    the largest times of other owners.
+    """
     summary = document["/summary"]
     at = {one["metric"]: (f"/summary/spreads/{place}", one) for place, one in enumerate(summary["spreads"])}
     step_at, step = at["step"]

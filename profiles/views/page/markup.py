@@ -1,4 +1,6 @@
-"""Mark parts of a page that are HTML already: drawings, JSON in a script, code in a sentence; others are escaped."""
+"""Make parts of a page that are HTML already, so that the template does not escape them: drawings, JSON in a script,
+code in a sentence.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from ..charts.chart import PAGE, Chart
 
 
 def drawn(chart: Chart) -> dict[str, Any]:
-    """A chart as SVG that fits the page's width, with the role `img` and, beside it, its id, title and text."""
+    """A chart as SVG that fits the page's width, with the role `img`; and its id, title and description."""
     svg = chart.svg(PAGE, legend=not chart.id.startswith("ledger"))
     size = re.compile(r'width="(\d+)" height="\d+"')
     width = int(size.search(svg).group(1))  # type: ignore[union-attr]
@@ -28,7 +30,7 @@ def script(value: Any) -> Any:
 
 
 def coded(text: str) -> Any:
-    """Text as HTML: `backticks` become code, and options are not broken over lines."""
+    """Text as HTML: `backticks` become code, and options such as `--json` are not broken over lines."""
     from markupsafe import Markup, escape
 
     parts = [escape(part) for part in text.split("`")]

@@ -24,9 +24,9 @@ from ..charts.lanes import KINDS, GpuLanes, Lane, ledger_lane, of_gpus, of_host,
 
 BINS = 2000
 _BLOCK = 1 << 17  # operations processed at a time, so that they fit a CPU cache
-MOST_OPERATIONS = 400_000  # in all windows of all GPUs together; they take about 2 MB of the page
-MOST_LANES = 8  # streams drawn per GPU: the busiest
-MOST_HOST_LANES = 8  # lanes of host threads, divided among the GPUs, but at least two per GPU
+MOST_OPERATIONS = 400_000  # number of operations in all windows of all GPUs together; they take about 2 MB of the page
+MOST_LANES = 8  # number of streams that are drawn per GPU: the busiest
+MOST_HOST_LANES = 8  # number of lanes of host threads, divided among the GPUs, but at least two per GPU
 LONGEST_LABEL = 160
 
 
@@ -91,9 +91,10 @@ def pack(analysis: Analysis) -> str:
 
 
 def chosen_windows(analysis: Analysis) -> list[Window]:
-    """Two typical steps (the neighbours nearest the median length) and the longest one, over all GPUs.
+    """Two typical steps (the neighbours nearest the median length) and the longest step, over all GPUs.
 
-    Steps of GPUs are matched by index, as far as every GPU has them. If a GPU has none: the middle of the window.
+    Steps of GPUs are matched by index, and steps that not every GPU has are left out. If no step remains, the middle of
+    the window is chosen.
     """
     pictures = analysis.gpus
     count = min((len(picture.step_start_ns) for picture in pictures), default=0)
@@ -121,7 +122,7 @@ def chosen_windows(analysis: Analysis) -> list[Window]:
 
 
 def _middle(analysis: Analysis) -> Window:
-    """A tenth of the window around its middle, where there are no steps to choose from."""
+    """A tenth of the window around its middle, for recordings without steps."""
     spans = [gpu.window_ns for gpu in analysis.measures.gpus]
     return Window("the middle", tuple((a + (b - a) * 9 // 20, a + (b - a) * 11 // 20) for a, b in spans))
 
@@ -144,7 +145,7 @@ def _gpu(
     edges = np.linspace(0, span[1] - span[0], BINS + 1)
     return {
         "title": gpu.title,
-        "shift": shift,  # add to the GPU's times to get ns from the header's `start`
+        "shift": shift,  # ns to add to the GPU's times so that they count from the header's `start`
         "left_out": len(gpu.streams) - len(kept),
         "steps": [
             packer.add((picture.step_start_ns + shift).astype(np.float64)),
@@ -157,7 +158,9 @@ def _gpu(
 
 
 def _bins(packer: _Packer, lane: Lane, edges: NDArray[np.float64], shift: int) -> list[list[Any]]:
-    """For each kind in the lane, the kind and the share of each bin that it takes, in 255ths (uint8, rounded up)."""
+    """Per kind of operation in the lane: the kind, and the share of each bin that its operations take, in 255ths
+    (uint8, rounded up).
+    """
     found = []
     for kind in np.unique(lane.kind).tolist():
         share = np.diff(_taken_upto(lane, kind, edges, shift)) / np.diff(edges)
@@ -166,8 +169,9 @@ def _bins(packer: _Packer, lane: Lane, edges: NDArray[np.float64], shift: int) -
 
 
 def _taken_upto(lane: Lane, kind: int, edges: NDArray[np.float64], shift: int) -> NDArray[np.float64]:
-    """The time in ns that operations of this kind take up to each edge: piecewise linear, of slope 1 inside operations
-    and 0 between them. Goes block by block, because a lane may have millions of operations."""
+    """For each edge the ns that operations of this kind take before it: piecewise linear, of slope 1 inside operations
+    and 0 between them. Computed block by block, because a lane may have millions of operations.
+    """
     upto = np.zeros(len(edges))
     for first in range(0, len(lane), _BLOCK):
         block = slice(first, first + _BLOCK)
@@ -182,7 +186,7 @@ def _taken_upto(lane: Lane, kind: int, edges: NDArray[np.float64], shift: int) -
 
 
 def _raw(packer: _Packer, lanes: Sequence[Lane], window: tuple[int, int], shift: int, most: int) -> dict[str, Any]:
-    """Every operation of the window, by lane; if it has more than `most`, the window is cut at an earlier `end`."""
+    """Every operation of the window, by lane; if there are more than `most`, the window ends earlier."""
     start, end = window
     inside = [np.flatnonzero((lane.end_ns > start) & (lane.start_ns < end)) for lane in lanes]
     everything = np.sort(np.concatenate([lane.start_ns[rows] for lane, rows in zip(lanes, inside, strict=True)]))

@@ -30,7 +30,7 @@ class Tile:
 
 
 def of_analysis(analysis: Analysis, summary: Summary | None) -> dict[str, Any]:
-    """Values for the template. summary: of many GPUs, if the analysis holds some of them."""
+    """Values for the template. summary: the summary of many GPUs, of which the analysis holds only some; else None."""
     document = ranks.document_of(summary, analysis.measures) if summary else tables.document_of(analysis.measures)
     return {
         **(many.of_document(document) if summary else {"together": []}),
@@ -55,7 +55,7 @@ def of_analysis(analysis: Analysis, summary: Summary | None) -> dict[str, Any]:
 
 
 def nothing() -> dict[str, Any]:
-    """Values for the template without recordings: the keys of of_analysis, all empty."""
+    """Values for the template of a page without recordings: all keys of `of_analysis`, empty."""
     nothing: dict[str, Any] = {
         key: [] for key in ("together", "tiles", "findings", "breaks", "bars", "legend", "step_charts")
     }
@@ -81,7 +81,7 @@ def lead(document: Document) -> str:
 
 
 def _tiles(document: Document) -> Any:
-    """The most important numbers, each from the GPU where it is worst."""
+    """The tiles at the top of the page: the most important numbers, each from the GPU where it is worst."""
     gpus = [(at, gpu) for at, gpu, _ in tables.each_gpu(document)]
 
     def worst(
@@ -176,8 +176,9 @@ def _lead_note(gpu: Json) -> str:
         return ""
     whole = gpu["capture"]["span_ns"]
     return (
-        f"All {numbers.duration(whole)} of the recording. The steps take {numbers.duration(gpu['span_ns'])}, "
-        f"{numbers.share_of(gpu['span_ns'], whole)} of it; the tables are of the steps (--window capture: of all)."
+        f"The bar shows all {numbers.duration(whole)} of the recording. The steps take "
+        f"{numbers.duration(gpu['span_ns'])}, {numbers.share_of(gpu['span_ns'], whole)} of it; the tables describe "
+        "the steps only (with --window capture all of it)."
     )
 
 

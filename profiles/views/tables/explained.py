@@ -1,6 +1,6 @@
 """Words and a table that explain why N ranks are not N times as fast as one: for terminal, page and Markdown.
 
-They are made from `explained` in the JSON of `ringscope report --json`, one element per model.
+They are made from the list `explained` in the JSON of `ringscope report --json`, which has an entry per model.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ CAUSES: Final = {
 
 
 def title(one: Json) -> str:
-    """The heading, as `mlp: a step on 2 ranks takes 5.353 ms, 3.599 ms more than on one`."""
+    """The heading, such as `mlp: a step on 2 ranks takes 5.353 ms, 3.599 ms more than on one`."""
     more = one["step_after_ns"] - one["step_before_ns"]
     than = f"{numbers.duration(abs(more))} {'more' if more >= 0 else 'less'} than on one"
     return f"{one['model']}: a step on {one['ranks']} ranks takes {numbers.duration(one['step_after_ns'])}, {than}"
 
 
 def label(one: Json, cause: str) -> str:
-    """The title of a cause; causes from recordings are ledger owners and have their titles."""
+    """The title of a cause of lost time; causes from recordings are owners in the ledger, with the owners' titles."""
     return LOOKS[cause].label if one["method"] == "recordings" and cause in LOOKS else CAUSES[cause]
 
 
 def change(ns: int | None, why: str = "") -> str:
-    """A signed duration, as `+3.120 ms`."""
+    """A signed duration, such as `+3.120 ms`."""
     return numbers.duration(ns, why) if ns is None else f"{'+' if ns >= 0 else '-'}{numbers.duration(abs(ns))}"
 
 
@@ -51,7 +51,7 @@ def interval(loss: Json) -> str:
 
 
 def told_by(one: Json, directory: str = "DIR") -> str:
-    """The measurement behind an explanation, and for recordings the command that shows them."""
+    """Words for the measurement behind an explanation; for recordings with the command that shows the recording."""
     if one["method"] == "recordings":
         see = f"ringscope timeline {directory}/{one['recording']} --html page.html"
         return f"Recorded by {one['profiler']}; to see it: {see}"
@@ -59,8 +59,8 @@ def told_by(one: Json, directory: str = "DIR") -> str:
         counts, ranks = one["launches"], one["ranks"]
         text = f"Runs: {counts['one']} on one rank, {counts['many']} on {ranks}, "
         text += (
-            f"{counts['without_exchange']} on {ranks} without the exchange; of several runs, the one with the median "
-            "step."
+            f"{counts['without_exchange']} on {ranks} without the exchange; of several runs, the run with the median "
+            "step is used."
         )
         intervals = any(loss["low_ns"] is not None for loss in one["losses"])
         return text + (" Intervals compare each run with each other run." if intervals else "")
@@ -72,7 +72,7 @@ def silent(one: Json) -> str:
     if one["finding"] or one["method"] is None:
         return ""
     if one["largest"] is None:
-        return "No loss here is larger than the difference between launches and than 3 % of the step."
+        return "No loss is larger than both the difference between launches and 3 % of the step."
     if one["largest"] in ("unknown", "idle_unknown"):
         return "The recordings do not show the cause of the largest loss."
     return f"No finding explains the largest loss, {label(one, one['largest'])}."
@@ -98,8 +98,8 @@ def losses(found: Sequence[Json]) -> Table:
     about = " ".join(dict.fromkeys(told_by(one) for one in found))
     return Table(
         "losses",
-        "Where the time goes that more ranks lose",
-        f"The time by which a step is longer, per cause; the parts add up exactly to the difference. {about}",
+        "Where the time goes that is lost with more ranks",
+        f"How much longer each cause makes a step on more ranks; the causes add up exactly to the difference. {about}",
         ("model", "cause", "more per step", "share", "interval over launches"),
         tuple(rows),
     )

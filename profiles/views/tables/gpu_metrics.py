@@ -47,8 +47,8 @@ def means(document: Document) -> Table:
     return Table(
         "gpu-metrics",
         "GPU metrics",
-        "Means of the counters that were sampled, as shares of what the GPU can do, while it did each kind of work. A "
-        "sample that spans several kinds counts for each by its time.",
+        "Means of the sampled counters during each kind of work, as shares of the GPU's peak. A sample that spans "
+        "several kinds of work counts for each kind by its time in the sample.",
         ("GPU", "while", "sampled", *titles(OF_KIND)),
         tuple(rows),
         keys=2,
@@ -73,8 +73,9 @@ def bound(document: Document) -> Table:
     return Table(
         "bound-by",
         "What bounds compute",
-        "Compute by the GPU metrics at that time: tensor-bound where tensor cores are active for 60 % of it or more, "
-        "memory-bound where DRAM is, whichever is more, else bound by latency or other units.",
+        "Compute time by the GPU metrics at that time: tensor-bound where tensor cores are active for 60 % of the "
+        "time or more, memory-bound where memory (DRAM) is; where both are, the more active one counts. Other compute "
+        "is bound by latency or other units.",
         ("GPU", *columns, *titles(ENERGY), "not known"),
         tuple(rows),
     )

@@ -1,4 +1,4 @@
-"""The tables of collectives that NCCL's Inspector logged, from their JSON: each number with its JSON pointer."""
+"""The tables of collectives that NCCL's Inspector logged, made from JSON: each number carries its JSON pointer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ SHARES: tuple[Field, ...] = (
 
 
 def last_arrivals(rows: Sequence[One], counts: Sequence[float | None]) -> list[tuple[int, One]]:
-    """All rows with their places, or the MOST_RANKS with the largest counts of arrivals as the last, in their order."""
+    """The rows to show, with their indices: all or, if there are more than MOST_RANKS, the rows of ranks that arrived
+    last most often, in their old order.
+    """
     order = sorted(range(len(rows)), key=lambda place: -(counts[place] or 0))
     return [(place, rows[place]) for place in sorted(order[:MOST_RANKS])]
 
@@ -44,15 +46,16 @@ def kinds(document: Document) -> Table:
         for place, one in enumerate(document["/kinds"])
     ]
     text = (
-        "Bytes are what one rank passes in. The rank whose kernel ran shortest arrived last: its time is the transfer. "
-        "Bus bandwidth is bytes over transfer by the factors of nccl-tests; 'with waiting' is over all ranks' time."
+        "Bytes: what one rank passes in. The rank whose kernel ran shortest arrived last: the time of that kernel is "
+        "the transfer. Bus bandwidth is bytes divided by transfer, times the factor of nccl-tests; 'with waiting' "
+        "divides by the whole time of all ranks' kernels."
     )
     columns = ("communicator", "collective", *titles(KINDS), "why transfer is unknown")
     return Table("kinds", "By communicator and kind", text, columns, tuple(rows), keys=2)
 
 
 def ranks(document: Document) -> Table:
-    text = "Waiting lasts until the last rank arrives. Shares are of the calls that all ranks with a log have logged."
+    text = "Waiting lasts until the last rank arrives. Shares refer to the calls that are in the logs of all ranks."
     if any(len(one["each"]) > MOST_RANKS for one in document["/kinds"]):
         text += f" Only the {MOST_RANKS} ranks of each kind that arrived last most often are shown; the JSON has all."
     columns = ("communicator", "collective", "rank", *titles((*TIMES, *SHARES)))
@@ -80,7 +83,7 @@ def processes(document: Document) -> Table:
         (words(f"{one['host']} {one['pid']}"), *document.numbers(f"/processes/{place}", _PROCESS))
         for place, one in shown
     ]
-    text = "Over all communicators of a process. Its rank is of the largest one."
+    text = "Sums over all communicators of a process. The rank is that in the largest communicator."
     if len(shown) < len(found):
         text += f" Only {MOST_RANKS} of {len(found):,} are shown: they arrived last most often; the JSON has all."
     return Table("processes", "By process", text, ("process", *titles(_PROCESS)), tuple(rows))

@@ -1,4 +1,4 @@
-"""The page's tables of `infer` and `rules`, from their JSON: each number with its JSON pointer."""
+"""The page's tables of `infer` and `rules`, made from JSON: each number carries its JSON pointer."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def served(document: Document) -> Table:
         for at, row in _rows(document, "served")
     ]
     text = (
-        "Latency of good answers from the planned arrival. 'p99 alone' is simulated from the model's own times, "
-        "without HTTP, JSON and processes. A limit that is not known is the server's own."
+        "Latency of good answers, from the planned arrival of the request. 'p99 alone' is simulated with the model's "
+        "own times, without HTTP, JSON and other processes. Unknown limits are the server's defaults."
     )
     return Table("served", "Requests in batches", text, ("server", *titles(SERVED), "keeps up"), tuple(rows))
 
@@ -105,8 +105,8 @@ def rules(document: Document) -> Table:
         for at, one in _rows(document, "rules")
     ]
     text = (
-        "The ratio is samples per second with the advice divided by samples per second without it: the median over "
-        "pairs of turns in one process, and its interval."
+        "The ratio is samples per second with the advice divided by samples per second without it: the median, with "
+        "its interval, over pairs of turns in one process."
     )
     titles = ("rule", "advice", "what that says", "ratio", "from", "to", "without it", "that is", "with it")
     return Table("rules", "Rules of thumb", text, (*titles, "that is", "trained"), tuple(rows))

@@ -11,8 +11,8 @@ from .. import spoken
 from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Field, Format, Json, Table, each_gpu, titles, words
 
-# Of a column: the text after its GPU's title, the format of its numbers, and, if it shows a ratio, the key of the field
-# to divide by.
+# A kind of column: the text after the GPU's title, the format of the numbers and, for a ratio, the key of the field to
+# divide by.
 Form: TypeAlias = tuple[str, Format, str]
 MOST_OPERATORS = 20
 MOST_KERNELS = 20
@@ -81,8 +81,9 @@ def collectives(document: Document) -> Table:
         "collectives",
         "Collectives",
         "Waiting lasts until the last rank has arrived, transfer from then on; a rank that arrives last often is the "
-        "straggler that the others wait for. By turns is the time that a step would save if its ranks, each late at "
-        "another collective, exchanged once in it. Negotiation is idle time in which Horovod has the gradients but "
+        "straggler that the others wait for. By turns: ranks that are late in turn, each at another collective, would "
+        "save this time per step if they exchanged only once. Negotiation is idle time in which Horovod has the "
+        "gradients but "
         "does not "
         "launch their all-reduce, because other ranks' gradients are not ready.",
         ("GPU", *titles(COLLECTIVES)),
@@ -91,7 +92,7 @@ def collectives(document: Document) -> Table:
 
 
 def collective_sizes(document: Document) -> Table:
-    """The rates at which collectives of each kind and size moved their bytes."""
+    """The table of collectives by kind and size, with the bandwidth at which each moved its bytes."""
     rows = []
     for gpu_at, gpu, name in each_gpu(document):
         for place, one in enumerate(gpu["collectives"]["by_size"]):
@@ -102,9 +103,9 @@ def collective_sizes(document: Document) -> Table:
     return Table(
         "collective-sizes",
         "Collectives by kind and size",
-        "Bytes that a rank gives to each; communicators as NCCL or PyTorch names them. The rate is over the "
-        "transfer, which begins when all ranks have arrived; without the other ranks' recordings it is over the "
-        "whole call, and so a minimum.",
+        "Bytes: what a rank passes to each call. Communicators have NCCL's or PyTorch's names. The rate is bytes "
+        "divided by the transfer, which begins when all ranks have arrived; without the other ranks' recordings it is "
+        "bytes divided by the whole call, and so a minimum.",
         ("kind", "size", "GPU", "communicator", *titles(SIZES)),
         tuple(rows),
     )
@@ -136,12 +137,13 @@ def operators(document: Document) -> Table:
         document,
         "operators",
         "Operators",
-        "Kernels by the operator that launched them, and the idle time before the operator's kernels and copies.",
+        "Kernel time by the operator that launched the kernels, and idle time before the operator's kernels and "
+        "copies.",
     )
 
 
 def layers(document: Document) -> Table:
-    about = "Kernels by layer, forward and backward, as the recording's ranges name them."
+    about = "Kernel time by layer, forward and backward. The layers' names are from ranges in the recording."
     return _operators(document, "layers", "Layers", about)
 
 
@@ -153,7 +155,10 @@ def _operators(document: Document, key: str, title: str, caption: str) -> Table:
     }
     several = len(document.json["gpus"]) > 1
     forms = {name: form for name, form in forms.items() if name != "share" or not several}
-    caption += f" The first {MOST_OPERATORS} on all GPUs together, and kernels without a name; the JSON has more."
+    caption += (
+        f" Shown are the {MOST_OPERATORS} with most time on all GPUs together, and kernels without a name; the JSON "
+        "has more."
+    )
     only = (key.removesuffix("s"),)
     return _by_name(
         document,
@@ -173,9 +178,9 @@ def arithmetic(document: Document) -> Table:
         document,
         "arithmetic",
         "FLOP/s",
-        "Convolutions, matrix products and attention whose shapes the recording holds. Bound by: computing or "
-        "memory, whichever limits them if each operand is moved once. Of roof: the least time that this limit allows, "
-        "divided by the measured time.",
+        "Convolutions, matrix products and attention whose shapes the recording holds. Bound by: the limit (compute "
+        "or memory) if each operand is moved once. Of roof: the least time that this limit allows, divided by the "
+        "measured time.",
         ("operator", "operands", "type", "bound by"),
         "arithmetic/rows",
         lambda row: (row["name"], row["shapes"], row["dtype"], row["bound"] or numbers.UNKNOWN),
@@ -200,10 +205,10 @@ def _by_name(
     forms: Mapping[str, Form],
     most: int,
 ) -> Table:
-    """A row per name; for each GPU a column per entry of `forms`, whose keys name a row's numbers.
+    """A table with a row per name, and for each GPU a column per entry of `forms`, whose keys name a row's numbers.
 
-    Rows are sorted by the first number plus the idle time, summed over GPUs. `share` is the first number divided by
-    the GPU's span, `mean` the first number divided by the row's count. place_of: the rows' path below a GPU's JSON.
+    Rows are sorted by the first number plus the idle time, summed over GPUs. `share` is the first number divided by the
+    GPU's span, `mean` the first number divided by the row's count. place_of: the path of the rows in a GPU's JSON.
     """
     gpus = list(each_gpu(document))
     first = next(iter(forms))
@@ -238,7 +243,7 @@ def _rows(gpu: Json, place_of: str) -> Sequence[Json]:
 
 
 def _number(document: Document, row: str | None, gpu: str, first: str, key: str, form: Form) -> Cell:
-    """One cell for one GPU, empty if the GPU has no row of this name. row, gpu: JSON pointers."""
+    """The cell of one GPU, empty if the GPU has no row of this name. row, gpu: JSON pointers."""
     if row is None:
         return Cell("", None)
     _, shown, of = form
@@ -252,11 +257,11 @@ def groups(document: Document) -> Table:
     for gpu_at, gpu, name in each_gpu(document):
         for group in gpu["kernels"]["groups"]:
             at = f"{gpu_at}/kernels/groups"
-            # _Part escapes the group's name (RFC 6901), since a slash in it would divide the JSON pointer.
+            # _Part escapes the group's name (RFC 6901), since a slash in the name would divide the JSON pointer.
             total = _Part(document, at, group)
             rows.append((words(group), name, total("count", numbers.count), total("total_ns", numbers.duration)))
     return Table(
-        "groups", "Kernel groups", "Kernels by what they do.", ("group", "GPU", "launches", "time"), tuple(rows)
+        "groups", "Kernel groups", "Kernel time by kind of work.", ("group", "GPU", "launches", "time"), tuple(rows)
     )
 
 

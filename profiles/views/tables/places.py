@@ -7,7 +7,7 @@ from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Json, Table, each_gpu, words
 
 MOST = 20
-_SOURCE = 80  # characters shown of a line of code
+_SOURCE = 80  # number of characters that are shown of a line of code
 
 
 def places(document: Document) -> Table:
@@ -26,8 +26,8 @@ def places(document: Document) -> Table:
     return Table(
         "places",
         "Which of your lines",
-        "The parts of your code that the host was in while a GPU was idle; for each cause they add up to the "
-        "ledger's idle time. Longest: click it to see that span in the timeline.",
+        "The places in your code at which the host was while a GPU was idle; for each cause the times add up to the "
+        "ledger's idle time. Longest: the longest idle span; click it to see that span in the timeline.",
         ("place", "at", "longest", "GPU", "idle", "of the window", "causes and lines"),
         tuple(rows),
     )

@@ -12,13 +12,14 @@ from ..palette import OWNERS as LOOKS
 from .table import Cell, Document, Field, Json, Table, titles, words
 
 NAMES = {"step": "the whole step", "waiting": "waiting for ranks"}
-# The most metrics per outlier, up to MANY_OUTLIERS outliers and beyond; the summary's JSON has all.
+# Number of metrics that are shown per outlier, for up to MANY_OUTLIERS outliers and for more; the summary's JSON has
+# all.
 MOST_OF_ONE, MOST_OF_EACH, MANY_OUTLIERS = 3, 1, 5
-MOST_OF_HOSTS = 6  # most columns of times in the table of hosts
+MOST_OF_HOSTS = 6  # number of columns of times in the table of hosts
 
 
 def document_of(summary: Summary, some: Measures | None = None) -> Document:
-    """A document with the summary at `/summary`, and beside it the measures of some of its GPUs, if given."""
+    """A document with the summary at `/summary` and, if given, the measures of some of the GPUs beside it."""
     return Document({**(to_json(some) if some else {}), "summary": plain(summary)})
 
 
@@ -64,8 +65,9 @@ def outliers(document: Document) -> Table:
     return Table(
         "outliers",
         "Who differs",
-        "GPUs and whole hosts further than 5 sigma (1.4826 x the median distance from the median of all) and 1 % of "
-        f"the {summary['per']} from the median. A GPU that computes longer than the others also waits less for them.",
+        "GPUs and whole hosts that differ from the median by more than 5 sigma (1.4826 x the median distance from the "
+        "median) and by more than 1 % of the {summary['per']}. A GPU that computes longer than other GPUs also waits "
+        "less for them.",
         ("who", "where", f"what, per {summary['per']}", *titles(DIFFERENCE), "of the step"),
         tuple(rows),
         keys=3,
@@ -95,14 +97,16 @@ def spreads(document: Document) -> Table:
     return Table(
         "spreads",
         "Over all GPUs",
-        "The ledger over all GPUs: medians are values that some GPU has, so they need not add up to the whole.",
+        "The ledger over all GPUs. Each median is the value of some GPU, so medians need not add up to the whole.",
         (per, "least", "median", "most", "median's share", "least on", "most on", "do not tell"),
         tuple(rows),
     )
 
 
 def hosts(document: Document) -> Table:
-    """A row per host, the most deviating first: medians over its GPUs of the times that differ most between GPUs."""
+    """The table with a row per host, the most deviating first: medians, over the host's GPUs, of the times that differ
+    most between GPUs.
+    """
     summary = document["/summary"]
     shown = _most_spread(summary["spreads"])
     rows = []
@@ -116,15 +120,15 @@ def hosts(document: Document) -> Table:
     return Table(
         "hosts",
         "Hosts",
-        f"Medians over the GPUs of each host, per {summary['per']}, of the times that differ most between GPUs. The "
-        "host furthest from the others comes first.",
+        f"Times per {summary['per']} that differ most between GPUs, as medians over the GPUs of each host. The host "
+        "that differs most from the others comes first.",
         ("host", "GPUs", *(name_of(metric) for metric in shown)),
         tuple(rows),
     )
 
 
 def doubts(document: Document) -> Table:
-    """Each doubt once, with the number of values in the JSON that it affects."""
+    """The table of doubts, each once, with the number of values in the JSON that it affects."""
     rows = [
         (
             words(one["code"], code=True),
@@ -139,8 +143,8 @@ def doubts(document: Document) -> Table:
     return Table(
         "doubts",
         "Doubts",
-        "Reasons why these numbers are less than certain, and what to do. Each is shown once, with the number of "
-        "values in --json that it touches.",
+        "Reasons why these numbers are less than certain, and what to do. Each reason is shown once, with the number "
+        "of values of --json that it affects.",
         ("code", "doubt", "do", "touches"),
         tuple(rows),
     )
@@ -152,14 +156,14 @@ def of_summary(document: Document) -> list[Table]:
 
 
 def _members(summary: Json, gpus: Sequence[int]) -> str:
-    """The ranks of these GPUs; the number of GPUs if a rank is unknown."""
+    """Words for these GPUs: their ranks or, if a rank is unknown, the number of GPUs."""
     ranks = [summary["ranks"][gpu] for gpu in gpus]
     known = [rank for rank in ranks if rank is not None]
     return f"ranks {numbers.ranges(known)}" if len(known) == len(ranks) else f"{len(gpus)} GPUs"
 
 
 def _most_spread(spreads: Sequence[Json]) -> list[str]:
-    """The step and the metrics with the largest spread between GPUs, in the summary's order."""
+    """The metrics with the largest spread between GPUs, and the step, in the summary's order."""
     differing = [one for one in spreads if one["metric"] == "step" or one["max_ns"] > one["min_ns"]]
     ordered = sorted(differing, key=lambda one: (one["metric"] != "step", one["min_ns"] - one["max_ns"]))
     return [one["metric"] for one in spreads if one in ordered[:MOST_OF_HOSTS]]

@@ -13,8 +13,8 @@ from . import gpu_metrics, operations, places, ranks, time
 from .table import Cell, Document, Format, Json, Table, words
 
 PERCENTILES = ("p50", "p95", "min", "median", "max")
-KEYS = ("model", "ranks", "per_rank_batch")  # a column each, even if all cells agree
-# Further columns (key in summary.csv, title, format), each shown if any cell has a value.
+KEYS = ("model", "ranks", "per_rank_batch")  # settings that have a column even if all cells agree
+# Further columns (key in summary.csv, title, format). A column is shown if any cell has a value.
 TOLD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("of_horovod", "of horovod", numbers.factor),
     ("limited_by", "limited by", lambda what: what or numbers.UNKNOWN),
@@ -31,8 +31,9 @@ OF_STRATEGIES = ("of_horovod", "limited_by", "limited_share", "loss")  # shown o
 
 
 def of_recordings(document: Document) -> list[Table]:
-    """The tables of measured recordings, in reading order; empty tables are left out. If the document holds a summary
-    of many GPUs, its tables come first, and the other tables show the GPUs chosen from it."""
+    """The tables of measured recordings, in reading order, without empty tables. If the document holds a summary of
+    many GPUs, the summary's tables come first, and the other tables show some of the GPUs.
+    """
     makers = {**MAKERS, "doubts": ranks.doubts if document.told_at else doubts}
     together = ranks.of_summary(document) if document.told_at else []
     return together + [table for make in makers.values() if (table := make(document)).rows]
@@ -56,7 +57,7 @@ def recordings(document: Document) -> Table:
 
 
 def trusted(trust: Trust) -> str:
-    """The verdict in a line, as `trusted: with care (launches-lost); ringscope check says why`."""
+    """The verdict in a line, such as `trusted: with care (launches-lost); ringscope check says why`."""
     why = f" ({', '.join(trust.because)}); ringscope check says why" if trust.because else ""
     return f"trusted: {trust.verdict}{why}"
 
@@ -103,7 +104,9 @@ MAKERS: Mapping[str, Callable[[Document], Table]] = {
 
 
 def touched(where: Sequence[str], document: Document) -> str:
-    """JSON pointers in words: `ledger, idle feed (rank 0, GPU 0)`. A pointer to a whole GPU gives the GPU's title."""
+    """JSON pointers in words, such as `ledger, idle feed (rank 0, GPU 0)`; for a pointer to a whole GPU the GPU's
+    title.
+    """
     gpus: dict[str, list[int]] = {}
     others = []
     for pointer in where:
@@ -127,7 +130,7 @@ def _plainly(key: str) -> str:
 
 
 def cells(rows: Sequence[Json]) -> Table:
-    """The cells of a sweep, from rows of summary.csv. Settings that all cells share stand in the caption."""
+    """The table of a sweep's cells, from rows of summary.csv. The caption names settings that all cells share."""
     differs = [one for one in TELLING if one.name in KEYS or len({row.get(one.name) for row in rows}) > 1]
     alike = (one for one in TELLING if rows and one not in differs)
     common = list(filter(None, (one.said(rows[0].get(one.name, one.default)) for one in alike)))
@@ -154,9 +157,9 @@ def cells(rows: Sequence[Json]) -> Table:
     return Table(
         "cells",
         "Cells",
-        "Each cell over its launches: medians, and the interval over launches. Throughput is of all ranks together; "
-        "efficiency is the throughput of N ranks divided by N times that of one."
-        + (f" All: {', '.join(common)}." if common else ""),
+        "A cell's numbers are medians over its launches, with the interval over launches. Throughput is the sum over "
+        "all ranks; efficiency is the throughput of N ranks divided by N times the throughput of one rank."
+        + (f" In all cells: {', '.join(common)}." if common else ""),
         (
             *(one.title or one.name.replace("_", " ") for one in differs),
             *columns,
@@ -169,14 +172,16 @@ def cells(rows: Sequence[Json]) -> Table:
 
 
 def learning(rows: Sequence[Json]) -> Table:
-    """The training time of each cell to the accuracy of --until; no row without --until. rows: of summary.csv."""
+    """The table of the time in which each cell trained to the accuracy of --until; empty without --until. rows: of
+    summary.csv.
+    """
     told = [row for row in rows if row.get("until")]
     differs = [one for one in TELLING if one.name in KEYS or len({row.get(one.name) for row in told}) > 1]
     shown = []
     for row in told:
         missed = row["reached"] is not None and row["reached"] < row["ok"]
         seconds = row["seconds_to_accuracy"]
-        why = f"{row['reached']} of {row['ok']} launches reach it" if missed else ""
+        why = f"{row['reached']} of {row['ok']} launches reach the accuracy" if missed else ""
         shown.append(
             (
                 *(_setting(row.get(one.name, one.default)) for one in differs),
@@ -195,8 +200,8 @@ def learning(rows: Sequence[Json]) -> Table:
     return Table(
         "learning",
         f"Until {wanted}",
-        "Epochs until the validation accuracy is reached, or the most that were allowed; medians over launches. Time "
-        "is that of the training steps alone; the speed-up is against the same training on one rank.",
+        "Epochs until the validation accuracy is reached, or the largest number allowed; medians over launches. Time "
+        "counts the training steps alone; the speed-up compares with the same training on one rank.",
         (
             *(one.title or one.name.replace("_", " ") for one in differs),
             *("epochs", "accuracy", "validation", "time to it", "speed-up", "samples to it", "samples/s"),
@@ -242,7 +247,7 @@ def _same(gpus: Sequence[Json], like: Json) -> int:
 
 
 def _interval(row: Json, name: str, form: Format) -> str:
-    """The text `low to high`, with the unit once if both ends share it."""
+    """The text `low to high`, with the unit once if both numbers have the same unit."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     if low is None or high is None:
         return numbers.UNKNOWN
@@ -257,7 +262,7 @@ def _milliseconds(value: float | None) -> str:
 
 
 def clock(document: Document) -> str:
-    """The method that aligned the ranks' clocks, and the residual error, in words; "" for one recording."""
+    """Words for the method that aligned the ranks' clocks, and for the residual error; "" for one recording."""
     told = document.json["clock"]
     if not told:
         return ""
@@ -277,7 +282,7 @@ def straggler(document: Document) -> str:
 
 
 def evidence(finding: Json) -> Sequence[tuple[str, str]]:
-    """A finding's evidence as (title, text); each key names the unit by which its value is formatted."""
+    """A finding's evidence as (title, text); the unit in a key, such as `_ns`, says how the value is formatted."""
     return [
         (key.replace("_ns", "").replace("_", " "), _evidence(key, value)) for key, value in finding["evidence"].items()
     ]
@@ -289,7 +294,7 @@ def _evidence(key: str, value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_evidence(key, one) for one in value)
     if isinstance(value, Mapping):
-        # A percentile has the unit of the measure: `p50` in `step_ns` is a duration.
+        # A percentile has the unit of the measure around it: `p50` in `step_ns` is a duration.
         return ", ".join(
             f"{name} {_evidence(key if name in PERCENTILES else name, one)}" for name, one in value.items()
         )

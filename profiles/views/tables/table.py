@@ -15,18 +15,18 @@ from ...model.measures_json import to_json
 
 Json = Mapping[str, Any]
 Format = Callable[[Any], str]
-Field = tuple[str, str, Format]  # a column's title, the key of its numbers, their format
+Field = tuple[str, str, Format]  # a column's title, the JSON key of its numbers, and the function that formats them
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """text: as shown. at: the JSON pointer of the number shown; of: if not empty, the pointer of its divisor."""
+    """A table's cell. at: the JSON pointer of the number that `text` shows; of: the pointer of the divisor, or ""."""
 
     text: str
     value: float | int | str | None = None
     at: str = ""
     of: str = ""
-    look: str = ""  # an owner, whose colour views put beside the text
+    look: str = ""  # the owner whose colour views put beside the text
     code: bool = False
     when: tuple[int, int, int] | None = None  # GPU, start and end (ns) of the span to show in the timeline
 
@@ -52,8 +52,9 @@ class Document:
     json: Json
 
     def __getitem__(self, pointer: str) -> Any:
-        """The value at a JSON pointer without escapes; None if a value on its path is null. Raises KeyError for an
-        unknown key."""
+        """The value at a JSON pointer without escapes; None if a value on the pointer's path is null. Raises KeyError
+        for an unknown key.
+        """
         value: Any = self.json
         for key in pointer.split("/")[1:]:
             if value is None:
@@ -63,16 +64,18 @@ class Document:
 
     @property
     def titles(self) -> list[str]:
-        """The name of each GPU."""
+        """The titles of the GPUs."""
         return gpu_titles((gpu["rank"], gpu["device"]) for gpu in self.json["gpus"])
 
     @property
     def told_at(self) -> str:
-        """The JSON pointer below which findings and doubts are: `/summary` if the document has one, else ""."""
+        """The JSON pointer of the object that holds findings and doubts: `/summary` if the document has a summary, else
+        "".
+        """
         return "/summary" if "summary" in self.json else ""
 
     def whose(self, gpu: int) -> str:
-        """The name of a finding's GPU."""
+        """The title of a finding's GPU."""
         named: str = self["/summary/titles"][gpu] if self.told_at else self.titles[gpu]
         return named
 
@@ -85,7 +88,7 @@ class Document:
         return Cell(form(value), value, at, of)
 
     def numbers(self, at: str, of_row: Iterable[Field]) -> tuple[Cell, ...]:
-        """The numbers of a row, below the JSON pointer `at`, formatted."""
+        """The formatted numbers of a row whose JSON is at the pointer `at`."""
         return tuple(self.number(f"{at}/{key}", form) for _, key, form in of_row)
 
 

@@ -16,7 +16,7 @@ GAPS: tuple[Field, ...] = (
     ("total", "total_ns", numbers.duration),
 )
 MOST_GAPS = 20
-MOST_STEPS = 200  # of more the longest are shown; the JSON and the Parquet file hold all
+MOST_STEPS = 200  # if there are more steps, the longest are shown; the JSON and the Parquet file hold all
 
 
 def what_if(document: Document) -> Table:
@@ -36,8 +36,9 @@ def what_if(document: Document) -> Table:
     return Table(
         "what-if",
         "What if this time were gone",
-        "How short the window would be without one kind of time (copies, idle, ...), and without all of them. It "
-        "cannot be shorter than the work of the busiest resource that is left, so each gain is an upper bound.",
+        "The shortest that the window could be without one kind of time (copies, idle, ...), and without all these "
+        "kinds. The window cannot be shorter than the work of the busiest resource that remains, so each gain is an "
+        "upper bound.",
         ("GPU", "without", "window", "throughput, at most"),
         tuple(rows),
     )
@@ -68,16 +69,18 @@ def summary(document: Document) -> Table:
     return Table(
         "gpus",
         "GPUs",
-        "Each GPU over its window. The feed gap is the time in which the GPU waits for a batch that has not been sent. "
-        "The input stall is the feed gap and the exposed input copies."
-        + "".join(f" No steps: {reason}." for reason in refused),
+        "Each GPU over its window. The feed gap is the time in which the GPU waits for a batch that the host has not "
+        "sent yet. The input stall is the sum of feed gap and exposed input copies."
+        + "".join(f" No steps were found: {reason}." for reason in refused),
         ("GPU", *titles(OF_STEPS), "computing", *titles(OF_FEEDS), "steps from"),
         tuple(rows),
     )
 
 
 def ledger(document: Document) -> Table:
-    """A row per owner, two columns (time, share) per GPU; owners without time on any GPU are left out."""
+    """The table with a row per owner and two columns (time, share) per GPU. Owners without time on any GPU are left
+    out.
+    """
     gpus = list(each_gpu(document))
     rows = []
     for owner in OWNERS:
@@ -92,8 +95,8 @@ def ledger(document: Document) -> Table:
     return Table(
         "ledger",
         "Ledger",
-        "Every nanosecond of the window has one owner, so a column adds up to the window. "
-        "A collective or a copy counts only while nothing higher in this list runs.",
+        "Every nanosecond of the window has one owner, so a column adds up to the window. While several kinds of work "
+        "run at once, the highest in this list is the owner.",
         ("owner", *columns),
         tuple(rows),
     )
@@ -109,7 +112,7 @@ def steps(document: Document) -> Table:
     left_out = ""
     if len(pointers) > MOST_STEPS:
         longest = sorted(pointers, key=lambda one: document[f"{one[0]}/start_ns"] - document[f"{one[0]}/end_ns"])
-        left_out = f" The {MOST_STEPS} longest of {len(pointers)}; --json and --parquet have all."
+        left_out = f" Shown are the {MOST_STEPS} longest of {len(pointers)} steps; --json and --parquet have all."
         pointers = longest[:MOST_STEPS]
     shown = [
         owner
@@ -140,7 +143,7 @@ def steps(document: Document) -> Table:
 
 
 def feed(document: Document) -> Table:
-    """Each GPU's batch gaps and feed gaps: how many steps have one, percentiles and total."""
+    """The table of each GPU's batch gaps and feed gaps: number of steps with a gap, percentiles and total."""
     rows = []
     for at, gpu, name in each_gpu(document):
         for kind in ("batch_gaps", "feed_gaps"):
@@ -149,8 +152,9 @@ def feed(document: Document) -> Table:
     return Table(
         "feed",
         "Feed gaps",
-        "A batch gap runs from the last kernel of a step to the first of the next. The feed gap is the part of a step "
-        "in which the GPU waits for a batch that has not been sent. Percentiles include steps without a gap.",
+        "A batch gap lasts from the last kernel of a step to the first kernel of the next step. The feed gap is the "
+        "part of a step in which the GPU waits for a batch that the host has not sent yet. Percentiles include steps "
+        "without a gap.",
         ("GPU", "gap", *titles(GAPS)),
         tuple(rows),
     )
@@ -167,7 +171,7 @@ INPUTS: tuple[Field, ...] = (
 
 
 def inputs(document: Document) -> Table:
-    """The copies that bring the batches to each GPU."""
+    """The table of the copies that bring batches to each GPU."""
     rows = [
         (name, *document.numbers(f"{at}/input_copies", INPUTS))
         for at, gpu, name in each_gpu(document)
@@ -176,15 +180,15 @@ def inputs(document: Document) -> Table:
     return Table(
         "inputs",
         "Input copies",
-        "Exposed copies are split by batch: the one that the step waits for, and a later one, which was prefetched but "
-        "is not hidden.",
+        "Exposed copies are split by batch: the batch that the step waits for, and a later batch, which was "
+        "prefetched but not while other work ran.",
         ("GPU", *titles(INPUTS)),
         tuple(rows),
     )
 
 
 def batch_gaps(document: Document) -> Table:
-    """The ledger of all batch gaps: a row per owner, a column per GPU."""
+    """The table of the owners' time in all batch gaps: a row per owner, a column per GPU."""
     gpus = [(at, gpu, name) for at, gpu, name in each_gpu(document) if gpu["batch_gap_ledger_ns"]]
     owners = [one for one in OWNERS if any(gpu["batch_gap_ledger_ns"].get(one) for _, gpu, _ in gpus)]
     rows = [
@@ -192,7 +196,7 @@ def batch_gaps(document: Document) -> Table:
             Cell(LOOKS[owner].label, owner, look=owner),
             *(
                 document.number(f"{at}/batch_gap_ledger_ns/{owner}", numbers.duration)
-                if owner in gpu["batch_gap_ledger_ns"]  # a recording may not show who owned the time
+                if owner in gpu["batch_gap_ledger_ns"]  # None if the recording does not show who owned the time
                 else Cell(numbers.duration(None))
                 for at, gpu, _ in gpus
             ),
@@ -209,7 +213,9 @@ def batch_gaps(document: Document) -> Table:
 
 
 def idle_gaps(document: Document) -> Table:
-    """The longest idle gaps over all GPUs: cause, the operation that ended each, and the host meanwhile."""
+    """The table of the longest idle gaps over all GPUs: their causes, the operation that ended each gap, and what the
+    host did meanwhile.
+    """
     found = [
         (f"{at}/idle_gaps/{place}", index, gap, name)
         for index, (at, gpu, name) in enumerate(each_gpu(document))
@@ -237,8 +243,8 @@ def idle_gaps(document: Document) -> Table:
     return Table(
         "idle-gaps",
         "The longest gaps",
-        "Times in which nothing ran on a GPU. When: from the window's start; click it to see it in the timeline. The "
-        "host: calls, ranges and operators that were under way, and for how much of the gap.",
+        "Times in which nothing ran on a GPU. When: time since the window's start; click it to see the gap in the "
+        "timeline. The host: calls, ranges and operators that were under way, each with its share of the gap.",
         ("when", "how long", "GPU", "step", "cause", "ended by", "launched by", "the host meanwhile"),
         tuple(rows),
     )
@@ -255,7 +261,7 @@ def _meanwhile(gap: Json) -> str:
 
 
 def host(document: Document) -> Table:
-    """Ranges and calls that the host's threads were in while the GPU was idle."""
+    """The table of ranges and calls that the host's threads were in while the GPU was idle."""
     rows = []
     for gpu_at, gpu, name in each_gpu(document):
         for place, one in enumerate(gpu["host_while_idle"]):
@@ -272,8 +278,8 @@ def host(document: Document) -> Table:
     return Table(
         "host",
         "The host while the GPU idles",
-        "Calls and ranges that were open on any thread while the GPU was idle, as shares of the idle time. Threads run "
-        "side by side, so shares may add up to more than 100 %.",
+        "Calls and ranges that were open on any thread while the GPU was idle, as shares of the idle time. Several "
+        "may be open at once, so shares may add up to more than 100 %.",
         ("what", "kind", "GPU", "time", "of the idle"),
         tuple(rows),
     )

@@ -16,12 +16,14 @@ from .fitted import Column, Fitted, Row
 
 Cell = Callable[[GpuMeasures], str]
 COLUMN_WIDTH, NAMES_WIDTH = 24, 30
-BUSY, KERNELS = "busy, hidden or not", "kernels"  # titles of the sections whose numbers are in no other table
+BUSY, KERNELS = "busy, hidden or not", "kernels"  # titles of sections that have numbers which no other table has
 _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "peer to peer", "d2d": "on the device"}
 
 
 def side_by_side(gpus: Sequence[GpuMeasures], titles: Sequence[str], only: str = "") -> Fitted:
-    """A table with a column per GPU, of all sections or of the section `only`, without rows that are empty for all."""
+    """A table with a column per GPU, of all sections or of the section `only`. Rows that are empty for all GPUs are
+    left out.
+    """
     shown: list[Row] = []
     for section, rows in _sections():
         if only and section != only:
@@ -193,8 +195,9 @@ def _sampled_rows() -> list[tuple[str, Cell]]:
 
 
 def energy(gpu: GpuMeasures) -> str:
-    """The energy of the window and per step; if samples cover a part of the window, its energy and share of the window.
-    Empty without samples."""
+    """Rows for the energy of the window and per step. If samples cover only a part of the window: the energy of that
+    part, and the part's share of the window. Empty without samples.
+    """
     found = gpu.gpu_metrics.energy if gpu.gpu_metrics else None
     if found is None:
         return ""

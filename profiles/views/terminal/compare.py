@@ -42,19 +42,19 @@ def page(comparison: Comparison) -> Group:
 
 def _likeness(likeness: Likeness, *, of_recordings: bool) -> Text:
     if likeness.score is None:
-        return Text("comparability: unknown, neither side says what it ran on\n")
+        return Text("comparability: unknown, because neither side says on which machine it ran\n")
     text = Text(f"comparability {numbers.share(likeness.score)}")
     if of_recordings and not set(WORK) & {*likeness.alike, *likeness.unlike}:
-        text.append(" of the facts that both sides give; the recordings do not say what they trained")
+        text.append(" as far as both sides tell; the recordings do not say which model was trained")
     if not likeness.comparable:
-        text.append("  not the same work on the same machine: read the difference with care", style="bold red")
+        text.append("  work or machine differ: read the difference with care", style="bold red")
     for name, (before, after) in likeness.unlike.items():
         text.append(f"\n  {name}: {_fact(before)} -> {_fact(after)}")
     return text.append("\n")
 
 
 def _fact(value: object) -> str:
-    """A fact as text; a list of two H200 as `2 x NVIDIA H200`."""
+    """A fact as text; equal values of a list are counted, as in `2 x NVIDIA H200`."""
     if not isinstance(value, list):
         return str(value)
     return ", ".join(f"{value.count(one)} x {one}" for one in dict.fromkeys(value)) or "none"
@@ -81,7 +81,7 @@ def _ledger(comparison: Comparison) -> Group:
 
 
 def _named(title: str, changes: NamedChanges) -> list[RenderableType]:
-    """The names that changed most, then the sum of all others."""
+    """Rows for the names that changed most, then a row for the sum of all other names."""
     moved = [row for row in changes.rows if row.change_ns]
     rest = [*moved[MOST_NAMES:], changes.others]
     count = len(moved) - MOST_NAMES
@@ -89,18 +89,17 @@ def _named(title: str, changes: NamedChanges) -> list[RenderableType]:
     titles = [Column(name, right=True) for name in ("before", "after", "change", *idle)]
     short = shortened(row.name for row in moved[:MOST_NAMES])
     named = [(spoken.name(row.name).replace(row.name, short[row.name], 1), row) for row in moved[:MOST_NAMES]]
-    named.append((f"{count} more, and the rest" if count > 0 else "the rest", _together(rest)))
+    named.append((f"{count} more names, and the rest" if count > 0 else "the rest", _together(rest)))
     rows = [(name, *_times(row)[: 3 + len(idle)], row.state) for name, row in named]
     heading = Text(f"\n{title.capitalize()}, per {changes.per}", style="italic")
     return [heading, Fitted([Column(), *titles, Column()], rows)]
 
 
 def shortened(names: Iterable[str]) -> dict[str, str]:
-    """Each name in NAME_WIDTH characters: its beginning and end, or, if several names share both, its beginning and the
-    part from where the names differ.
+    """Names shortened to NAME_WIDTH characters: beginning and end or, if several names share both, the beginning and
+    the part from where the names differ.
 
-    Kernels of cuDNN share a hundred characters, and differ in the size of their tiles.
-    """
+    Kernels of cuDNN share a hundred characters, and differ in the size of their tiles."""
     alike = defaultdict(list)
     for name in dict.fromkeys(names):
         alike[_short(name)].append(name)
@@ -139,7 +138,7 @@ def _signed(ns: Fraction) -> str:
 
 
 def _signed_share(share: float | None) -> str:
-    """A change as a share of the step before, also above 100 %: a part that grew by twice that step is `+200.0 %`."""
+    """A change as a share of the earlier step; a part that grew by twice that step is `+200.0 %`."""
     return numbers.share(share) if share is None or abs(share) < 0.0005 else f"{100 * share:+,.1f} %"
 
 

@@ -1,4 +1,4 @@
-"""Explain in the terminal why N ranks are not N times as fast as one: a sweep's report begins with it."""
+"""Explain on the terminal why N ranks are not N times as fast as one, at the beginning of a sweep's report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from .fitted import Column, Fitted, Prose
 
 
 def blocks(found: Sequence[Explained], directory: str) -> Iterator[RenderableType]:
-    """A block for each model: the step, its losses with the largest first, and the finding behind it."""
+    """Yields a block for each model: the step, its losses with the largest first, and the finding that explains the
+    largest.
+    """
     for one in found:
         json = one.to_json()
         yield Prose(f"\n{said.title(json)}", "bold")

@@ -27,7 +27,7 @@ def show(fits: Fits, directory: str, console: Console) -> None:
         rows.append((f"{batch:,}", str(len(found)), Text(outcome(found), style)))
     console.print(Fitted([Column("batch", right=True), Column("launches", right=True), Column("memory")], rows))
     for one in fits.predictions:
-        whole = fits.failing and fits.done  # an unfinished search has no result to compare with
+        whole = fits.failing and fits.done  # an unfinished search has no result with which to compare a prediction
         console.print(Prose(predicted(one, fits.largest if whole else None)))
     if fits.remedies and fits.failing:
         _remedies(fits, console)
@@ -36,7 +36,7 @@ def show(fits: Fits, directory: str, console: Console) -> None:
 
 
 def answer(fits: Fits) -> str:
-    """The answer in one sentence: the largest batch per rank that fits, or that none does."""
+    """The answer in one sentence: the largest batch per rank that fits, or that no batch fits."""
     who = f"{fits.cell.model} on {ranks(fits.cell.ranks)}"
     room = f"{numbers.size(fits.plan.capacity_bytes)} of " if fits.plan.capacity_bytes else ""
     where = f"in {room}{'GPU' if fits.device == 'GPU' else 'host'} memory"
@@ -46,14 +46,16 @@ def answer(fits: Fits) -> str:
         most = "not even 1 sample fits" if fits.failing == 1 else "no batch that was tried fits"
         return f"{who}: {most} {where}"
     if fits.all_fit:
-        return f"{who}: {fits.largest:,} samples per rank fit {where}, the largest batch to be tried (--up-to)"
+        return f"{who}: {fits.largest:,} samples per rank fit {where}; larger batches were not tried (--up-to)"
     ending = f"; {fits.failing:,} do not" if fits.failing else ""
     so_far = "" if fits.done else "at least "
     return f"{who}: {so_far}{fits.largest:,} samples per rank fit {where}{ending}"
 
 
 def outcome(tries: Sequence[Try]) -> str:
-    """The result of the launches of one batch: `1.2 GB`, or `out of memory`, or `1.2 GB, or failed`."""
+    """The result of the launches of one batch, such as `1.2 GB`, `out of memory` or `1.2 GB, or failed` if launches
+    differ.
+    """
     took = [one.memory_bytes for one in tries if one.memory_bytes is not None]
     words = [numbers.size(max(took))] if took else []
     words += ["out of memory"] if any(one.out_of_memory for one in tries) else []
@@ -62,7 +64,9 @@ def outcome(tries: Sequence[Try]) -> str:
 
 
 def predicted(one: Prediction, found: int | None) -> str:
-    """A prediction in words; found: the largest batch found by trying, to compare with (None: do not compare)."""
+    """A prediction in words. found: the largest batch found by trying, with which the prediction is compared; None: no
+    comparison.
+    """
     batches = ", ".join(map(str, one.batches))
     least = "at least " if len(one.batches) == 1 else ""
     text = (
@@ -101,4 +105,4 @@ def show_expected(found: Sequence[Expected], console: Console) -> None:
         for prediction in one.predictions:
             console.print(Prose(f"  {predicted(prediction, None)}"))
         if not one.predictions:
-            console.print(Prose("  no prediction: these runs' memory does not grow with the batch"))
+            console.print(Prose("  no prediction: the memory of these runs does not grow with the batch"))

@@ -1,7 +1,8 @@
 """Tables and running text on a terminal of any width.
 
 Lines are broken at spaces, never between a number and its unit. Columns that do not fit side by side move to a further
-table below, which repeats the key columns; a key that is too wide stands on a line of its own above its row.
+table below, which repeats the key columns (columns that name a row). A key that is too wide has a line of its own above
+the row.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from rich.text import Text
 from ...ground import terminals
 
 WHOLE: Final = 18  # lines of a cell up to this width are not broken to make room for other columns
-NAMES: Final = 20  # least width of the column that names the rows; with less the columns are split over several tables
+NAMES: Final = 20  # least width of the column that names the rows; with less room columns move to further tables
 GAPS: Final = (2, 1)  # spaces between columns: 2, or 1 if only then all columns fit side by side
 # A line is not broken between a number and the word after it: `4.712 ms`, `98.1 %`, `2 ranks`.
 _NUMBER: Final = re.compile(r"[(\[]?[-+±~<>]*\d[\d.,]*(?<![.,])")
 _WORD: Final = re.compile(r"\S+")
-_LEAD: Final = re.compile(r" *(?:(?:[•→-]|->|\d+\.) )?")  # indent and list mark; continued lines start where it ends
+# Indent and list mark; continued lines start below the text after them.
+_LEAD: Final = re.compile(r" *(?:(?:[•→-]|->|\d+\.) )?")
 
 Cell: TypeAlias = "str | Text"
 Row: TypeAlias = "Sequence[Cell] | Text"
@@ -37,7 +39,9 @@ class Column:
 
 
 class Prose:
-    """Running text, broken into lines. If it has more than `most`, the first `most` are shown, and … at their end."""
+    """Running text, broken into lines. If there are more than `most` lines, the first `most` are shown, with … at the
+    end.
+    """
 
     def __init__(self, text: Cell, style: str = "", *, most: int | None = None) -> None:
         self._text = Text(text, style=style) if isinstance(text, str) else text
@@ -80,8 +84,9 @@ class Fitted:
             yield from self._lines(some, width, GAPS[0], self._sizes)
 
     def _tables(self, width: int) -> Iterator[list[int]]:
-        """Split the columns into tables that fit `width`: the columns of each. Keys wider than half of it are left out
-        and stand above each row."""
+        """The columns of each table, so that each table fits `width`. Keys wider than half of `width` are in no table:
+        they stand above their rows.
+        """
         places = range(len(self._columns))
         keys = places[: self._keys]
         beside = [*keys] if self._least(keys) <= width // 2 else []
@@ -97,7 +102,7 @@ class Fitted:
         return sum(self._sizes[place][0] for place in places) + gap * (len(places) - 1)
 
     def _sized(self, place: int, at_most: int | None = None) -> tuple[int, int]:
-        """The least and the full width of a column, without the cells that need more than `at_most` (None: of all)."""
+        """The least and the full width of a column. Cells that need more than `at_most` do not count."""
         cells = [row[place] for row in self._rows if not isinstance(row, Text)]
         fitting = [cell for cell in cells if at_most is None or _needs(cell) <= at_most]
         title = self._titles[place]
@@ -131,7 +136,9 @@ class Fitted:
 
 
 def broken(text: Text, width: int) -> Iterator[Text]:
-    """Break a text into lines. Continued lines begin below the text after a list mark; longer words are cut."""
+    """Break a text into lines of at most `width`. Continued lines begin below the text after a list mark; too long
+    words are cut.
+    """
     if text.cell_len <= width and "\n" not in text.plain:  # the usual case, kept fast
         yield text
         return
@@ -154,7 +161,7 @@ def _cut(line: Text, width: int) -> Iterator[Text]:
 
 
 def _pieces(line: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each unbreakable piece: a word, with the numbers before it."""
+    """Start and end of each piece that is not broken: a word with the numbers before it."""
     first = None
     for word in _WORD.finditer(line):
         first = word.start() if first is None else first
@@ -170,7 +177,7 @@ def _widest(cell: Text) -> int:
 
 
 def _needs(cell: Text) -> int:
-    """The width that a cell needs if no word and no line of up to WHOLE is broken."""
+    """The width that a cell needs if no word, and no line of up to WHOLE characters, is broken."""
     lines = cell.split("\n") if "\n" in cell.plain else [cell]
     return max((_longest(line) if line.cell_len > WHOLE else line.cell_len for line in lines), default=0)
 
@@ -186,8 +193,9 @@ def _indent(line: Text) -> int:
 
 
 def _shared(sizes: Sequence[tuple[int, int]], width: int) -> list[int]:
-    """Divide `width` among columns of (least, full) sizes: each gets its least; columns that lack little are filled
-    first."""
+    """Divide `width` among columns of (least, full) widths: each gets its least width, then those that lack least are
+    filled first.
+    """
     given = [least for least, _ in sizes]
     room = width - sum(given)
     wanting = sorted(range(len(sizes)), key=lambda place: sizes[place][1] - sizes[place][0])
@@ -195,14 +203,14 @@ def _shared(sizes: Sequence[tuple[int, int]], width: int) -> list[int]:
         more = max(0, min(sizes[place][1] - sizes[place][0], room // left))
         given[place] += more
         room -= more
-    # A column that is wider than the terminal is cut.
+    # A single column is cut if it is wider than the terminal.
     return [min(one, width) for one in given]
 
 
 def _beside(
     cells: Sequence[Text], columns: Sequence[Column], sizes: Sequence[int], gap: int, *, bottom: bool = False
 ) -> Iterator[Text]:
-    """The lines of one row. bottom: align cells of fewer lines at the bottom, as titles are."""
+    """The lines of one row. bottom: align cells of fewer lines at the bottom (titles), not at the top."""
     parts = [list(broken(cell, size)) for cell, size in zip(cells, sizes, strict=True)]
     if bottom:
         most = max(map(len, parts))

@@ -17,7 +17,7 @@ _BAR = 24  # width of a bar, so that a line fits 80 columns
 
 
 def show(forecasts: Sequence[Forecast], console: Console) -> None:
-    """Print each forecast: its rows, from how many GPUs one more adds little, what-ifs and doubts."""
+    """Print each forecast: its rows, the number of GPUs from which one more adds little, what-ifs and doubts."""
     for one in forecasts:
         console.print(Prose(one.label, "bold"))
         rows = [(str(row.gpus), f"{row.per_s:,.0f}", bar(row.efficiency, _BAR), _share(row)) for row in one.rows]

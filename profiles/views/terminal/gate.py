@@ -13,7 +13,7 @@ _MARKS = {HOLDS: "✓", BROKEN: "✗"}
 
 
 def text(judgement: Judgement) -> str:
-    """A line per check, broken checks first, then the overall status."""
+    """The text with a line per check, broken checks first, then the overall status."""
     lines = [f"{_MARKS.get(check.status, '?')} {check.status}: {check.message}" for check in _in_order(judgement)]
     return "\n".join([*lines, f"{judgement.subject}: {judgement.status}", *_trusted(judgement)])
 
@@ -56,23 +56,23 @@ def junit(judgement: Judgement) -> str:
 
 
 def _legal(text: str) -> str:
-    """Text without the characters that XML forbids (https://www.w3.org/TR/xml/#charsets), since names of GPUs and
-    cells come from files and may hold them."""
+    """Text without the characters that XML forbids (https://www.w3.org/TR/xml/#charsets). Names of GPUs and cells may
+    hold such characters, as they come from files.
+    """
     return plain(text).translate({0xFFFE: None, 0xFFFF: None})
 
 
 def _trusted(judgement: Judgement) -> list[str]:
-    """The verdict of `ringscope check` on the recordings that were judged."""
     return [report.trusted(judgement.trust)] if judgement.trust else []
 
 
 def _in_order(judgement: Judgement) -> list[Check]:
-    """Broken checks first, then checks that cannot be judged."""
+    """The checks in order: broken, cannot be judged, holds."""
     return sorted(judgement.checks, key=lambda check: (check.status == HOLDS, check.status != BROKEN))
 
 
 def _budget(check: Check) -> str:
-    """The check's limit, as `at most 0.02`; "" if the check says that a baseline is missing."""
+    """The check's limit, such as `at most 0.02`; "" for the check that says that the baseline does not fit the run."""
     relation = "at most" if check.bound == "max" else "at least"
     return "" if check.metric == "baseline" else f"{relation} {check.limit:.6g}"
 

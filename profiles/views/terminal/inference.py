@@ -42,7 +42,7 @@ def _calls(found: Inference) -> Iterator[RenderableType]:
     for call in found.calls:
         by_model.setdefault(call.model, []).append(call)
     if by_model:
-        yield Text("\nCPU and GPU: a call, from samples in host memory to answers there", style="bold")
+        yield Text("\nCPU and GPU: time of a call, from samples in host memory to answers in host memory", style="bold")
     for model, calls in by_model.items():
         yield Text(f"\n{model}, {numbers.count(calls[0].parameters)} parameters")
         yield _calls_of(calls)
@@ -106,7 +106,7 @@ def _served(found: Inference) -> Iterator[RenderableType]:
         shown = [(*_load(row, alone, batched), bar(_share(row, rows), _BAR).plain) for row in rows]
         yield _table(("asked/s", "limits", "answered", "p50", "p99", *extra, "lost", ""), shown, keys=2)
     if alone:
-        yield Prose("\np99 alone: simulated, with the model's own times and no HTTP, JSON and processes", "dim")
+        yield Prose("\np99 alone: simulated with the model's own times, without HTTP, JSON and other processes", "dim")
     yield from (_point(one.text) for one in found.best)
 
 
@@ -125,14 +125,14 @@ def _load(row: Served, alone: bool, batched: bool) -> tuple[str | Text, ...]:
 
 
 def limits(most: int | None, wait_ms: float | None) -> str:
-    """The server's limits: largest batch and longest wait, as `8, 2 ms`; `its own` if they are unknown."""
+    """The server's limits, largest batch and longest wait, such as `8, 2 ms`; `its own` if they are unknown."""
     if most is None or wait_ms is None:
         return "its own"
     return "1" if most == 1 else f"{most}, {wait_ms:g} ms"
 
 
 def _share(row: Served, rows: Sequence[Served]) -> float:
-    """The row's p99 latency as a share of the largest among `rows`: the shortest bar has the lowest latency."""
+    """The row's p99 latency as a share of the largest among `rows`, so that the shortest bar is the lowest latency."""
     most = max((other.p99_ns or 0 for other in rows), default=0)
     return (row.p99_ns or 0) / most if most else 0.0
 
@@ -151,8 +151,9 @@ def _point(text: str, style: str = "") -> RenderableType:
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:
-    """Charts from the JSON: the time of a call over its batch, one per model; latency over the waiting limit, one per
-    request rate."""
+    """Charts from the JSON: per model the time of a call over its batch, and per request rate the latency over the
+    longest wait that the server allows.
+    """
     made = [
         _chart(
             f"calls-{model}",

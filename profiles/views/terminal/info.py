@@ -1,4 +1,6 @@
-"""The text of `ringscope timeline --info`: contents and gaps of recordings; and the rows that a cut-down file kept."""
+"""The text of `ringscope timeline --info`, which says what recordings hold and lack; and the text of `ringscope cut`,
+which says how many rows a smaller recording keeps.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def _rank(timeline: Timeline) -> str:
 
 
 def _span(timeline: Timeline) -> str:
-    """The time from the first to the last GPU operation or, if there is none, of the phases, calls and marks."""
+    """The time from the first to the last GPU operation or, without GPU operations, from the first to the last phase,
+    call or mark.
+    """
     tables = [t for t in (getattr(timeline, name) for name in _OPERATIONS) if len(t)]
     tables = tables or [t for t in (timeline.phases, timeline.api, timeline.marks) if len(t)]
     if not tables:
@@ -81,7 +85,7 @@ def _span(timeline: Timeline) -> str:
 
 
 def _gpus(timeline: Timeline) -> list[str]:
-    """A line for each GPU with any work, and a line with the number of GPUs without."""
+    """A line for each GPU with work, and a line with the number of GPUs without work."""
     lines, idle = [], 0
     for device in timeline.devices.itertuples():
         tables = {name: getattr(timeline, name) for name in _OPERATIONS}
@@ -106,7 +110,9 @@ def _doubt(doubt: Doubt) -> str:
 
 
 def written(path: Path, rows: Mapping[str, tuple[int, int]]) -> str:
-    """The size and rows of a cut-down file; then each table that lost rows, most lost first. rows: (before, after)."""
+    """The size and number of rows of a smaller recording, then each table that lost rows, most lost first. rows:
+    (before, after) by table.
+    """
     before, after = sum(was for was, _ in rows.values()), sum(kept for _, kept in rows.values())
     lines = [f"{path}: {path.stat().st_size:,} bytes, {after:,} of {before:,} rows"]
     cut = sorted(((was - kept, name, was, kept) for name, (was, kept) in rows.items() if was > kept), reverse=True)

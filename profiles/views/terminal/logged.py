@@ -27,14 +27,14 @@ def _page(logged: Logged) -> Iterator[RenderableType]:
     kinds = logged.kinds[:MOST_KINDS]
     columns = [Column("collective"), *(Column(title, right=True) for title in _KINDS)]
     yield Fitted(columns, [_of_kind(one) for one in kinds], style="dim")
-    yield from _more(len(logged.kinds) - len(kinds), "kinds that took less time")
+    yield from _more(len(logged.kinds) - len(kinds), "rows of kinds that took less time")
     for why in dict.fromkeys(one.why for one in kinds if one.why):
         yield Prose(f"{numbers.UNKNOWN}: {', '.join(_name(one) for one in kinds if one.why == why)}: {why}", "dim")
     shown = last_arrivals(logged.processes, [one.arrived_last_share for one in logged.processes])
     yield Prose("")
     columns = [Column("process"), *(Column(title, right=True) for title in _PROCESSES)]
     yield Fitted(columns, [_of_process(one) for _, one in shown], style="dim")
-    yield from _more(len(logged.processes) - len(shown), "processes that arrived last less often")
+    yield from _more(len(logged.processes) - len(shown), "rows of processes that arrived last less often")
     yield from terminal.doubts(logged.doubts)
 
 

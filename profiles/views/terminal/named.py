@@ -17,7 +17,7 @@ from . import recording as terminal
 from .columns import BUSY, KERNELS, side_by_side
 from .fitted import Column, Fitted, Prose
 
-# Tables that only the terminal has; if all views have a table of the same name, it is printed below.
+# Tables that only the terminal has. If all views have a table of that name, too, it is printed below.
 _SECTIONS: Final = {"busy": BUSY, "kernels": KERNELS}
 _TEXTS: Final = ("findings", "breaks", "doubts", "recordings")
 NAMES: Final = tuple(dict.fromkeys((*report.MAKERS, *_SECTIONS, *_TEXTS)))
@@ -29,7 +29,7 @@ def listed() -> str:
 
 
 def show(measures: Measures, name: str, to: Console, *, only: Sequence[int] = ()) -> None:
-    """Print the table `name` of all GPUs, or of the GPUs with the indices `only`; without rows, say so."""
+    """Print the table `name` of all GPUs, or of the GPUs with the indices `only`, or a line if it has no rows."""
     parts = list(_text(measures, name) if name in _TEXTS else _tables(measures, name, only))
     to.print(Group(*parts) if parts else f"{name}: these recordings have no data for this table")
 

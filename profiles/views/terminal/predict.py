@@ -6,8 +6,8 @@ from ...ground import numbers
 from ...predicting.predict import Basis, Outlook, Prediction
 
 HELD_BACK = (
-    "more than 100 %: something slowed down the run on 1 rank, or the two runs are not of the same training; look at "
-    "the feed gaps and exposed copies of 1 rank"
+    "more than 100 %: something slowed down the run on 1 rank, or the two runs did not train the same; look at the "
+    "feed gaps and exposed copies of the run on 1 rank"
 )
 
 
@@ -24,11 +24,12 @@ def _basis(basis: Basis) -> str:
     )
     how = {
         "replayed": "predicted by replaying a recorded step with longer all-reduces",
-        "share": "predicted with the same share of the all-reduces hidden as on 2 ranks (no step could be replayed)",
+        "share": "predicted with the share of the all-reduces that is hidden on 2 ranks, because no step could be "
+        "replayed",
     }[basis.overlap]
     return (
-        f"on 2 ranks, per step: {unhidden} of all-reduce not hidden; {varying} of waiting as steps vary (grows with "
-        f"ranks) and {straggling} for one slow rank (does not grow); {how}"
+        f"on 2 ranks, per step: {unhidden} of all-reduces that compute does not hide; {varying} of waiting because "
+        f"steps vary (grows with ranks) and {straggling} of waiting for one slow rank (does not grow); {how}"
     )
 
 

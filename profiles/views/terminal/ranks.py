@@ -1,7 +1,6 @@
-"""Many GPUs on a terminal: findings, outliers, one row per owner and per host, then what to doubt.
+"""Many GPUs on a terminal: findings, outliers, a row per owner and per host, then doubts.
 
-At most 60 lines on 80 or more columns, for any number of GPUs; entries that do not fit are counted.
-"""
+For any number of GPUs these are at most 60 lines of 80 or more columns; entries that do not fit are counted."""
 
 from __future__ import annotations
 
@@ -27,7 +26,9 @@ MOST_LINES = 60
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """The most entries of each kind to show. named: the table of all GPUs has the columns `least on` and `most on`."""
+    """The largest number of entries to show, by kind. named: True if the table of all GPUs has the columns `least on`
+    and `most on`.
+    """
 
     findings: int
     doubts: int
@@ -39,7 +40,8 @@ class _Room:
         return {"hosts": self.hosts, "outliers": self.outliers}.get(table.id, len(table.rows))
 
 
-# The first that fits in MOST_LINES is taken: a narrow terminal breaks text into more lines, so it shows less.
+# The first of these that fits in MOST_LINES is used: a narrow terminal breaks text into more lines, so it shows fewer
+# entries.
 _ROOMS = (
     _Room(4, 3, 8, 4, named=True),
     _Room(4, 2, 6, 3, named=False),
@@ -81,8 +83,10 @@ def _page(measures: Measures, summary: Summary, room: _Room) -> Iterator[Rendera
     yield from _doubts(summary.doubts, room.doubts)
     last = len(summary.titles) - 1
     some = [str(rank) for rank in (summary.ranks[0], summary.ranks[last]) if rank is not None]
-    which = f"--ranks {','.join(some)}: these in full; " if some else ""
-    yield Prose(f"\n{which}--per-rank: all {len(summary.titles)}; --json-summary FILE: these numbers", "dim")
+    which = f"--ranks {','.join(some)}: shows these ranks in full; " if some else ""
+    yield Prose(
+        f"\n{which}--per-rank: shows all {len(summary.titles)} GPUs; --json-summary FILE: writes these numbers", "dim"
+    )
 
 
 def _of_what(measures: Measures, summary: Summary) -> Text:
@@ -112,7 +116,9 @@ def _findings(summary: Summary, most: int) -> Iterator[RenderableType]:
 
 
 def _whose(finding: Finding, summary: Summary) -> str:
-    """The GPU of a finding and the number of further GPUs; "" if it has no GPU, or its text names it (OF_RANKS)."""
+    """The title of a finding's GPU, and the number of further GPUs; "" if the finding has no GPU, or its text names the
+    GPU (OF_RANKS).
+    """
     if finding.gpu is None or finding.code in OF_RANKS:
         return ""
     gpus = finding.evidence.get("gpus", [])
@@ -121,7 +127,7 @@ def _whose(finding: Finding, summary: Summary) -> str:
 
 
 def _table(table: Table, room: _Room) -> Iterator[RenderableType]:
-    """The first rows of a table; an outlier's name is not repeated in its further rows."""
+    """The first rows of a table. An outlier's name is only in its first row."""
     yield Text(f"\n{table.title.lower()}", style="bold")
     most = room.rows(table)
     rows = table.rows[:most]
@@ -143,7 +149,7 @@ def _table(table: Table, room: _Room) -> Iterator[RenderableType]:
         shown.append([Text() if again and place < 2 else cell for place, cell in zip(columns, cells, strict=True)])
     yield Padding(Fitted(titles, shown, keys=sum(place < table.keys for place in columns)), (0, 0, 0, 2))
     if len(table.rows) > most:
-        yield Text(f"  and {len(table.rows) - most} rows more", style="dim")
+        yield Text(f"  and {len(table.rows) - most} more rows, which the JSON has", style="dim")
 
 
 def _doubts(doubts: Sequence[CountedDoubt], most: int) -> Iterator[RenderableType]:

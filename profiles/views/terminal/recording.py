@@ -33,7 +33,9 @@ _BUSY, _IDLE = "█", "░"
 
 
 def console() -> Console:
-    """The output, as wide as the terminal or COLUMNS; a pipe or a file gets at least 120 columns."""
+    """The console for the output, as wide as the terminal or the variable COLUMNS; at least 120 columns for a pipe or a
+    file.
+    """
     found = terminals.console()
     if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return found
@@ -41,7 +43,7 @@ def console() -> Console:
 
 
 def say(text: str) -> None:
-    """Print running text. Into a pipe or a file each line goes unbroken, so that it can be searched."""
+    """Print running text. Lines are not broken in a pipe or a file, so that they can be searched."""
     to = terminals.console()
     if to.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         to.print(Prose(text))
@@ -50,12 +52,12 @@ def say(text: str) -> None:
 
 
 def show(measures: Measures, to: Console, *, per_step: bool = False, only: Sequence[int] | None = None) -> None:
-    """Print the page of all GPUs, or of the GPUs with the indices `only`."""
+    """Print all measures of all GPUs, or of the GPUs with the indices `only`."""
     to.print(page(measures, width=to.width, per_step=per_step, only=only))
 
 
 def page(measures: Measures, *, width: int = 100, per_step: bool = False, only: Sequence[int] | None = None) -> Group:
-    """The page as one renderable of at most `width` columns."""
+    """All measures as one object for rich to print in at most `width` columns."""
     shown = range(len(measures.gpus)) if only is None else only
     parts: list[RenderableType] = [recordings(measures), *trusted(measures), Text()]
     parts += one_by_one(measures, shown, width=width, per_step=per_step)
@@ -110,7 +112,7 @@ def _title(title: str, gpu: GpuMeasures) -> Text:
         whole = gpu.capture["span_ns"]
         text.append(
             f", {numbers.share_of(gpu.span_ns, whole)} of the recording. The bar shows all {numbers.duration(whole)}; "
-            "everything below is of the steps (with --window capture: of the whole recording)"
+            "everything below describes the steps only (with --window capture the whole recording)"
         )
     return text
 
@@ -123,7 +125,9 @@ def lead(gpu: GpuMeasures) -> tuple[dict[str, int | None], int]:
 
 
 def bar(gpu: GpuMeasures, width: int) -> Text:
-    """A bar of `width` characters, divided among the window's owners; too small a share for a character gets none."""
+    """A bar of `width` characters, divided among the window's owners. An owner whose share is less than a character
+    gets none.
+    """
     text = Text(" ")
     reach = done = 0
     ledger_ns, span_ns = lead(gpu)
@@ -156,7 +160,7 @@ def _host(whose: str, gpu: GpuMeasures) -> Group:
         (f"  {spoken.name(entry['name'])}", numbers.duration(entry["ns"]), numbers.share(entry["share"]))
         for entry in gpu.host_while_idle[:5]
     ]
-    title = f"{whose}: what the host did in the idle time (calls overlap, so these do not add up)"
+    title = f"{whose}: what the host did in the idle time (calls overlap, so their times do not add up)"
     table = Fitted([Column(), Column(right=True), Column(right=True)], rows)
     return Group(Text(), Prose(title, "bold"), table)
 
@@ -196,7 +200,7 @@ def _step_cells(row: StepRow) -> tuple[str, str, str, str]:
 
 
 def findings(measures: Measures) -> Iterator[RenderableType]:
-    """All findings, each with what to change and its consequences."""
+    """All findings, each with its change and its consequences."""
     if not measures.findings:
         return
     yield Text("\nwhat to change", style="bold")
@@ -206,18 +210,18 @@ def findings(measures: Measures) -> Iterator[RenderableType]:
 
 
 def finding(measures: Measures, of: Finding) -> Text:
-    """A finding in a sentence: its code, the GPU, what was found, and the most that the change can gain."""
+    """A finding in a sentence: its code, the GPU, what was found, and the largest gain of the change."""
     whose = "" if of.gpu is None or of.code in OF_RANKS else f"{measures.titles[of.gpu]}: "
     return Text("• ").append(of.code, style="italic").append(f": {whose}{of.text}{worth(of)}")
 
 
 def worth(of: Finding) -> str:
-    """The most throughput that a finding's change can gain, as ` (at most +6.3 %)`; "" if unknown."""
+    """The largest gain in throughput of a finding's change, such as ` (at most +6.3 %)`; "" if unknown."""
     return f" (at most {numbers.gain(of.at_most_gain)})" if of.at_most_gain is not None else ""
 
 
 def consequences(finding: Finding) -> str:
-    """The finding's consequences (for example, other GPUs wait), one line each."""
+    """The finding's consequences, such as waiting of other GPUs, one line each."""
     return "".join(f"\n  and {one.text}" for one in finding.consequences)
 
 
@@ -230,7 +234,7 @@ def breaks(measures: Measures) -> Iterator[RenderableType]:
         yield Padding(Prose(f"• {one.text}"), (0, 0, 0, 2))
     left = len(measures.breaks) - MOST_BREAKS
     if left > 0:
-        yield Padding(Prose(f"and {left} kinds more, which cost less"), (0, 0, 0, 2))
+        yield Padding(Prose(f"and {left} more kinds of breaks, which cost less time"), (0, 0, 0, 2))
 
 
 def trusted(measures: Measures) -> Iterator[RenderableType]:
@@ -240,7 +244,9 @@ def trusted(measures: Measures) -> Iterator[RenderableType]:
 
 
 def doubts(found: Sequence[Doubt], *, remedies: bool = True) -> Iterator[RenderableType]:
-    """Each code with its remedy once, in the words of its first doubt; further doubts of that code are counted."""
+    """The doubts, each code only once: the text and remedy of the first doubt with that code, and the number of further
+    doubts.
+    """
     if not found:
         return
     yield Text("\nwhat to doubt", style="bold")

@@ -35,13 +35,16 @@ def show(found: Sequence[Found], console: Console) -> None:
         few = min(measured, key=lambda ratio: ratio.count)
         legend = (
             f"ratio: samples/s with the advice divided by samples/s without it, median of {few.count} pairs of turns "
-            f"in one start; the interval holds it with {100 * min(one.coverage for one in measured):.0f} %"
+            "in one process; the interval contains the true median with a probability of "
+            f"{100 * min(one.coverage for one in measured):.0f} %"
         )
         console.print(Prose(f"\n{legend}", "dim"))
 
 
 def _beside(one: Found) -> str:
-    """The comparison, as `Train in mixed_float16. float32 against mixed_float16: 1,234 and 2,345 samples/s (WORK)`."""
+    """The comparison, such as `Train in mixed_float16. float32 against mixed_float16: 1,234 and 2,345 samples/s
+    (WORK)`.
+    """
     ways = f"{one.rule.advice} {one.rule.against} against {one.rule.advised}"
     if one.ratio is None:
         return ways

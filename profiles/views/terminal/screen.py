@@ -1,7 +1,8 @@
-"""Fit up to 8 GPUs on one screen: the recordings, each GPU's ledger, what to change first, the doubts about it.
+"""Fit the results of up to 8 GPUs on one screen: the recordings, each GPU's ledger, what to change first, the doubts
+about that.
 
-The page has at most LINES lines on 80 or more columns. Its last lines name the parts that have no room, and `--full`
-shows them.
+The screen has at most LINES lines of 80 or more columns. The last lines name the parts that have no room, which
+`--full` shows.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from .columns import energy
 from .fitted import Column, Fitted, Prose, Row
 
 LINES: Final = 60
-BESIDE: Final = 5  # of LINES, left free for the lines that a command prints below: its files, how to prove a finding
+BESIDE: Final = 5  # lines of LINES that stay free for what a command prints below: its files, how to prove a finding
 MOST_FINDINGS: Final = 3
-_RECORDINGS: Final = 2  # of more recordings only the first and the last are named
-_NAMES, _TIMES = 18, 19  # width of the column of owners, and of a column of times with their shares
+_RECORDINGS: Final = 2  # if there are more recordings, only the first and the last are named
+_NAMES, _TIMES = 18, 19  # width of the column of owners, and of a column of times and shares
 _LEAST_SHARE: Final = 0.01  # smaller parts of a GPU's time (places in the user's code) or of its compute are left out
-_BAR: Final = 10  # least width of a bar beside the GPU's title; with less room the titles are left out
-# By the owner whose time a finding saves: the measure that the finding rests on, so doubts about it are shown.
+_BAR: Final = 10  # least width of a bar beside the GPU's title; if there is less room, the titles are left out
+# By the owner whose time a finding saves: the measure that the finding rests on. Doubts about that measure are shown.
 _UNDER: Final = {
     "collective": "collectives", "idle_peers": "collectives", "compute": "kernels", "idle_feed": "feed_gaps",
     **dict.fromkeys(("h2d", "d2h", "p2p", "d2d"), "copies"),
@@ -41,7 +42,9 @@ _SHOWN: Final = ("ledger_ns", "gpu_metrics", "steps", "window", "window_ns", "sp
 
 @dataclass(frozen=True, slots=True)
 class _Detail:
-    """Limits of what the page shows: the most lines of a finding and of its change (None: all), and which parts."""
+    """Limits of what the screen shows: the largest number of lines of a finding and of its change (None: all), and
+    which parts.
+    """
 
     finding: int | None = None
     change: int | None = None
@@ -49,11 +52,11 @@ class _Detail:
     remedies: bool = True
     breaks: bool = True
     bars: bool = True
-    places: int = 3  # most lines about the user's code, under the ledger
+    places: int = 3  # number of lines about the user's code, under the ledger
     sampled: bool = True
 
 
-# From most detail to least: the first that fits the screen is taken.
+# From most detail to least: the first that fits the screen is used.
 _DETAILS: Final = (
     _Detail(),
     _Detail(remedies=False),
@@ -68,17 +71,16 @@ _DETAILS: Final = (
 
 
 def show(measures: Measures, to: Console, *, only: Sequence[int] = (), per_step: bool = False, more: str = "") -> None:
-    """Print the screen of all GPUs, or of the GPUs with the indices `only`; with per_step, each step below it.
+    """Print the screen of all GPUs, or of the GPUs with the indices `only`; with per_step, also a table of the steps.
 
-    more: the command that shows the rest, if the user typed another command.
-    """
+    more: the command that shows the rest, if it is not the command that the user typed."""
     to.print(page(measures, to, only=only, more=more))
     if per_step:
         to.print(Group(*terminal.each_step(measures, only or range(len(measures.gpus)))))
 
 
 def page(measures: Measures, to: Console, *, only: Sequence[int] = (), more: str = "") -> Group:
-    """The most detailed page that fits in LINES on this console, else the least detailed."""
+    """The most detailed screen that fits in LINES on this console or, if none fits, the least detailed."""
     shown = only or range(len(measures.gpus))
     for detail in _DETAILS:
         found = Group(*_parts(measures, shown, to.width, detail, more))
@@ -120,7 +122,7 @@ def _read(measures: Measures) -> RenderableType:
 
 
 def _of_what(gpus: Sequence[GpuMeasures]) -> str:
-    """A summary, as `2 GPUs (NVIDIA H200): 5 steps by marks, 191.9 ms to 192.3 ms each; 964.3 ms of steps`."""
+    """A summary, such as `2 GPUs (NVIDIA H200): 5 steps by marks, 191.9 ms to 192.3 ms each; 964.3 ms of steps`."""
     names = ", ".join(dict.fromkeys(gpu.name for gpu in gpus if gpu.name))
     count = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}{f' ({names})' if names else ''}"
     with_steps = [gpu for gpu in gpus if gpu.steps.source is not None]
@@ -139,7 +141,7 @@ def _of_what(gpus: Sequence[GpuMeasures]) -> str:
     windows = dict.fromkeys("recording" if gpu.leads_with_capture else gpu.window for gpu in gpus)
     part = [gpu.span_ns / spans[place] for place, gpu in enumerate(gpus) if gpu.leads_with_capture]
     small = (
-        f"; the steps cover {_between(part, numbers.share)} of it, and findings are of the steps only" if part else ""
+        f"; the steps cover {_between(part, numbers.share)} of it, and findings describe the steps only" if part else ""
     )
     return f"{count}: {steps}; {_between(spans, numbers.duration)} of {' and '.join(windows)}{small}"
 
@@ -162,7 +164,7 @@ def _bars(some: dict[str, GpuMeasures], width: int) -> Group:
 
 
 def _ledger(some: dict[str, GpuMeasures], width: int) -> Group:
-    """A row per owner, a column per GPU: time and share, or the share alone if the times do not fit."""
+    """The ledger, a row per owner and a column per GPU: time and share, or the share alone if the times do not fit."""
     led = [terminal.lead(gpu) for gpu in some.values()]
     times = _NAMES + len(led) * _TIMES <= width
     rows: list[Row] = []
@@ -200,7 +202,9 @@ def _sampled(some: dict[str, GpuMeasures], width: int) -> Iterator[RenderableTyp
 
 
 def _places(some: dict[str, GpuMeasures], most: int) -> Iterator[RenderableType]:
-    """Idle time by place in the user's code, each place on the GPU where its share is largest; `most` lines."""
+    """At most `most` lines of idle time by place in the user's code, each place on the GPU where the place's share is
+    largest.
+    """
     worst: dict[tuple[str, str, str], tuple[float, int, str]] = {}
     for title, gpu in some.items():
         for row in gpu.places.rows if gpu.places else ():
@@ -226,7 +230,9 @@ def _owned(ns: int | None, span_ns: int, times: bool) -> str:
 
 
 def _short(some: dict[str, GpuMeasures]) -> tuple[str, list[str]]:
-    """Short column titles, below a heading: each GPU's rank, else its device, else the number of its bar."""
+    """Short titles of the GPUs' columns: rank, else device, else the number of the GPU's bar; with a heading that says
+    which.
+    """
     gpus = some.values()
     for head, found in (("rank", [gpu.rank for gpu in gpus]), ("GPU", [gpu.device for gpu in gpus])):
         if None not in found and len(set(found)) == len(found):
@@ -248,7 +254,7 @@ def _findings(measures: Measures, detail: _Detail) -> Iterator[RenderableType]:
 
 
 def _folded(finding: Finding) -> str:
-    """The first consequence of the finding, and the number of further ones."""
+    """The first consequence of the finding, and the number of further consequences."""
     if not finding.consequences:
         return ""
     more = len(finding.consequences) - 1
@@ -256,7 +262,7 @@ def _folded(finding: Finding) -> str:
 
 
 def _touching(measures: Measures, shown: Sequence[int]) -> tuple[list[Doubt], list[Doubt]]:
-    """The doubts about numbers on this screen, and the other doubts."""
+    """The doubts about numbers on this screen, and all other doubts."""
     saved = {owner for finding in measures.findings[:MOST_FINDINGS] for owner in finding.saved_ns}
     here = {*_SHOWN, *CLASSES, *(_UNDER[owner] for owner in saved if owner in _UNDER)}
 
@@ -272,10 +278,10 @@ def _touching(measures: Measures, shown: Sequence[int]) -> tuple[list[Doubt], li
 
 
 def _left(measures: Measures, doubts: Sequence[Doubt], detail: _Detail, more: str) -> Iterator[RenderableType]:
-    """The last lines: the doubts and breaks that were left out, and the options that show them."""
+    """The last lines, which count the doubts and breaks that were left out, and name the options that show them."""
     codes = list(dict.fromkeys(doubt.code for doubt in doubts))
     said = [f"doubts: {', '.join(codes)}"] if codes else []
     if not detail.breaks and measures.breaks:
         said.append("breaks between the steps")
     also = f"also: {'; '.join(said)}\n" if said else ""
-    yield Prose(f"\n{also}{more}--full: every number; --show NAME: one table; --show: their names", "dim", most=5)
+    yield Prose(f"\n{also}{more}--full: every number; --show NAME: one table; --show: the tables' names", "dim", most=5)

@@ -1,4 +1,6 @@
-"""A sweep's strategies compared in the terminal: a table for each set of cells that differ in how they train only."""
+"""A sweep's strategies compared on the terminal: a table for each set of cells that do the same work with different
+strategies.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def _work(row: CellRow) -> str:
 
 
 def table(rows: Sequence[CellRow]) -> list[RenderableType]:
-    """One group from `compared`: a heading, a table with a line per strategy, then notes and failures."""
+    """The text of one group from `compared`: a heading, a table with a line per strategy, then notes and failures."""
     faults = [Prose(f"{row.cell.strategy}: {row.status}: {row.reason}", "red") for row in rows if row.reason]
     notes: dict[str, list[str]] = {}
     for row in rows:
@@ -81,7 +83,7 @@ def _column(key: str, title: str, form: Callable[[Any], str]) -> Shown:
 
 
 def _limit(row: CellRow) -> str:
-    """The limit of a cell and its share of the step, as `exchange 25 %`."""
+    """The part of the step that limits a cell, with its share of the step, such as `exchange 25 %`."""
     if row.limited_by == COMPUTE:
         return COMPUTE
     return f"{row.limited_by} {100 * (row.limited_share or 0):.0f} %" if row.limited_by else numbers.UNKNOWN
@@ -96,7 +98,7 @@ def _step(row: CellRow) -> str:
 
 
 def half(row: CellRow) -> str:
-    """`±1.2 %`: half of the interval over launches; empty for one launch."""
+    """Half of the interval over launches, such as `±1.2 %`; empty for one launch."""
     if row.samples_per_s_low is None or row.samples_per_s_high is None or row.ok <= 1 or not row.samples_per_s_global:
         return ""
     return f"±{(row.samples_per_s_high - row.samples_per_s_low) / 2 / row.samples_per_s_global * 100:.1f} %"

@@ -1,4 +1,4 @@
-"""A sweep in the terminal: tables with an efficiency bar per cell, what to look at first, what to doubt."""
+"""A sweep on the terminal: tables with an efficiency bar per cell, what to look at first, doubts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ BESIDE_BAR = 70  # width of a line without its bar; the efficiency after the bar
 
 
 def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Sequence[Explained] = ()) -> RenderableType:
-    """The whole report, for a terminal of `width` columns (80 or more). It begins with the explanation."""
+    """The whole report, for a terminal of `width` columns (80 or more). It begins with why N ranks are not N times as
+    fast as one.
+    """
     bar = _bar_width(width)
     parts: list[RenderableType] = [*blocks(explained, directory), _heading(scaling, directory)]
     beside = strategies.compared(scaling.cells)
@@ -35,7 +37,7 @@ def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Seque
     every = _groups(scaling.cells)
     groups = [(label, rows) for label, rows in every if len(rows) > 1 or id(rows[0]) not in in_tables]
     ahead = [label for label, rows in groups if all(row.status == "missing" for row in rows)]
-    if len(ahead) < len(groups):  # groups that have not begun get one line in place of table rows
+    if len(ahead) < len(groups):  # groups of cells that have not begun are named on one line instead of in table rows
         groups = [(label, rows) for label, rows in groups if label not in ahead]
     if groups:
         parts += [Text(), _cells(groups, bar)]
@@ -59,7 +61,7 @@ def show(scaling: Scaling, directory: str, console: Console, explained: Sequence
 
 
 def show_curve(scaling: Scaling, cells: Sequence[Cell], console: Console) -> None:
-    """Print one scaling table of `cells`, which differ in ranks alone."""
+    """Print the scaling table of `cells`, which differ only in ranks."""
     rows = [row for row in scaling.cells if row.cell in cells]
     label = ", ".join(_settings(rows[0], [one for one in TELLING if one.name != "ranks"]))
     console.print(_cells([(label, rows)], _bar_width(console.width)))
@@ -82,7 +84,7 @@ def _heading(scaling: Scaling, directory: str) -> RenderableType:
 
 
 def learning(cells: Sequence[CellRow]) -> list[RenderableType]:
-    """A table of how long each cell trained to reach the accuracy of --until; empty without --until."""
+    """A table of the time in which each cell trained to the accuracy of --until; empty without --until."""
     found = report.learning([columns(row) for row in cells])
     if not found.rows:
         return []
@@ -107,7 +109,7 @@ def _tuned(cells: Sequence[CellRow]) -> list[RenderableType]:
 
 
 def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
-    """Explain the two kinds of ±; empty if no cell has an interval."""
+    """Lines that explain the two kinds of ±; empty if no cell has an interval."""
     told = next((row for row in cells if row.coverage), None)
     if told is None:
         return []
@@ -121,9 +123,10 @@ def _legend(cells: Sequence[CellRow]) -> list[RenderableType]:
 
 
 def _groups(cells: Sequence[CellRow]) -> list[tuple[str, list[CellRow]]]:
-    """Groups of cells that differ in ranks alone; each label names the settings that differ between groups."""
+    """Groups of cells that differ only in ranks, by label. The label names the settings in which the groups differ."""
     telling = [one for one in TELLING if one.name != "ranks" and _varies(cells, one)]
-    if any(row.cell.global_batch is not None for row in cells):  # then the batch per rank follows from the ranks
+    # With a fixed global batch, the batch per rank follows from the ranks.
+    if any(row.cell.global_batch is not None for row in cells):
         telling = [one for one in telling if one.name != "per_rank_batch"]
     groups: dict[str, list[CellRow]] = {}
     for row in cells:
@@ -136,7 +139,7 @@ def _settings(row: CellRow, settings: Sequence[Setting]) -> list[str]:
 
 
 def _cells(groups: Sequence[tuple[str, list[CellRow]]], bar: int) -> Fitted:
-    """A line per cell, under the label of its group."""
+    """The lines of the table: one per cell, under the label of the cell's group."""
     lines: list[Row] = []
     for label, rows in groups:
         lines += [Text(f"\n{label}", style="bold"), *(_line(row, bar) for row in rows)]
@@ -145,7 +148,8 @@ def _cells(groups: Sequence[tuple[str, list[CellRow]]], bar: int) -> Fitted:
 
 def _line(row: CellRow, bar: int) -> Row:
     ranks = f"{row.cell.ranks:>5}"
-    if row.samples_per_s_global is None:  # not measured: status and reason, across all columns
+    # A cell that was not measured has its status and the reason, across all columns.
+    if row.samples_per_s_global is None:
         style = "dim" if row.status in ("missing", "interrupted") else "red"
         return Text(f"{ranks}  ").append(f"{row.status}: {row.reason}", style=style)
     return [
@@ -160,9 +164,9 @@ def _line(row: CellRow, bar: int) -> Row:
 
 
 def _efficiency(row: CellRow, width: int) -> Text:
-    """`████████▊·   88 % ±3`; the bar ends at 100 %."""
+    """The bar, efficiency and error, such as `████████▊· 88 % ±3`; the bar ends at 100 %."""
     if row.efficiency is None:
-        text = Text("n/a: no 1-rank cell", style="dim")
+        text = Text("n/a: no cell on 1 rank", style="dim")
     else:
         text = bar(row.efficiency, width)
         text.append(f" {100 * row.efficiency:3.0f} %")
@@ -179,7 +183,7 @@ def _bar_width(width: int) -> int:
 
 
 def bar(share: float, width: int) -> Text:
-    """A bar of `width` columns that ends at 100 %, coloured by how good that is."""
+    """A bar of `width` columns that ends at 100 %, coloured by how good the efficiency is."""
     eighths = round(min(share, 1.0) * width * 8)
     full, rest = divmod(eighths, 8)
     bar = "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")

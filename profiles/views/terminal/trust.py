@@ -1,4 +1,4 @@
-"""The text of `ringscope check`: the verdict on recordings, and per reason the affected numbers and a remedy."""
+"""The text of `ringscope check`: the verdict on recordings, and for each reason the affected numbers and a remedy."""
 
 from __future__ import annotations
 

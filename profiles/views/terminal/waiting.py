@@ -18,15 +18,18 @@ Progress = Callable[[float, float, Path], None]
 
 @contextmanager
 def progress(doing: str) -> Iterator[Progress]:
-    """A function to call with (done, total, path of the file at work); see `stages`."""
+    """The progress bar of one activity, as a function to call with (done, total, path of the file at work); see
+    `stages`.
+    """
     with stages() as report:
         yield partial(report, doing)
 
 
 @contextmanager
 def stages() -> Iterator[Callable[[str, float, float, Path], None]]:
-    """A function to call with (activity, done, total, path of the file at work). Shows a bar on stderr after PATIENCE_S
-    if stderr is a terminal."""
+    """The progress bar of several activities, as a function to call with (activity, done, total, path of the file at
+    work). The bar is on stderr, after PATIENCE_S, if stderr is a terminal.
+    """
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
@@ -41,7 +44,7 @@ def stages() -> Iterator[Callable[[str, float, float, Path], None]]:
 
     def report(doing: str, done: float, total: float, path: Path) -> None:
         nonlocal doing_now
-        if doing != doing_now:  # a new activity: its time left is estimated from its own start
+        if doing != doing_now:  # the time left of a new activity is estimated from that activity's start
             doing_now = doing
             bar.reset(task)
         bar.update(task, completed=done, total=total, description=f"{doing} {path.name}")

@@ -160,4 +160,4 @@ def test_a_part_that_grows_by_more_than_the_step_is_told_in_percent_of_it(capsys
 def test_recordings_that_do_not_tell_their_model_are_not_called_alike_in_it(capsys) -> None:
     same = trained({"a": 10 * US})
     view.show(compare(Subject("before", same, None), Subject("after", same, None)), terminals.console(width=100))
-    assert "the recordings do not say what they trained" in capsys.readouterr().out
+    assert "the recordings do not say which model was trained" in capsys.readouterr().out

@@ -130,7 +130,7 @@ def test_no_finding_where_launches_differ_by_as_much(tmp_path: Path) -> None:
     (found,) = read(folder)[1]
     assert found.losses[0].cause == "exchange" and found.losses[0].low_ns == -10 * US
     assert (found.largest, found.finding) == (None, None)
-    assert "No loss here is larger than the difference between launches" in shown(folder)
+    assert "No loss is larger than both the difference between launches" in shown(folder)
 
 
 def test_no_finding_on_less_than_3_percent_of_the_step(tmp_path: Path) -> None:

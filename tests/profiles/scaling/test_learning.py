@@ -67,7 +67,7 @@ def test_a_launch_that_never_reaches_it_leaves_no_time() -> None:
     assert (row.reached, row.ok, row.seconds_to_accuracy, row.samples_to_accuracy) == (1, 2, None, None)
     assert [line.seconds_to_accuracy for line in found.launches] == [8.0, None]
     shown = report.learning([columns(row)])
-    assert "n/a (1 of 2 launches reach it)" in [cell.text for cell in shown.rows[0]]
+    assert "n/a (1 of 2 launches reach the accuracy)" in [cell.text for cell in shown.rows[0]]
 
 
 def test_cells_without_an_accuracy_have_no_such_table_and_empty_columns() -> None:

@@ -157,7 +157,7 @@ def test_a_recording_is_not_written_over(tmp_path: Path) -> None:
     copy.write_bytes(Path(RECORDINGS[0]).read_bytes())
     before = copy.read_bytes()
     result = CliRunner().invoke(command, [str(copy), "--html", str(copy)])
-    assert result.exception is not None and "not written over" in str(result.exception)
+    assert result.exception is not None and "does not overwrite it" in str(result.exception)
     assert copy.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == [copy.name]
 

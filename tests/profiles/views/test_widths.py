@@ -183,7 +183,7 @@ def test_no_word_and_no_value_is_split_and_none_is_lost(name: str, width: int) -
 
 def test_the_report_of_reaching_an_accuracy_says_why_there_is_no_time() -> None:
     text = " ".join(printed(until, 2000).split())
-    assert "n/a (1 of 2 launches reach it)" in text
+    assert "n/a (1 of 2 launches reach the accuracy)" in text
 
 
 @pytest.mark.parametrize("width", [16, 20, 40, 60])
