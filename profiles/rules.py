@@ -1,8 +1,10 @@
-"""Rules of thumb, and what turns measured on this machine say of each: does it hold here, and what is it worth?
+"""Rules of thumb, judged by measurements on this machine: does each advice hold here, and how much faster is training
+with it?
 
-A rule is an advice with two ways to train: against it, and as it says. Both are run by turns in one process, many short
-turns of each; every pair of turns gives a ratio of samples per second, and its order alternates, so that what drifts
-meets both alike. The ratio is the median over the pairs, its interval that of order statistics (profiles.ground.stats).
+A rule is an advice with two ways to train: against the advice and by it. Both ways run in one process, in many short
+turns one after the other. Every pair of turns gives a ratio of samples per second; which way comes first alternates
+from pair to pair, so that a drift of the machine affects both alike. The result is the median ratio over the pairs,
+with an interval from order statistics (profiles.ground.stats).
 """
 
 from __future__ import annotations
@@ -15,17 +17,17 @@ from .ground.stats import Spread, spread
 from .runs.rank_records import RankRecord
 
 SCHEMA = "ringscope.rules/1"
-WORTH = 0.03  # a ratio nearer to 1 than this is no reason to change anything
-LEAST_PAIRS = 6  # for an interval with 95 %
+WORTH = 0.03  # a gain or loss of less than this share is no reason to change anything
+LEAST_PAIRS = 6  # number of pairs of turns that an interval of 95 % needs
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An advice as people give it, and the two ways to train that are measured."""
+    """An advice as people give it, and the two ways to train that are compared."""
 
     name: str
     advice: str
-    against: str  # in a few words
+    against: str  # the way to train against the advice, in a few words; `advised`: the way by the advice
     advised: str
     needs_gpu: bool = False
 
@@ -74,11 +76,11 @@ RULES: Final = {
         ),
     )
 }
-# A rule's result -> words. `holds` and `costs` need an interval that leaves out 1.
+# Words for each verdict on a rule. For `holds` and `costs` the interval must not contain 1.
 VERDICTS: Final = {
-    "holds": "supported: {factor} as fast",
-    "no-difference": "not supported: no difference here worth {worth}",
-    "costs": "refuted: slower here, {factor} as fast",
+    "holds": "supported: {factor} as fast with the advice",
+    "no-difference": "not supported: the difference here is less than {worth}",
+    "costs": "refuted: slower here, {factor} as fast with the advice",
     "undecided": "undecided: the interval is too wide; raise --pairs",
     "needs-gpu": "not measured: this rule is about GPUs, and there is no GPU here",
     "failed": "not measured: {reason}",
@@ -87,23 +89,24 @@ VERDICTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The finding on a rule. ratio: samples per second as advised, over those against the advice; None without
-    turns."""
+    """The result for a rule. ratio: samples per second with the advice divided by samples per second against it; None
+    without turns.
+    """
 
     rule: Rule
-    verdict: str  # of VERDICTS
+    verdict: str  # a key of VERDICTS
     ratio: Spread | None = None
     against_per_s: float | None = None
     advised_per_s: float | None = None
-    what: str = ""  # was trained, in words
+    what: str = ""  # words for the model and batch that were trained
     reason: str = ""
 
 
 def judge(rule: Rule, turns: Sequence[Mapping[str, Any]], what: str = "") -> Found:
     """Judge a rule by pairs of turns.
 
-    turns: in their order, each {"advised": bool, "samples", "ns"}; pairs are neighbours, one of each kind. Raises
-    ValueError where they are not.
+    turns: in the order of measurement, each {"advised": bool, "samples", "ns"}; turns 1 and 2 are a pair, then 3 and 4,
+    and so on. Raises ValueError if both turns of a pair have the same `advised`.
     """
     pairs = []
     for one, other in zip(turns[::2], turns[1::2], strict=True):
@@ -117,7 +120,7 @@ def judge(rule: Rule, turns: Sequence[Mapping[str, Any]], what: str = "") -> Fou
 
 
 def verdict(ratio: Spread) -> str:
-    """Judge by a ratio with its interval."""
+    """The verdict, a key of VERDICTS, that follows from a ratio and its interval."""
     if ratio.low > 1 and ratio.median >= 1 + WORTH:
         return "holds"
     if ratio.high < 1 and ratio.median <= 1 - WORTH:
@@ -128,18 +131,18 @@ def verdict(ratio: Spread) -> str:
 
 
 def of_record(rule: Rule, record: RankRecord) -> Found:
-    """The same of what the rule's process wrote."""
+    """Judge a rule by the record that its process wrote."""
     return judge(rule, record.extra["turns"], record.extra["what"])
 
 
 def words(found: Found) -> str:
-    """Say what is found, as a person reads it."""
+    """The verdict in words."""
     factor = "" if found.ratio is None else f"{found.ratio.median:.2f} x"
     return VERDICTS[found.verdict].format(factor=factor, worth=f"{100 * WORTH:.0f} %", reason=found.reason)
 
 
 def to_json(found: Sequence[Found], machine: Mapping[str, Any]) -> dict[str, Any]:
-    """`rules.json`."""
+    """The content of rules.json."""
     return {
         "schema": SCHEMA,
         "machine": dict(machine),

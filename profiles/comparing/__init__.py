@@ -1,1 +1,1 @@
-"""Two sets of measures beside each other: what changed, and where the time went."""
+"""Compare two sets of measures: what changed, and where the time went."""

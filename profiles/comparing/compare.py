@@ -1,4 +1,4 @@
-"""Two runs or two sets of recordings: may they be compared, what changed, and is it more than noise?"""
+"""Compare two runs or two sets of recordings: may they be compared, what changed, and is the change more than noise?"""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ from ..runs.cell import SETTINGS, Cell
 from .loss_ledger import LossLedger, losses
 from .named_changes import NamedChange, NamedChanges, by_kernel, by_layer, by_operator
 
-# One recording or launch per side does not show its noise; steps of one run agree within about 2 %.
+# Changes below this share count as none: one recording or launch per side does not show its noise, and steps of one run
+# agree within about 2 %.
 NOISE_FLOOR = 0.02
 # Settings that change the work of a step. Cells that differ only in other settings can be compared.
 WORK = ("model", "ranks", "per_rank_batch")
-_OTHERS = {one.name for one in SETTINGS if not one.derived} - {*WORK, "steps", "warmup"}  # not how long was measured
+_OTHERS = {one.name for one in SETTINGS if not one.derived} - {
+    *WORK,
+    "steps",
+    "warmup",
+}  # leaves out settings that only say how long was measured
 _FACTS = (*WORK, *(one.name for one in SETTINGS if one.name in _OTHERS), "options")
 
 
@@ -48,7 +53,7 @@ class Change:
 
     owner: str
     change_ns: Fraction | None
-    share_of_step: float | None  # of the step before
+    share_of_step: float | None  # share of the earlier step
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class CellChange:
     after: float
     ratio: float
     launches: tuple[int, int]
-    difference: Difference | None  # None below two launches a side
+    difference: Difference | None  # None with fewer than two launches per side
     verdict: str  # faster, slower, no difference; or "faster, too few launches to tell"
 
 
@@ -71,13 +76,13 @@ class Comparison:
     likeness: Likeness
     ledger: LossLedger | None = None
     changes: list[Change] = field(default_factory=list)
-    step_verdict: str | None = None  # of the recordings: faster, slower, no difference
+    step_verdict: str | None = None  # verdict on the recordings: faster, slower, no difference
     kernels: NamedChanges | None = None
     operators: NamedChanges | None = None
     layers: NamedChanges | None = None
     cells: list[CellChange] = field(default_factory=list)
     noise_floor: float = NOISE_FLOOR
-    reasons: list[str] = field(default_factory=list)  # why a part is missing
+    reasons: list[str] = field(default_factory=list)  # reasons why a part of the comparison is missing
 
 
 def compare(before: Subject, after: Subject) -> Comparison:
@@ -98,7 +103,7 @@ def compare(before: Subject, after: Subject) -> Comparison:
         if not found.cells:
             found.reasons.append("the sweeps have no cell in common; compare sweeps of the same grid")
     if found.ledger is None and found.kernels is None and not found.cells:
-        why = "; ".join(found.reasons) or "one is a sweep without recordings, the other is recordings"
+        why = "; ".join(found.reasons) or "one side is a sweep without recordings, the other side is recordings"
         raise RingscopeError(f"nothing to compare between {before.label} and {after.label}: {why}")
     return found
 
@@ -122,7 +127,9 @@ def likeness(before: Subject, after: Subject) -> Likeness:
 
 
 def _facts(subject: Subject, recorded: bool) -> dict[str, Any]:
-    """recorded: both subjects are recordings. Else the machine's GPUs are compared, if they are known."""
+    """Known facts of a subject by name. recorded: True if both subjects are recordings; else the machine's GPUs are a
+    fact.
+    """
     facts: dict[str, Any] = {}
     if names := (not recorded and machine_gpu_names(subject)) or gpu_names(subject):
         facts["gpus"] = names
@@ -153,7 +160,7 @@ def _relative(ledger: LossLedger) -> float:
 
 
 def _by_floor(ratio: float) -> str:
-    """The verdict on a throughput ratio (after / before) by the noise floor alone."""
+    """The verdict on a throughput ratio (after / before) by the noise floor alone: faster, slower or no difference."""
     if abs(ratio - 1) <= NOISE_FLOOR:
         return "no difference"
     return "faster" if ratio > 1 else "slower"
@@ -182,8 +189,9 @@ def _cells(before: Subject, after: Subject) -> list[CellChange]:
 
 
 def _verdict(ratio: float, tested: Difference | None) -> str:
-    """The verdict on throughput: `no difference` within the noise floor; else by the test if there are enough launches
-    (4 a side); else the direction with "too few launches to tell"."""
+    """The verdict on throughput: `no difference` within the noise floor; beyond it by the test if there are enough
+    launches (4 per side), else the direction with "too few launches to tell".
+    """
     floor = _by_floor(ratio)
     if floor == "no difference":
         return floor

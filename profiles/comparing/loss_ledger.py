@@ -10,18 +10,18 @@ from fractions import Fraction
 from ..measuring.step_ledger import REST, per_step
 from ..model.measures import CLASSES, OWNERS, Measures
 
-IDLE = "idle"  # of any cause
-# Owners whose time is the same with and without a profiler: GPU work, and the turnaround between kernels.
+IDLE = "idle"  # idle time of all causes together
+# Owners whose time a profiler does not change: GPU work, and the turnaround between kernels.
 UNDISTURBED = (*CLASSES, "idle_turnaround")
 
 
 @dataclass(frozen=True, slots=True)
 class LossLedger:
-    """step_after_ns - step_before_ns == the sum of loss_ns, exactly: rounding is for the views.
+    """The difference of two step times by owner: step_after_ns - step_before_ns == the sum of loss_ns, exactly.
 
-    A step's time is the mean over a GPU's measured steps, averaged over the GPUs of the set. loss_ns: per owner
-    (measures.OWNERS, or UNDISTURBED and IDLE) its increase per step; None where either set does not know the owner,
-    whose time then counts as idle_unknown, or IDLE, on both sides.
+    A step's time is the mean over a GPU's measured steps, averaged over the GPUs of the set. loss_ns: the increase per
+    step of each owner (measures.OWNERS, or UNDISTURBED and IDLE); None if the owner is unknown in either set: then its
+    time counts as idle_unknown, or IDLE, in both.
     """
 
     step_before_ns: Fraction
@@ -34,12 +34,14 @@ class LossLedger:
             raise AssertionError("the losses do not sum to the difference of the steps")
 
     def whole(self) -> tuple[int, int, dict[str, int | None]]:
-        """(step before, step after, losses) in whole ns that still add up: each part is rounded down or up."""
+        """(step before, step after, losses), each rounded down or up to whole ns so that they still add up."""
         before, more = round(self.step_before_ns), round(self.step_after_ns - self.step_before_ns)
         known = {owner: part for owner, part in self.loss_ns.items() if part is not None}
         down: Mapping[str, int] = {owner: math.floor(part) for owner, part in known.items()}
-        left = more - sum(down.values())  # ns to add again: at most one per part
-        up = sorted(known, key=lambda owner: down[owner] - known[owner])[:left]  # the ones that lost most by rounding
+        left = more - sum(down.values())  # ns that rounding down took away, at most one per part
+        up = sorted(known, key=lambda owner: down[owner] - known[owner])[
+            :left
+        ]  # parts from which rounding down took most
         found = {owner: None if owner not in known else down[owner] + (owner in up) for owner in self.loss_ns}
         if sum(part for part in found.values() if part is not None) != more:
             raise AssertionError("the rounded losses do not sum to the difference of the rounded steps")
@@ -47,11 +49,10 @@ class LossLedger:
 
 
 def losses(before: Measures, after: Measures, *, scale: Fraction = Fraction(1)) -> LossLedger:
-    """Time of a step of `after` less `scale` times a step of `before`, by class and cause.
+    """The time of a step of `after` minus `scale` times a step of `before`, by owner.
 
-    scale: 1; with a fixed global batch, the samples in a rank's step after, divided by the samples before.
-
-    Raises RingscopeError where a GPU has no measured steps, or only totals that hold breaks as well.
+    scale: 1 or, with a fixed global batch, the samples in a rank's step after, divided by the samples before. Raises
+    RingscopeError if a GPU has no measured steps, or only totals that include breaks.
     """
     one, other, unknown = _both(before, after, scale)
     loss_ns = {owner: None if owner in unknown else other[owner] - one[owner] for owner in OWNERS}
@@ -61,11 +62,11 @@ def losses(before: Measures, after: Measures, *, scale: Fraction = Fraction(1)) 
 def losses_of_timed(
     before: Measures, after: Measures, steps_ns: tuple[Fraction, Fraction], *, scale: Fraction = Fraction(1)
 ) -> LossLedger | None:
-    """As `losses`, for steps that took `steps_ns` without a profiler (the first already times `scale`): GPU work is as
-    recorded, idle is the rest, because a profiler slows the host and the GPU waits for it.
+    """Like `losses`, but for steps that took `steps_ns` without a profiler (the first already multiplied by `scale`):
+    GPU work is that of the recordings, and idle time is the rest, because a profiler slows the host, for which the GPU
+    waits.
 
-    None if the rest is negative. Raises as `losses`.
-    """
+    None if the rest is negative."""
     one, other, unknown = _both(before, after, scale)
     did = [{owner: ledger[owner] for owner in UNDISTURBED if owner not in unknown} for ledger in (one, other)]
     idle = [step - sum(each.values(), Fraction(0)) for each, step in zip(did, steps_ns, strict=True)]
@@ -80,7 +81,7 @@ def losses_of_timed(
 def _both(
     before: Measures, after: Measures, scale: Fraction
 ) -> tuple[dict[str, Fraction], dict[str, Fraction], set[str]]:
-    """(ns per step by owner of `before`, of `after`, the owners that one of them does not know)."""
+    """(ns per step by owner of `before`, the same of `after`, owners that are unknown in one of them)."""
     one, other = per_step(before), per_step(after)
     one = {owner: None if share is None else scale * share for owner, share in one.items()}
     unknown = {owner for owner in OWNERS if one[owner] is None or other[owner] is None}
@@ -88,7 +89,7 @@ def _both(
 
 
 def _known(per_step: dict[str, Fraction | None], unknown: set[str]) -> dict[str, Fraction]:
-    """ns of the owners that both sets know; the time of the others is added to REST."""
+    """ns by owner for the owners that both sets know; the time of all other owners is added to REST."""
     known = {owner: share for owner, share in per_step.items() if owner not in unknown and share is not None}
     moved = sum((share for owner, share in per_step.items() if owner in unknown and share is not None), Fraction(0))
     return known | {REST: known.get(REST, Fraction(0)) + moved}

@@ -1,4 +1,4 @@
-"""Name kernels, operators and layers that became slower or faster, are new or gone; they sum to the ledger's change."""
+"""Find kernels, operators and layers that became slower or faster, are new or gone; they sum to the ledger's change."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..ground.errors import RingscopeError
 from ..model.measures import GpuMeasures, Measures
 from ..model.operations import Operators
 
-BUSY = ("compute", "collective")  # the owners of the ledger that are kernels
-# One name's (ns that it owns in the ledger, ns of idle time that it ended).
+BUSY = ("compute", "collective")  # owners in the ledger whose work is kernels
+# By name: (ns that the name owns in the ledger, ns of idle time that the name's operations ended).
 Share: TypeAlias = tuple[Fraction, Fraction]
 _NONE: Share = (Fraction(0), Fraction(0))
 
 
 @dataclass(frozen=True, slots=True)
 class NamedChange:
-    """One name's time in a step (or in all that was recorded), before and after."""
+    """The time of one name per step (or in the whole recording), before and after."""
 
     name: str
     before_ns: Fraction
@@ -38,8 +38,8 @@ class NamedChanges:
     """`rows` (largest change first) and `others` sum to the change of the ledger's compute and collective time
     (`before_ns`, `after_ns`) and, for operators and layers, of its idle time. For kernels idle times are 0.
 
-    per: "step", or "recording" where neither side has steps. others: time without a name, or with a name that only one
-    side lists while the other side's list is cut.
+    per: "step", or "recording" where neither side has steps. others: time without a name, and time of names that only
+    one side lists while the other side's list is incomplete.
     """
 
     per: str
@@ -52,7 +52,7 @@ class NamedChanges:
 class _Side:
     shares: Mapping[str, Share]
     total: Share
-    whole: bool  # every name is listed
+    whole: bool  # True if every name is listed
     with_idle: bool
 
 
@@ -114,7 +114,7 @@ def _changes(
 
 
 def _count(gpu: GpuMeasures) -> int | None:
-    """The number of steps in the GPU's window; None if it has none."""
+    """The number of steps in the GPU's window; None if the window has no steps."""
     if gpu.window != "steps" or not gpu.steps.count:
         return None
     if not gpu.holds_steps_alone:

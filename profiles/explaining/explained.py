@@ -1,9 +1,9 @@
 """Explain why N ranks are not N times as fast as one: per model of a sweep, the losses from 1 to N ranks by cause.
 
-For this a run directory holds a second sweep in `explain/`. With GPUs, it has for each model one recorded launch on one
-rank and one on the most ranks, and the losses come from these recordings (with idle time corrected to the timed
-launches where recording made steps longer). Without a GPU, it has launches that exchange no gradients, and the losses
-come from profiles.explaining.without_exchange.
+For this explanation a run directory holds a second sweep in `explain/`. With GPUs, that sweep has for each model one
+recorded launch on one rank and one on the largest number of ranks, and the losses come from these recordings (if
+recording made steps longer, idle time is corrected to the timed launches). Without a GPU, it has launches that exchange
+no gradients, and the losses come from profiles.explaining.without_exchange.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ from ..verdicts.case import OTHER_LADDER
 from . import without_exchange
 from .pairs import Pair, exchanging_nothing, pairs
 
-FOLDER = "explain"  # of a run directory
+FOLDER = "explain"  # the folder in a run directory
 _RESUME = "ringscope bench --resume"
 RECORDINGS, WITHOUT_EXCHANGE = "recordings", "without-exchange"  # methods
-WORTH = OTHER_LADDER[1]  # share of the step; smaller losses are not named
+WORTH = OTHER_LADDER[1]  # losses of less than this share of the step are not named
 # If a recorded step is longer or shorter than the timed steps by more than this share, recording changed it.
 UNLIKE = 0.10
 
 
 @dataclass(slots=True)
 class Loss:
-    """The time by which one cause makes a step longer, in ns; None if unknown: then `why` gives the reason.
+    """The time by which one cause makes a step longer, in ns; None if unknown, for the reason in `why`.
 
-    low_ns, high_ns: the range over launches; None if there is one launch of a kind, or if recordings were compared.
+    low_ns, high_ns: the range over launches; None if there is only one launch of a kind, or if recordings were
+    compared.
     """
 
     cause: str
@@ -57,7 +58,7 @@ class Loss:
 
 @dataclass(slots=True)
 class Explained:
-    """One model's losses: step_after_ns - step_before_ns is their sum; each is a whole number of ns, or None.
+    """The explanation for one model: losses in whole ns (None: unknown) that sum to step_after_ns - step_before_ns.
 
     With strong scaling step_before_ns is one rank's step divided by the number of ranks.
     """
@@ -71,8 +72,8 @@ class Explained:
     launches: dict[str, int]  # number of launches by kind: one, many, without_exchange
     step_before_ns: int
     step_after_ns: int
-    losses: list[Loss]  # the largest first
-    largest: str | None  # cause of the largest loss; None if it is below WORTH, or within the launches' noise
+    losses: list[Loss]  # sorted, the largest first
+    largest: str | None  # cause of the largest loss; None if that loss is below WORTH, or within the noise of launches
     finding: Finding | None
     recording: str | None = None  # folder of the recorded launch on N ranks, relative to the run directory
     doubts: list[Doubt] = field(default_factory=list)
@@ -82,10 +83,11 @@ class Explained:
 
 
 def told(scaling: Scaling, timed: Sequence[Run], directory: Path) -> tuple[Scaling, list[Explained]]:
-    """Explain each model; return the scaling with the explanation's doubts, without advice that it replaces, and both.
+    """Explain each model. Returns the scaling with the explanations' doubts and without advice that the explanations
+    replace, and the explanations.
 
-    Nothing is explained without `explain/`. In a sweep that is unfinished, only curves whose launches have all run are
-    explained, from the timed launches alone if need be.
+    Nothing is explained without the folder `explain/`. In an unfinished sweep, only models whose launches have all run
+    are explained, if need be from the timed launches alone.
     """
     scaling = _resumed_by_name(scaling, directory)
     is_there = (directory / FOLDER / "sweep.json").is_file()
@@ -102,7 +104,9 @@ def told(scaling: Scaling, timed: Sequence[Run], directory: Path) -> tuple[Scali
 
 
 def _resumed_by_name(scaling: Scaling, directory: Path) -> Scaling:
-    """Name the directory in a command that resumes: without it the newest sweep under `runs/` would be resumed."""
+    """The doubts with the run directory named in commands that resume: without a name the newest sweep under `runs/`
+    would be resumed.
+    """
 
     def named(text: str) -> str:
         alone = re.compile(rf"{_RESUME}(?! --out)")
@@ -116,7 +120,7 @@ def _resumed_by_name(scaling: Scaling, directory: Path) -> Scaling:
 
 
 def to_json(scaling: Scaling, found: Sequence[Explained]) -> dict[str, Any]:
-    """The content of `ringscope report --json`: the explanation leads."""
+    """The content of `ringscope report --json`, which begins with the explanations."""
     return {"schema": "ringscope.scaling/1", "explained": [one.to_json() for one in found], **scaling.to_json()}
 
 
@@ -166,11 +170,17 @@ def _is_noise(loss: Loss) -> bool:
 def _why_not(cell: Cell | None, beside: Sequence[Run]) -> str:
     """The reason why there is no launch without the exchange."""
     if cell is None:
-        return "there is no run without the exchange to compare with: only runs under Horovod can leave it out"
+        return (
+            "there is no run without the exchange of gradients to compare with: only runs under Horovod can leave the "
+            "exchange out"
+        )
     failed = next((run.record for run in beside if run.record.cell == cell), None)
     if failed is None:
-        return "the run without the exchange is missing: it was left out to save time, or the sweep was stopped"
-    return f"the run without the exchange is {failed.status}: {failed.reason}"
+        return (
+            "the run without the exchange of gradients is missing: it was left out to save time, or the sweep was "
+            "stopped"
+        )
+    return f"the run without the exchange of gradients is {failed.status}: {failed.reason}"
 
 
 def _by_recordings(
@@ -188,9 +198,9 @@ def _by_recordings(
     unlike = list(_unlike(pair, ledger, timed))
     slowed = bool(unlike) and all(recorded > usual for _, recorded, usual in unlike)
     corrected = losses_of_timed(before, after, timed, scale=pair.scale) if slowed else None
-    found = _made(pair, corrected or ledger, RECORDINGS, "the recordings do not show it")
+    found = _made(pair, corrected or ledger, RECORDINGS, "the recordings do not show this time")
     run = recorded[1]
-    assert run is not None  # losses() above raised otherwise
+    assert run is not None  # measured steps exist, because losses() above raised no error
     found.profiler, found.recording = run.record.profiled, str(run.directory.relative_to(directory))
     if found.largest == IDLE:
         found.finding = _behind_idle(found, steps[1].wait - pair.scale * steps[0].wait, pair.many)
@@ -201,7 +211,9 @@ def _by_recordings(
 
 
 def _behind_idle(found: Explained, waits_ns: Fraction, cell: Cell) -> Finding:
-    """Blame waiting for input if its growth in the timed launches is at least half of the loss, else the host."""
+    """The cause of a loss that is idle time: waiting for input if that grew in the timed launches by at least half of
+    the loss, else the host.
+    """
     ns = found.losses[0].ns or 0
     behind = more_ranks.find(without_exchange.INPUT if 2 * waits_ns >= ns else IDLE, ns, found.step_after_ns, cell)
     behind.saved_ns = {IDLE: ns}
@@ -209,8 +221,9 @@ def _behind_idle(found: Explained, waits_ns: Fraction, cell: Cell) -> Finding:
 
 
 def _behind(found: Explained, before: Measures, after: Measures) -> Finding | None:
-    """The first finding on N ranks about the cause of the largest loss whose cost has grown since one rank by at least
-    half of that loss."""
+    """The finding that explains the largest loss: the first one on N ranks about the loss's cause whose cost is higher
+    than on one rank by at least half of the loss.
+    """
     if found.largest is None:
         return None
     cost = {one.code: one.cost_ns_per_step or 0 for one in before.findings}
@@ -223,7 +236,7 @@ def _measures(run: Run | None, cell: Cell) -> Measures:
     """Read a launch's measures. Raises RingscopeError if it was not recorded, or not all its recordings were read."""
     if run is None:
         raise RingscopeError(
-            f"the recording on {of_ranks(cell.ranks)} was left out, to save time or because the sweep was stopped"
+            f"the recording on {of_ranks(cell.ranks)} was left out to save time, or because the sweep was stopped"
         )
     if run.record.status != "ok":
         raise RingscopeError(f"the recording on {of_ranks(cell.ranks)} is {run.record.status}: {run.record.reason}")
@@ -239,7 +252,7 @@ def _measures(run: Run | None, cell: Cell) -> Measures:
 def _unlike(
     pair: Pair, ledger: LossLedger, timed_ns: tuple[Fraction, Fraction]
 ) -> Iterator[tuple[str, Fraction, Fraction]]:
-    """Yield (cell, ns of its recorded step, ns of its timed step) where they differ by more than UNLIKE."""
+    """Yields (cell, ns of the recorded step, ns of the timed step) for cells where these differ by more than UNLIKE."""
     recorded_ns = ledger.step_before_ns, ledger.step_after_ns
     for cell, recorded, timed in zip((pair.one, pair.many), recorded_ns, timed_ns, strict=True):
         if abs(recorded / timed - 1) > UNLIKE:

@@ -1,15 +1,15 @@
 """Explain by timed launches alone why a step on N ranks takes longer than on one: launches with and without exchange.
 
-For machines without a GPU to record. Three kinds of launches of a cell are compared: on one rank, on N
-ranks, and on N ranks that train beside each other and exchange nothing (`--strategy independent`). Of each the step's
-time and its wait for input are the means over all steps of all ranks. With t = step - wait:
+For machines that have no GPU to record. Three kinds of launches of a cell are compared: on one rank, on N ranks, and on
+N ranks that train beside each other and exchange nothing (`--strategy independent`). A launch's step time and wait for
+input are means over all steps of all ranks. With t = step - wait:
 
     waiting for input     wait(N) - wait(1)
     exchange              t(N) - t(N without the exchange)
     compute               t(N without the exchange) - t(1)
 
-which add up to step(N) - step(1). So the exchange holds its own work and its waiting for other ranks; compute holds
-what ranks take from each other that share cores, caches and memory.
+which add up to step(N) - step(1). So `exchange` includes the work of the exchange and the waiting for other ranks;
+`compute` includes what ranks lose because they share cores, caches and memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..runs.rank_records import RankRecord
 
 INPUT, EXCHANGE, COMPUTE, UNKNOWN = "input_wait", "exchange", "compute", "unknown"
 CAUSES = (INPUT, EXCHANGE, COMPUTE, UNKNOWN)
-Launch = Sequence[RankRecord]  # the records of all its ranks
+Launch = Sequence[RankRecord]  # the records of all ranks of a launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Step:
 
 
 def step_of(launch: Launch) -> Step:
-    """The means of one launch. All its ranks have the same number of steps."""
+    """The means of one launch, whose ranks all have the same number of steps."""
     steps = sum(len(rank.step_ns) for rank in launch)
     whole = sum(sum(rank.step_ns) for rank in launch)
     return Step(Fraction(whole, steps), Fraction(sum(sum(rank.input_wait_ns) for rank in launch), steps))
@@ -55,7 +55,7 @@ def ledger(
 ) -> LossLedger:
     """The ledger of the `usual` launch of each kind; without launches in `without`, only the wait for input is known.
 
-    scale: as of loss_ledger.losses.
+    scale: as in loss_ledger.losses.
     """
     before, after = usual(one), usual(many)
     loss_ns: dict[str, Fraction | None] = {INPUT: after.wait - scale * before.wait}
@@ -71,7 +71,7 @@ def ledger(
 def bounds(
     one: Sequence[Launch], many: Sequence[Launch], without: Sequence[Launch], *, scale: Fraction = Fraction(1)
 ) -> dict[str, tuple[Fraction, Fraction]]:
-    """Per cause (least, most) in ns, over all combinations of launches of each kind."""
+    """By cause the (least, most) ns of the loss, over all combinations of a launch of each kind."""
     before, after, alone = ([step_of(launch) for launch in launches] for launches in (one, many, without))
     found = {INPUT: _apart([step.wait for step in after], [scale * step.wait for step in before])}
     if alone:

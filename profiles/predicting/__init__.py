@@ -1,1 +1,1 @@
-"""More GPUs and hosts than were measured: what they would do."""
+"""Predict throughput and step time on more GPUs and hosts than were measured."""

@@ -1,13 +1,14 @@
 """Efficiency on more GPUs, from throughput measured on fewer (docs/reference/measures.md, "Prediction").
 
-A step of N GPUs, on H hosts, n of them on a host, takes this many times a step of one GPU:
+The time of a step on N GPUs (H hosts with n GPUs each), relative to a step on one GPU:
 
     T(N) = 1 + c (n / 2)^g + s (H / 2)^g          c where n > 1, s where H > 1
 
-c is the loss of two GPUs of one host, s the loss of two hosts; both grow with exponent g. This is a Bayesian estimate:
-5,000 curves (c, s, g) are weighted by a prior from published tables and by the likelihood of the measured ratios, given
-the noise of a throughput. The estimate is the weighted median of the curves; the interval holds nine tenths of the
-weight, and that noise. A loss between hosts that was not measured thus widens the interval as far as tables show it.
+c is the loss from one GPU to two on one host, s the loss from one host to two; both grow with exponent g. This is a
+Bayesian estimate: 5,000 curves (c, s, g) are weighted by a prior from published tables and by the likelihood of the
+measured ratios, given the noise of a throughput. The estimate is the weighted median of the curves; the interval
+contains nine tenths of the weight, and that noise. So if the loss between hosts was not measured, the interval is as
+wide as that loss is in published tables.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from ..ground.errors import RingscopeError
 
 Floats = npt.NDArray[np.float64]
 
-USUAL_GPUS_PER_HOST = 8  # as in DGX and HGX; a doubt says that it is assumed
+USUAL_GPUS_PER_HOST = 8  # assumed GPUs of a host, as in DGX and HGX; a doubt says so
 # Published tables reach 20 times the largest count used to predict, rarely more (benchmarks/published_scaling.py).
 CALIBRATED_TIMES = 16
-# Largest published loss by the first doubling inside a host: 14.5 %, TensorFlow 2.3's BERT on two V100.
+# Largest published loss from one GPU to two of one host: 14.5 %, TensorFlow 2.3's BERT on two V100.
 MOST_BY_DOUBLING = 0.15
 # Throughput is measured to about 1 %: published efficiencies reach 101 %.
 MOST_EFFICIENT = 1.02
-MOST_GPUS, MOST_PER_S = 1_000_000, 1e15  # larger numbers are taken as typing errors
+MOST_GPUS, MOST_PER_S = 1_000_000, 1e15  # larger numbers are refused as typing errors
 
 # 5,000 quasi-random points in the unit cube, evenly spread (powers of the root of x^4 = x + 1).
 _SPREAD = np.modf(np.outer(1.2207440846057596 ** -np.arange(1.0, 4.0), np.arange(1, 5001)))[0]
-_BLURRED = (4, 2, 1, 1)  # noise in each round of refining the grid, in units of the last round's
-_SEEN = 1e-3  # share of the weight that may lie below, and above, the next round's grid
+_BLURRED = (4, 2, 1, 1)  # noise assumed in each round of refining the grid, relative to the noise in the last round
+_SEEN = 1e-3  # share of the weight that may lie below the next round's grid, and the same share above it
 _NINE_TENTHS = 1.645  # standard deviations on either side
 
 
@@ -72,7 +73,7 @@ class Expected:
     efficiency: float
     low: float
     high: float
-    calibrated: bool  # False: beyond the range of published tables
+    calibrated: bool  # False if published tables do not reach this number of GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def predict(
     gpus_per_host: int = USUAL_GPUS_PER_HOST,
     constants: Constants = CONSTANTS,
 ) -> list[Expected]:
-    """Predict each of these counts of GPUs, which fill one host before they use the next.
+    """Predict the efficiency on each of these counts of GPUs. GPUs fill one host before they use the next.
 
     Raises RingscopeError for fewer than two sizes, or values out of range.
     """
@@ -140,11 +141,10 @@ def predict(
 def worth_adding(
     points: Sequence[Point], gpus_per_host: int = USUAL_GPUS_PER_HOST, *, share: float = 0.5, most: int = 4096
 ) -> int | None:
-    """The count of GPUs from which another GPU adds less than `share` of a GPU's throughput at the smallest size.
+    """The count of GPUs from which another GPU adds less than `share` of a GPU's throughput at the smallest size; None
+    if GPUs still add more at `most`.
 
-    Only doublings are compared, since one more host may lose throughput that further hosts regain. None: GPUs still
-    pay at `most`.
-    """
+    Only doublings are compared, since one more host may lose throughput that further hosts regain."""
     first = _sorted(points)[0]
     counts = [first.gpus << doubling for doubling in range((most // first.gpus).bit_length())]
     rates = [one.per_s for one in predict(points, counts, gpus_per_host)]
@@ -156,8 +156,10 @@ def worth_adding(
 
 
 def disagreeing(points: Sequence[Point], gpus_per_host: int = USUAL_GPUS_PER_HOST) -> Point | None:
-    """The second smallest size if it fits on one host and loses more than any published table shows for its doublings,
-    else None. Its run most likely went wrong, and should be measured again. Between hosts, tables show any loss."""
+    """The second smallest size, if it fits on one host and loses more than any published table shows for as many
+    doublings; else None. The run of that size most likely went wrong, and should be measured again. Between hosts
+    published losses have no limit.
+    """
     first, second = _sorted(points)[:2]
     loss = 1 - second.per_s / second.gpus / (first.per_s / first.gpus)
     doublings = math.log2(second.gpus / first.gpus)
@@ -186,7 +188,9 @@ def _sorted(points: Sequence[Point]) -> list[Point]:
 
 @lru_cache(64)
 def _weighed(measured: tuple[Point, ...], per_host: int, constants: Constants) -> _Grid:
-    """Weigh the curves by these points: first on the whole range, then on ever smaller ranges around the weight."""
+    """Weigh the curves by these points: first on the whole range, then on ever smaller ranges around most of the
+    weight.
+    """
     scales = (constants.inside, constants.step)
     spans = [*((math.log(scale * 1e-2), math.log(scale * 1e3)) for scale in scales), (0.0, MOST_GROWTH)]
     for blurred in _BLURRED:
@@ -205,7 +209,7 @@ def _weighed(measured: tuple[Point, ...], per_host: int, constants: Constants) -
 
 
 def _before(grid: _Grid, constants: Constants) -> Floats:
-    """Logarithm of the prior density; c and s lie on a logarithmic axis."""
+    """Logarithm of the prior density of each curve, over log c, log s and g."""
     c, s = grid.c / constants.inside, grid.s / constants.step
     found: Floats = (
         np.log(c / (1 + c**2)) + np.log(s / (1 + s**2)) - ((grid.g - constants.growth) / constants.spread) ** 2 / 2

@@ -21,15 +21,15 @@ SMALL_BUFFER = 1 << 20  # bytes of an all-reduce if gradients are sent layer by 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Hosts joined by a network that no measured point used."""
+    """Hosts joined by a network, for a forecast from points that were all measured on one host."""
 
     gpus_per_host: int
     network: Network
     step_bytes: int  # gradients that a step reduces
-    per_rank_batch: int  # samples; gives the time per step together with the throughput
-    overlap: float | None = None  # share of an all-reduce that a recording shows hidden under compute
-    every: int = 1  # steps whose gradients are added up before they are reduced
-    pieces: int = 1  # all-reduces of a step, one after the other
+    per_rank_batch: int  # samples per GPU and step; with the throughput this gives the time per step
+    overlap: float | None = None  # share of an all-reduce that is hidden under compute in a recording
+    every: int = 1  # number of steps whose gradients are added up before they are reduced
+    pieces: int = 1  # number of all-reduces of a step, one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class Forecast:
 
     label: str
     rows: list[Row]
-    stops_paying: int | None  # from here on another GPU adds less than half of one; None: at none of the next 4,096
+    # The count from which another GPU adds less than half a GPU's throughput; None: no count up to 4,096 more.
+    stops_paying: int | None
     doubts: list[Doubt]
     what_if: list[Change]
 
@@ -72,7 +73,7 @@ def of_points(
 ) -> Forecast:
     """Forecast for these numbers of GPUs (empty: 2, 4 and 8 times the largest measured one).
 
-    gpus_per_host: None: assumed, with a doubt, unless `hosts` gives it.
+    gpus_per_host: if None, it is that of `hosts` or assumed, with a doubt.
 
     Raises RingscopeError if fewer than two sizes were measured, or if `hosts` is given although a measured point spans
     several hosts.
@@ -95,13 +96,13 @@ def of_points(
 
 
 def _exchanged_otherwise(points: Sequence[Point], gpus: int, hosts: Hosts) -> Iterator[Change]:
-    """Forecasts with small buffers, half the bytes, and one exchange per two steps; none within one host."""
+    """Forecasts with small buffers, with half the bytes, and with one exchange per two steps; [] within one host."""
     if gpus <= hosts.gpus_per_host:
         return
     pieces = -(-hosts.step_bytes // SMALL_BUFFER)
     if pieces > 1:
         small = replace(hosts, pieces=pieces)
-        yield Change(f"{pieces} exchanges a step, of 1 MiB each (fusion threshold)", _across(points, gpus, small))
+        yield Change(f"{pieces} exchanges per step, of 1 MiB each (fusion threshold)", _across(points, gpus, small))
     half = replace(hosts, step_bytes=-(-hosts.step_bytes // 2))
     yield Change("half the bytes (compression fp16)", _across(points, gpus, half))
     yield Change("one exchange for two steps (aggregate 2)", _across(points, gpus, replace(hosts, every=2)))
@@ -110,7 +111,7 @@ def _exchanged_otherwise(points: Sequence[Point], gpus: int, hosts: Hosts) -> It
 def of_sweep(
     scaling: Scaling, gpus: Sequence[int], hosts: Hosts | None = None, gpus_per_host: int | None = None
 ) -> list[Forecast]:
-    """A forecast for each curve of weak scaling that was measured on two counts of ranks or more."""
+    """A forecast for each group of cells with weak scaling that was measured on two or more numbers of ranks."""
     curves: dict[Cell, list[Point]] = {}
     for row in scaling.cells:
         if row.samples_per_s_global and row.cell.global_batch is None:
@@ -118,7 +119,7 @@ def of_sweep(
             curves.setdefault(series, []).append(Point(row.cell.ranks, row.samples_per_s_global))
     several = {series: points for series, points in curves.items() if len(points) > 1}
     if not several:
-        raise RingscopeError("prediction needs one cell on two counts of ranks or more; run bench --ranks 1,2")
+        raise RingscopeError("prediction needs one cell on two or more numbers of ranks; run bench --ranks 1,2")
     found = [
         of_points(
             _label(cell, several),
@@ -134,7 +135,7 @@ def of_sweep(
 
 
 def _sharing(one: Forecast, shared: Sequence[Doubt]) -> Forecast:
-    """Replace point-out-of-line by the doubt about shared cores, which explains the loss."""
+    """The doubts with point-out-of-line replaced by the doubt about shared cores, which explains the loss."""
     return replace(one, doubts=[*shared, *(doubt for doubt in one.doubts if doubt.code != "point-out-of-line")])
 
 
@@ -164,7 +165,7 @@ def _asked(one: curve.Expected) -> Row:
 
 
 def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:
-    """Forecast across hosts: the step of one host, by the measured points, plus the network's time."""
+    """Forecast across hosts: the step on one host, by the measured points, plus the time that the network adds."""
     if max(point.gpus for point in points) > hosts.gpus_per_host:
         raise RingscopeError(
             f"measurements on more than {hosts.gpus_per_host} GPUs include the network already; leave out --network"

@@ -6,8 +6,8 @@ chooses from (costs by Thakur, Rabenseifner, Gropp 2005; latency a, bandwidth b 
 
     ring  2 (H - 1) a + 2 (H - 1) / H S / b          tree  2 log2(H) a + 2 S / b
 
-The backward pass, two thirds of a step's compute, may hide it. A recording tells the hidden share; without one, the
-estimate hides half of the part that could be hidden, and the interval reaches from all of that part to none.
+The backward pass, two thirds of a step's compute, may hide this time. A recording gives the hidden share. Without a
+recording, the estimate hides half of what could be hidden, and the interval reaches from all of that to none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..ground import typed
 from ..ground.errors import RingscopeError
 from ..ground.files import text_of
 
-BACKWARD_SHARE = 2 / 3  # forward is one matrix product per weight, backward two
+BACKWARD_SHARE = 2 / 3  # share of the backward pass: two matrix products per weight, against one in the forward pass
 UNKNOWN_OVERLAP = 0.5
 
 _TEXT = re.compile(
@@ -36,7 +36,7 @@ class Network:
     """The links of one host: number, speed of each, latency of a message."""
 
     links: int
-    bytes_per_s: float  # of one link
+    bytes_per_s: float  # speed of one link
     latency_ns: float
 
     @property
@@ -45,21 +45,23 @@ class Network:
 
 
 def network(text: str) -> Network:
-    """`8x200Gb/s,2us`: 8 links a host of 200 Gbit/s, 2 µs; one link and 5 µs where these are left out."""
+    """The network that a text such as `8x200Gb/s,2us` describes: 8 links per host of 200 Gbit/s each, latency 2 µs.
+    Without a number of links there is one; without a latency it is 5 µs.
+    """
     found = _TEXT.fullmatch(text.strip())
     if not found or not int(found[1] or 1) or not float(found[2]):
         raise RingscopeError(
-            f"--network {text}: write it as 8x200Gb/s,2us: links of a host, speed of each, latency; or name a file of "
-            "the all-reduce measured on several hosts"
+            f"--network {text}: write it as 8x200Gb/s,2us: links of a host, speed of each, latency; or name a file "
+            "with the times of an all-reduce between hosts"
         )
     return Network(int(found[1] or 1), float(found[2]) * 1e9 / 8, float(found[3] or 5) * 1e3)
 
 
 def measured(path: Path) -> Network:
-    """The network of the hosts on which `python -m harness.doctor.allreduce` has written `path`.
+    """The network between the hosts on which `python -m harness.doctor.allreduce` wrote the file `path`.
 
-    Fits latency and bandwidth of a ring between the hosts to its times, by least squares of the relative errors. Both
-    include the time inside a host.
+    Latency and bandwidth of a ring between the hosts are fitted to the times in the file, by least squares of the
+    relative errors. Both include the time inside a host.
     """
     try:
         found = typed.loads(text_of(path))
@@ -78,7 +80,7 @@ def measured(path: Path) -> Network:
     times = np.array([took for _, took in sweep], float)
     costs = np.array([[2 * (hosts - 1), 2 * (hosts - 1) / hosts * size] for size, _ in sweep]) / times[:, None]
     (latency_ns, byte_ns), *_ = np.linalg.lstsq(costs, np.ones(len(sweep)), rcond=None)
-    if latency_ns < 0:  # fit the bandwidth alone
+    if latency_ns < 0:  # a latency below 0 means that only the bandwidth can be fitted
         latency_ns, byte_ns = 0.0, costs[:, 1].sum() / (costs[:, 1] ** 2).sum()
     if byte_ns <= 0:
         raise RingscopeError(f"--network {path}: more bytes took no longer, which no network does; measure again")
@@ -86,7 +88,9 @@ def measured(path: Path) -> Network:
 
 
 def between_hosts_ns(hosts: int, step_bytes: int, net: Network, pieces: int = 1) -> float:
-    """Time of one all-reduce of `step_bytes` between hosts, in ns; 0 for one host. Each of `pieces` has the latency."""
+    """Time of an all-reduce of `step_bytes` between hosts, in ns; 0 for one host. pieces: number of parts, each with
+    the latency.
+    """
     if hosts < 2:
         return 0.0
     moved_ns = step_bytes / net.host_bytes_per_s * 1e9
@@ -97,7 +101,7 @@ def between_hosts_ns(hosts: int, step_bytes: int, net: Network, pieces: int = 1)
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """ns that the network adds to a step: the estimate, the least (all that can be hidden is) and the most."""
+    """ns that the network adds to a step: estimated, at least (if all is hidden that can be) and at most."""
 
     expected_ns: float
     least_ns: float
@@ -107,8 +111,9 @@ class Added:
 def added(
     hosts: int, step_bytes: int, net: Network, compute_ns: float, *, overlap: float | None = None, pieces: int = 1
 ) -> Added:
-    """Time that the network adds to a step of `compute_ns`. `overlap`: share of the all-reduce that a recording shows
-    hidden under compute, None where there is none."""
+    """Time that the network adds to a step of `compute_ns`. `overlap`: share of the all-reduce that is hidden under
+    compute in a recording; None without a recording.
+    """
     takes_ns = between_hosts_ns(hosts, step_bytes, net, pieces)
     hideable_ns = min(takes_ns, BACKWARD_SHARE * compute_ns)
     if overlap is not None:

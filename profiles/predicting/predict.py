@@ -3,12 +3,12 @@
     T(N) = T(1) + other + u(N) + s + w(N)
 
 u(N): all-reduce time that compute does not hide. The all-reduces of a recorded step are replayed one after the other,
-each with its time on N ranks (`replay`); if a step cannot be replayed, the same share stays unhidden as on 2 ranks.
-An all-reduce on a ring takes 2 (N - 1) alpha + 2 (N - 1) / N S / beta (Thakur, Rabenseifner, Gropp 2005). Recordings of
-2 ranks give the sum, not its two terms: the estimate takes all of it as bandwidth, the interval's upper end all of it
-as latency.
-s + w(N): waiting for the slowest rank. s is the wait for a rank that is always behind, and does not grow; w grows as
-the expected largest of N independent normal step times. other: further cost of 2 ranks, taken as constant.
+each with its time on N ranks (`replay`); if a step cannot be replayed, the unhidden share of the all-reduces is assumed
+to be that on 2 ranks. An all-reduce on a ring takes 2 (N - 1) alpha + 2 (N - 1) / N S / beta (Thakur, Rabenseifner,
+Gropp 2005). Recordings of 2 ranks give the sum, not the two terms: the estimate assumes that all of the sum is
+bandwidth, the interval's upper end that all of it is latency. s + w(N): waiting for the slowest rank. s is the wait for
+a rank that is always behind, and does not grow; w grows as the expected largest of N independent normal step times.
+other: all further cost on 2 ranks, assumed to be constant.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ALIKE = tuple(one.name for one in AXES if one.name != "ranks")
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A step on `ranks` GPUs, weak scaling. Efficiency = T(1) / T(N)."""
+    """The predicted step on `ranks` GPUs, with weak scaling. Efficiency = T(1) / T(N)."""
 
     ranks: int
     step_ns: int
@@ -50,7 +50,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The measured step on `ranks` GPUs, mean over steps and GPUs, with which a prediction is compared."""
+    """The measured step on `ranks` GPUs, as mean over steps and GPUs, to compare a prediction with."""
 
     ranks: int
     step_ns: int
@@ -58,7 +58,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Numbers of 2 ranks, in ns per step averaged over both."""
+    """Numbers from the recordings on 2 ranks, in ns per step, averaged over both ranks."""
 
     overlap: str  # replayed, or share: compute hides the same share of the all-reduces as on 2 ranks
     unhidden_ns: int  # transfer time that compute does not hide
@@ -68,13 +68,13 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class _Means:
-    """ns a step, averaged over the GPUs of a run."""
+    """ns per step, averaged over the GPUs of a run."""
 
     step: float
     sigma_of_mean: float
-    exposed: float  # collectives, and waiting for other ranks before they are launched
+    exposed: float  # exposed collectives, and waiting for other ranks before collectives are launched
     transfer: float | None
-    waiting: float | None  # for other ranks, part of `exposed`
+    waiting: float | None  # waiting for other ranks, a part of `exposed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,13 @@ class Outlook:
 
     @property
     def held_back(self) -> bool:
-        """True if any efficiency is above 100 %: the two recordings then differ in more than ranks."""
+        """True if any efficiency is above 100 %: then the two recordings differ in more than the number of ranks."""
         return any(each.efficiency > 1 for each in self.predictions)
 
     def holds(self, prediction: Prediction) -> bool | None:
-        """True if the measured step lies in the prediction's interval; None: not measured on as many ranks."""
+        """True if the measured step lies in the prediction's interval; None if no step was measured on that number of
+        ranks.
+        """
         if self.measured is None or self.measured.ranks != prediction.ranks:
             return None
         return prediction.low_ns <= self.measured.step_ns <= prediction.high_ns
@@ -102,7 +104,7 @@ def to_json(outlook: Outlook) -> dict[str, Any]:
 
 
 def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | None = None) -> Outlook:
-    """Predict a step on each of these counts of ranks, and on as many as `larger` was measured on.
+    """Predict a step on each of these counts of ranks, and on the number of ranks of `larger`, a run to compare with.
 
     Raises RingscopeError if the recordings lack needed numbers, or are of different work.
     """
@@ -115,8 +117,8 @@ def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | 
     check_alike(two, larger)
     if larger.measures is None:
         raise RingscopeError(
-            f"{larger.label}: no recordings there to compare the prediction with; give"
-            " recordings of more than two ranks"
+            f"{larger.label}: it has no recordings with which the prediction could be compared; give recordings of "
+            "more than two ranks"
         )
     against = measured(larger.measures)
     return Outlook(*predict(one.measures, two.measures, sorted({*ranks, against.ranks})), against)
@@ -154,8 +156,8 @@ def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> tuple[list[Pr
     first, second = _means(one), _means(two)
     if second.transfer is None or second.waiting is None:
         raise RingscopeError(
-            "the 2 ranks' recordings have no collectives in common, so the all-reduce's transfer is not known; record "
-            "both ranks of one run"
+            "the recordings of the 2 ranks have no collectives in common, so the transfer of all-reduces is unknown; "
+            "record both ranks of one run"
         )
     waiting = min(second.waiting, second.exposed)
     varying = _varying(two, waiting)
@@ -191,14 +193,14 @@ def _varying(two: Measures, waiting: float) -> float:
 
 
 def _replayed(two: Measures) -> list[OneStep]:
-    """One step of each GPU to replay; [] if any GPU's step cannot be replayed."""
+    """For each GPU one step to replay; [] if any GPU's step cannot be replayed."""
     steps = [gpu.collectives.one_step for gpu in two.gpus]
     known = [step for step in steps if step is not None and replay.holds(step)]
     return known if len(known) == len(steps) else []
 
 
 def _unhidden(on_two: float, steps: Sequence[OneStep], times: float) -> float:
-    """Time of the all-reduces that compute does not hide, if each takes `times` as long as on 2 ranks."""
+    """ns per step of all-reduces that compute does not hide, if each all-reduce takes `times` as long as on 2 ranks."""
     if not steps:
         return on_two * times
     took = [[bucket.transfer_ns for bucket in step.buckets] for step in steps]
@@ -210,7 +212,8 @@ def _unhidden(on_two: float, steps: Sequence[OneStep], times: float) -> float:
 
 
 def _predicted(ranks: int, one: float, bandwidth: float, latency: float, noise: float) -> Prediction:
-    # More ranks are no faster than one. If the recordings say they are, the estimate is the lower end.
+    # A step on more ranks cannot be shorter than on one. If the recordings say so, the estimate is the interval's lower
+    # end.
     low, high = min(max(bandwidth - noise, one - noise, 1.0), bandwidth), latency + noise
     return Prediction(
         ranks=ranks,
@@ -251,7 +254,7 @@ def _means(measures: Measures) -> _Means:
 def _waiting(gpu: GpuMeasures) -> int | None:
     """ns of waiting for other ranks, inside collectives and before their launch."""
     measured = gpu.collectives
-    # Measures of earlier versions lack exposed_waiting_ns: take all waiting as an upper bound.
+    # Measures of earlier versions lack exposed_waiting_ns: all waiting is used instead, an upper bound.
     inside = measured.waiting_ns if measured.exposed_waiting_ns is None else measured.exposed_waiting_ns
     return None if inside is None else inside + (gpu.ledger_ns["idle_peers"] or 0)
 
@@ -267,7 +270,8 @@ def _mean_known(totals: Sequence[int | None], gpus: Sequence[GpuMeasures]) -> fl
 
 
 def _sigma_of_mean(gpu: GpuMeasures) -> float:
-    """The standard error of the mean step time, in ns; 0 with fewer than 2 steps. Outliers are kept, since they are
-    in the predicted mean, too."""
+    """The standard error of the mean step time, in ns; 0 with fewer than 2 steps. Outliers count, since they count in
+    the predicted mean, too.
+    """
     lengths = [row.end_ns - row.start_ns for row in gpu.steps.rows]
     return statistics.stdev(lengths) / len(lengths) ** 0.5 if len(lengths) > 1 else 0.0

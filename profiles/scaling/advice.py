@@ -25,7 +25,7 @@ FEW_LAUNCHES = 3
 OFFSET_SHARE = 0.001
 # Synchronous ranks start behind a barrier, so their windows should agree up to this share.
 APART_SHARE = 0.1
-# Statuses of cells that the machine or the model cannot run.
+# Statuses of cells that this machine cannot run, or not with this model.
 NEVER_BEGAN = ("unsupported", "indivisible")
 # Settings that may be changed without changing the model that is trained.
 EXCHANGEABLE = {one.name: one for one in SETTINGS if one.exchangeable}
@@ -58,7 +58,7 @@ def _offsets(run: Run) -> Doubt | None:
 
 
 def _apart(run: Run) -> Doubt | None:
-    """A doubt if the windows of synchronous ranks do not coincide."""
+    """A doubt if the windows of synchronous ranks do not cover the same time."""
     spread = run.record.cell.spread
     if not run.ranks or not (spread.exchange and spread.synchronous):
         return None
@@ -72,7 +72,9 @@ def _launch(run: Run) -> str:
 
 
 def _more_ranks_than_cores(runs: Sequence[Run]) -> Doubt | None:
-    """A doubt about the launch with most ranks per core, if more than one; hosts are assumed to be equal."""
+    """A doubt about the launch with most ranks per core, if it has more than one rank per core; hosts are assumed to be
+    equal.
+    """
     crowded: list[tuple[int, int, Run]] = []
     for run in runs:
         cores = (run.record.machine.get("cpu") or {}).get("usable")
@@ -103,9 +105,10 @@ def _machines(runs: Sequence[Run]) -> list[Doubt | None]:
 def first_looks(
     sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str, Spread], doubts: Sequence[Doubt]
 ) -> list[Look]:
-    """The first looks: faults, answers to the comparison, then at most four looks, the most worth first.
+    """Looks for the user, in this order: faults, answers to a comparison of backends, then at most four looks, the one
+    with the largest gain first.
 
-    If ranks share cores, looks about their scaling are left out, since a doubt says already that they cannot scale.
+    If ranks share cores, looks about scaling are left out, since a doubt already says that these ranks cannot scale.
     """
     shared = any(doubt.code == "shared-cores" for doubt in doubts)
     faults = Counter(row.status for row in cells if row.status not in ("ok", "missing", "interrupted"))
@@ -120,7 +123,8 @@ def first_looks(
                 f"read the logs, for example in {first.cell.id}/. Once the cause is fixed: "
                 "ringscope bench --resume --retry-failed"
                 if first
-                else "each row gives the reason: leave these cells out, or provide what the reason names",
+                else "the rows of these cells give the reasons: leave these cells out, or provide what the reasons "
+                "name",
             )
         )
     ranked = [
@@ -137,14 +141,16 @@ def first_looks(
 
 
 def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
-    """The best measured change of each axis, at a model's most ranks, whose gain exceeds both intervals of noise."""
+    """For each setting the change with the largest measured gain, on a model's largest number of ranks. A gain counts
+    only if the intervals of the two throughputs do not overlap.
+    """
     most = most_ranks(cells, spreads)
     best: dict[str, Look] = {}
     measured = [cell for cell in cells if most.get(cell.model) == cell.ranks and cell.id in spreads]
     for slow, fast in itertools.permutations(measured, 2):
         axis = _only_axis(slow, fast)
         if not axis or "resident" in (slow.feed, fast.feed):
-            continue  # resident feeds no new data: it is an upper bound, not a choice
+            continue  # the feed `resident` sends no new data: it shows an upper bound, and is no choice for training
         gain = ratio(spreads[fast.id], spreads[slow.id])
         if gain.low <= 1 + WORTH_A_LOOK or gain.value - 1 <= (best[axis].worth if axis in best else 0):
             continue
@@ -160,7 +166,9 @@ def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
 
 
 def _only_axis(cell: Cell, other: Cell) -> str | None:
-    """The one exchangeable setting in which two cells of horovod differ, None where there is another or none."""
+    """The exchangeable setting in which two cells of horovod differ; None if they differ in several settings, or in
+    none.
+    """
     differing = [f.name for f in fields(Cell) if getattr(cell, f.name) != getattr(other, f.name)]
     return differing[0] if len(differing) == 1 and differing[0] in EXCHANGEABLE else None
 
@@ -175,8 +183,8 @@ def _losses(rows: Sequence[CellRow]) -> list[Look]:
     return [
         Look(
             "scaling-loss",
-            f"{cell.model} on {ranks(cell.ranks)} reaches {100 * efficiency:.0f} % of {cell.ranks} x one rank: the "
-            f"missing part is worth at most {1 / efficiency:.2f} x",
+            f"{cell.model} on {ranks(cell.ranks)} reaches {100 * efficiency:.0f} % of {cell.ranks} x one rank; with "
+            f"100 % training would be {1 / efficiency:.2f} x as fast",
             f"record it and see where the time goes: ringscope record {options(cell)}",
             1 / efficiency - 1,
             cell.model,
@@ -185,9 +193,10 @@ def _losses(rows: Sequence[CellRow]) -> list[Look]:
 
 
 def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
-    """A look at the cell that waits most for input, among cells on a model's most ranks with no faster feed measured.
+    """A look at the cell that waits most for input, among cells on a model's largest number of ranks for which no
+    faster feed was measured.
 
-    Cells are left out if they lose more to other causes than to this wait: faster batches would not help them most.
+    Cells that lose more to other causes than to this wait are left out, since faster batches would not help them most.
     """
     most: dict[str, int] = {}
     for row in rows:
@@ -218,7 +227,7 @@ def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
             f"ringscope bench --models {row.cell.model} --ranks {row.cell.ranks} "
             f"--feeds {','.join((row.cell.feed, *untried))} (resident: the speed without any feed)"
             if untried
-            else "make batches faster: more workers, uint8 input, records that are decoded beforehand",
+            else "make batches in less time: more workers, uint8 input, records that are decoded beforehand",
             share / (1 - share),
             row.cell.model,
         )
@@ -231,18 +240,19 @@ def _strategy(row: CellRow, rows: Sequence[CellRow]) -> str:
 
 
 def _loses_more_elsewhere(row: CellRow, rows: Sequence[CellRow]) -> bool:
-    """True if the ranks lose more to other causes than to waiting for input, compared with one rank. Approximate, as
-    it uses medians."""
+    """True if the ranks lose more to other causes than to waiting for input, compared with one rank. Approximate, since
+    the numbers are medians.
+    """
     one = next((other for other in rows if other.cell.ranks == 1 and same_but_ranks(row.cell, other.cell)), None)
     if one is None or row.cell.ranks == 1 or one.step_ms_p50 is None or row.step_ms_p50 is None:
         return False
     wait, before = row.input_wait_share or 0.0, one.input_wait_share or 0.0
-    share = row.cell.per_rank_batch / one.cell.per_rank_batch  # below 1 with strong scaling
+    share = row.cell.per_rank_batch / one.cell.per_rank_batch  # with strong scaling a rank has fewer samples
     return row.step_ms_p50 * (1 - wait) - share * one.step_ms_p50 * (1 - before) > row.step_ms_p50 * wait
 
 
 def _faster_feed(row: CellRow, rows: Sequence[CellRow]) -> bool:
-    """True if a feed other than `resident`, which feeds nothing, was measured to be faster."""
+    """True if a faster feed was measured, other than `resident`, which sends no data."""
     return any(
         other.cell.feed != "resident"
         and _only_axis(row.cell, other.cell) == "feed"

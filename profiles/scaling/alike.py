@@ -1,4 +1,4 @@
-"""Find cells that differ in one respect only, and compare their throughput."""
+"""Find cells that differ in one setting only, and compare their throughput."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..ground.stats import Ratio, Spread, ratio
 from ..runs.cell import SETTINGS, Cell
 from ..runs.strategies import OWN_SETTINGS
 
-# Settings of how a model is trained; the others tell which model and data.
+# Settings that say how a model is trained; all other settings say which model and data.
 HOW = ("strategy", "feed", "step", *OWN_SETTINGS)
 
 
 def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> Ratio | None:
-    """Scaling efficiency X(N) / (N X(1)); X is the throughput, and X(1) is of the cell that is equal but for one rank.
+    """Scaling efficiency X(N) / (N X(1)); X is the throughput, and X(1) that of the same cell on one rank.
 
-    None if that cell is missing or has no throughput; exactly 1 for the cell of one rank itself.
+    None if that cell is missing or has no throughput; exactly 1 for a cell on one rank.
     """
     if cell.id not in spreads:
         return None
@@ -29,8 +29,9 @@ def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread])
 
 
 def of_horovod(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> float | None:
-    """X(cell) / X(horovod), for the same work: against horovod's cell with the same step and feed, else its
-    fastest. None if there is none."""
+    """X(cell) / X(horovod), where X is the throughput for the same work. horovod's cell is that with the same step and
+    feed or, if there is none, the fastest. None if no cell of horovod does this work.
+    """
     beside = [
         other for other in cells if other.strategy == "horovod" and other.id in spreads and same_work(cell, other)
     ]
@@ -43,7 +44,7 @@ def of_horovod(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) ->
 
 
 def same_work(cell: Cell, other: Cell) -> bool:
-    """True if two cells train the same model on the same batches and as many GPUs."""
+    """True if two cells train the same model on the same batches and the same number of GPUs."""
     how = {one.name: getattr(cell, one.name) for one in SETTINGS if one.name in HOW}
     return replace(other, **how) == cell
 

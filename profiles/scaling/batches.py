@@ -1,4 +1,6 @@
-"""Compare batch sizes: does throughput still grow at the largest, and does the fastest reach the accuracy first?"""
+"""Compare batch sizes: does throughput still grow at the largest batch, and does the fastest batch reach the accuracy
+first?
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ from .rows import CellRow
 
 
 def looks(rows: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
-    """Advice on batch sizes, from cells at a model's most ranks that differ in batch alone: the one whose throughput
-    still grew most at the largest batch; each whose fastest batch reaches its accuracy later than another, or never."""
+    """Advice on batch sizes, from groups of cells that differ only in batch, on a model's largest number of ranks. It
+    is about the group whose throughput still grew most at the largest batch, and about each group whose fastest batch
+    reaches the accuracy later than another batch, or never.
+    """
     most = most_ranks((row.cell for row in rows), spreads)
     alike: dict[Cell, list[CellRow]] = {}
     for row in rows:
@@ -32,7 +36,7 @@ def looks(rows: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
 
 
 def most_ranks(cells: Iterable[Cell], spreads: dict[str, Spread]) -> dict[str, int]:
-    """model -> the most ranks on which it was measured."""
+    """For each model the largest number of ranks on which it was measured."""
     most: dict[str, int] = {}
     for cell in cells:
         if cell.id in spreads:
@@ -48,8 +52,8 @@ def _grown(smaller: CellRow, largest: CellRow, spreads: dict[str, Spread]) -> li
     return [
         Look(
             "larger-batch",
-            f"{cell.model} on {ranks(cell.ranks)}: throughput still grows at the largest batch, {batch} "
-            f"per rank: {gain.value:.2f} x that of {smaller.cell.per_rank_batch}",
+            f"{cell.model} on {ranks(cell.ranks)}: throughput still grows at the largest batch: with {batch} per rank "
+            f"it is {gain.value:.2f} x that with {smaller.cell.per_rank_batch}",
             f"ringscope bench --models {cell.model} --ranks {cell.ranks} --per-rank-batch "
             f"{batch},{2 * batch},{4 * batch}; a larger batch needs another learning rate",
             gain.value - 1,
@@ -59,13 +63,13 @@ def _grown(smaller: CellRow, largest: CellRow, spreads: dict[str, Spread]) -> li
 
 
 def _soonest(group: Sequence[CellRow]) -> CellRow | None:
-    """The row that reaches its accuracy first; None if none does in all of its launches."""
+    """The row that reaches the accuracy first; None if no row reaches it in all launches."""
     reached = [(row.seconds_to_accuracy, row.cell.per_rank_batch, row) for row in group if row.seconds_to_accuracy]
     return min(reached, key=lambda one: one[:2])[2] if reached else None
 
 
 def _learns_later(group: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
-    """A warning that samples per second mislead: the fastest batch does not reach the accuracy first."""
+    """Advice if samples per second mislead, because the fastest batch does not reach the accuracy first; else []."""
     fastest, soonest = max(group, key=lambda row: spreads[row.cell.id].median), _soonest(group)
     if soonest is None or soonest is fastest:
         return []

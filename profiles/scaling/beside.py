@@ -15,7 +15,7 @@ BACKENDS = {"jax": "JAX", "torch": "PyTorch"}
 
 
 def looks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
-    """Advice, at most one of each code: the one with the largest gain."""
+    """Advice, for each code at most one: the one with the largest gain."""
     measured = [cell for cell in cells if cell.id in spreads]
     found = [*_faster(measured, spreads), *_bounds(measured, spreads)]
     best: dict[str, Look] = {}
@@ -26,10 +26,11 @@ def looks(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
 
 
 def answers(cells: Sequence[Cell], spreads: dict[str, Spread], *, where: str) -> list[Look]:
-    """Compare other backends of Keras: each of their cells, on the largest number of ranks that TensorFlow has too,
-    with TensorFlow's fastest cell for the same work. where: words for the place, as `these GPUs`.
+    """Compare other backends of Keras with TensorFlow: each cell of theirs, on the largest number of ranks that
+    TensorFlow has too, with TensorFlow's fastest cell for the same work.
 
-    A cell of a single launch is left out, because its error is not known.
+    where: words for the machine, such as `these GPUs`. A cell with a single launch is left out, because its error is
+    unknown.
     """
     measured = sorted((cell for cell in cells if cell.id in spreads), key=lambda cell: -cell.ranks)
     answered: list[Cell] = []
@@ -51,12 +52,12 @@ def _elsewhere(cell: Cell) -> bool:
 
 
 def _is_a_choice(cell: Cell) -> bool:
-    """False for cells that only give bounds, as they leave out the exchange or the feed."""
+    """False for cells that only show bounds, because they leave out the exchange or the feed."""
     return cell.spread.synchronous and cell.feed != "resident"
 
 
 def _answer(cell: Cell, best: Cell, gain: Ratio, where: str) -> Look:
-    """Says faster or slower only if the interval of the ratio, from the worst to the best of both, excludes 1."""
+    """The comparison in words. It says faster or slower only if the interval of the ratio excludes 1."""
     backend, way = cell.spread.backend, best.strategy
     name, what = BACKENDS[backend], f"on {where} {cell.model} on {ranks(cell.ranks)}"
     if gain.low > 1:
@@ -72,7 +73,7 @@ def _answer(cell: Cell, best: Cell, gain: Ratio, where: str) -> Look:
 
 
 def _faster(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]:
-    """Strategies that train the same as Horovod, and faster than its fastest cell by more than both intervals."""
+    """Strategies that train the same as Horovod, but faster than its fastest cell by more than both intervals."""
     for cell in cells:
         beside = [one for one in cells if one.strategy == "horovod" and same_work(cell, one)]
         if not beside or cell.strategy == "horovod" or not cell.spread.synchronous or _elsewhere(cell):
@@ -84,26 +85,29 @@ def _faster(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]
                 f"{cell.model} on {cell.ranks} GPUs: strategy {cell.strategy} is {gain.value:.2f} x as fast as horovod "
                 f"(at least {gain.low:.2f} x), and trains the same",
                 _larger_batch(cell, cells, spreads)
-                or f"train with --strategy {cell.strategy}; record it and horovod, and see what horovod waits for",
+                or f"train with --strategy {cell.strategy}; record both strategies to see what horovod waits for",
                 gain.value - 1,
             )
 
 
 def _larger_batch(cell: Cell, cells: Sequence[Cell], spreads: dict[str, Spread]) -> str | None:
-    """Advice where a split model, each of whose GPUs computes some layers for the whole batch, is faster than
-    trainings on parts of the batch that exchange nothing; None where it is not."""
+    """Advice to measure a larger batch if a split model, whose GPUs each compute some layers for the whole batch, is
+    faster than trainings on parts of the batch that exchange nothing; else None.
+    """
     free = [one for one in cells if one.strategy == "independent" and same_work(cell, one)]
     if not cell.spread.splits or not free or any(ratio(spreads[cell.id], spreads[one.id]).value <= 1 for one in free):
         return None
     whole = cell.per_rank_batch * cell.gpus_per_process
     return (
-        f"measure --per-rank-batch {cell.per_rank_batch},{whole}: with {whole} samples on each GPU training is faster "
-        f"than with {cell.per_rank_batch} and no exchange, so {cell.per_rank_batch} do not fill a GPU"
+        f"measure --per-rank-batch {cell.per_rank_batch},{whole}: training with {whole} samples on each GPU is faster "
+        f"than with {cell.per_rank_batch} and no exchange, so {cell.per_rank_batch} samples do not keep a GPU busy"
     )
 
 
 def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]:
-    """The cost of Horovod's exchange, bounded by the same cell with the strategy `independent`, which has none."""
+    """Looks that bound the cost of Horovod's exchange by the same cell with the strategy `independent`, which exchanges
+    nothing.
+    """
     for free in (cell for cell in cells if cell.strategy == "independent" and cell.ranks > 1):
         beside = (one for one in cells if one.strategy == "horovod" and same_work(free, one))
         for one in beside:
@@ -114,8 +118,8 @@ def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]
                 yield Look(
                     "exchange-cost",
                     f"{one.model} on {one.ranks} GPUs: without any exchange (strategy independent) training is "
-                    f"{gain.value:.2f} x as fast: no strategy that shares out the batch can give more",
-                    "record the horovod training: its findings say how much time is waiting for ranks, and how much is "
-                    "transfer",
+                    f"{gain.value:.2f} x as fast: no strategy that divides the batch among GPUs can be faster",
+                    "record the training with horovod: the findings say how much of the exchange is waiting for "
+                    "ranks, and how much is transfer",
                     gain.value - 1,
                 )

@@ -1,7 +1,7 @@
-"""Find the largest batch per rank that fits into memory, what small runs predict, and what would make more fit.
+"""The result of a search for the largest batch per rank that fits into memory, predictions from small batches, and
+changes that would make more fit.
 
-The result depends only on the files of the run directory: of a search, or of any runs that differ in their batch.
-"""
+All follow from the files of the run directory alone: of a search, or of any runs that differ in batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The largest batch expected from runs with small batches. of: \"one run\" or \"two runs\"."""
+    """The largest batch that is expected to fit, from runs with small batches. of: \"one run\" or \"two runs\"."""
 
     of: str
     batches: tuple[int, ...]
@@ -39,23 +39,23 @@ class Prediction:
 class Fits:
     """The state of a search: largest batch that fits (0: none yet), smallest that failed (None: none did)."""
 
-    cell: Cell  # its batch is the largest that fits, or the first that was tried
+    cell: Cell  # the cell with the largest batch that fits or, if none does, the first batch that was tried
     plan: Plan
-    device: str  # the memory that is searched: GPU or host
+    device: str  # whose memory limits the batch: GPU or host
     tries: tuple[Try, ...]
-    again: int | None  # a batch that failed once and will be launched again
-    stopped: str  # why the search cannot go on, as a launch ended in another way; else empty
+    again: int | None  # a batch that failed once, so that it must be launched again
+    stopped: str  # why the search cannot go on: a launch ended in another way than for memory; else empty
     largest: int
     failing: int | None
     predictions: tuple[Prediction, ...]
     about: Known
     needed_bytes: float | None  # memory that the smallest failing batch needs
-    remedies: tuple[Remedy, ...]  # that make the failing batch fit
+    remedies: tuple[Remedy, ...]  # changes that make the failing batch fit
     doubts: tuple[Doubt, ...]
 
     @property
     def next_batch(self) -> int | None:
-        """The batch to launch next; None at the end."""
+        """The batch to launch next; None if the search is finished."""
         return self.again or search.next_batch(self.tries, self.plan)
 
     @property
@@ -65,16 +65,16 @@ class Fits:
 
     @property
     def all_fit(self) -> bool:
-        """True if the largest batch that was allowed fits."""
+        """True if the largest batch that may be tried fits."""
         return self.failing is None and self.largest >= self.plan.lattice(self.plan.most)
 
 
 def read(directory: Path) -> Fits:
-    """Read what the search in a run directory found so far. Raises RingscopeError where there is none."""
+    """Read the state of the search in a run directory. Raises RingscopeError if the directory has no search."""
     sweep = read_sweep(directory)
     if "fits" not in sweep.options:
         raise RingscopeError(
-            f"{directory}: no search for a batch is there; start one with: ringscope fits --model NAME"
+            f"{directory}: this directory has no search for a batch; start one with: ringscope fits --model NAME"
         )
     try:
         return of_runs(sweep, read_runs(directory))
@@ -90,10 +90,12 @@ def planned(sweep: SweepRecord) -> Plan:
         typed.check_fields(Plan, data)
         plan = Plan(**data)
         if not (sweep.cells and plan.start > 0 and plan.most > 0 and plan.multiple_of > 0 and plan.within >= 0):
-            raise ValueError("no cell, or a batch below 1")
+            raise ValueError("it has no cell, or a batch below 1")
         return plan
     except (KeyError, TypeError, ValueError) as error:
-        raise RingscopeError(f"sweep.json holds no whole search ({error}); begin another with ringscope fits") from None
+        raise RingscopeError(
+            f"sweep.json holds no complete search ({error}); begin another with ringscope fits"
+        ) from None
 
 
 def of_runs(sweep: SweepRecord, runs: Sequence[Run]) -> Fits:
@@ -148,7 +150,9 @@ def _largest(tries: Sequence[Try]) -> int:
 
 
 def predictions(cell: Cell, runs: Sequence[Run], capacity_bytes: int | None) -> list[Prediction]:
-    """Predict the largest batch from the smallest batch run, and from the two smallest; [] without a capacity."""
+    """Predictions of the largest batch, from the smallest batch that was run and from the two smallest; [] if the
+    capacity is unknown.
+    """
     near = [run for run in runs if run.record.status == "ok" and alike(cell, run.record.cell)]
     by_batch = {run.record.cell.per_rank_batch: run for run in sorted(near, key=lambda run: run.record.started_utc_ns)}
     if capacity_bytes is None or not by_batch:
@@ -166,8 +170,9 @@ def predictions(cell: Cell, runs: Sequence[Run], capacity_bytes: int | None) -> 
 def line_of_one(run: Run) -> Line | None:
     """Memory as a line over batch, from one run; None if the run did not record its memory.
 
-    Fixed: memory after the model was built, gradients and the optimizer's state. The rest of the peak, programs and
-    workspaces included, is taken to grow with the batch, so the largest batch is rather under- than overestimated.
+    The fixed part is the memory after the model was built, plus gradients and the optimizer's state. The rest of the
+    peak, with programs and workspaces, is assumed to grow with the batch, so the largest batch is more likely
+    underestimated than overestimated.
     """
     peak, extra = memory_of(run), run.ranks[0].extra if run.ranks else {}
     fixed = [extra.get(name) for name in ("memory_built_bytes", "trainable_bytes", "optimizer_bytes")]
@@ -182,7 +187,7 @@ def line_of_one(run: Run) -> Line | None:
 class Expected:
     """The largest batch predicted, without a search, from runs that differ only in their batch."""
 
-    cell: Cell  # with the smallest batch that was run
+    cell: Cell  # the cell of the smallest batch that was run
     capacity_bytes: int
     measured: tuple[Try, ...]
     predictions: tuple[Prediction, ...]
@@ -198,7 +203,7 @@ def expect(path: Path, capacity_bytes: int | None) -> list[Expected]:
     ok = [run for run in runs if run.record.status == "ok" and memory_of(run) is not None]
     if not ok:
         damaged = next((run.record.reason for run in runs if run.record.status == "damaged"), None)
-        none = f"{path}: no launch there ended well with its memory recorded; name a directory that ringscope wrote"
+        none = f"{path}: no launch in it ended well and recorded its memory; name another run directory"
         raise RingscopeError(damaged or none)
     groups: list[list[Run]] = []
     for run in ok:
@@ -214,7 +219,7 @@ def _expected(runs: Sequence[Run], capacity_bytes: int | None) -> Expected:
     cell = min((run.record.cell for run in runs), key=lambda cell: cell.per_rank_batch)
     room = capacity_bytes or capacity(cell, runs[0].record.machine)
     if room is None:
-        raise RingscopeError("how much memory a rank has is not known of that machine; give --memory-limit-mb")
+        raise RingscopeError("that machine's memory per rank is unknown; give --memory-limit-mb")
     tries = {run.record.cell.per_rank_batch: Try(run.record.cell.per_rank_batch, memory_of(run)) for run in runs}
     return Expected(cell, room, tuple(tries[batch] for batch in sorted(tries)), tuple(predictions(cell, runs, room)))
 

@@ -1,4 +1,4 @@
-"""Say what limits each cell of a sweep of several strategies, from the timed launches alone."""
+"""Find what limits each cell of a sweep with several strategies, from the timed launches alone."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from ..runs.strategies import TENSORFLOW
 from .alike import same_work
 from .rows import CellRow
 
-WORTH_A_WORD = 0.05  # share of a step; a smaller share is not called a limit
+WORTH_A_WORD = 0.05  # a part of less than this share of the step is not called the limit
 COMPUTE = "compute"
 
 
 def tell(rows: Sequence[CellRow]) -> None:
-    """Set `limited_by` and `limited_share` of each row that stands beside another strategy: the largest of
+    """Set `limited_by` and `limited_share` of each row whose work was also done with another strategy, to the largest
+    of
 
     input: the share of the step that waits for its batch (`input_wait_share`);
     bubble: the pipeline bubble, the share in which stages of a split model are idle (`bubble_share`);
-    exchange: 1 - X / X(independent), the throughput lost against as many GPUs with the same feed and no exchange.
+    exchange: 1 - X / X(independent), the throughput that is lost compared with the same number of GPUs, the same feed
+    and no exchange.
 
-    `compute`, with the rest of the step, if all shares are below WORTH_A_WORD. None if the exchange is not known, for
-    want of an `independent` cell, and no other share is half of the step; and on other backends than TensorFlow,
-    where copies of batches are part of the step.
+    If all three are below WORTH_A_WORD: `compute`, with the rest of the step. Both stay None if the exchange is
+    unknown, because there is no `independent` cell, and no other share is half of the step; and for other backends than
+    TensorFlow, whose steps include the copies of batches.
     """
     for row in rows:
         if row.cell.spread.backend != TENSORFLOW:

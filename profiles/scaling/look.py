@@ -1,24 +1,24 @@
-"""An observation of a sweep that is worth a look."""
+"""Something in a sweep that the user should look at."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Below this a loss or a gain is not worth a look of its own.
+# A loss or a gain below this share is not shown.
 WORTH_A_LOOK = 0.03
 
 
 @dataclass(slots=True)
 class Look:
-    """An observation to look at first: its words, what to do, and what it may be worth (throughput ratio minus 1)."""
+    """A sentence about a sweep, what to do next, and how much that may gain (throughput ratio minus 1)."""
 
     code: str
     text: str
     next: str
     worth: float = 0.0
-    model: str = ""  # the model that it is about; empty: several
+    model: str = ""  # the model that the look is about; empty for several models
 
 
 def ranks(count: int) -> str:
-    """`one rank`, `4 ranks`."""
+    """The number of ranks in words, such as `one rank` or `4 ranks`."""
     return "one rank" if count == 1 else f"{count} ranks"

@@ -24,7 +24,7 @@ class Scaling:
     cells: list[CellRow]
     looks: list[Look]
     doubts: list[Doubt]
-    spreads: dict[str, Spread] = field(default_factory=dict)  # cell id -> samples per second over its launches
+    spreads: dict[str, Spread] = field(default_factory=dict)  # by cell id: samples per second over the cell's launches
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -37,7 +37,7 @@ class Scaling:
 
 
 def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
-    """The scaling of a sweep, from what its launches wrote. Launches under a profiler are listed in `launches` only."""
+    """The scaling of a sweep, from the records of its launches. Launches under a profiler are in `launches` only."""
     rows = [launch_row(run) for run in runs]
     plain = [run for run in runs if not run.record.profiled]
     by_cell: dict[str, list[tuple[Run, LaunchRow]]] = defaultdict(list)
@@ -53,7 +53,7 @@ def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
     limits.tell(cells)
     for cell in cells:
         if cell.status == "missing" and cell.cell.id in recorded:
-            cell.reason = f"recorded by {recorded[cell.cell.id]}, so its timings do not count"
+            cell.reason = f"all launches were recorded by {recorded[cell.cell.id]}, so their timings do not count"
     doubted = doubts(sweep, plain, cells, spreads)
     looks = out_of_memory.looks(cells, plain) + first_looks(sweep, cells, spreads, doubted)
     return Scaling(rows, cells, looks, doubted, spreads)

@@ -16,7 +16,7 @@ from .rows import CellRow
 
 
 def looks(cells: Sequence[CellRow], runs: Sequence[Run]) -> list[Look]:
-    """Advice for the smallest batch that did not fit, of each group of cells that differ in batch only."""
+    """Advice for each group of cells that differ only in batch, about the smallest batch that did not fit."""
     smallest: list[CellRow] = []
     for row in sorted(cells, key=lambda row: row.cell.per_rank_batch):
         if row.status == "oom" and not any(alike(row.cell, other.cell) for other in smallest):
@@ -32,10 +32,10 @@ def _look(row: CellRow, runs: Sequence[Run]) -> Look:
     fitting = max((one.per_rank_batch for one in near if one.per_rank_batch < cell.per_rank_batch), default=0)
     about = known(cell, runs)
     needs = needed(cell, about, room)
-    takes = "" if needs is None else f": this batch takes some {numbers.size(needs)}, judged by smaller batches"
+    takes = "" if needs is None else f": by the memory of smaller batches, this batch takes some {numbers.size(needs)}"
     where = f", and a rank has {numbers.size(room)}" if room else ""
     changes = remedies(cell, about, capacity_bytes=room, fits=fitting)
-    searched = replace(cell, until="")  # a search trains to no accuracy
+    searched = replace(cell, until="")  # a search for a batch has no target accuracy
     return Look(
         "out-of-memory",
         f"{in_words(cell)} does not fit{takes}{where}",
@@ -45,6 +45,6 @@ def _look(row: CellRow, runs: Sequence[Run]) -> Look:
 
 
 def words(one: Remedy) -> str:
-    """`--per-rank-batch 64 (smaller-batch, saves 1.2 GB)`."""
+    """A change in words, such as `--per-rank-batch 64 (smaller-batch, saves 1.2 GB)`."""
     saved = "an unknown amount" if one.saves_bytes is None else numbers.size(one.saves_bytes)
     return f"{one.option} ({one.code}, saves {saved})"

@@ -16,8 +16,8 @@ from ..runs.records import Run
 from .search import Line, Try, long_line
 
 PARTS = 2  # least number of GPUs of a split or sharded model
-LEAST_SHARE = 0.001  # of the memory that the batch needs; smaller savings are not named
-HALF = 0.5  # float16 or bfloat16 against float32
+LEAST_SHARE = 0.001  # share of the memory that the batch needs; smaller savings are left out
+HALF = 0.5  # size of float16 and bfloat16 relative to float32
 BYTES_OF_HALF = 2
 
 
@@ -25,7 +25,7 @@ BYTES_OF_HALF = 2
 class Known:
     """Facts of a model on one rank; None if no run recorded them."""
 
-    line: Line | None = None  # memory over batch
+    line: Line | None = None  # memory as a line over batch
     parameters: int | None = None
     trainable_bytes: int | None = None
     optimizer_bytes: int | None = None
@@ -45,15 +45,16 @@ class Remedy:
 
     code: str
     option: str  # ringscope's options, or code to write
-    how: str  # what it saves, in words
+    how: str  # what the change saves, in words
     saves_bytes: int | None
     needs_bytes: int | None  # memory of the batch after the change
     enough: bool | None  # True if the batch then fits; None: not known
 
 
 def memory_of(run: Run) -> int | None:
-    """Largest memory peak of a launch's ranks, in bytes: of GPU memory, or of the host's without a GPU; None if none
-    was recorded."""
+    """Largest memory peak of a launch's ranks, in bytes: of the GPU or, without a GPU, of the host; None if no peak was
+    recorded.
+    """
     peaks = [peak for rank in run.ranks for peak in rank.extra.get("memory_peak_bytes") or ()]
     peaks = peaks or [
         rank.extra["host_memory_peak_bytes"] for rank in run.ranks if "host_memory_peak_bytes" in rank.extra
@@ -78,7 +79,9 @@ def known(cell: Cell, runs: Sequence[Run]) -> Known:
     state = [run.ranks[0].extra.get("optimizer_bytes") for run in slots if run.record.cell.strategy == cell.strategy]
     return Known(
         line=long_line(tries),
-        parameters=sum(counts) if isinstance(counts := told.get("parameters"), list) else counts,  # by stage, if split
+        parameters=sum(counts)
+        if isinstance(counts := told.get("parameters"), list)
+        else counts,  # a split model has one number per stage
         trainable_bytes=told.get("trainable_bytes"),
         optimizer_bytes=state[-1] if state else None,
         layers=told.get("layers"),
@@ -88,9 +91,8 @@ def known(cell: Cell, runs: Sequence[Run]) -> Known:
 def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int = 0) -> list[Remedy]:
     """Changes that could make a cell's batch fit, the largest saving first, unknown savings last.
 
-    Changes that save next to nothing are left out, unless they are known to be enough. If smaller batches wrongly
-    predict that this batch fits, a small saving is not known to be enough.
-    fits: the largest batch that is known to fit; 0: none is.
+    Changes that save next to nothing are left out, unless they are certainly enough. If smaller batches predict wrongly
+    that this batch fits, no small saving is certainly enough. fits: the largest batch that is known to fit; 0: none.
     """
     needs = needed(cell, about, capacity_bytes)
     found = [
@@ -105,14 +107,16 @@ def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int 
     least_bytes = LEAST_SHARE * (needs or capacity_bytes or 0)
     if needs == capacity_bytes:  # a lower bound: the batch needs more than this, by an unknown amount
         made = [replace(one, enough=None) if (one.saves_bytes or 0) <= least_bytes else one for one in made]
-    if fits:  # it was run
+    if fits:  # this batch was run, and fits
         made = [replace(one, enough=True) if one.code == "smaller-batch" else one for one in made]
     made = [one for one in made if one.enough or one.saves_bytes is None or one.saves_bytes > least_bytes]
     return sorted(made, key=lambda one: -(one.saves_bytes if one.saves_bytes is not None else -1))
 
 
 def needed(cell: Cell, about: Known, capacity_bytes: int | None) -> float | None:
-    """Memory of the batch by the line through smaller batches, at least the capacity since it did not fit."""
+    """Bytes that the batch needs by the line through smaller batches; at least the capacity, since the batch did not
+    fit.
+    """
     return max(about.line.bytes_of(cell.per_rank_batch), capacity_bytes or 0) if about.line else None
 
 
@@ -130,12 +134,12 @@ def _judged(
 
 
 def _grown(cell: Cell, about: Known) -> float | None:
-    """Bytes that grow with the batch, for the cell's batch; None if not known."""
+    """The part of the memory that grows with the batch, in bytes for the cell's batch; None if unknown."""
     return about.line.per_sample_bytes * cell.per_rank_batch if about.line else None
 
 
-_NO_SLOPE = "not known: measure two batches of this cell that fit"
-_NO_WEIGHTS = "not known: no run of this model that fits has recorded the size of its weights"
+_NO_SLOPE = "unknown: measure two batches of this cell that fit"
+_NO_WEIGHTS = "unknown: no run of this model that fits recorded the size of its weights"
 
 
 def _smaller_batch(cell: Cell, about: Known, capacity_bytes: int | None, fits: int) -> list[_Change]:
@@ -145,12 +149,14 @@ def _smaller_batch(cell: Cell, about: Known, capacity_bytes: int | None, fits: i
     if batch is None or batch >= cell.per_rank_batch:
         batch = cell.per_rank_batch // 2
     saves = None if about.line is None else about.line.per_sample_bytes * (cell.per_rank_batch - batch)
-    how = _NO_SLOPE if saves is None else f"what {cell.per_rank_batch - batch:,} samples need"
+    how = _NO_SLOPE if saves is None else f"the memory of {cell.per_rank_batch - batch:,} samples"
     return [("smaller-batch", f"--per-rank-batch {batch}", how, saves)]
 
 
 def _aggregation(cell: Cell, about: Known, capacity_bytes: int | None) -> list[_Change]:
-    """Gradient accumulation: smaller batches, whose gradients are summed in a buffer as large as the weights."""
+    """The change to gradient accumulation: smaller batches, whose gradients are summed in a buffer of the weights'
+    size.
+    """
     if "aggregate" not in cell.spread.heeds or cell.per_rank_batch == 1:
         return []
     sums = (about.trainable_bytes or 0) if cell.aggregate == 1 else 0
@@ -174,7 +180,9 @@ def _aggregation(cell: Cell, about: Known, capacity_bytes: int | None) -> list[_
 
 
 def _mixed_precision(cell: Cell, about: Known) -> list[_Change]:
-    """Activations of half the size, and a half-size copy of the weights (Micikevicius et al., arXiv:1710.03740)."""
+    """The change to mixed precision: activations of half the size, and a half-size copy of the weights (Micikevicius et
+    al., arXiv:1710.03740).
+    """
     if cell.precision != "float32":
         return []
     option, grown = "--precision mixed_bfloat16", _grown(cell, about)
@@ -185,8 +193,9 @@ def _mixed_precision(cell: Cell, about: Known) -> list[_Change]:
 
 
 def _recomputation(cell: Cell, about: Known) -> list[_Change]:
-    """Recomputation (gradient checkpointing): with L equal layers, keep every sqrt(L)-th output and recompute one
-    segment at a time: 2 sqrt(L) outputs are held instead of L (Chen et al. 2016, arXiv:1604.06174)."""
+    """The change to recomputation (gradient checkpointing): with L equal layers, keep every sqrt(L)-th output and
+    recompute one segment at a time: 2 sqrt(L) outputs are held instead of L (Chen et al. 2016, arXiv:1604.06174).
+    """
     option, grown = "keras.RematScope around the layers (more computing)", _grown(cell, about)
     if grown is None or not about.layers:
         return [("recomputation", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]
@@ -196,7 +205,9 @@ def _recomputation(cell: Cell, about: Known) -> list[_Change]:
 
 
 def _sharded(cell: Cell, about: Known) -> list[_Change]:
-    """ZeRO-1: each of N ranks keeps 1/N of the optimizer's state, and an extra copy of 1/N of the weights."""
+    """The change to ZeRO-1: each of N ranks keeps 1/N of the optimizer's state, and an extra copy of 1/N of the
+    weights.
+    """
     if cell.strategy not in ("horovod", "independent"):
         return []
     ranks = max(PARTS, cell.ranks)
@@ -204,12 +215,15 @@ def _sharded(cell: Cell, about: Known) -> list[_Change]:
     if about.optimizer_bytes is None or about.trainable_bytes is None:
         return [("sharded-optimizer", option, _NO_WEIGHTS, None)]
     saves = about.optimizer_bytes * (1 - 1 / ranks) - about.trainable_bytes / ranks
-    how = "at most: the optimizer state that the other ranks then keep, minus this rank's part of the weights"
+    how = (
+        "at most the part of the optimizer's state that other ranks then keep, minus this rank's copy of a part of "
+        "the weights"
+    )
     return [("sharded-optimizer", option, how, saves)]
 
 
 def _split(cell: Cell, about: Known) -> list[_Change]:
-    """Split the layers over two GPUs, each with half of everything, if the model can be cut in halves."""
+    """The change to a model split over two GPUs, which each hold half of everything, if it can be cut in halves."""
     if cell.spread.splits:
         return []
     option, grown = f"--strategy split --ranks {PARTS}", _grown(cell, about)

@@ -83,18 +83,18 @@ class CellRow:
     staleness_p50: float | None = None
     staleness_max: float | None = None
     of_horovod: float | None = None
-    limited_by: str | None = None  # input, exchange, bubble or compute; told if strategies are compared
+    limited_by: str | None = None  # input, exchange, bubble or compute; None unless strategies are compared
     limited_share: float | None = None  # of the step
     tuned_fusion_mib: float | None = None
     tuned_cycle_ms: float | None = None
-    reached: int | None = None  # with --until: launches that reached the accuracy
+    reached: int | None = None  # number of launches that reached the accuracy of --until
     epochs: float | None = None
     accuracy: float | None = None
     validation_accuracy: float | None = None
     seconds_to_accuracy: float | None = None
     samples_to_accuracy: float | None = None
     speedup_to_accuracy: float | None = None
-    note: str = ""  # why this row cannot be compared with its neighbours
+    note: str = ""  # why this cell cannot be compared with other cells
 
     @property
     def memory_gb(self) -> float | None:
@@ -102,14 +102,14 @@ class CellRow:
         return self.host_memory_peak_gb if self.memory_peak_gb is None else self.memory_peak_gb
 
 
-# Columns of both tables that come from the ranks' records but not from their step times (`_told`).
+# Columns of both tables that the ranks' records give directly, without step times (`_told`).
 TOLD = (
     *("memory_peak_gb", "host_memory_peak_gb", "loss", "bubble_share", "staleness_p50", "staleness_max"),
     *("tuned_fusion_mib", "tuned_cycle_ms"),
 )
-# Columns of a training until an accuracy (--until); the last two are null if it was not reached.
+# Columns of a training with --until; the last two are null if the accuracy was not reached.
 LEARNED = ("epochs", "accuracy", "validation_accuracy", "seconds_to_accuracy", "samples_to_accuracy")
-# Columns after all settings; the other numbers stand between the first settings and the last ones.
+# Columns that come after all settings; other numbers come between the first settings and the last settings.
 _BEHIND = (
     *("launcher", "profiled", "started_utc_ns", "seconds", "host", *TOLD, "of_horovod", "limited_by", "limited_share"),
     *(*LEARNED, "reached", "speedup_to_accuracy", "note"),
@@ -126,7 +126,7 @@ def column_names(kind: type[LaunchRow] | type[CellRow]) -> list[str]:
     """The columns of results.csv (LaunchRow) or summary.csv (CellRow), in their order."""
     own = [one.name for one in fields(kind) if one.name != "cell"]
     first = [one.name for one in SETTINGS if one.column == "first"]
-    # Settings that tell cells apart come before settings that seldom do.
+    # Settings in which cells often differ come before settings in which they seldom differ.
     last = [one.name for one in (*TELLING, *SETTINGS) if one.column == "last"]
     between, behind = ([name for name in own if (name in _BEHIND) is after] for after in (False, True))
     return [*first, *between, *dict.fromkeys(last), *behind, "cell"]
@@ -147,8 +147,8 @@ def window_ns(ranks: Sequence[RankRecord]) -> int:
 
 
 def launch_row(run: Run) -> LaunchRow:
-    """A launch's numbers; null where it is not ok. Percentiles are over all steps of all ranks, and null where the host
-    ran ahead of the device: its times then say how fast it launches steps, not how long they take.
+    """A launch's numbers; null where it is not ok. Percentiles are over all steps of all ranks, and null if the host
+    ran ahead of the device: then the recorded times say how fast the host launches steps, not how long steps take.
     """
     record, ranks = run.record, run.ranks
     # If workers fetch their own batches, these times only measure how fast steps are handed out to the workers.
@@ -178,12 +178,12 @@ def launch_row(run: Run) -> LaunchRow:
 
 
 def _ran_ahead(rank: RankRecord) -> bool:
-    """True if the last of several steps, which waits for the device, takes longer than all before it together."""
+    """True if the last of several steps, which waits for the device, takes longer than all earlier steps together."""
     return len(rank.step_ns) > 3 and rank.step_ns[-1] > sum(rank.step_ns[:-1])
 
 
 def _told(ranks: Sequence[RankRecord], step_ns: int | None) -> dict[str, Any]:
-    """Return the columns TOLD from the ranks' records; null where no rank recorded a value.
+    """The columns TOLD from the ranks' records; null if no rank recorded a value.
 
     memory_peak_gb: peak of TensorFlow's allocator on any GPU, warm-up included, in 1e9 bytes.
     host_memory_peak_gb: the largest peak of host memory of a rank, in 1e9 bytes.
@@ -222,7 +222,7 @@ def bubble_share(pipelines: Sequence[dict[str, Any] | None], step_ns: int | None
 
 
 def _learned(ranks: Sequence[RankRecord]) -> dict[str, Any]:
-    """Return the columns LEARNED. Ranks differ only in their training times, of which the longest is taken."""
+    """The columns LEARNED. Ranks differ only in their training times, of which the longest counts."""
     told = [rank.extra["convergence"] for rank in ranks if rank.extra.get("convergence")]
     if not told:
         return {}
@@ -238,7 +238,7 @@ def _learned(ranks: Sequence[RankRecord]) -> dict[str, Any]:
 
 
 def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads: dict[str, Spread]) -> CellRow:
-    """A cell's numbers over its launches."""
+    """The row of a cell, from its launches."""
     good = [row for row in rows if row.status == "ok"]
     bad = next((row for row in rows if row.status != "ok"), None)
     row = CellRow(

@@ -20,27 +20,27 @@ ROOT = Path("runs")
 
 
 def read(directory: Path, runs: Sequence[Run] | None = None) -> Scaling:
-    """Measure a run directory, or `runs` already read from it. Raises RingscopeError where it holds no sweep."""
+    """Measure a run directory, or `runs` already read from it. Raises RingscopeError if it holds no sweep."""
     return measure(read_sweep(directory), read_runs(directory) if runs is None else runs)
 
 
 def write(directory: Path, scaling: Scaling) -> None:
-    """Write `results.csv` (a row a launch) and `summary.csv` (a row a cell). Raises OSError."""
+    """Write `results.csv` (a row per launch) and `summary.csv` (a row per cell). Raises OSError."""
     write_whole(directory / "results.csv", csv_text(scaling.launches, LaunchRow))
     write_whole(directory / "summary.csv", csv_text(scaling.cells, CellRow))
 
 
 def machine(runs: Sequence[Run]) -> dict[str, Any]:
-    """The machine, as the first launch that tells describes it; {} where none does."""
+    """The description of the machine by the first launch that has one; {} if none has."""
     described = (run.record.machine for run in runs)
     return next((found for found in described if found), {})
 
 
 def newest(root: Path = ROOT, *, searches: bool = False) -> Path:
-    """The directory of the last begun sweep under `runs/`, or with `searches` of the last search of `ringscope fits`.
+    """The directory of the sweep under `runs/` that began last or, with `searches`, of the search of `ringscope fits`
+    that began last.
 
-    Recordings of `ringscope record` do not count. Raises RingscopeError if there is none.
-    """
+    Recordings of `ringscope record` do not count. Raises RingscopeError if there is none."""
     sweeps = {}
     for path in root.glob("*/sweep.json"):
         with contextlib.suppress(Damaged):  # a damaged sweep must not hide others
@@ -52,7 +52,9 @@ def newest(root: Path = ROOT, *, searches: bool = False) -> Path:
     ]
     if not found:
         kind, start = ("search", "ringscope fits --model NAME") if searches else ("sweep", "ringscope bench")
-        raise RingscopeError(f"{root}: no {kind} there; name its directory, or start one with: {start}")
+        raise RingscopeError(
+            f"{root}: this directory has no {kind}; name the directory of one, or start one with: {start}"
+        )
     return max(found, key=lambda path: (sweeps[path].created_utc_ns, path.name))
 
 

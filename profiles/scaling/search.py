@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-CONFIRMATIONS = 2  # the answer must fit in so many launches, since one may have been lucky
-NEAR = 0.1  # if the prediction failed, the next try is this share above the last fit or below the failure
-LEAST_PART = 8  # a predicted try keeps this part of the open interval (1 / 8) away from both its ends
+CONFIRMATIONS = 2  # number of launches in which the answer must fit, since a single launch may fit by luck
+NEAR = 0.1  # if the prediction failed, the next try is this share above the largest fit or below the smallest failure
+LEAST_PART = 8  # a predicted try is at least 1 / 8 of the open interval away from both ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,7 @@ class Plan:
     """A search's settings: try multiples of `multiple_of` up to `most`, beginning at `start`; end when the largest
     batch is known to a share `within`.
 
-    capacity_bytes: memory that a rank may take; None if not known. It only makes the search shorter.
-    """
+    capacity_bytes: memory that a rank may take, which only makes the search shorter; None if unknown."""
 
     start: int
     most: int
@@ -53,7 +52,7 @@ class Plan:
         return max(self.multiple_of, int(batch) // self.multiple_of * self.multiple_of)
 
     def tolerance(self, low: int) -> int:
-        """The search ends when the smallest batch that does not fit is no farther than this above `low`."""
+        """The distance in samples at which the search ends: between `low` and the smallest batch that does not fit."""
         return max(self.multiple_of, int(low * self.within))
 
 
@@ -75,7 +74,7 @@ class Line:
 
 
 def bracket(tries: Sequence[Try]) -> tuple[int, int | None]:
-    """(largest batch that fits below every failed one, smallest failed batch); 0 and None where there is none.
+    """(largest batch that fits below all failed batches, or 0; smallest failed batch, or None).
 
     A batch that fitted in one launch and failed in another counts as failed.
     """
@@ -85,13 +84,13 @@ def bracket(tries: Sequence[Try]) -> tuple[int, int | None]:
 
 
 def is_monotone(tries: Sequence[Try]) -> bool:
-    """True if no batch fitted that is as large as a failed one, or larger."""
+    """True if all batches that fitted are smaller than all batches that failed."""
     _, high = bracket(tries)
     return high is None or not any(one.fits and one.batch >= high for one in tries)
 
 
 def line(tries: Sequence[Try]) -> Line | None:
-    """The line through the two smallest batches that fit; None if fewer than two do."""
+    """The line through the two smallest batches that fit; None if fewer than two fit."""
     points = {one.batch: one.memory_bytes for one in tries if one.memory_bytes is not None}
     if len(points) < 2:
         return None
@@ -107,7 +106,7 @@ def long_line(tries: Sequence[Try]) -> Line | None:
 
 
 def next_batch(tries: Sequence[Try], plan: Plan) -> int | None:
-    """The batch to try next; None when the search is over: `bracket` tells the answer, which has fitted twice, or 0."""
+    """The batch to try next; None if the search is over: `bracket` gives the answer, which has fitted twice, or 0."""
     low, high = bracket(tries)
     most = plan.lattice(plan.most)
     if not tries:
@@ -123,7 +122,7 @@ def next_batch(tries: Sequence[Try], plan: Plan) -> int | None:
 
 
 def _predicted(tries: Sequence[Try], plan: Plan) -> int | None:
-    """The largest batch by the line through the tries and the capacity; None if one of them is not known."""
+    """The largest batch by the line through the tries and the capacity; None if the line or the capacity is unknown."""
     found = long_line(tries)
     if found is None or plan.capacity_bytes is None:
         return None
@@ -131,12 +130,14 @@ def _predicted(tries: Sequence[Try], plan: Plan) -> int | None:
 
 
 def _farther(low: int, guess: int | None, plan: Plan, most: int) -> int:
-    """The next batch while none has failed: the prediction, a little more once it has been reached, else the double."""
+    """The next batch while none has failed: the prediction; a little more once the prediction has been reached; without
+    a prediction the double.
+    """
     if guess is None:
         wanted: float = 2 * low
     elif plan.lattice(guess) > low:
         wanted = guess
-    elif low < guess * (1 + plan.within):  # the prediction has fitted: see if the next larger batch fails
+    elif low < guess * (1 + plan.within):  # the predicted batch has fitted: see if the next larger batch fails
         wanted = low + plan.tolerance(low)
     else:
         wanted = low * (1 + NEAR) if low < guess * (1 + 2 * NEAR) else 2 * low
@@ -144,7 +145,9 @@ def _farther(low: int, guess: int | None, plan: Plan, most: int) -> int:
 
 
 def _between(low: int, high: int, guess: int | None, tries: Sequence[Try], plan: Plan) -> int:
-    """The next batch between the two: the prediction if it lies inside, half-way or just below the only failure."""
+    """The next batch between `low` and `high`: the prediction if it lies inside, else half-way or just below the only
+    failure.
+    """
     wanted: float = (low + high) / 2
     part = (high - low) / LEAST_PART
     if guess is not None and low < guess < high:

@@ -1,8 +1,8 @@
-"""Sort the launches of a batch search: which tell whether a batch fits, and which batch to launch again.
+"""Sort the launches of a batch search: into launches that show whether a batch fits, and a batch to launch again.
 
-Near the end of a GPU's memory a library may fail without telling of memory (cuDNN: `Failed to call DoRnnBackward`).
-So a failed launch counts as one that does not fit if a smaller batch fits or a larger one does not, and it failed
-twice: a single failure may have another cause.
+When a GPU's memory is nearly full, a library may fail without naming memory (cuDNN: `Failed to call DoRnnBackward`). So
+the batch of a failed launch counts as not fitting if a smaller batch fits or a larger batch does not, and if this batch
+failed twice: a single failure may have another cause.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .remedies import memory_of
 from .search import CONFIRMATIONS, Try
 
 _ANSWERS = ("ok", "oom")
-_SILENT = ("interrupted", "damaged")  # their launch is repeated
+_SILENT = ("interrupted", "damaged")  # statuses of launches that are repeated
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The results of launches.
+    """The launches of a search, sorted.
 
-    tries: launches that fitted or did not, in their order. again: a batch to launch again, as it failed once. stopping:
-    failed launches that tell nothing about memory, and end the search.
+    tries: launches that show whether their batch fits, in their order. again: a batch to launch again, because it
+    failed once. stopping: failed launches that show nothing about memory, and end the search.
     """
 
     tries: tuple[Try, ...]

@@ -334,7 +334,9 @@ def test_a_damaged_search_is_refused_in_a_line(plan: object, tmp_path: Path) -> 
     assert fits.planned(whole) == Plan(8, 64)
     for cells, options in (whole.cells, {"fits": plan}), ([], whole.options):
         (tmp_path / "sweep.json").write_text(json.dumps(replace(whole, cells=cells, options=options).to_json()))
-        with pytest.raises(RingscopeError, match=r"sweep.json(: .*it has no cell| holds no whole search)") as refused:
+        with pytest.raises(
+            RingscopeError, match=r"sweep.json(: .*it has no cell| holds no complete search)"
+        ) as refused:
             fits.read(tmp_path)
         assert str(tmp_path) in str(refused.value) and "\n" not in str(refused.value)
 

@@ -173,7 +173,7 @@ def test_launches_under_a_profiler_are_kept_apart() -> None:
 def test_a_cell_that_was_only_recorded_says_so() -> None:
     scaling = measure(SweepRecord([ONE], 1, "x"), [run(ONE, 0, [rank(0, end_ms=5000)], profiled="nsys")])
     assert row(scaling, ONE).samples_per_s_global is None
-    assert row(scaling, ONE).reason == "recorded by nsys, so its timings do not count"
+    assert row(scaling, ONE).reason == "all launches were recorded by nsys, so their timings do not count"
 
 
 def test_cells_that_were_not_launched_are_compared_with_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_throughput_that_grows_to_the_largest_batch_is_told_to_go_on() -> None:
     # Every launch trains 640 samples a rank: twice the batch in as much time a sample is as fast.
     cells = {replace(ONE, per_rank_batch=batch): (ms, ms + 1, ms - 1) for batch, ms in ((256, 500), (64, 900))}
     (found,) = (look for look in sweep_of(cells).looks if look.code == "larger-batch")
-    assert "256 per rank: 1.80 x that of 64" in found.text and "256,512,1024" in found.next
+    assert "with 256 per rank it is 1.80 x that with 64" in found.text and "256,512,1024" in found.next
     grown_up = cells | {replace(ONE, per_rank_batch=512): (500, 501, 499)}
     assert "larger-batch" not in {look.code for look in sweep_of(grown_up).looks}
     strong = {replace(cell, global_batch=512): took for cell, took in cells.items()}
@@ -394,7 +394,7 @@ def test_logs_are_read_only_where_something_ran() -> None:
     runs = [run(ok, 0, [rank(0, end_ms=10)]), run(refused, 0, [], status="unsupported", reason="not here")]
     look = measure(SweepRecord([ok, refused], 1, "x"), runs).looks[0]
     assert (look.code, look.text) == ("faults", "1 of 2 cells did not finish: 1 unsupported")
-    assert look.next.startswith("each row gives the reason")
+    assert look.next.startswith("the rows of these cells give the reasons")
     runs.append(run(failed, 0, [], status="failed", reason="it fell"))
     look = measure(SweepRecord([ok, refused, failed], 1, "x"), runs).looks[0]
     assert look.next.startswith(f"read the logs, for example in {failed.id}/")
