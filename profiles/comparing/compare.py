@@ -146,7 +146,6 @@ def _facts(subject: Subject, recorded: bool) -> dict[str, Any]:
 
 
 def _changes(ledger: LossLedger) -> list[Change]:
-    """The change of every owner, largest first."""
     step = ledger.step_before_ns
     found = [
         Change(owner, ns, float(ns / step) if ns is not None and step else None)

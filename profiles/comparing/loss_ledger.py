@@ -38,7 +38,7 @@ class LossLedger:
         before, more = round(self.step_before_ns), round(self.step_after_ns - self.step_before_ns)
         known = {owner: part for owner, part in self.loss_ns.items() if part is not None}
         down: Mapping[str, int] = {owner: math.floor(part) for owner, part in known.items()}
-        left = more - sum(down.values())  # ns that rounding down took away, at most one per part
+        left = more - sum(down.values())  # number of ns that rounding down lost, at most one per part
         up = sorted(known, key=lambda owner: down[owner] - known[owner])[
             :left
         ]  # parts from which rounding down took most

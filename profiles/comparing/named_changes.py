@@ -114,7 +114,6 @@ def _changes(
 
 
 def _count(gpu: GpuMeasures) -> int | None:
-    """The number of steps in the GPU's window; None if the window has no steps."""
     if gpu.window != "steps" or not gpu.steps.count:
         return None
     if not gpu.holds_steps_alone:

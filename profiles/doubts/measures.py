@@ -248,7 +248,7 @@ def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
         "calls-missing",
         f"{operations:,} of {of:,} operations have no launch call in the recording{why}: the idle time before these "
         "operations counts as idle: unknown",
-        "managed memory moves on page faults, without a call: prefetch to the host and the GPU what each needs next "
+        "managed memory moves on page faults, without a call: prefetch the pages that the host or the GPU needs next "
         "(cudaMemPrefetchAsync)"
         if pages
         else "record the whole run of the program, not a slice of it",

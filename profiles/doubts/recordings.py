@@ -18,7 +18,7 @@ LOSES_LESS = {
 LOSES_LESS_ELSE = (
     "record fewer steps at once, and let the program end by itself: otherwise events in its buffers are lost"
 )
-_LONGEST_SAID = 300  # characters quoted of a profiler's message
+_LONGEST_SAID = 300  # number of characters of a profiler's message that a doubt quotes
 CAPTURE_REMEDY = "give the trace of the graph's replays"
 
 
@@ -186,8 +186,8 @@ def samples_not_aligned(path: Path, why: str) -> Doubt:
     return Doubt(
         "places-not-aligned",
         f"{path}: {why}",
-        "install the package nvtx where the training runs: it writes the marks that fit the samples' clock to the "
-        "recording's",
+        "install the package nvtx where the training runs: with it the recording has marks that bring both clocks "
+        "together",
     )
 
 

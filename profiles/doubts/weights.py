@@ -56,7 +56,7 @@ def _idle_of_training(measures: Measures, gpu: GpuMeasures) -> float:
 
 
 def _lost(measures: Measures, gpu: GpuMeasures) -> float:
-    """The larger of two shares: of launches lost, and of the window in which lost operations may have run; 1 if
+    """The larger of two shares: launches lost of all launches, and time in which lost operations may have run; 1 if
     unknown.
     """
     if gpu.launches is None:
@@ -65,13 +65,13 @@ def _lost(measures: Measures, gpu: GpuMeasures) -> float:
 
 
 def _dropped(_: Measures, gpu: GpuMeasures) -> float:
-    """LITTLE if the recorded launches have their operations, so that little is lost; else 1."""
+    """The share that dropped events may concern: LITTLE if the recorded launches have their operations; else 1."""
     return LITTLE if gpu.launches is not None and gpu.launches.count and gpu.told else 1.0
 
 
 def _nameless(_: Measures, gpu: GpuMeasures) -> float:
-    """0 if the GPU has a UUID or bus id; else LITTLE, as its processes may be ranks on several GPUs, merged into one
-    file.
+    """The share that may be wrong: 0 if the GPU has a UUID or bus id; else LITTLE, as merged files of several GPUs may
+    look like one.
     """
     return 0.0 if gpu.uuid or gpu.bus_id else LITTLE
 
@@ -95,7 +95,7 @@ _LINES = "the lines of your script in which the host was"
 
 OF: Final[Mapping[str, Weight]] = MappingProxyType(
     {
-        # Events lost by the profiler, or removed later.
+        # Doubts about events that the profiler lost, or that were removed later.
         "dropped-events": Weight(CARE, "all numbers: the lost events may be of any kind", _dropped, 1.0),
         "launches-lost": Weight(CARE, f"idle time, counts of kernels and steps, {_IDLE_CAUSES}", _lost, 1.0),
         "events-left-out": Weight(REFUSE, "all numbers but the times of the recorded kernels"),
@@ -108,10 +108,10 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "copy-left-out": Weight(NOTE, "none: the recording was given twice, and is read once"),
         "unreadable": Weight(REFUSE, "all numbers of this recording, and the waiting of other ranks"),
         "profiler-warnings": Weight(CARE, "the numbers that the profiler's warning is about"),
-        # CUDA graphs: work recorded only as a whole, or captured and never run.
+        # Doubts about CUDA graphs: recorded only as a whole, or captured and never run.
         "graph-level-recording": Weight(CARE, "compute, collectives and copies inside CUDA graphs; counts of kernels"),
         "capture-recording": Weight(REFUSE, "all numbers: the recorded launches ran nothing on the GPU"),
-        # Recorded with too few kinds of events.
+        # Doubts about events that were not recorded.
         "class-not-recorded": Weight(
             CARE, f"the time of the operations that were not recorded, idle time, {_IDLE_CAUSES}"
         ),
@@ -122,7 +122,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "no-marks": Weight(NOTE, "steps, which are found without marks, and waiting for input"),
         "no-gpu": Weight(REFUSE, "all numbers: no GPU was recorded"),
         "skipped-files": Weight(NOTE, "none, unless one of these files is a recording of this run"),
-        # Start-up only, or a part of the run.
+        # Doubts about windows that hold start-up, or only a part of the run.
         "mostly-no-training": Weight(CARE, "idle time and all shares of the window", _idle_of_training, _HALF),
         "start-up-inside-window": Weight(
             CARE, "idle_launch and all shares of the window", lambda _, gpu: (gpu.startup_ns or 0) / gpu.span_ns, _HALF
@@ -134,7 +134,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "steps-refused": Weight(NOTE, "steps, feed gaps and input copies; the window is all that was recorded"),
         "warm-up-inside-window": Weight(CARE, "all shares of the window: they include warm-up"),
         "breaks-inside-window": Weight(CARE, "all shares of the window: they include evaluations and checkpoints"),
-        # Slowed by the profiler, or recorded too coarsely.
+        # Doubts about times that the profiler made longer, or recorded too coarsely.
         "python-traced": Weight(
             CARE,
             "idle time: without Python tracing the GPU waits less for the host",
@@ -153,7 +153,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
             CARE, "all numbers of this GPU, if it stands for several GPUs, one per process", _nameless
         ),
         "exchange-unknown": Weight(CARE, "compute and collective: only their sum is certain"),
-        # One number is missing, or is only a bound.
+        # Doubts about a number that is missing, or is only a bound.
         "collective-bytes-unknown": Weight(NOTE, "bus bandwidth"),
         "operators-in-graphs": Weight(NOTE, "operators and layers of kernels in CUDA graphs"),
         "flops-partly-told": Weight(NOTE, "FLOP/s and MFU: the true values may be higher"),

@@ -38,7 +38,7 @@ def pairs(scaling: Scaling) -> list[Pair]:
     best: dict[str, Pair] = {}
     for many in speed:
         one = next((cell for cell in speed if cell.ranks == 1 and same_but_ranks(many, cell)), None)
-        if one is None or many.ranks == 1 or many.spread.backend != TENSORFLOW:  # only TensorFlow can be recorded
+        if one is None or many.ranks == 1 or many.spread.backend != TENSORFLOW:  # other backends cannot be recorded
             continue
         before = best.get(many.model)
         if before is None or _rank_of(many, speed) > _rank_of(before.many, speed):

@@ -41,7 +41,7 @@ class Baseline:
     relative: float = RELATIVE
     absolute_share: float = ABSOLUTE_SHARE
     schema: str = BASELINE_SCHEMA
-    # What tells the work of recordings without a cell; absent from baselines that older versions wrote.
+    # Kernels that identify the work of recordings without a cell; missing in baselines of older versions.
     kernels_per_step: int | None = None
     kernels: Mapping[str, float] = field(default_factory=dict)
     ranks: int | None = None  # ranks of the largest communicator in logs of NCCL's Inspector; None without such logs

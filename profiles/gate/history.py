@@ -50,8 +50,8 @@ class Run:
 
 
 def run_of(subject: Subject, time: str, commit: str | None) -> Run:
-    """Make the history's entry of a run. Raises RingscopeError if the run has no steps, no measured cells and no rates
-    of collectives.
+    """Make the history's entry of a run. Raises RingscopeError if the run has no steps, no measured cells and no
+    bandwidths of collectives.
     """
     why = subject.unmeasured or "no recording, and no cell that ran; give recordings or a finished sweep"
     try:

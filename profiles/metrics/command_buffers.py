@@ -83,7 +83,6 @@ def _by_kernel(gpu: Gpu, rows: Int64s, texts: Texts) -> Int64s:
 
 
 def _threads(timeline: Timeline, pid: int) -> dict[int, _Thunks]:
-    """Ranges of XLA's executor by thread id."""
     marks = timeline.marks
     said = [thunk(str(name)) for name in marks["name"].cat.categories] + [None]
     is_thunk = np.array([one is not None for one in said])

@@ -121,7 +121,6 @@ def of_gpu(
 
 
 def _sampled(timelines: Sequence[Timeline], gpu: Gpu, measured: GpuMeasures, where: str) -> Iterator[Doubt]:
-    """Doubts about counters and power."""
     found = measured.gpu_metrics
     if found is None:
         return

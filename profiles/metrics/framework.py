@@ -53,7 +53,7 @@ def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
     if named := _first(_RANGES, _ranges(timelines, gpu)) or _first(_KERNELS, [gpu.names]):
         return named
     if any((timelines[index].marks["domain"] == marks.DOMAIN).any() for index, _ in gpu.processes):
-        return "tensorflow"  # the harness's own training
+        return "tensorflow"  # a training by ringscope bench
     if any(timelines[index].recording.format == "xplane" for index, _ in gpu.places):
         return None
     if fitting(gpu.names, _XLA).any():

@@ -200,7 +200,6 @@ def _gaps(per_step: list[int | None]) -> Gaps | None:
 
 
 def _batch_gap_ledger(steps: FoundSteps, books: Account) -> dict[str, int] | None:
-    """ns per owner in the batch gaps of the measured steps."""
     start, end, known = _batch_gap_edges(steps)
     if not known.any():
         return None

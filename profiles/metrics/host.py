@@ -35,7 +35,7 @@ _ALLOCATES = (
     r"^(?:cu(?:da)?|hip)(?:Ext)?(?:Mem)?"
     r"(?:Malloc|Alloc|HostAlloc|HostMalloc|Free|StreamCreate|GetDeviceProp)"
 )
-# Does not match `Torch-Compiled Region`, which runs compiled code.
+# The pattern does not match `Torch-Compiled Region`, which runs code that is compiled already.
 _COMPILES = r"(?i)compil(?:e(?!d)|ing|ation)|autotun|nvrtc|Build(?:Engine|Program)"
 _LONG_NS = 1_000_000
 _POOLED_NS = 20_000  # cudaMallocAsync takes 1 to 5 µs from a pool, cudaMalloc and cudaFree 50 to 300 from the driver

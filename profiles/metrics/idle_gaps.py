@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LONGEST = 10
-_NAMED = 3  # calls, ranges and operators named per gap
+_NAMED = 3  # number of calls, ranges and operators that are named per gap
 _KERNELS = TABLES.index("kernels")
 
 

@@ -33,7 +33,7 @@ class Thunk:
     """A range of XLA's executor: its operator, and the name of the kernel that XLA compiled for it."""
 
     operator: str
-    kernel: str  # as `compiled` returns it; "" if XLA compiles no kernel for the operator
+    kernel: str  # the name that `compiled` returns; "" if XLA compiles no kernel for the operator
 
     @property
     def launches_graph(self) -> bool:

@@ -26,9 +26,10 @@ from ..ground.files import text_of
 BACKWARD_SHARE = 2 / 3  # share of the backward pass: two matrix products per weight, against one in the forward pass
 UNKNOWN_OVERLAP = 0.5
 
+# Gigabits: GB, which means bytes, is refused.
 _TEXT = re.compile(
     r"(?:(\d{1,6})\s*x\s*)?(\d{1,9}(?:\.\d{1,9})?)\s*Gb(?:it)?/s(?:\s*,\s*(\d{1,9}(?:\.\d{1,9})?)\s*us)?"
-)  # GB would be bytes
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,8 @@ def _machines(runs: Sequence[Run]) -> list[Doubt | None]:
 def first_looks(
     sweep: SweepRecord, cells: Sequence[CellRow], spreads: dict[str, Spread], doubts: Sequence[Doubt]
 ) -> list[Look]:
-    """Looks for the user, in this order: faults, answers to a comparison of backends, then at most four looks, the one
-    with the largest gain first.
+    """Sentences on what to look at first, in this order: faults, answers to a comparison of backends, then at most four
+    looks, the one with the largest gain first.
 
     If ranks share cores, looks about scaling are left out, since a doubt already says that these ranks cannot scale.
     """
@@ -174,7 +174,7 @@ def _only_axis(cell: Cell, other: Cell) -> str | None:
 
 
 def _losses(rows: Sequence[CellRow]) -> list[Look]:
-    """A look at the cell with the lowest efficiency."""
+    """Advice on the cell with the lowest efficiency."""
     losing = [row for row in rows if row.efficiency is not None and (row.efficiency_high or 1) < 1 - WORTH_A_LOOK]
     if not losing:
         return []
@@ -193,7 +193,7 @@ def _losses(rows: Sequence[CellRow]) -> list[Look]:
 
 
 def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
-    """A look at the cell that waits most for input, among cells on a model's largest number of ranks for which no
+    """Advice on the cell that waits most for input, among cells on a model's largest number of ranks for which no
     faster feed was measured.
 
     Cells that lose more to other causes than to this wait are left out, since faster batches would not help them most.

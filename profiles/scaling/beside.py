@@ -105,8 +105,8 @@ def _larger_batch(cell: Cell, cells: Sequence[Cell], spreads: dict[str, Spread])
 
 
 def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]:
-    """Looks that bound the cost of Horovod's exchange by the same cell with the strategy `independent`, which exchanges
-    nothing.
+    """Advice that bounds the cost of Horovod's exchange by the same cell with the strategy `independent`, which
+    exchanges nothing.
     """
     for free in (cell for cell in cells if cell.strategy == "independent" and cell.ranks > 1):
         beside = (one for one in cells if one.strategy == "horovod" and same_work(free, one))

@@ -145,7 +145,6 @@ def _doubts(tries: Sequence[Try], low: int, high: int | None) -> Iterator[Doubt]
 
 
 def _largest(tries: Sequence[Try]) -> int:
-    """The largest batch that fitted."""
     return max(one.batch for one in tries if one.fits)
 
 

@@ -54,7 +54,6 @@ def tried(runs: Sequence[Run]) -> Tried:
 
 
 def _batch(run: Run) -> int:
-    """The batch of one rank."""
     return run.record.cell.per_rank_batch
 
 

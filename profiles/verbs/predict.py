@@ -137,7 +137,6 @@ def show(paths: list[Path], option: str, ranks: str, larger: Path | None, as_jso
 
 
 def _forecast(options: Options) -> None:
-    """Predict from throughput and print."""
     import json
 
     from ..measuring import subject

@@ -208,7 +208,6 @@ def _shown() -> set[str]:
 
 
 def _rules(given: Options) -> list[Rule]:
-    """Rules that refuse options without effect, or in conflict."""
     shown = _shown() | {"json_to"}
     return [
         (given.cuts, {*shown, "info", "strict"}, f"has no effect with {_CUTTING}; leave it out"),
@@ -244,7 +243,6 @@ def _named(context: click.Context, name: str | None) -> str | None:
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:
-    """`37,38` as numbers."""
     if text is None:
         return ()
     try:
@@ -273,7 +271,6 @@ def _cut(given: Options) -> None:
 
 
 def _info(given: Options) -> None:
-    """Describe the recordings without measuring them."""
     from ..readers import read_all
     from ..views.terminal import info as recordings
     from ..views.terminal import recording as terminal

@@ -141,7 +141,6 @@ def _owner(owner: str) -> Spec:
 
 
 def _by_owner(rows: Sequence[Row]) -> Spec:
-    """The colour and the stacking order of the owners in `rows`."""
     there = {row["owner"] for row in rows}
     looks = [look for look in LOOKS.values() if look.label in there]
     return {

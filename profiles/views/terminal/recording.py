@@ -184,7 +184,6 @@ def _idle(row: NamedOperator, span_ns: int) -> tuple[str, str]:
 
 
 def _steps(whose: str, gpu: GpuMeasures) -> Group:
-    """The table of a GPU's steps: a row per step, a column per owner."""
     owners = [owner for owner in OWNERS if any(row.ledger_ns[owner] for row in gpu.steps.rows)]
     titles = (*_STEP_TITLES, *(LOOKS[owner].label for owner in owners))
     rows = [

@@ -73,7 +73,6 @@ def show_explained(explained: Sequence[Explained], directory: str, console: Cons
 
 
 def _heading(scaling: Scaling, directory: str) -> RenderableType:
-    """A heading with the settings that all cells share."""
     first = scaling.cells[0]
     said = _settings(first, [one for one in TELLING if not _varies(scaling.cells, one)])
     steps = f"{first.cell.steps} steps after {first.cell.warmup}"
@@ -178,7 +177,6 @@ def _efficiency(row: CellRow, width: int) -> Text:
 
 
 def _bar_width(width: int) -> int:
-    """The width of an efficiency bar in a terminal of `width` columns."""
     return max(BAR_WIDTH.start, min(width - BESIDE_BAR, BAR_WIDTH.stop - 1))
 
 
