@@ -37,7 +37,7 @@ def planted(
 def test_without_noise_the_ratio_is_the_planted_one() -> None:
     found = judge(RULE, planted(1.25), "x")
     assert found.ratio is not None and found.ratio.median == pytest.approx(1.25, rel=1e-6)
-    assert (found.verdict, words(found)) == ("holds", "supported: 1.25 x as fast")
+    assert (found.verdict, words(found)) == ("holds", "supported: 1.25 x as fast with the advice")
     assert found.against_per_s == pytest.approx(1000 / 0.3) and found.advised_per_s == pytest.approx(1250 / 0.3)
 
 

@@ -308,7 +308,7 @@ def test_adam_on_four_ranks_shares_its_state() -> None:
 def test_what_no_run_tells_is_unknown_and_said_so() -> None:
     cell = replace(CELL, per_rank_batch=100)
     changes = remedies(cell, known(cell, []), capacity_bytes=1_000_000)
-    assert len(changes) == 6 and all(one.saves_bytes is None and "not known" in one.how for one in changes)
+    assert len(changes) == 6 and all(one.saves_bytes is None and "unknown" in one.how for one in changes)
 
 
 def test_a_cell_out_of_memory_is_looked_at_first_with_what_would_make_it_fit() -> None:
