@@ -87,6 +87,8 @@ def run(group: LazyGroup) -> None:
     gc.set_threshold(_OBJECTS_BETWEEN_LOOKS)
     if not sys.warnoptions:  # libraries' warnings would mix with the command's output
         warnings.simplefilter("ignore")
+    if not os.environ.get("COLUMNS", "80").strip("0"):  # 0 columns mean an unknown width; rich would print nothing
+        del os.environ["COLUMNS"]
     stdout = sys.stdout
     show_everything(stdout, sys.stderr)
     try:
@@ -106,6 +108,11 @@ def run(group: LazyGroup) -> None:
         print(shortened(said) if sys.stderr.isatty() else said, file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
+        if error.filename is None and error.errno == errno.ENOENT:  # of os.getcwd
+            print(
+                "ringscope: the working directory is gone; change to another, or give absolute paths", file=sys.stderr
+            )
+            sys.exit(2)
         if error.filename is None and error.errno not in _CANNOT_PRINT:
             raise
         about = error.filename or "what is printed"

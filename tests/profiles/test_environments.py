@@ -16,7 +16,7 @@ from profiles.measuring import processes
 from profiles.measuring.one_recording import Asked
 from profiles.readers import File
 from tests.fuzz import verbs
-from tests.recordings import DATA
+from tests.recordings import DATA, ROOT
 
 RECORDING = DATA / "vgg16-1gpu-device.rank0.sqlite.xz"
 # What Slurm, PMI and Open MPI leave behind in a shell that they started.
@@ -61,6 +61,20 @@ def test_leftovers_of_a_launcher_are_named(more: Mapping[str, str]) -> None:
     assert "_SIZE" in done.stderr or "_TASKS" in done.stderr
     assert "unset" in done.stderr
     assert timeline("--processes", "1", environment=LEFTOVERS | more).returncode == 0
+
+
+def test_on_no_columns_the_page_is_as_wide_as_without_that() -> None:
+    known = timeline(environment={"COLUMNS": None})
+    assert "what to change" in known.stdout
+    assert timeline(environment={"COLUMNS": "0"}).stdout == known.stdout
+
+
+def test_a_working_directory_that_is_gone_is_named(tmp_path: Path) -> None:
+    command = 'rmdir $PWD && exec "$0" -m profiles timeline x.sqlite'
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", command, sys.executable], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "ringscope: the working directory is gone; change to another, or give absolute paths\n"
 
 
 def test_without_semaphores_one_process_measures(monkeypatch: pytest.MonkeyPatch) -> None:
