@@ -128,8 +128,7 @@ def likeness(before: Subject, after: Subject) -> Likeness:
 
 def _facts(subject: Subject, recorded: bool) -> dict[str, Any]:
     """Known facts of a subject by name. recorded: True if both subjects are recordings; else the machine's GPUs are a
-    fact.
-    """
+    fact."""
     facts: dict[str, Any] = {}
     if names := (not recorded and machine_gpu_names(subject)) or gpu_names(subject):
         facts["gpus"] = names
@@ -189,8 +188,7 @@ def _cells(before: Subject, after: Subject) -> list[CellChange]:
 
 def _verdict(ratio: float, tested: Difference | None) -> str:
     """The verdict on throughput: `no difference` within the noise floor; beyond it by the test if there are enough
-    launches (4 per side), else the direction with "too few launches to tell".
-    """
+    launches (4 per side), else the direction with "too few launches to tell"."""
     floor = _by_floor(ratio)
     if floor == "no difference":
         return floor

@@ -21,8 +21,7 @@ class LossLedger:
 
     A step's time is the mean over a GPU's measured steps, averaged over the GPUs of the set. loss_ns: the increase per
     step of each owner (measures.OWNERS, or UNDISTURBED and IDLE); None if the owner is unknown in either set: then its
-    time counts as idle_unknown, or IDLE, in both.
-    """
+    time counts as idle_unknown, or IDLE, in both."""
 
     step_before_ns: Fraction
     step_after_ns: Fraction
@@ -52,8 +51,7 @@ def losses(before: Measures, after: Measures, *, scale: Fraction = Fraction(1)) 
     """The time of a step of `after` minus `scale` times a step of `before`, by owner.
 
     scale: 1 or, with a fixed global batch, the samples in a rank's step after, divided by the samples before. Raises
-    RingscopeError if a GPU has no measured steps, or only totals that include breaks.
-    """
+    RingscopeError if a GPU has no measured steps, or only totals that include breaks."""
     one, other, unknown = _both(before, after, scale)
     loss_ns = {owner: None if owner in unknown else other[owner] - one[owner] for owner in OWNERS}
     return LossLedger(sum(one.values(), Fraction(0)), sum(other.values(), Fraction(0)), loss_ns)

@@ -39,8 +39,7 @@ class NamedChanges:
     (`before_ns`, `after_ns`) and, for operators and layers, of its idle time. For kernels idle times are 0.
 
     per: "step", or "recording" where neither side has steps. others: time without a name, and time of names that only
-    one side lists while the other side's list is incomplete.
-    """
+    one side lists while the other side's list is incomplete."""
 
     per: str
     rows: list[NamedChange]

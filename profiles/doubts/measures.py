@@ -91,8 +91,7 @@ def no_peak(measured: Arithmetic, where: str) -> Doubt:
 
 def gpu_metrics_coarse(period_ns: int, step_ns: int | None, mixed: float, where: str) -> Doubt:
     """step_ns: the median step, if it is shorter than a sample. mixed: the share of compute in samples that hold other
-    work or idle time, too.
-    """
+    work or idle time, too."""
     why = (
         f"and steps of {numbers.duration(step_ns)} are shorter"
         if step_ns is not None

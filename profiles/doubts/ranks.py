@@ -36,8 +36,7 @@ def clocks_shifted(residual_ns: int, where: tuple[str, ...]) -> Doubt:
 
 def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
     """`those`: a phrase that says which ranks have a recording. `shared`: GPUs whose collectives were matched with
-    other GPUs'.
-    """
+    other GPUs'."""
     return Doubt(
         "ranks-missing",
         f"{those}, but collectives also wait for ranks that were not recorded, and such a rank may have come last. "

@@ -116,8 +116,7 @@ def coarse_times_in_microseconds() -> Doubt:
 
 def python_traced(calls: int, operations: int, remedy: str) -> list[Doubt]:
     """An empty list if there are fewer Python calls than GPU operations, because so few calls hardly slow the host
-    down.
-    """
+    down."""
     if calls < operations:
         return []
     said = (
@@ -193,8 +192,7 @@ def samples_not_aligned(path: Path, why: str) -> Doubt:
 
 def samples_few(path: Path, count: int) -> Doubt:
     """`count`: samples of the host's Python stack. With 95 % probability the share of a line is off by at most 1 /
-    sqrt(count): twice the standard deviation of a binomial share of one half.
-    """
+    sqrt(count): twice the standard deviation of a binomial share of one half."""
     apart = 100 if not count else min(100, round(100 / count**0.5))
     return Doubt(
         "places-few",

@@ -75,8 +75,7 @@ _FILLS = 0.3  # the text names a call or range of the host if it fills at least 
 
 def where_kernels_lie(measured: GpuMeasures) -> str:
     """Words for the places of kernels in the window: the longest gaps between kernels, or in how many tenths of the
-    window kernels start.
-    """
+    window kernels start."""
     rest, tenths = measured.rest, measured.kernels.in_tenths
     if not (measured.kernels.count or measured.kernels.graph_launches):
         return "no kernel is in the recording"

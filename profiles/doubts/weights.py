@@ -48,8 +48,7 @@ def _idle(_: Measures, gpu: GpuMeasures) -> float:
 
 def _idle_of_training(measures: Measures, gpu: GpuMeasures) -> float:
     """The idle share, since much idle time without steps suggests start-up; LITTLE for inference, which waits for
-    requests; 1 if no GPU computes.
-    """
+    requests; 1 if no GPU computes."""
     if not any(one.kernels.count or one.kernels.graph_launches for one in measures.gpus):
         return 1.0
     return LITTLE if gpu.steps.unit == "batch" else max(LITTLE, _idle(measures, gpu))
@@ -57,8 +56,7 @@ def _idle_of_training(measures: Measures, gpu: GpuMeasures) -> float:
 
 def _lost(measures: Measures, gpu: GpuMeasures) -> float:
     """The larger of two shares: launches lost of all launches, and time in which lost operations may have run; 1 if
-    unknown.
-    """
+    unknown."""
     if gpu.launches is None:
         return LITTLE
     return max(gpu.launches.share_lost, _unknown(measures, gpu)) if gpu.told else 1.0
@@ -71,8 +69,7 @@ def _dropped(_: Measures, gpu: GpuMeasures) -> float:
 
 def _nameless(_: Measures, gpu: GpuMeasures) -> float:
     """The share that may be wrong: 0 if the GPU has a UUID or bus id; else LITTLE, as merged files of several GPUs may
-    look like one.
-    """
+    look like one."""
     return 0.0 if gpu.uuid or gpu.bus_id else LITTLE
 
 
@@ -88,7 +85,7 @@ def _clocks(measures: Measures, gpu: GpuMeasures) -> float:
 _unknown = _owned("idle_unknown")
 _by_host = _owned("idle_launch", "idle_sync", "idle_feed", "idle_pause", "idle_unknown")
 
-_IDLE_CAUSES = "the causes of idle time, and the gains of findings about it"
+_IDLE_CAUSES = "the causes of idle time, and the gains of findings about idle time"
 _ACROSS = "waiting and transfer of collectives, bus bandwidth, the straggler"
 _NAMES = "names in the tables of kernels, operators and ranges"
 _LINES = "the lines of your script in which the host was"

@@ -46,8 +46,7 @@ class Loss:
     """The time by which one cause makes a step longer, in ns; None if unknown, for the reason in `why`.
 
     low_ns, high_ns: the range over launches; None if there is only one launch of a kind, or if recordings were
-    compared.
-    """
+    compared."""
 
     cause: str
     ns: int | None
@@ -60,8 +59,7 @@ class Loss:
 class Explained:
     """The explanation for one model: losses in whole ns (None: unknown) that sum to step_after_ns - step_before_ns.
 
-    With strong scaling step_before_ns is one rank's step divided by the number of ranks.
-    """
+    With strong scaling step_before_ns is one rank's step divided by the number of ranks."""
 
     model: str
     ranks: int
@@ -87,8 +85,7 @@ def told(scaling: Scaling, timed: Sequence[Run], directory: Path) -> tuple[Scali
     replace, and the explanations.
 
     Nothing is explained without the folder `explain/`. In an unfinished sweep, only models whose launches have all run
-    are explained, if need be from the timed launches alone.
-    """
+    are explained, if need be from the timed launches alone."""
     scaling = _resumed_by_name(scaling, directory)
     is_there = (directory / FOLDER / "sweep.json").is_file()
     ahead = [row.cell for row in scaling.cells if row.status in ("missing", "interrupted")]
@@ -105,8 +102,7 @@ def told(scaling: Scaling, timed: Sequence[Run], directory: Path) -> tuple[Scali
 
 def _resumed_by_name(scaling: Scaling, directory: Path) -> Scaling:
     """The doubts with the run directory named in commands that resume: without a name the newest sweep under `runs/`
-    would be resumed.
-    """
+    would be resumed."""
 
     def named(text: str) -> str:
         alone = re.compile(rf"{_RESUME}(?! --out)")
@@ -212,8 +208,7 @@ def _by_recordings(
 
 def _behind_idle(found: Explained, waits_ns: Fraction, cell: Cell) -> Finding:
     """The cause of a loss that is idle time: waiting for input if that grew in the timed launches by at least half of
-    the loss, else the host.
-    """
+    the loss, else the host."""
     ns = found.losses[0].ns or 0
     behind = more_ranks.find(without_exchange.INPUT if 2 * waits_ns >= ns else IDLE, ns, found.step_after_ns, cell)
     behind.saved_ns = {IDLE: ns}
@@ -222,8 +217,7 @@ def _behind_idle(found: Explained, waits_ns: Fraction, cell: Cell) -> Finding:
 
 def _behind(found: Explained, before: Measures, after: Measures) -> Finding | None:
     """The finding that explains the largest loss: the first one on N ranks about the loss's cause whose cost is higher
-    than on one rank by at least half of the loss.
-    """
+    than on one rank by at least half of the loss."""
     if found.largest is None:
         return None
     cost = {one.code: one.cost_ns_per_step or 0 for one in before.findings}

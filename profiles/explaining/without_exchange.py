@@ -55,8 +55,7 @@ def ledger(
 ) -> LossLedger:
     """The ledger of the `usual` launch of each kind; without launches in `without`, only the wait for input is known.
 
-    scale: as in loss_ledger.losses.
-    """
+    scale: as in loss_ledger.losses."""
     before, after = usual(one), usual(many)
     loss_ns: dict[str, Fraction | None] = {INPUT: after.wait - scale * before.wait}
     rest = after.work - scale * before.work

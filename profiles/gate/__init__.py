@@ -30,8 +30,7 @@ SWEPT = ("efficiency", "samples_per_s_global")
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A metric's value on the worst GPU or cell. `where` names that GPU or cell or, if the value is None, gives the
-    reason.
-    """
+    reason."""
 
     name: str
     value: float | None
@@ -71,8 +70,7 @@ class Judgement:
 
 def metrics(subject: Subject) -> dict[str, Metric]:
     """All metrics of a run by name. Run directories add `samples_per_s_global[<cell id>]` and `efficiency[<cell id>]`,
-    logs of NCCL's Inspector add `bus_gb_per_s[<kind of collective>]`.
-    """
+    logs of NCCL's Inspector add `bus_gb_per_s[<kind of collective>]`."""
     found = {name: _recorded(subject, name) for name in RECORDED}
     found |= {name: Metric(name, *told) for name, told in of_logs.values(subject.logged).items()}
     for name in SWEPT:
@@ -136,8 +134,7 @@ def judge(
     baseline: Baseline | None = None,
 ) -> Judgement:
     """Check a run against budgets (`at_most` and `at_least`, by metric) and against a baseline. Raises RingscopeError
-    for unknown metrics and impossible budgets.
-    """
+    for unknown metrics and impossible budgets."""
     known = metrics(subject)
     _refuse_what_says_nothing(at_most, at_least)
     for name in (*at_most, *at_least):
@@ -213,8 +210,7 @@ def unlike(subject: Subject, baseline: Baseline, it: str) -> str:
 
 def work(cell: str) -> str:
     """The part of a cell's id that names the model, ranks and batch. Cells that are compared may differ in other
-    settings.
-    """
+    settings."""
     return "-".join(cell.split("-")[:3])
 
 

@@ -72,8 +72,7 @@ class _Level:
 def last(times: Sequence[float], tests: int = 1) -> Found:
     """Judge the last run by the times of all runs (at least one, all above 0).
 
-    tests: number of series that are judged together; the significance levels are divided by it.
-    """
+    tests: number of series that are judged together; the significance levels are divided by it."""
     return each(times, tests)[-1]
 
 
@@ -205,10 +204,8 @@ def _student(both: float, free: int) -> float:
 
 
 def _since(logs: NDArray[np.float64], level: _Level, now: int) -> list[int]:
-    """The runs since the change, whose place is found by least squares.
-
-    Times are clipped to the levels before and after the change, so that outliers do not move the place.
-    """
+    """The runs since the change, whose place is found by least squares. Times are clipped to the levels before and
+    after the change, so that outliers do not move the place."""
     runs = level.runs[-BEFORE - KEPT :]
     least = max(1, len(runs) - KEPT)
     known = sum(one <= now - LATEST for one in runs) or 1

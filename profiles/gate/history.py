@@ -51,8 +51,7 @@ class Run:
 
 def run_of(subject: Subject, time: str, commit: str | None) -> Run:
     """Make the history's entry of a run. Raises RingscopeError if the run has no steps, no measured cells and no
-    bandwidths of collectives.
-    """
+    bandwidths of collectives."""
     why = subject.unmeasured or "no recording, and no cell that ran; give recordings or a finished sweep"
     try:
         ledger = _whole(subject.measures) if subject.measures else {}
@@ -72,8 +71,7 @@ def judged_and_kept(path: Path, subject: Subject, time: str, commit: str | None)
     """Judge a run by the earlier runs in a file, and add the run to the file. Raises RingscopeError, and then leaves
     the file unchanged.
 
-    If commit and numbers equal those in the file's last line, it is the same run: it replaces that line.
-    """
+    If commit and numbers equal those in the file's last line, it is the same run: it replaces that line."""
     run = run_of(subject, time, commit)
     try:
         with alone(path):
@@ -199,8 +197,7 @@ def _owners(before: Sequence[Run], since: Sequence[Run]) -> list[str]:
 
 def _error(before: Sequence[float], since: int) -> float | None:
     """Two standard errors of the difference of the two means, from the scatter of `before`; None if `before` is one
-    run.
-    """
+    run."""
     return 2 * stdev(before) * (1 / len(before) + 1 / since) ** 0.5 if len(before) > 1 else None
 
 

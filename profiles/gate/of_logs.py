@@ -14,8 +14,7 @@ Known = Mapping[str, tuple[float | None, str]]
 
 def values(logged: Logged | None) -> Known:
     """Each metric's value and the worst communicator or rank, or None and the reason. Each kind of collective also has
-    a metric of its own, such as `bus_gb_per_s[AllReduce]`.
-    """
+    a metric of its own, such as `bus_gb_per_s[AllReduce]`."""
     if logged is None:
         return dict.fromkeys(LOGGED, (None, "no logs of NCCL's Inspector: record with NCCL_INSPECTOR_ENABLE=1"))
     rates = [one for one in logged.kinds if one.bus_gb_per_s is not None]

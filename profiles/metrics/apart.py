@@ -40,8 +40,7 @@ def measure(
     graphs.
 
     starting_ns: ns of `idle_launch` in the whole window during which the process starts up. With a framework, the time
-    before the first kernel is cut out, too, because the program then builds its model and copies the weights.
-    """
+    before the first kernel is cut out, too, because the program then builds its model and copies the weights."""
     before = _before_kernels(gpu, books) if framework in _MODELS else intervals.EMPTY
     gaps = _alone(books, starting_ns, before)
     captured = intervals.intersect(gaps, capturing(timelines, shift_ns, gpu)).total
@@ -91,11 +90,8 @@ def _busy(gpu: Gpu, books: Account, without: Intervals) -> dict[str, int | None]
 
 def _alone(books: Account, starting_ns: int, before: Intervals) -> Intervals:
     """The one-off gaps outside `before`: the longest gap, or the two longest, if each is three times as long as the
-    next.
-
-    Otherwise the longest gap if it takes, without `starting_ns`, over half of all idle time and at least a tenth of the
-    window.
-    """
+    next. Otherwise the longest gap if it takes, without `starting_ns`, over half of all idle time and at least a tenth
+    of the window."""
     idle = ledger.is_idle(books.ownership.owner)
     gaps = intervals.union(books.ownership.start_ns[idle], books.ownership.end_ns[idle])
     gaps = intervals.subtract(gaps, before)

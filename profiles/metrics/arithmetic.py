@@ -24,8 +24,7 @@ _TF32 = r"(?i)tf32|s1688(?!_f16)|xf32"
 
 def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Kernels) -> Arithmetic | None:
     """FLOP/s, MFU and related measures of the window; None if no kernel belongs to an operator with recorded shapes or
-    to an XLA instruction whose work is known.
-    """
+    to an XLA instruction whose work is known."""
     works: list[Work | None] = []
     ranges: list[Ranges | None] = []
     names: list[str] = []
@@ -127,11 +126,8 @@ def _row(name: str, work: Work, dtype: str, *, calls: int, kernel_ns: int, peak:
 
 def _launches(gpu: Gpu, first: int) -> tuple[Int64s, list[tuple[str, Work | None]]]:
     """For each operation, the number of the execution of an XLA instruction that it belongs to, from `first` on; -1:
-    none.
-
-    Consecutive kernels of an instruction on a stream are one execution until a kernel name repeats. In a CUDA graph,
-    all kernels of an instruction in one launch of the graph are one execution.
-    """
+    none. Consecutive kernels of an instruction on a stream are one execution until a kernel name repeats. In a CUDA
+    graph, all kernels of an instruction in one launch of the graph are one execution."""
     operations = gpu.operations
     call = np.full(len(operations), -1, np.int64)
     told: list[tuple[str, Work | None]] = []

@@ -44,10 +44,8 @@ def one_step(calls: Calls, exposed: Intervals, rows: Sequence[StepRow]) -> OneSt
 
 
 def _buckets(calls: Calls, exposed: Intervals, row: StepRow) -> list[Bucket]:
-    """The collectives of a step in order of end.
-
-    `needed_ns` is None for a collective that ends in a later step or while compute runs: the step does not wait for it.
-    """
+    """The collectives of a step in order of end. `needed_ns` is None for a collective that ends in a later step or
+    while compute runs: the step does not wait for it."""
     seen = intervals.contains(exposed, calls.end_ns - 1) & (calls.end_ns <= row.end_ns)
     ready = _standing(exposed, row.start_ns, calls.start_ns + calls.waiting_ns)
     needed = _standing(exposed, row.start_ns, calls.end_ns)
@@ -75,8 +73,7 @@ def pace(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> list
     """`behind_ns` and `varies_ns` of `Collectives`, for each GPU. `waited_ns`: for each GPU the result of `waited`.
 
     None for all if the GPUs have fewer than three numbered steps in common. varies_ns estimates the standard deviation
-    of one rank's work; its deviation from the mean of n ranks is smaller, by sqrt(1 - 1/n), so it is scaled up.
-    """
+    of one rank's work; its deviation from the mean of n ranks is smaller, by sqrt(1 - 1/n), so it is scaled up."""
     count, common = len(each), _in_common(each, waited_ns)
     if common is None:
         return [None] * count
@@ -92,16 +89,14 @@ def by_turns(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> 
 
     Takes the same arguments as `pace`. If ranks meet several times in a step, the step lasts as long as the sum of the
     slowest rank's work before each meeting. If they met only once, it would last as long as the work of the rank with
-    most work. The result is the difference: the waiting of that rank, which waits least.
-    """
+    most work. The result is the difference: the waiting of that rank, which waits least."""
     common = _in_common(each, waited_ns)
     return None if common is None else int(common[1].min(axis=0).sum()) // common[1].shape[1]
 
 
 def _in_common(each: Sequence[Sequence[StepRow]], waited_ns: Sequence[Int64s]) -> tuple[Int64s, Int64s] | None:
     """Two arrays int64[GPUs, steps] over the steps that all GPUs have: ns of the step, and ns of exposed waiting in it.
-    None if there are fewer than three such steps.
-    """
+    None if there are fewer than three such steps."""
     own = [
         {row.step: (row.end_ns - row.start_ns, ns) for row, ns in zip(rows, waits.tolist(), strict=True)}
         for rows, waits in zip(each, waited_ns, strict=True)

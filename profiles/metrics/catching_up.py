@@ -35,8 +35,7 @@ class Waits:
 @dataclass(frozen=True, slots=True)
 class CatchingUp:
     """Per wait: number of the process, row of the call in `api`, time at which the GPU ran dry, ns of `idle_launch`
-    after it.
-    """
+    after it."""
 
     process: Int64s
     row: Int64s
@@ -71,11 +70,9 @@ def catching_up(gpu: Gpu, ownership: Ownership, threads: Sequence[Int64s], waits
 def _of_process(
     operations: Operations, dry: Int64s, ender: Int64s, thread_of: Int64s, waits: Waits, number: int
 ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Waits before idle spans that a launch of this process ends: (process, row, dry, ns waited).
-
-    A wait is the launching thread's last synchronising call if the GPU ran dry before it returned, with a tolerance of
-    HAND_OVER_NS because the clocks of host and GPU may differ by some µs.
-    """
+    """Waits before idle spans that a launch of this process ends: (process, row, dry, ns waited). A wait is the
+    launching thread's last synchronising call if the GPU ran dry before it returned, with a tolerance of HAND_OVER_NS
+    because the clocks of host and GPU may differ by some µs."""
     mine = np.flatnonzero((operations.process[ender] == number) & operations.launched[ender])
     _, called, _ = operations.calls(ender[mine])
     thread = thread_of[operations.call_row[ender[mine]]]

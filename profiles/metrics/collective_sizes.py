@@ -24,8 +24,7 @@ def by_size(
 ) -> list[OfSize]:
     """A row per kind, size and communicator of the collectives with known bytes, sorted by time, the longest first.
 
-    inside: True for each collective that counts. `with_transfers` adds the transfer times.
-    """
+    inside: True for each collective that counts. `with_transfers` adds the transfer times."""
     rows = np.flatnonzero(inside & (moved.bytes != UNKNOWN) & (moved.bytes > 0))
     if not len(rows):
         return []
@@ -56,8 +55,7 @@ def with_transfers(
     """Add transfer times and bandwidths to the rows of which every collective was matched with another rank's.
 
     `moved` (bytes), `all_reduce`, `transfer_ns` and `ranks_of` have one entry per matched collective. They tell only
-    all-reduces from other kinds. So rows of different other kinds with equal sizes stay unchanged.
-    """
+    all-reduces from other kinds. So rows of different other kinds with equal sizes stay unchanged."""
     found = []
     for one in each:
         reduces = one.kind == _ALL_REDUCE

@@ -48,8 +48,7 @@ class Calls:
     skew_ns: the latest start of a rank of the call minus this GPU's start. waiting_ns + transfer_ns is the call's
     duration. is_last: this GPU arrived later than all others, by more than the clocks' residual; time that it waited
     for other ranks before it launched the call is subtracted from its arrival. ranks: number of ranks that took part,
-    including ranks without a recording. bytes: UNKNOWN (-1) if the recording does not tell.
-    """
+    including ranks without a recording. bytes: UNKNOWN (-1) if the recording does not tell."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -75,8 +74,7 @@ class Own:
     """The collectives of one GPU in order of end, int64[n] ns on its own clock.
 
     bytes: UNKNOWN (-1) if the recording does not tell. handed_ns: when this rank had enqueued the collective; FOREVER
-    if unknown.
-    """
+    if unknown."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -87,8 +85,7 @@ class Own:
 
 def own(gpu: Gpu, moved: Moved, handed: HandedOver | None = None) -> Own:
     """The GPU's collectives. `moved` (bytes) and `handed` (ns): per collective in order of start; without `handed` the
-    times of enqueueing are unknown.
-    """
+    times of enqueueing are unknown."""
     operations = of(gpu)
     order = np.argsort(operations.end_ns, kind="stable")
     size = moved.at(order)
@@ -101,8 +98,7 @@ class Matched:
     """The collectives of several GPUs, matched with each other on a common clock that is accurate to `residual_ns`.
 
     `shift_ns`: per GPU, ns to add to its times for the common clock. `missing_ranks`: the number of ranks that took
-    part but have no recording.
-    """
+    part but have no recording."""
 
     def __init__(
         self, each: Sequence[Own], shift_ns: Sequence[int], residual_ns: int | None, missing_ranks: int = 0
@@ -132,8 +128,7 @@ class Matched:
         """Per GPU the collectives that were matched with another GPU's.
 
         `before_ns`: per GPU and collective, the ns for which the GPU waited for other ranks before the launch; its
-        arrival counts as that much earlier.
-        """
+        arrival counts as that much earlier."""
         there = self._starts
         latest_start = latest_there = self._found.latest(self._starts)
         if before_ns is not None and any(one.any() for one in before_ns):
@@ -164,8 +159,7 @@ class Matched:
 def bus_gb_per_s(calls: Calls) -> float | None:
     """Bus bandwidth of all all-reduces together: bytes / transfer x 2(n - 1)/n, as in nccl-tests (doc/PERFORMANCE.md).
 
-    None if the bytes of any of the calls are not known. Other kinds of collectives do not count.
-    """
+    None if the bytes of any of the calls are not known. Other kinds of collectives do not count."""
     size, ranks, transfer = (values[calls.all_reduce] for values in (calls.bytes, calls.ranks, calls.transfer_ns))
     if (calls.bytes == UNKNOWN).any() or not transfer.sum():
         return None
@@ -176,8 +170,7 @@ def straggler(ranks: Sequence[int | None], calls: Sequence[Calls]) -> Straggler 
     """The GPU that arrives last at 9 of 10 calls or more, from some call to the end, and at 10 calls or more.
 
     `ground.stats.lasting` picks the first of these calls. If several GPUs qualify, the one with the most calls from its
-    first call on.
-    """
+    first call on."""
     best: Straggler | None = None
     for number, (rank, own) in enumerate(zip(ranks, calls, strict=True)):
         first = lasting(own.is_last, _STRAGGLES)
@@ -192,8 +185,7 @@ def straggler(ranks: Sequence[int | None], calls: Sequence[Calls]) -> Straggler 
 def measure(gpu: Gpu, steps: FoundSteps, books: Account, moved: Moved) -> Collectives:
     """Collectives of one GPU in its window; measures that need other ranks are None until `among_ranks` sets them.
 
-    Bytes are None unless the recording tells them for each collective that starts in a measured step.
-    """
+    Bytes are None unless the recording tells them for each collective that starts in a measured step."""
     operations = of(gpu)
     kind = kind_of(gpu.names)[operations.name]
     told = (kind == len(KINDS) - 1) & (moved.kind != UNKNOWN)

@@ -54,8 +54,7 @@ class _Thunks:
 
 def operators(timelines: Sequence[Timeline], gpu: Gpu, rows: Int64s, texts: Texts) -> tuple[Int64s, NDArray[np.bool_]]:
     """For each operation that XLA launched in a graph, its operator as an index into `texts` (-1: none), and True if a
-    command named the operator, False if the kernel's name did.
-    """
+    command named the operator, False if the kernel's name did."""
     found = _by_kernel(gpu, rows, texts)
     told = np.zeros(len(rows), np.bool_)
     nodes = gpu.operations.nodes(rows)
@@ -113,10 +112,8 @@ def _of_graph(timeline: Timeline, gpu: Gpu, rows: Int64s, nodes: Int64s, threads
 
 
 def _matched(gpu: Gpu, rows: Int64s, nodes: Int64s, commands: list[Thunk]) -> dict[int, str]:
-    """The operators of the nodes of one launch, by node; {} if too many kernel names differ from their commands'.
-
-    rows, nodes: the launch's operations in order of start, and their nodes.
-    """
+    """The operators of the nodes of one launch, by node; {} if too many kernel names differ from their commands'. rows,
+    nodes: the launch's operations in order of start, and their nodes."""
     number = nodes & ((1 << _GRAPH_BITS) - 1)
     is_kernel = gpu.operations.table[rows] == TABLES.index("kernels")
     own = np.flatnonzero(number < len(commands))
@@ -136,11 +133,9 @@ def _matched(gpu: Gpu, rows: Int64s, nodes: Int64s, commands: list[Thunk]) -> di
 
 
 def _of_libraries(nodes: Int64s, number: Int64s, own: Int64s, commands: list[Thunk]) -> dict[int, str]:
-    """The operators of operations that library calls launched, by node.
-
-    An operation belongs to one of the commands between those of the nodes before and after it; the operation is left
-    out if these commands have several operators.
-    """
+    """The operators of operations that library calls launched, by node. An operation belongs to one of the commands
+    between those of the nodes before and after it; the operation is left out if these commands have several
+    operators."""
     found = {}
     around = np.concatenate([[-1], number[own], [len(commands)]]).tolist()
     for at in np.flatnonzero(number >= len(commands)).tolist():

@@ -93,11 +93,8 @@ def impossible(operations: Operations) -> dict[str, tuple[int, int]]:
 
 
 def _share_of(memory: str, timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind: int) -> float | None:
-    """The share of bytes whose host end is this kind of memory.
-
-    For managed memory only copies without a launch call count. None without a host end or bytes, or if the kind of any
-    copy's memory is unknown.
-    """
+    """The share of bytes whose host end is this kind of memory. For managed memory only copies without a launch call
+    count. None without a host end or bytes, or if the kind of any copy's memory is unknown."""
     column = _HOST_END.get(kind)
     if column is None or not chosen.bytes.sum():
         return None
@@ -164,8 +161,7 @@ def _called_to_wait(waits: Waits, chosen: Operations) -> NDArray[np.bool_]:
 
 def _returned(books: Account, kind: int, sizes: NDArray[np.int64]) -> Returned | None:
     """For copies of these sizes in the window: their bytes, the ns in which they owned the GPU, and the ns of idle time
-    that they ended.
-    """
+    that they ended."""
     operations = books.operations.chosen(books.operations.kind == kind)
     operations = operations.chosen(np.isin(operations.bytes, sizes) & operations.launched)
     owned = ledger.owned_by(books.ownership, kind)

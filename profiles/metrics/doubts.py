@@ -62,8 +62,7 @@ def of_ranks(seen: int, size: int, calls: Sequence[Calls], counts: Sequence[int]
     """Doubts about ranks of a run that have no recording.
 
     seen: number of ranks that the harness's marks name; size: number of ranks of the run; both 0 without marks. counts:
-    number of each GPU's collectives, matched or not.
-    """
+    number of each GPU's collectives, matched or not."""
     shared = [gpu for gpu, own in enumerate(calls) if len(own.start_ns)]
     alone = [gpu for gpu, count in enumerate(counts) if count and gpu not in shared]
     those = f"recordings of {seen} of {size} ranks" if seen < size else "no recording of another rank"
@@ -196,8 +195,7 @@ def shows_training(gpu: GpuMeasures) -> bool:
     """True if the window without its one-off gaps looks like a training loop.
 
     A window without steps may instead hold a benchmark of NCCL, or the start of a program, whose kernels lie in only a
-    part of the window.
-    """
+    part of the window."""
     compute, collective = (gpu.busy_ns[name] or 0 for name in ("compute", "collective"))
     beside, kernels = gpu.steadily, gpu.kernels
     # Measures of an older version have no `in_tenths`: their kernels are taken to lie in all parts of the window.

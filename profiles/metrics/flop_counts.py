@@ -126,9 +126,7 @@ def _convolution_backward(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
 
 def _attention(dims: Sequence[Any], _: Sequence[Any], products: int = 2, first: int = 0) -> _Count:
     """Arguments: query, key, value, each [batch, heads, length, width]; in the backward pass the gradient comes first.
-
-    products: matrix products, 2 forward and 5 backward.
-    """
+    products: matrix products, 2 forward and 5 backward."""
     query, key, value = dims[first : first + 3]
     batch, heads, length, width = query
     if len(key) != 4 or len(value) != 4 or key[3] != width:

@@ -46,8 +46,7 @@ _LOADERS = {
 
 def of(timelines: Sequence[Timeline], gpu: Gpu) -> str | None:
     """The framework: `pytorch`, `jax`, `tensorflow` or `onnxruntime`; `cuda` or `hip` without a framework; None if
-    unknown.
-    """
+    unknown."""
     if any(timelines[index].recording.format == "kineto" for index, _ in gpu.places):
         return "pytorch"
     if named := _first(_RANGES, _ranges(timelines, gpu)) or _first(_KERNELS, [gpu.names]):

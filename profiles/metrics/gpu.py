@@ -158,8 +158,7 @@ def _steps(steps: FoundSteps, rows: list[StepRow]) -> Steps:
 
 def _batch_gap_edges(steps: FoundSteps) -> tuple[Int64s, Int64s, NDArray[np.bool_]]:
     """Per measured step: start and end of its batch gap in ns, and True if they are known. Gaps between steps that
-    overlap have 0 ns.
-    """
+    overlap have 0 ns."""
     known = steps.prev_last_kernel_end_ns != -1
     end = steps.start_ns
     return np.where(known, np.minimum(steps.prev_last_kernel_end_ns, end), end), end, known
@@ -209,9 +208,8 @@ def _batch_gap_ledger(steps: FoundSteps, books: Account) -> dict[str, int] | Non
 
 
 def _input_copies(books: Account, this_step: Intervals, later_step: Intervals) -> dict[str, int | float | None] | None:
-    """Input copies in the window, and the ns in which they owned the GPU.
-
-    The split into copies for the running step and for later steps is None if it is uncertain."""
+    """Input copies in the window, and the ns in which they owned the GPU. The split into copies for the running step
+    and for later steps is None if it is uncertain."""
     if books.inputs is None:
         return None
     operations = books.operations.chosen(books.inputs.is_input)

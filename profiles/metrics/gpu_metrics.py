@@ -38,8 +38,7 @@ def measure(
 ) -> GpuMetrics | None:
     """Counters and energy of a GPU. steps: the number of steps in the window.
 
-    None if the recordings have neither counters nor power of any GPU.
-    """
+    None if the recordings have neither counters nor power of any GPU."""
     origin = shift_ns[gpu.places[0][0]]
     if not any(len(timelines[index].gpu_metrics) or len(timelines[index].power) for index, _ in gpu.places):
         return None
@@ -137,12 +136,9 @@ def _unknown(recorded: int, inside: int, means: dict[str, float | None], books: 
 
 def _bound(ns: Int64s, values: dict[str, Int64s]) -> tuple[dict[str, int], int]:
     """ns of compute by its bound (tensor, memory or latency), and ns of compute in samples that hold other time as
-    well.
-
-    Only compute uses tensor cores, so their activity is divided by the share of compute in the sample. All work uses
-    memory, so memory throughput is divided by the share of time in which anything ran. If compute is a small part of a
-    sample, the sample counts only if one percent more or less would not change the bound.
-    """
+    well. Only compute uses tensor cores, so their activity is divided by the share of compute in the sample. All work
+    uses memory, so memory throughput is divided by the share of time in which anything ran. If compute is a small part
+    of a sample, the sample counts only if one percent more or less would not change the bound."""
     compute = ns[0]
     whole = ns.sum(axis=0)
     tensor, dram = values["tensor_active"], values["dram_read"] + values["dram_write"]
@@ -166,9 +162,8 @@ def _certain(percent: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[n
 
 
 def _checked(bound: dict[str, int], books: Account) -> dict[str, int]:
-    """`bound`, with the ns of compute that no sample covers.
-
-    Raises AssertionError if samples cover more compute than the ledger has."""
+    """`bound`, with the ns of compute that no sample covers. Raises AssertionError if samples cover more compute than
+    the ledger has."""
     rest = (books.ledger_ns["compute"] or 0) - sum(bound.values())
     if rest < 0:
         raise AssertionError(f"the samples of GPU metrics cover {-rest} ns of compute more than the ledger has")
@@ -197,9 +192,8 @@ def _correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> flo
 
 
 def _energy(power: pd.DataFrame, shift: int, steps: int, books: Account) -> tuple[Energy | None, str | None]:
-    """Energy in the window, or the reason why it is unknown.
-
-    A reading counts until the next, because NVML's value changes only some ten times a second."""
+    """Energy in the window, or the reason why it is unknown. A reading counts until the next, because NVML's value
+    changes only some ten times a second."""
     if not len(power):
         return None, "the recording has no readings of this GPU's power"
     window = books.window

@@ -22,8 +22,7 @@ def held_launches(books: Account, steps: FoundSteps) -> dict[str, int] | None:
     None if no batch gap of a measured step lies in the window, or launch idle is not known. `gaps`: all batch gaps in
     the window; `count`: gaps with a small copy to the GPU that belongs to no batch by the `batch N` ranges, began
     within 50 us after the GPU ran dry, and ended before the step's first launch call began; `idle_launch_ns`: launch
-    idle after these copies; `bytes`: their median size.
-    """
+    idle after these copies; `bytes`: their median size."""
     before, start = steps.prev_last_kernel_end_ns, steps.start_ns
     inside = (before != -1) & (before >= books.window.start_ns) & (before < start)
     if not inside.any() or books.ledger_ns["idle_launch"] is None:

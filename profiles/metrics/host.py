@@ -61,12 +61,11 @@ class OutsideCalls:
 def host_while_idle(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
 ) -> tuple[list[dict[str, Any]], OutsideCalls | None]:
-    """For each API call and range by name, the idle ns during which at least one was under way; and the launch and
-    sync idle during which no call was, None if no calls are recorded.
+    """For each API call and range by name, the idle ns during which at least one was under way; and the launch and sync
+    idle during which no call was, None if no calls are recorded.
 
-    The GPU's own hand-over (`turnaround`) and pauses of the training do not count. Entries overlap each other, so
-    they do not add up. The longest first: {"kind": "api" or "range", "name", "ns", "share" of the idle time}.
-    """
+    The GPU's own hand-over (`turnaround`) and pauses of the training do not count. Entries overlap each other, so they
+    do not add up. The longest first: {"kind": "api" or "range", "name", "ns", "share" of the idle time}."""
     idle = intervals.merge(
         *(
             ledger.owned_by(ownership, len(CLASSES) + cause)
@@ -104,8 +103,7 @@ def launch_idle_by_host(
     measured `steps`, the first run of a kernel (`_first_runs`). If these fill a quarter of an idle span, the whole span
     counts, since libraries read files in between. Calls of 1 ms or more that allocate or free memory are starting up,
     too, because the first call creates the context. But if such calls are spread over the whole recording, they are the
-    second result instead, with all calls of 20 µs or more: shorter calls do not ask the driver.
-    """
+    second result instead, with all calls of 20 µs or more: shorter calls do not ask the driver."""
     launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
 
     def under(*calls: tuple[str, str, int]) -> Intervals:
@@ -139,8 +137,7 @@ def capturing(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) 
 
 def _first_runs(operations: Operations, launch: Intervals) -> Intervals:
     """The part of `idle_launch` in which libraries are loaded or the program prepares its loop: during long calls that
-    launch a kernel for the first time, and in long spans that the first run of a repeated kernel ends.
-    """
+    launch a kernel for the first time, and in long spans that the first run of a repeated kernel ends."""
     kernels = np.flatnonzero((operations.table == TABLES.index("kernels")) & operations.launched)
     _, first, runs = np.unique(operations.name[kernels], return_index=True, return_counts=True)
     _, start, end = operations.calls(kernels[first])  # in the order in which they started
@@ -164,8 +161,7 @@ def launch_idle_waiting(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
 ) -> Intervals:
     """The part of `idle_launch` in which any thread waits for its next batch. Any thread counts, because another thread
-    may launch the work of the thread that waits.
-    """
+    may launch the work of the thread that waits."""
     launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
     waits = (intervals.union(*one) for one in _named(timelines, shift_ns, gpu, "marks", WAITING_FOR_INPUT))
     return intervals.intersect(launch, intervals.merge(*waits))
@@ -181,8 +177,7 @@ def graph_updates(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership, window: Window
 ) -> dict[str, int] | None:
     """The number of calls in the window that change an instantiated CUDA graph, and the ns of `idle_launch` during
-    these calls; None without such calls.
-    """
+    these calls; None without such calls."""
     calls = list(_named(timelines, shift_ns, gpu, "api", _CHANGES_GRAPHS))
     count = sum(int(window.holds(start).sum()) for start, _ in calls)
     if not count:
@@ -243,8 +238,7 @@ def under_way(
 
 def _meeting(idle: Intervals, table: pd.DataFrame, pid: int, shift: int) -> NDArray[np.int64]:
     """The process's rows that overlap the idle time. Only the first idle span that ends after a row's start is compared
-    with the row: later spans start later.
-    """
+    with the row: later spans start later."""
     start, end, pids = (table[column].to_numpy() for column in ("start_ns", "end_ns", "pid"))
     idle_start = np.append(idle.start, np.iinfo(np.int64).max)
     meeting = [np.empty(0, np.int64)]

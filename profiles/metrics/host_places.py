@@ -26,8 +26,7 @@ from .place_layers import Numbers, of_process, samples_of
 @dataclass(frozen=True, slots=True)
 class HostPlaces:
     """The places of a process. span_ns: the time that the places divide, from the process's first to its last step
-    (`of_steps`) or sample.
-    """
+    (`of_steps`) or sample."""
 
     places: Places
     span_ns: int

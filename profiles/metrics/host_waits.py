@@ -47,8 +47,7 @@ def host_waits(
     copy that the call made, or that ended when the GPU ran dry; "ns"; "count": idle spans; "held_ns": part of `ns` in
     which the next kernel had been launched and did not start; "own_ns": part of `ns` in which the host was in no CUDA
     call (`outside`) and had not begun the next launch; "waited_ns": duration of the waits, or the idle time where the
-    recording does not tell it; "launch_ns": launch idle after the waits (`catching_up`)}.
-    """
+    recording does not tell it; "launch_ns": launch idle after the waits (`catching_up`)}."""
     operations = gpu.operations.lasting()
     origin = shift_ns[gpu.places[0][0]]
     calls = [_calls(timelines[index].api, pid, shift_ns[index] - origin) for index, pid in gpu.processes]
@@ -110,9 +109,8 @@ def _calls(api: pd.DataFrame, pid: int, shift: int) -> Waits:
 
 
 def _under_way(start: Int64s, end: Int64s, dry: Int64s, until: Int64s) -> Int64s:
-    """Per idle span the index of the call that was under way at `dry` and had ended at `until`; -1: none.
-
-    If there are several, the one that began last."""
+    """Per idle span the index of the call that was under way at `dry` and had ended at `until`; -1: none. If there are
+    several, the one that began last."""
     first = np.searchsorted(end, dry, side="right")
     which, place = intervals.one_after_another(np.maximum(np.searchsorted(end, until, side="right") - first, 0))
     call = first[which] + place
@@ -142,11 +140,9 @@ def _directions(operations: Operations, rows: Int64s) -> Int64s:
 
 
 def _waits_from(operations: Operations, rows: Int64s, process: int) -> Int64s:
-    """Start in ns of each operation's launch call if the host waited in that call, else the largest int64.
-
-    The host waited if the call returned after the operation's end, as the call of a copy to pageable memory does.
-    Unknown calls and calls of other processes do not count.
-    """
+    """Start in ns of each operation's launch call if the host waited in that call, else the largest int64. The host
+    waited if the call returned after the operation's end, as the call of a copy to pageable memory does. Unknown calls
+    and calls of other processes do not count."""
     known, begun, returned = operations.calls(rows)
     waits = (rows >= 0) & known & (operations.process[rows] == process) & (returned >= operations.end_ns[rows])
     return np.where(waits, begun, np.iinfo(np.int64).max)

@@ -70,10 +70,7 @@ def _causes(ownership: Ownership, start: int, end: int) -> dict[str, int]:
 
 def _ended(names: Sequence[pd.Series], gpu: Gpu, operations: Operations, at: int) -> dict[str, Any]:
     """Fields of IdleGap about the operation in row `at`, which ended the gap; all None if the gap lasts to the window's
-    end.
-
-    names: per process the column of its calls' names.
-    """
+    end. names: per process the column of its calls' names."""
     if at >= len(operations):
         return {"ended_by": None, "name": None, "bytes": None, "call": None}
     one = operations.at(slice(at, at + 1))
@@ -92,11 +89,8 @@ def _ended(names: Sequence[pd.Series], gpu: Gpu, operations: Operations, at: int
 def _host(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, gaps: Intervals
 ) -> list[list[dict[str, Any]]]:
-    """Per gap the calls, ranges and operators that explain it best.
-
-    First come names that fill at least half of the gap, the rarest (by time in all gaps) first; then other names by
-    their time in the gap.
-    """
+    """Per gap the calls, ranges and operators that explain it best. First come names that fill at least half of the
+    gap, the rarest (by time in all gaps) first; then other names by their time in the gap."""
     found: list[dict[tuple[str, str], tuple[int, int]]] = [{} for _ in range(len(gaps))]
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:

@@ -122,8 +122,7 @@ def _lasted(operations: Operations, rows: NDArray[np.int32]) -> Ints:
 
 def _covered(operations: Operations, rows: NDArray[np.int32], chosen: NDArray[np.bool_]) -> int:
     """ns in which at least one of the chosen rows ran; since kernels of several streams overlap, a sum would be too
-    much.
-    """
+    much."""
     some = (rows[block][chosen[block]] for block in _blocks(len(rows)))
     return intervals.covered((operations.start_ns[each], operations.end_ns[each]) for each in some)
 
@@ -151,8 +150,7 @@ def per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> NDArray[n
     """The number of these operations in each measured step, int64[steps].
 
     An operation belongs to the step in which it starts or, if steps overlap on the GPU and the launch calls are known,
-    to the step that launched it.
-    """
+    to the step that launched it."""
     start_ns = operations.start_ns[rows]
     if steps.launched is None:
         return _between(start_ns, steps.start_ns, steps.end_ns)
@@ -174,9 +172,8 @@ def _between(times_ns: NDArray[np.int64], first: NDArray[np.int64], after: NDArr
 
 
 def _launch_latency(operations: Operations, rows: NDArray[np.int32]) -> dict[str, int] | None:
-    """Percentiles of the ns from the end of a launch call to its kernel's start.
-
-    Kernels that start before the call returns are left out; None if no kernel remains."""
+    """Percentiles of the ns from the end of a launch call to its kernel's start. Kernels that start before the call
+    returns are left out; None if no kernel remains."""
     waited: list[Ints] = [np.empty(0, np.int8)]
     for block in _blocks(len(rows)):
         kernels = rows[block]

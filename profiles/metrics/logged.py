@@ -45,8 +45,7 @@ def bus_factor(kind: str, ranks: int) -> Fraction | None:
 def measured(calls: pd.DataFrame, files: Sequence[str], damaged: int = 0) -> Logged:
     """Measures of the collectives in the logs, with their doubts.
 
-    `calls`: the rows of all logs (`readers.inspector_log`); `damaged`: the number of lines that could not be read.
-    """
+    `calls`: the rows of all logs (`readers.inspector_log`); `damaged`: the number of lines that could not be read."""
     twice = calls.duplicated([*_CALL, "rank"])
     found = [doubts.damaged_lines(damaged)] if damaged else []
     if twice.any():

@@ -24,22 +24,19 @@ _FOREVER: Final = np.iinfo(np.int64).max
 
 class Matching(Protocol):
     """The calls of all GPUs, matched by collective. ranks: per GPU, int64[calls], the number of GPUs in the call's
-    collective, including this GPU.
-    """
+    collective, including this GPU."""
 
     ranks: list[Int64s]
 
     def latest(self, values: Sequence[Int64s]) -> list[Int64s]:
         """Per GPU and call, the largest of the other GPUs' values for the same collective; NEVER if there is no other.
 
-        `values`: per GPU, int64[calls].
-        """
+        `values`: per GPU, int64[calls]."""
 
 
 def matched(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> Matching:
     """Match the calls of all GPUs. `starts`, `ends`: per GPU, in order of end, in ns on one clock that is accurate to
-    `residual_ns`.
-    """
+    `residual_ns`."""
     bunches = _bunches(starts, ends, residual_ns) if len(starts) > 2 else None
     return bunches or _Pairs(starts, ends, residual_ns)
 
@@ -75,12 +72,9 @@ def _together(
 
 
 class _Bunched:
-    """Matching of hundreds of GPUs by bunches of calls that end together.
-
-    `order` sorts all calls, listed GPU after GPU, by bunch; `first`: index in that order at which each bunch begins.
-    `together`: by the number of a bunch in which not all pairs match, bool[calls, calls], True for each pair that
-    matches.
-    """
+    """Matching of hundreds of GPUs by bunches of calls that end together. `order` sorts all calls, listed GPU after
+    GPU, by bunch; `first`: index in that order at which each bunch begins. `together`: by the number of a bunch in
+    which not all pairs match, bool[calls, calls], True for each pair that matches."""
 
     def __init__(
         self, count: Sequence[int], order: Int64s, first: Int64s, together: Mapping[int, NDArray[np.bool_]]
@@ -115,12 +109,10 @@ class _Bunched:
 
 
 def _bunches(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> _Bunched | None:
-    """Match the calls of many GPUs without comparing all pairs of GPUs; None if their calls do not end in bunches.
-
-    A bunch is a run of ends, at most one per GPU, that lies further from other bunches than its own ends lie apart, so
+    """Match the calls of many GPUs without comparing all pairs of GPUs; None if their calls do not end in bunches. A
+    bunch is a run of ends, at most one per GPU, that lies further from other bunches than its own ends lie apart, so
     that the nearest end of another GPU is always in the same bunch. If a GPU has no call in the bunch, no call outside
-    it may be near enough to match.
-    """
+    it may be near enough to match."""
     gpu = np.repeat(np.arange(len(ends)), [len(one) for one in ends])
     start, end = np.concatenate(list(starts)), np.concatenate(list(ends))
     order = np.argsort(end, kind="stable")

@@ -59,8 +59,7 @@ def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, coll
     they cover fewer kernels than Horovod's ranges. Horovod's ranges last from a tensor's enqueueing to its completion,
     so a kernel that sends several tensors lies in the ranges of all these tensors. A range that contains several
     launches counts for the last one: the bytes of a step are then right, although those of a single kernel in it may
-    not be.
-    """
+    not be."""
     found = _unknown(len(collectives))
     origin = shift_ns[gpu.places[0][0]]
     for process, (recording, pid) in enumerate(gpu.processes):
@@ -82,8 +81,7 @@ def moved(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, coll
 
 def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
     """Sizes from the range that is open on the launching thread at the call; if several are open, the one that began
-    last.
-    """
+    last."""
     found = _unknown(len(called))
     for thread in distinct(called_by).tolist():
         mine = np.flatnonzero(called_by == thread)
@@ -98,10 +96,8 @@ def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
 
 
 def _until_done(told: pd.DataFrame, called: Int64s) -> Moved:
-    """Sizes from the ranges that contain the launch call.
-
-    UNKNOWN for calls in a range without an end, since its bytes may belong to later calls.
-    """
+    """Sizes from the ranges that contain the launch call. UNKNOWN for calls in a range without an end, since its bytes
+    may belong to later calls."""
     order = np.argsort(called, kind="stable")
     launch = called[order]
     start, end = spans(told)

@@ -93,8 +93,7 @@ def _named(timelines: Sequence[Timeline], gpu: Gpu, ranges: Callable[[Timeline, 
 
 def _opened(timelines: Sequence[Timeline], gpu: Gpu, named: Found) -> tuple[Found, Int64s]:
     """`named` completed by the operators of kernels in XLA's CUDA graphs, and the rows of kernels in them whose
-    operator is unknown.
-    """
+    operator is unknown."""
     found, names = named
     if found is None or COMMAND_BUFFER not in names:
         return named, _NONE
@@ -114,8 +113,7 @@ def _in_graphs(operations: Operations, named: Found) -> Int64s:
 def under(timelines: Sequence[Timeline], gpu: Gpu, ranges: Sequence[Ranges | None]) -> Int64s | None:
     """For each operation of the GPU the `name` of the innermost range in which it was launched, -1 for none.
 
-    `ranges`: one entry per process of the GPU. Returns None if there are no ranges at all.
-    """
+    `ranges`: one entry per process of the GPU. Returns None if there are no ranges at all."""
     if not any(one is not None and len(one.start_ns) for one in ranges):
         return None
     operations = gpu.operations
@@ -190,9 +188,7 @@ def _together(*parts: tuple[pd.DataFrame, Int64s | slice, Int64s]) -> Ranges | N
 
 def _module_ranges(timeline: Timeline, pid: int, texts: Texts) -> Ranges | None:
     """Ranges of modules and optimisers, and backward operators under the name of the module of their forward operator.
-
-    Autograd gives a backward operator the sequence number of its forward operator.
-    """
+    Autograd gives a backward operator the sequence number of its forward operator."""
     operators = timeline.operators[(timeline.operators["pid"] == pid).to_numpy()]
     modules = operators[operators["module"].to_numpy()]
     if not len(modules):
@@ -234,10 +230,8 @@ def _renamed(named: Found, rename: Callable[[str], str | None]) -> Found:
 
 
 def _summed(source: str, gpu: Gpu, books: Account, named: Found, hidden: Int64s) -> Operators | None:
-    """Sum time and kernels by name; operations without a name go to the last bin. None if none has a name.
-
-    hidden: rows of operations whose operator is not known because they ran in a CUDA graph.
-    """
+    """Sum time and kernels by name; operations without a name go to the last bin. None if none has a name. hidden: rows
+    of operations whose operator is not known because they ran in a CUDA graph."""
     found, names = named
     if found is None or not (found >= 0).any():
         return None

@@ -22,8 +22,7 @@ def owned_ns(operations: Operations, ownership: Ownership, window: Window) -> It
     """Yields blocks of rows of compute and collective operations, with the ns of the window that each row owned.
 
     If several operations of one class run at once, the one that began first owns the time, so the sum equals the
-    ledger's. Raises AssertionError if not.
-    """
+    ledger's. Raises AssertionError if not."""
     exposed = ledger.owned_by(ownership, COLLECTIVE)
     reach = {COMPUTE: window.start_ns, COLLECTIVE: window.start_ns}
     total = 0

@@ -117,10 +117,8 @@ def of_process(timeline: Timeline, pid: int, shift: int, numbers: Numbers) -> li
 
 
 def _waiting(timeline: Timeline, pid: int, shift: int) -> Intervals:
-    """Time in which any thread of the process waits for its input.
-
-    If no range marks that, as in Keras's own `fit`: times without any CUDA call that are longer than a step's dispatch.
-    """
+    """Time in which any thread of the process waits for its input. If no range marks that, as in Keras's own `fit`:
+    times without any CUDA call that are longer than a step's dispatch."""
     rows = rows_named(timeline.marks, WAITING_FOR_INPUT, pid)
     start, end = (timeline.marks[name].to_numpy()[rows] + shift for name in ("start_ns", "end_ns"))
     if len(rows):

@@ -95,8 +95,7 @@ def measure(
 
 def divide(idle: Mapping[int, Intervals], layers: Sequence[Layer]) -> tuple[list[Claimed], dict[int, Intervals]]:
     """Give each idle instant of each cause to the first layer that covers it. The second result is the idle time of
-    each cause that no layer covers.
-    """
+    each cause that no layer covers."""
     claimed, rest = [], {}
     for cause, left in idle.items():
         mine = [layer for layer in layers if cause in layer.causes and len(layer.place)]
@@ -122,8 +121,7 @@ def rows_of_claims(
 ) -> tuple[list[Place], dict[int, int]]:
     """Rows of the places with idle time, the longest first, and the row of each place number.
 
-    Places after the first `_OTHERS` share the last row.
-    """
+    Places after the first `_OTHERS` share the last row."""
     spans: dict[int, list[tuple[int, Intervals, str]]] = {}
     for one in claimed:
         for place, kind in sorted(set(zip(one.place.tolist(), one.kind.tolist(), strict=True))):
@@ -171,11 +169,8 @@ def _place(
 
 
 def _lines(key: Key, whole: Intervals, samples: Sequence[dict[str, Any]], *, on_others: bool) -> list[Line]:
-    """The lines that were sampled in these spans, the longest first.
-
-    For a function, its own lines; for a range, the lines of the thread that runs the steps, or with `on_others` of the
-    other threads.
-    """
+    """The lines that were sampled in these spans, the longest first. For a function, its own lines; for a range, the
+    lines of the thread that runs the steps, or with `on_others` of the other threads."""
     found: dict[tuple[str, int, str, str, str], int] = {}
     for seen in samples:
         ns = intervals.total_in(whole, seen["start_ns"], seen["end_ns"])
@@ -202,10 +197,8 @@ def _check(found: Places, books: Account) -> None:
 def _in_break(
     one: Break, claimed: Sequence[Claimed], ranges: Sequence[Layer], order: dict[int, int]
 ) -> list[dict[str, int]]:
-    """The three places with most time in a break: idle time, or the time of the place's ranges if that is more.
-
-    Ranges count because an evaluation keeps the GPU busy. Ranges of eager steps do not, as one is around each step.
-    """
+    """The three places with most time in a break: idle time, or the time of the place's ranges if that is more. Ranges
+    count because an evaluation keeps the GPU busy. Ranges of eager steps do not, as one is around each step."""
     idle, spent = dict[int, int](), dict[int, int]()
     for parts, ns in ((claimed, idle), (ranges, spent)):
         for part in parts:

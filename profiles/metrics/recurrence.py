@@ -24,8 +24,7 @@ def cells(names: pd.Index, name: NDArray[np.signedinteger[Any]]) -> int:
     """The number of time steps of recurrent cells among kernels in order. `name`: each kernel's index in `names`.
 
     A time step has both sigmoids and tanhs, at least three together, and as many kernels as the time step before. Other
-    models use only one of these activations, or one per layer.
-    """
+    models use only one of these activations, or one per layer."""
     sigmoid = np.flatnonzero(fitting(names, "(?i)sigmoid"))
     tanh = np.flatnonzero(fitting(names, "(?i)tanh"))
     if not len(sigmoid) or not len(tanh):

@@ -110,8 +110,7 @@ def predict(
 ) -> list[Expected]:
     """Predict the efficiency on each of these counts of GPUs. GPUs fill one host before they use the next.
 
-    Raises RingscopeError for fewer than two sizes, or values out of range.
-    """
+    Raises RingscopeError for fewer than two sizes, or values out of range."""
     measured = _sorted(points)
     first, largest = measured[0], measured[-1]
     for count in gpus:
@@ -158,8 +157,7 @@ def worth_adding(
 def disagreeing(points: Sequence[Point], gpus_per_host: int = USUAL_GPUS_PER_HOST) -> Point | None:
     """The second smallest size, if it fits on one host and loses more than any published table shows for as many
     doublings; else None. The run of that size most likely went wrong, and should be measured again. Between hosts
-    published losses have no limit.
-    """
+    published losses have no limit."""
     first, second = _sorted(points)[:2]
     loss = 1 - second.per_s / second.gpus / (first.per_s / first.gpus)
     doublings = math.log2(second.gpus / first.gpus)
@@ -189,8 +187,7 @@ def _sorted(points: Sequence[Point]) -> list[Point]:
 @lru_cache(64)
 def _weighed(measured: tuple[Point, ...], per_host: int, constants: Constants) -> _Grid:
     """Weigh the curves by these points: first on the whole range, then on ever smaller ranges around most of the
-    weight.
-    """
+    weight."""
     scales = (constants.inside, constants.step)
     spans = [*((math.log(scale * 1e-2), math.log(scale * 1e3)) for scale in scales), (0.0, MOST_GROWTH)]
     for blurred in _BLURRED:

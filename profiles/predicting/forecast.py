@@ -76,8 +76,7 @@ def of_points(
     gpus_per_host: if None, it is that of `hosts` or assumed, with a doubt.
 
     Raises RingscopeError if fewer than two sizes were measured, or if `hosts` is given although a measured point spans
-    several hosts.
-    """
+    several hosts."""
     told = hosts.gpus_per_host if hosts is not None else gpus_per_host
     per_host = told or USUAL_GPUS_PER_HOST
     expected = curve.predict(points, gpus or _doubled(points), per_host)

@@ -47,8 +47,7 @@ class Network:
 
 def network(text: str) -> Network:
     """The network that a text such as `8x200Gb/s,2us` describes: 8 links per host of 200 Gbit/s each, latency 2 µs.
-    Without a number of links there is one; without a latency it is 5 µs.
-    """
+    Without a number of links there is one; without a latency it is 5 µs."""
     found = _TEXT.fullmatch(text.strip())
     if not found or not int(found[1] or 1) or not float(found[2]):
         raise RingscopeError(
@@ -62,8 +61,7 @@ def measured(path: Path) -> Network:
     """The network between the hosts on which `python -m harness.doctor.allreduce` wrote the file `path`.
 
     Latency and bandwidth of a ring between the hosts are fitted to the times in the file, by least squares of the
-    relative errors. Both include the time inside a host.
-    """
+    relative errors. Both include the time inside a host."""
     try:
         found = typed.loads(text_of(path))
         hosts, sweep = found["hosts"], [(one["bytes"], one["time_ns"]) for one in found["sweep"]]
@@ -90,8 +88,7 @@ def measured(path: Path) -> Network:
 
 def between_hosts_ns(hosts: int, step_bytes: int, net: Network, pieces: int = 1) -> float:
     """Time of an all-reduce of `step_bytes` between hosts, in ns; 0 for one host. pieces: number of parts, each with
-    the latency.
-    """
+    the latency."""
     if hosts < 2:
         return 0.0
     moved_ns = step_bytes / net.host_bytes_per_s * 1e9
@@ -113,8 +110,7 @@ def added(
     hosts: int, step_bytes: int, net: Network, compute_ns: float, *, overlap: float | None = None, pieces: int = 1
 ) -> Added:
     """Time that the network adds to a step of `compute_ns`. `overlap`: share of the all-reduce that is hidden under
-    compute in a recording; None without a recording.
-    """
+    compute in a recording; None without a recording."""
     takes_ns = between_hosts_ns(hosts, step_bytes, net, pieces)
     hideable_ns = min(takes_ns, BACKWARD_SHARE * compute_ns)
     if overlap is not None:

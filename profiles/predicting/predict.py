@@ -92,8 +92,7 @@ class Outlook:
 
     def holds(self, prediction: Prediction) -> bool | None:
         """True if the measured step lies in the prediction's interval; None if no step was measured on that number of
-        ranks.
-        """
+        ranks."""
         if self.measured is None or self.measured.ranks != prediction.ranks:
             return None
         return prediction.low_ns <= self.measured.step_ns <= prediction.high_ns
@@ -106,8 +105,7 @@ def to_json(outlook: Outlook) -> dict[str, Any]:
 def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | None = None) -> Outlook:
     """Predict a step on each of these counts of ranks, and on the number of ranks of `larger`, a run to compare with.
 
-    Raises RingscopeError if the recordings lack needed numbers, or are of different work.
-    """
+    Raises RingscopeError if the recordings lack needed numbers, or are of different work."""
     if one.measures is None or two.measures is None:
         needed = "prediction needs recordings; record the cell with ringscope record, on 1 rank and on 2"
         raise RingscopeError(one.unmeasured or two.unmeasured or needed)
@@ -146,8 +144,7 @@ def measured(measures: Measures) -> Measured:
 def predict(one: Measures, two: Measures, ranks: Sequence[int]) -> tuple[list[Prediction], Basis]:
     """Predict a step for each count of ranks (2 and up); also return the basis of the predictions.
 
-    Raises RingscopeError if the recordings lack needed numbers.
-    """
+    Raises RingscopeError if the recordings lack needed numbers."""
     if len(one.gpus) != 1 or len(two.gpus) != 2:
         found = f"{len(one.gpus)} and {len(two.gpus)}"
         raise RingscopeError(
@@ -271,7 +268,6 @@ def _mean_known(totals: Sequence[int | None], gpus: Sequence[GpuMeasures]) -> fl
 
 def _sigma_of_mean(gpu: GpuMeasures) -> float:
     """The standard error of the mean step time, in ns; 0 with fewer than 2 steps. Outliers count, since they count in
-    the predicted mean, too.
-    """
+    the predicted mean, too."""
     lengths = [row.end_ns - row.start_ns for row in gpu.steps.rows]
     return statistics.stdev(lengths) / len(lengths) ** 0.5 if len(lengths) > 1 else 0.0

@@ -18,8 +18,7 @@ _READY, _NEEDED = 0, 1
 
 def exposed_ns(step: OneStep, takes_ns: Sequence[float]) -> float:
     """The time in ns by which collectives make the step longer. `takes_ns`: the duration of each collective, in their
-    order.
-    """
+    order."""
     events = []
     for number, bucket in enumerate(step.buckets):
         needed_ns = step.rest_ns if bucket.needed_ns is None else bucket.needed_ns

@@ -73,8 +73,7 @@ def _launch(run: Run) -> str:
 
 def _more_ranks_than_cores(runs: Sequence[Run]) -> Doubt | None:
     """A doubt about the launch with most ranks per core, if it has more than one rank per core; hosts are assumed to be
-    equal.
-    """
+    equal."""
     crowded: list[tuple[int, int, Run]] = []
     for run in runs:
         cores = (run.record.machine.get("cpu") or {}).get("usable")
@@ -108,8 +107,7 @@ def first_looks(
     """Sentences on what to look at first, in this order: faults, answers to a comparison of backends, then at most four
     looks, the one with the largest gain first.
 
-    If ranks share cores, looks about scaling are left out, since a doubt already says that these ranks cannot scale.
-    """
+    If ranks share cores, looks about scaling are left out, since a doubt already says that these ranks cannot scale."""
     shared = any(doubt.code == "shared-cores" for doubt in doubts)
     faults = Counter(row.status for row in cells if row.status not in ("ok", "missing", "interrupted"))
     found = []
@@ -142,8 +140,7 @@ def first_looks(
 
 def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
     """For each setting the change with the largest measured gain, on a model's largest number of ranks. A gain counts
-    only if the intervals of the two throughputs do not overlap.
-    """
+    only if the intervals of the two throughputs do not overlap."""
     most = most_ranks(cells, spreads)
     best: dict[str, Look] = {}
     measured = [cell for cell in cells if most.get(cell.model) == cell.ranks and cell.id in spreads]
@@ -167,8 +164,7 @@ def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
 
 def _only_axis(cell: Cell, other: Cell) -> str | None:
     """The exchangeable setting in which two cells of horovod differ; None if they differ in several settings, or in
-    none.
-    """
+    none."""
     differing = [f.name for f in fields(Cell) if getattr(cell, f.name) != getattr(other, f.name)]
     return differing[0] if len(differing) == 1 and differing[0] in EXCHANGEABLE else None
 
@@ -194,10 +190,8 @@ def _losses(rows: Sequence[CellRow]) -> list[Look]:
 
 def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
     """Advice on the cell that waits most for input, among cells on a model's largest number of ranks for which no
-    faster feed was measured.
-
-    Cells that lose more to other causes than to this wait are left out, since faster batches would not help them most.
-    """
+    faster feed was measured. Cells that lose more to other causes than to this wait are left out, since faster batches
+    would not help them most."""
     most: dict[str, int] = {}
     for row in rows:
         if row.step_ms_p50 is not None:
@@ -241,8 +235,7 @@ def _strategy(row: CellRow, rows: Sequence[CellRow]) -> str:
 
 def _loses_more_elsewhere(row: CellRow, rows: Sequence[CellRow]) -> bool:
     """True if the ranks lose more to other causes than to waiting for input, compared with one rank. Approximate, since
-    the numbers are medians.
-    """
+    the numbers are medians."""
     one = next((other for other in rows if other.cell.ranks == 1 and same_but_ranks(row.cell, other.cell)), None)
     if one is None or row.cell.ranks == 1 or one.step_ms_p50 is None or row.step_ms_p50 is None:
         return False

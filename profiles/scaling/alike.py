@@ -16,8 +16,7 @@ HOW = ("strategy", "feed", "step", *OWN_SETTINGS)
 def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> Ratio | None:
     """Scaling efficiency X(N) / (N X(1)); X is the throughput, and X(1) that of the same cell on one rank.
 
-    None if that cell is missing or has no throughput; exactly 1 for a cell on one rank.
-    """
+    None if that cell is missing or has no throughput; exactly 1 for a cell on one rank."""
     if cell.id not in spreads:
         return None
     one = next((other for other in cells if other.ranks == 1 and same_but_ranks(cell, other)), None)
@@ -30,8 +29,7 @@ def efficiency_of(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread])
 
 def of_horovod(cell: Cell, cells: Iterable[Cell], spreads: dict[str, Spread]) -> float | None:
     """X(cell) / X(horovod), where X is the throughput for the same work. horovod's cell is that with the same step and
-    feed or, if there is none, the fastest. None if no cell of horovod does this work.
-    """
+    feed or, if there is none, the fastest. None if no cell of horovod does this work."""
     beside = [
         other for other in cells if other.strategy == "horovod" and other.id in spreads and same_work(cell, other)
     ]

@@ -16,8 +16,7 @@ from .rows import CellRow
 def looks(rows: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
     """Advice on batch sizes, from groups of cells that differ only in batch, on a model's largest number of ranks. It
     is about the group whose throughput still grew most at the largest batch, and about each group whose fastest batch
-    reaches the accuracy later than another batch, or never.
-    """
+    reaches the accuracy later than another batch, or never."""
     most = most_ranks((row.cell for row in rows), spreads)
     alike: dict[Cell, list[CellRow]] = {}
     for row in rows:

@@ -30,8 +30,7 @@ def answers(cells: Sequence[Cell], spreads: dict[str, Spread], *, where: str) ->
     TensorFlow has too, with TensorFlow's fastest cell for the same work.
 
     where: words for the machine, such as `these GPUs`. A cell with a single launch is left out, because its error is
-    unknown.
-    """
+    unknown."""
     measured = sorted((cell for cell in cells if cell.id in spreads), key=lambda cell: -cell.ranks)
     answered: list[Cell] = []
     found = []
@@ -92,8 +91,7 @@ def _faster(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]
 
 def _larger_batch(cell: Cell, cells: Sequence[Cell], spreads: dict[str, Spread]) -> str | None:
     """Advice to measure a larger batch if a split model, whose GPUs each compute some layers for the whole batch, is
-    faster than trainings on parts of the batch that exchange nothing; else None.
-    """
+    faster than trainings on parts of the batch that exchange nothing; else None."""
     free = [one for one in cells if one.strategy == "independent" and same_work(cell, one)]
     if not cell.spread.splits or not free or any(ratio(spreads[cell.id], spreads[one.id]).value <= 1 for one in free):
         return None
@@ -106,8 +104,7 @@ def _larger_batch(cell: Cell, cells: Sequence[Cell], spreads: dict[str, Spread])
 
 def _bounds(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]:
     """Advice that bounds the cost of Horovod's exchange by the same cell with the strategy `independent`, which
-    exchanges nothing.
-    """
+    exchanges nothing."""
     for free in (cell for cell in cells if cell.strategy == "independent" and cell.ranks > 1):
         beside = (one for one in cells if one.strategy == "horovod" and same_work(free, one))
         for one in beside:

@@ -150,8 +150,7 @@ def _largest(tries: Sequence[Try]) -> int:
 
 def predictions(cell: Cell, runs: Sequence[Run], capacity_bytes: int | None) -> list[Prediction]:
     """Predictions of the largest batch, from the smallest batch that was run and from the two smallest; [] if the
-    capacity is unknown.
-    """
+    capacity is unknown."""
     near = [run for run in runs if run.record.status == "ok" and alike(cell, run.record.cell)]
     by_batch = {run.record.cell.per_rank_batch: run for run in sorted(near, key=lambda run: run.record.started_utc_ns)}
     if capacity_bytes is None or not by_batch:
@@ -171,8 +170,7 @@ def line_of_one(run: Run) -> Line | None:
 
     The fixed part is the memory after the model was built, plus gradients and the optimizer's state. The rest of the
     peak, with programs and workspaces, is assumed to grow with the batch, so the largest batch is more likely
-    underestimated than overestimated.
-    """
+    underestimated than overestimated."""
     peak, extra = memory_of(run), run.ranks[0].extra if run.ranks else {}
     fixed = [extra.get(name) for name in ("memory_built_bytes", "trainable_bytes", "optimizer_bytes")]
     if peak is None or any(value is None for value in fixed):
@@ -196,8 +194,7 @@ def expect(path: Path, capacity_bytes: int | None) -> list[Expected]:
     """Predict from a launch or a run directory, once per group of runs that differ only in their batch.
 
     capacity_bytes: memory that a rank may take; None: the memory of the runs' machine. Raises RingscopeError if no run
-    recorded its memory.
-    """
+    recorded its memory."""
     runs = [read_run(path)] if (path / "record.json").is_file() else read_runs(path)
     ok = [run for run in runs if run.record.status == "ok" and memory_of(run) is not None]
     if not ok:

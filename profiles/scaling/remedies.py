@@ -53,8 +53,7 @@ class Remedy:
 
 def memory_of(run: Run) -> int | None:
     """Largest memory peak of a launch's ranks, in bytes: of the GPU or, without a GPU, of the host; None if no peak was
-    recorded.
-    """
+    recorded."""
     peaks = [peak for rank in run.ranks for peak in rank.extra.get("memory_peak_bytes") or ()]
     peaks = peaks or [
         rank.extra["host_memory_peak_bytes"] for rank in run.ranks if "host_memory_peak_bytes" in rank.extra
@@ -92,8 +91,7 @@ def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int 
     """Changes that could make a cell's batch fit, the largest saving first, unknown savings last.
 
     Changes that save next to nothing are left out, unless they are certainly enough. If smaller batches predict wrongly
-    that this batch fits, no small saving is certainly enough. fits: the largest batch that is known to fit; 0: none.
-    """
+    that this batch fits, no small saving is certainly enough. fits: the largest batch that is known to fit; 0: none."""
     needs = needed(cell, about, capacity_bytes)
     found = [
         *_smaller_batch(cell, about, capacity_bytes, fits),
@@ -115,8 +113,7 @@ def remedies(cell: Cell, about: Known, *, capacity_bytes: int | None, fits: int 
 
 def needed(cell: Cell, about: Known, capacity_bytes: int | None) -> float | None:
     """Bytes that the batch needs by the line through smaller batches; at least the capacity, since the batch did not
-    fit.
-    """
+    fit."""
     return max(about.line.bytes_of(cell.per_rank_batch), capacity_bytes or 0) if about.line else None
 
 
@@ -155,8 +152,7 @@ def _smaller_batch(cell: Cell, about: Known, capacity_bytes: int | None, fits: i
 
 def _aggregation(cell: Cell, about: Known, capacity_bytes: int | None) -> list[_Change]:
     """The change to gradient accumulation: smaller batches, whose gradients are summed in a buffer of the weights'
-    size.
-    """
+    size."""
     if "aggregate" not in cell.spread.heeds or cell.per_rank_batch == 1:
         return []
     sums = (about.trainable_bytes or 0) if cell.aggregate == 1 else 0
@@ -181,8 +177,7 @@ def _aggregation(cell: Cell, about: Known, capacity_bytes: int | None) -> list[_
 
 def _mixed_precision(cell: Cell, about: Known) -> list[_Change]:
     """The change to mixed precision: activations of half the size, and a half-size copy of the weights (Micikevicius et
-    al., arXiv:1710.03740).
-    """
+    al., arXiv:1710.03740)."""
     if cell.precision != "float32":
         return []
     option, grown = "--precision mixed_bfloat16", _grown(cell, about)
@@ -194,8 +189,7 @@ def _mixed_precision(cell: Cell, about: Known) -> list[_Change]:
 
 def _recomputation(cell: Cell, about: Known) -> list[_Change]:
     """The change to recomputation (gradient checkpointing): with L equal layers, keep every sqrt(L)-th output and
-    recompute one segment at a time: 2 sqrt(L) outputs are held instead of L (Chen et al. 2016, arXiv:1604.06174).
-    """
+    recompute one segment at a time: 2 sqrt(L) outputs are held instead of L (Chen et al. 2016, arXiv:1604.06174)."""
     option, grown = "keras.RematScope around the layers (more computing)", _grown(cell, about)
     if grown is None or not about.layers:
         return [("recomputation", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]
@@ -206,8 +200,7 @@ def _recomputation(cell: Cell, about: Known) -> list[_Change]:
 
 def _sharded(cell: Cell, about: Known) -> list[_Change]:
     """The change to ZeRO-1: each of N ranks keeps 1/N of the optimizer's state, and an extra copy of 1/N of the
-    weights.
-    """
+    weights."""
     if cell.strategy not in ("horovod", "independent"):
         return []
     ranks = max(PARTS, cell.ranks)

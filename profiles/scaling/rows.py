@@ -52,9 +52,8 @@ class CellRow:
     """One cell over its launches: a row of summary.csv (`columns`).
 
     Quantities are medians over launches. `_low` and `_high` bound the interval that `interval` names; it holds the true
-    median with probability `coverage`. Speed-up: X(N) / X(1), where X is samples per second over all ranks;
-    efficiency: speed-up / N, for weak and strong scaling; null without the 1-rank cell.
-    """
+    median with probability `coverage`. Speed-up: X(N) / X(1), where X is samples per second over all ranks; efficiency:
+    speed-up / N, for weak and strong scaling; null without the 1-rank cell."""
 
     cell: Cell
     launches: int
@@ -148,8 +147,7 @@ def window_ns(ranks: Sequence[RankRecord]) -> int:
 
 def launch_row(run: Run) -> LaunchRow:
     """A launch's numbers; null where it is not ok. Percentiles are over all steps of all ranks, and null if the host
-    ran ahead of the device: then the recorded times say how fast the host launches steps, not how long steps take.
-    """
+    ran ahead of the device: then the recorded times say how fast the host launches steps, not how long steps take."""
     record, ranks = run.record, run.ranks
     # If workers fetch their own batches, these times only measure how fast steps are handed out to the workers.
     unknown = any("input_wait_unknown" in rank.extra for rank in ranks)
@@ -211,8 +209,7 @@ def bubble_share(pipelines: Sequence[dict[str, Any] | None], step_ns: int | None
 
     busy: the sum over stages of micro-batches x `stage_ns`, the stage's forward and backward time for one micro-batch,
     measured alone. Null without stages, and if busy exceeds stages x step: then the stages were not measured
-    undisturbed, or are not compute-bound.
-    """
+    undisturbed, or are not compute-bound."""
     known = [one for one in pipelines if one]
     if not known or not step_ns:
         return None

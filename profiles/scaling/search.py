@@ -18,8 +18,7 @@ LEAST_PART = 8  # a predicted try is at least 1 / 8 of the open interval away fr
 class Try:
     """One launch: its batch per rank, and the largest rank's peak memory in bytes; None if the launch failed.
 
-    failure: the error of a launch that failed for another reason than memory; empty otherwise.
-    """
+    failure: the error of a launch that failed for another reason than memory; empty otherwise."""
 
     batch: int
     memory_bytes: int | None
@@ -76,8 +75,7 @@ class Line:
 def bracket(tries: Sequence[Try]) -> tuple[int, int | None]:
     """(largest batch that fits below all failed batches, or 0; smallest failed batch, or None).
 
-    A batch that fitted in one launch and failed in another counts as failed.
-    """
+    A batch that fitted in one launch and failed in another counts as failed."""
     high = min((one.batch for one in tries if not one.fits), default=None)
     low = max((one.batch for one in tries if one.fits and (high is None or one.batch < high)), default=0)
     return low, high
@@ -131,8 +129,7 @@ def _predicted(tries: Sequence[Try], plan: Plan) -> int | None:
 
 def _farther(low: int, guess: int | None, plan: Plan, most: int) -> int:
     """The next batch while none has failed: the prediction; a little more once the prediction has been reached; without
-    a prediction the double.
-    """
+    a prediction the double."""
     if guess is None:
         wanted: float = 2 * low
     elif plan.lattice(guess) > low:
@@ -146,8 +143,7 @@ def _farther(low: int, guess: int | None, plan: Plan, most: int) -> int:
 
 def _between(low: int, high: int, guess: int | None, tries: Sequence[Try], plan: Plan) -> int:
     """The next batch between `low` and `high`: the prediction if it lies inside, else half-way or just below the only
-    failure.
-    """
+    failure."""
     wanted: float = (low + high) / 2
     part = (high - low) / LEAST_PART
     if guess is not None and low < guess < high:

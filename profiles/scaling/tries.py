@@ -25,8 +25,7 @@ class Tried:
     """The launches of a search, sorted.
 
     tries: launches that show whether their batch fits, in their order. again: a batch to launch again, because it
-    failed once. stopping: failed launches that show nothing about memory, and end the search.
-    """
+    failed once. stopping: failed launches that show nothing about memory, and end the search."""
 
     tries: tuple[Try, ...]
     again: int | None

@@ -33,8 +33,7 @@ class Number(click.FloatRange):
 class Output(click.Path):
     """A file that a command writes, or with `folder` a directory; with `stdout`, `-` means standard output.
 
-    A file in a directory that does not exist is refused before anything is read or trained.
-    """
+    A file in a directory that does not exist is refused before anything is read or trained."""
 
     def __init__(self, *, folder: bool = False, stdout: bool = False) -> None:
         super().__init__(path_type=Path, file_okay=not folder, dir_okay=folder, allow_dash=stdout)

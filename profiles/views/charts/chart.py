@@ -40,8 +40,7 @@ _ROOM_BYTES: Final = 65 << 30
 @cache
 def renderer() -> Any:
     """The module that draws, vl_convert. Raises RingscopeError without enough address space, where vl_convert would end
-    the process.
-    """
+    the process."""
     try:
         mmap.mmap(-1, _ROOM_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
     except OSError:

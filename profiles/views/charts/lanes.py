@@ -22,8 +22,7 @@ class Lane:
     """A row of a timeline: operations or ranges without overlap, sorted by start, in ns on the clock of the GPU's first
     recording.
 
-    `kind` holds indices into KINDS, `label` indices into `labels`; `bytes` is 0 for an operation that moves no data.
-    """
+    `kind` holds indices into KINDS, `label` indices into `labels`; `bytes` is 0 for an operation that moves no data."""
 
     name: str
     start_ns: NDArray[np.int64]
@@ -40,8 +39,7 @@ class Lane:
 @dataclass(frozen=True, slots=True)
 class GpuLanes:
     """The lanes of one GPU. `gpu` is the index into Measures.gpus; the lanes' times plus `shift_ns` are times on the
-    clock that all GPUs share.
-    """
+    clock that all GPUs share."""
 
     gpu: int
     title: str
@@ -67,8 +65,7 @@ def shift_ns(analysis: Analysis, gpu: int) -> int:
 
 def _streams(operations: GpuOperations) -> Iterator[Lane]:
     """A lane per (process, context, stream), and further lanes if operations of a stream overlap, as nodes of CUDA
-    graphs do.
-    """
+    graphs do."""
     labels = [*operations.names, "CUDA graph", *(LOOKS[name].label for name in CLASSES)]
     graph = len(operations.names)
     label = operations.name.astype(np.int32)
@@ -100,8 +97,7 @@ def _streams(operations: GpuOperations) -> Iterator[Lane]:
 
 def of_host(host: HostRanges) -> Iterator[Lane]:
     """Yields the lanes of each thread of the host, the thread with most ranges first. Ranges inside another range are
-    in further lanes below it.
-    """
+    in further lanes below it."""
     several = len({(thread.recording, thread.pid) for thread in host.threads}) > 1
     counts = np.bincount(host.thread, minlength=len(host.threads))
     for number in np.argsort(-counts, kind="stable").tolist():
@@ -126,8 +122,7 @@ def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]
     """The number of a lane, from 0, for each operation (sorted by start), so that no two in a lane overlap; int32[n].
 
     Each pass fills a lane with the operations that begin after all operations before them have ended, and leaves the
-    others to the next lane. So operations without overlap take one pass.
-    """
+    others to the next lane. So operations without overlap take one pass."""
     if (start[1:] >= end[:-1]).all():
         return np.zeros(len(start), np.int32)
     lane = np.full(len(start), -1, np.int32)

@@ -47,8 +47,7 @@ def ledger_by_gpu(document: Document) -> Chart:
 
 def ledger_by_step(document: Document) -> Chart:
     """The chart with a bar per step and GPU: ms by owner. More than MOST_BARS steps are shown as means of neighbouring
-    steps.
-    """
+    steps."""
     most = max(len(gpu["steps"]["rows"]) for gpu in document.json["gpus"])
     width = -(-most // MOST_BARS)
     rows = [

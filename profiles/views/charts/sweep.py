@@ -33,8 +33,7 @@ def _distinct(cells: Sequence[Row], key: str) -> list[Any]:
 
 def throughput(cells: Sequence[Row], along: str) -> Chart:
     """The chart of one model's samples/s over ranks (or the batch), with the interval over launches. Over ranks it also
-    has the line of ideal scaling from one rank.
-    """
+    has the line of ideal scaling from one rank."""
     rows = [
         {
             along: cell[along],

@@ -21,8 +21,7 @@ def bencher(values: Sequence[Value]) -> str:
 
 def github(values: Sequence[Value]) -> str:
     """The format `customSmallerIsBetter` of github-action-benchmark. Values of which more is better, such as
-    bandwidths, are left out.
-    """
+    bandwidths, are left out."""
     rows = [
         {"name": f"{one.benchmark}: {one.measure}", "unit": one.unit, "value": one.value}
         for one in values

@@ -27,8 +27,7 @@ BATCH = 50_000  # number of slices that are turned into text at a time
 def write(analysis: Analysis, path: Path, *, progress: Progress | None = None) -> int:
     """Write the trace to `path` (.json.gz); returns the number of slices.
 
-    `progress` is called with (slices written, slices in all, path).
-    """
+    `progress` is called with (slices written, slices in all, path)."""
 
     def told(done: int, total: int) -> None:
         if progress:

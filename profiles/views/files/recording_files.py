@@ -71,8 +71,7 @@ def write(
 
     given: the user's arguments, for the command that makes each file again. shown: indices of GPUs. With a summary, the
     page and the Markdown hold the summary and the GPUs `shown`, and the charts show these GPUs; Perfetto and Parquet
-    always hold all GPUs. Raises RingscopeError if a file may not be written.
-    """
+    always hold all GPUs. Raises RingscopeError if a file may not be written."""
     asked = [kind for kind in KINDS if getattr(files, kind)]
     if not asked:
         return []
@@ -106,8 +105,7 @@ def write(
 
 def title_of(paths: Sequence[str]) -> str:
     """The recordings' common name without the rank (for recordings of a launch: the cell), else the first name and a
-    count.
-    """
+    count."""
     stems = {_stem(Path(path)) for path in paths}
     if len(stems) == 1:
         return stems.pop()

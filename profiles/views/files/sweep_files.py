@@ -32,8 +32,7 @@ def write(
     """Write the files whose paths are given; page and Markdown begin with the explanation.
 
     directory: the run directory, for the title and for the command that makes the file again. machine: the description
-    of the machine in a launch's record.
-    """
+    of the machine in a launch's record."""
     title = directory.resolve().name
     command = ["ringscope", "report", str(directory)]
     cells = list(map(columns, scaling.cells))

@@ -53,8 +53,7 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A measurement of `infer`, `rules` or NCCL's Inspector as a page shows it. json: the document that the tables'
-    JSON pointers refer to.
-    """
+    JSON pointers refer to."""
 
     lead: str
     parts: Sequence[Part]
@@ -75,8 +74,7 @@ def render(
     """The HTML page of an analysis, of a sweep, of both, or of another measurement.
 
     summary: the summary of many GPUs, of which `analysis` holds only some. command: the command that makes the page
-    again. machine: facts of the machine on which it was measured, as (title, text).
-    """
+    again. machine: facts of the machine on which it was measured, as (title, text)."""
     import jinja2
 
     folder = files(__package__)

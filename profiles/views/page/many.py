@@ -36,8 +36,7 @@ def lead(document: Document) -> str:
 
 def tiles(document: Document) -> Iterator[tuple[str, Cell, str, str]]:
     """The tiles with the most important numbers (title, number, GPU and owner): the median step, the least compute, and
-    the largest times of other owners.
-    """
+    the largest times of other owners."""
     summary = document["/summary"]
     at = {one["metric"]: (f"/summary/spreads/{place}", one) for place, one in enumerate(summary["spreads"])}
     step_at, step = at["step"]

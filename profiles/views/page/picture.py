@@ -94,8 +94,7 @@ def chosen_windows(analysis: Analysis) -> list[Window]:
     """Two typical steps (the neighbours nearest the median length) and the longest step, over all GPUs.
 
     Steps of GPUs are matched by index, and steps that not every GPU has are left out. If no step remains, the middle of
-    the window is chosen.
-    """
+    the window is chosen."""
     pictures = analysis.gpus
     count = min((len(picture.step_start_ns) for picture in pictures), default=0)
     if not count:
@@ -159,8 +158,7 @@ def _gpu(
 
 def _bins(packer: _Packer, lane: Lane, edges: NDArray[np.float64], shift: int) -> list[list[Any]]:
     """Per kind of operation in the lane: the kind, and the share of each bin that its operations take, in 255ths
-    (uint8, rounded up).
-    """
+    (uint8, rounded up)."""
     found = []
     for kind in np.unique(lane.kind).tolist():
         share = np.diff(_taken_upto(lane, kind, edges, shift)) / np.diff(edges)
@@ -170,8 +168,7 @@ def _bins(packer: _Packer, lane: Lane, edges: NDArray[np.float64], shift: int) -
 
 def _taken_upto(lane: Lane, kind: int, edges: NDArray[np.float64], shift: int) -> NDArray[np.float64]:
     """For each edge the ns that operations of this kind take before it: piecewise linear, of slope 1 inside operations
-    and 0 between them. Computed block by block, because a lane may have millions of operations.
-    """
+    and 0 between them. Computed block by block, because a lane may have millions of operations."""
     upto = np.zeros(len(edges))
     for first in range(0, len(lane), _BLOCK):
         block = slice(first, first + _BLOCK)

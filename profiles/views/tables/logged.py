@@ -34,8 +34,7 @@ SHARES: tuple[Field, ...] = (
 
 def last_arrivals(rows: Sequence[One], counts: Sequence[float | None]) -> list[tuple[int, One]]:
     """The rows to show, with their indices: all or, if there are more than MOST_RANKS, the rows of ranks that arrived
-    last most often, in their old order.
-    """
+    last most often, in their old order."""
     order = sorted(range(len(rows)), key=lambda place: -(counts[place] or 0))
     return [(place, rows[place]) for place in sorted(order[:MOST_RANKS])]
 

@@ -206,10 +206,8 @@ def _by_name(
     most: int,
 ) -> Table:
     """A table with a row per name, and for each GPU a column per entry of `forms`, whose keys name a row's numbers.
-
     Rows are sorted by the first number plus the idle time, summed over GPUs. `share` is the first number divided by the
-    GPU's span, `mean` the first number divided by the row's count. place_of: the path of the rows in a GPU's JSON.
-    """
+    GPU's span, `mean` the first number divided by the row's count. place_of: the path of the rows in a GPU's JSON."""
     gpus = list(each_gpu(document))
     first = next(iter(forms))
     found: dict[tuple[str, ...], dict[int, str]] = {}

@@ -105,8 +105,7 @@ def spreads(document: Document) -> Table:
 
 def hosts(document: Document) -> Table:
     """The table with a row per host, the most deviating first: medians, over the host's GPUs, of the times that differ
-    most between GPUs.
-    """
+    most between GPUs."""
     summary = document["/summary"]
     shown = _most_spread(summary["spreads"])
     rows = []

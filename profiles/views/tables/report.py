@@ -32,8 +32,7 @@ OF_STRATEGIES = ("of_horovod", "limited_by", "limited_share", "loss")  # shown o
 
 def of_recordings(document: Document) -> list[Table]:
     """The tables of measured recordings, in reading order, without empty tables. If the document holds a summary of
-    many GPUs, the summary's tables come first, and the other tables show some of the GPUs.
-    """
+    many GPUs, the summary's tables come first, and the other tables show some of the GPUs."""
     makers = {**MAKERS, "doubts": ranks.doubts if document.told_at else doubts}
     together = ranks.of_summary(document) if document.told_at else []
     return together + [table for make in makers.values() if (table := make(document)).rows]
@@ -105,8 +104,7 @@ MAKERS: Mapping[str, Callable[[Document], Table]] = {
 
 def touched(where: Sequence[str], document: Document) -> str:
     """JSON pointers in words, such as `ledger, idle feed (rank 0, GPU 0)`; for a pointer to a whole GPU the GPU's
-    title.
-    """
+    title."""
     gpus: dict[str, list[int]] = {}
     others = []
     for pointer in where:
@@ -173,8 +171,7 @@ def cells(rows: Sequence[Json]) -> Table:
 
 def learning(rows: Sequence[Json]) -> Table:
     """The table of the time in which each cell trained to the accuracy of --until; empty without --until. rows: of
-    summary.csv.
-    """
+    summary.csv."""
     told = [row for row in rows if row.get("until")]
     differs = [one for one in TELLING if one.name in KEYS or len({row.get(one.name) for row in told}) > 1]
     shown = []

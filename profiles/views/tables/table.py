@@ -53,8 +53,7 @@ class Document:
 
     def __getitem__(self, pointer: str) -> Any:
         """The value at a JSON pointer without escapes; None if a value on the pointer's path is null. Raises KeyError
-        for an unknown key.
-        """
+        for an unknown key."""
         value: Any = self.json
         for key in pointer.split("/")[1:]:
             if value is None:
@@ -70,8 +69,7 @@ class Document:
     @property
     def told_at(self) -> str:
         """The JSON pointer of the object that holds findings and doubts: `/summary` if the document has a summary, else
-        "".
-        """
+        ""."""
         return "/summary" if "summary" in self.json else ""
 
     def whose(self, gpu: int) -> str:

@@ -79,8 +79,7 @@ def summary(document: Document) -> Table:
 
 def ledger(document: Document) -> Table:
     """The table with a row per owner and two columns (time, share) per GPU. Owners without time on any GPU are left
-    out.
-    """
+    out."""
     gpus = list(each_gpu(document))
     rows = []
     for owner in OWNERS:
@@ -214,8 +213,7 @@ def batch_gaps(document: Document) -> Table:
 
 def idle_gaps(document: Document) -> Table:
     """The table of the longest idle gaps over all GPUs: their causes, the operation that ended each gap, and what the
-    host did meanwhile.
-    """
+    host did meanwhile."""
     found = [
         (f"{at}/idle_gaps/{place}", index, gap, name)
         for index, (at, gpu, name) in enumerate(each_gpu(document))

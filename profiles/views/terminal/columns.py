@@ -22,8 +22,7 @@ _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "peer to pee
 
 def side_by_side(gpus: Sequence[GpuMeasures], titles: Sequence[str], only: str = "") -> Fitted:
     """A table with a column per GPU, of all sections or of the section `only`. Rows that are empty for all GPUs are
-    left out.
-    """
+    left out."""
     shown: list[Row] = []
     for section, rows in _sections():
         if only and section != only:
@@ -196,8 +195,7 @@ def _sampled_rows() -> list[tuple[str, Cell]]:
 
 def energy(gpu: GpuMeasures) -> str:
     """Rows for the energy of the window and per step. If samples cover only a part of the window: the energy of that
-    part, and the part's share of the window. Empty without samples.
-    """
+    part, and the part's share of the window. Empty without samples."""
     found = gpu.gpu_metrics.energy if gpu.gpu_metrics else None
     if found is None:
         return ""

@@ -15,8 +15,7 @@ from .fitted import Column, Fitted, Prose
 
 def blocks(found: Sequence[Explained], directory: str) -> Iterator[RenderableType]:
     """Yields a block for each model: the step, its losses with the largest first, and the finding that explains the
-    largest.
-    """
+    largest."""
     for one in found:
         json = one.to_json()
         yield Prose(f"\n{said.title(json)}", "bold")

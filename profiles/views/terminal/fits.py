@@ -54,8 +54,7 @@ def answer(fits: Fits) -> str:
 
 def outcome(tries: Sequence[Try]) -> str:
     """The result of the launches of one batch, such as `1.2 GB`, `out of memory` or `1.2 GB, or failed` if launches
-    differ.
-    """
+    differ."""
     took = [one.memory_bytes for one in tries if one.memory_bytes is not None]
     words = [numbers.size(max(took))] if took else []
     words += ["out of memory"] if any(one.out_of_memory for one in tries) else []
@@ -65,8 +64,7 @@ def outcome(tries: Sequence[Try]) -> str:
 
 def predicted(one: Prediction, found: int | None) -> str:
     """A prediction in words. found: the largest batch found by trying, with which the prediction is compared; None: no
-    comparison.
-    """
+    comparison."""
     batches = ", ".join(map(str, one.batches))
     least = "at least " if len(one.batches) == 1 else ""
     text = (

@@ -40,8 +40,7 @@ class Column:
 
 class Prose:
     """Running text, broken into lines. If there are more than `most` lines, the first `most` are shown, with … at the
-    end.
-    """
+    end."""
 
     def __init__(self, text: Cell, style: str = "", *, most: int | None = None) -> None:
         self._text = Text(text, style=style) if isinstance(text, str) else text
@@ -85,8 +84,7 @@ class Fitted:
 
     def _tables(self, width: int) -> Iterator[list[int]]:
         """The columns of each table, so that each table fits `width`. Keys wider than half of `width` are in no table:
-        they stand above their rows.
-        """
+        they stand above their rows."""
         places = range(len(self._columns))
         keys = places[: self._keys]
         beside = [*keys] if self._least(keys) <= width // 2 else []
@@ -137,8 +135,7 @@ class Fitted:
 
 def broken(text: Text, width: int) -> Iterator[Text]:
     """Break a text into lines of at most `width`. Continued lines begin below the text after a list mark; too long
-    words are cut.
-    """
+    words are cut."""
     if text.cell_len <= width and "\n" not in text.plain:  # the usual case, kept fast
         yield text
         return
@@ -194,8 +191,7 @@ def _indent(line: Text) -> int:
 
 def _shared(sizes: Sequence[tuple[int, int]], width: int) -> list[int]:
     """Divide `width` among columns of (least, full) widths: each gets its least width, then those that lack least are
-    filled first.
-    """
+    filled first."""
     given = [least for least, _ in sizes]
     room = width - sum(given)
     wanting = sorted(range(len(sizes)), key=lambda place: sizes[place][1] - sizes[place][0])

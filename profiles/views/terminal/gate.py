@@ -57,8 +57,7 @@ def junit(judgement: Judgement) -> str:
 
 def _legal(text: str) -> str:
     """Text without the characters that XML forbids (https://www.w3.org/TR/xml/#charsets). Names of GPUs and cells may
-    hold such characters, as they come from files.
-    """
+    hold such characters, as they come from files."""
     return plain(text).translate({0xFFFE: None, 0xFFFF: None})
 
 

@@ -152,8 +152,7 @@ def _point(text: str, style: str = "") -> RenderableType:
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:
     """Charts from the JSON: per model the time of a call over its batch, and per request rate the latency over the
-    longest wait that the server allows.
-    """
+    longest wait that the server allows."""
     made = [
         _chart(
             f"calls-{model}",

@@ -74,8 +74,7 @@ def _rank(timeline: Timeline) -> str:
 
 def _span(timeline: Timeline) -> str:
     """The time from the first to the last GPU operation or, without GPU operations, from the first to the last phase,
-    call or mark.
-    """
+    call or mark."""
     tables = [t for t in (getattr(timeline, name) for name in _OPERATIONS) if len(t)]
     tables = tables or [t for t in (timeline.phases, timeline.api, timeline.marks) if len(t)]
     if not tables:
@@ -111,8 +110,7 @@ def _doubt(doubt: Doubt) -> str:
 
 def written(path: Path, rows: Mapping[str, tuple[int, int]]) -> str:
     """The size and number of rows of a smaller recording, then each table that lost rows, most lost first. rows:
-    (before, after) by table.
-    """
+    (before, after) by table."""
     before, after = sum(was for was, _ in rows.values()), sum(kept for _, kept in rows.values())
     lines = [f"{path}: {path.stat().st_size:,} bytes, {after:,} of {before:,} rows"]
     cut = sorted(((was - kept, name, was, kept) for name, (was, kept) in rows.items() if was > kept), reverse=True)

@@ -27,8 +27,7 @@ MOST_LINES = 60
 @dataclass(frozen=True, slots=True)
 class _Room:
     """The largest number of entries to show, by kind. named: True if the table of all GPUs has the columns `least on`
-    and `most on`.
-    """
+    and `most on`."""
 
     findings: int
     doubts: int
@@ -117,8 +116,7 @@ def _findings(summary: Summary, most: int) -> Iterator[RenderableType]:
 
 def _whose(finding: Finding, summary: Summary) -> str:
     """The title of a finding's GPU, and the number of further GPUs; "" if the finding has no GPU, or its text names the
-    GPU (OF_RANKS).
-    """
+    GPU (OF_RANKS)."""
     if finding.gpu is None or finding.code in OF_RANKS:
         return ""
     gpus = finding.evidence.get("gpus", [])

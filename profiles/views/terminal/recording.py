@@ -34,8 +34,7 @@ _BUSY, _IDLE = "█", "░"
 
 def console() -> Console:
     """The console for the output, as wide as the terminal or the variable COLUMNS; at least 120 columns for a pipe or a
-    file.
-    """
+    file."""
     found = terminals.console()
     if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return found
@@ -126,8 +125,7 @@ def lead(gpu: GpuMeasures) -> tuple[dict[str, int | None], int]:
 
 def bar(gpu: GpuMeasures, width: int) -> Text:
     """A bar of `width` characters, divided among the window's owners. An owner whose share is less than a character
-    gets none.
-    """
+    gets none."""
     text = Text(" ")
     reach = done = 0
     ledger_ns, span_ns = lead(gpu)
@@ -244,8 +242,7 @@ def trusted(measures: Measures) -> Iterator[RenderableType]:
 
 def doubts(found: Sequence[Doubt], *, remedies: bool = True) -> Iterator[RenderableType]:
     """The doubts, each code only once: the text and remedy of the first doubt with that code, and the number of further
-    doubts.
-    """
+    doubts."""
     if not found:
         return
     yield Text("\nwhat to doubt", style="bold")

@@ -43,8 +43,7 @@ def show(found: Sequence[Found], console: Console) -> None:
 
 def _beside(one: Found) -> str:
     """The comparison, such as `Train in mixed_float16. float32 against mixed_float16: 1,234 and 2,345 samples/s
-    (WORK)`.
-    """
+    (WORK)`."""
     ways = f"{one.rule.advice} {one.rule.against} against {one.rule.advised}"
     if one.ratio is None:
         return ways

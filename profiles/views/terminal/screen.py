@@ -43,8 +43,7 @@ _SHOWN: Final = ("ledger_ns", "gpu_metrics", "steps", "window", "window_ns", "sp
 @dataclass(frozen=True, slots=True)
 class _Detail:
     """Limits of what the screen shows: the largest number of lines of a finding and of its change (None: all), and
-    which parts.
-    """
+    which parts."""
 
     finding: int | None = None
     change: int | None = None
@@ -203,8 +202,7 @@ def _sampled(some: dict[str, GpuMeasures], width: int) -> Iterator[RenderableTyp
 
 def _places(some: dict[str, GpuMeasures], most: int) -> Iterator[RenderableType]:
     """At most `most` lines of idle time by place in the user's code, each place on the GPU where the place's share is
-    largest.
-    """
+    largest."""
     worst: dict[tuple[str, str, str], tuple[float, int, str]] = {}
     for title, gpu in some.items():
         for row in gpu.places.rows if gpu.places else ():
@@ -231,8 +229,7 @@ def _owned(ns: int | None, span_ns: int, times: bool) -> str:
 
 def _short(some: dict[str, GpuMeasures]) -> tuple[str, list[str]]:
     """Short titles of the GPUs' columns: rank, else device, else the number of the GPU's bar; with a heading that says
-    which.
-    """
+    which."""
     gpus = some.values()
     for head, found in (("rank", [gpu.rank for gpu in gpus]), ("GPU", [gpu.device for gpu in gpus])):
         if None not in found and len(set(found)) == len(found):

@@ -26,8 +26,7 @@ BESIDE_BAR = 70  # width of a line without its bar; the efficiency after the bar
 
 def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Sequence[Explained] = ()) -> RenderableType:
     """The whole report, for a terminal of `width` columns (80 or more). It begins with why N ranks are not N times as
-    fast as one.
-    """
+    fast as one."""
     bar = _bar_width(width)
     parts: list[RenderableType] = [*blocks(explained, directory), _heading(scaling, directory)]
     beside = strategies.compared(scaling.cells)

@@ -19,8 +19,7 @@ Progress = Callable[[float, float, Path], None]
 @contextmanager
 def progress(doing: str) -> Iterator[Progress]:
     """The progress bar of one activity, as a function to call with (done, total, path of the file at work); see
-    `stages`.
-    """
+    `stages`."""
     with stages() as report:
         yield partial(report, doing)
 
@@ -28,8 +27,7 @@ def progress(doing: str) -> Iterator[Progress]:
 @contextmanager
 def stages() -> Iterator[Callable[[str, float, float, Path], None]]:
     """The progress bar of several activities, as a function to call with (activity, done, total, path of the file at
-    work). The bar is on stderr, after PATIENCE_S, if stderr is a terminal.
-    """
+    work). The bar is on stderr, after PATIENCE_S, if stderr is a terminal."""
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
