@@ -96,7 +96,7 @@ def main(options: Record, copied: Copied) -> int:
     """Try the knobs and print which of them pay; returns the exit code. copied: context manager that copies a folder
     into a new one."""
     console = terminal.console()
-    how = bench.how_to_launch(options.launch)
+    how = sweep.of_command(bench.how_to_launch(options.launch), options.ranks, options.launch.given)
     sweep.check_launcher(how)
     profilers.check_script(options.command)
     words = profilers.python_words(options.command)

@@ -57,6 +57,8 @@ def main(options: Record) -> int:
         sweep.check_training()
     theirs = own.launcher(options.command)
     if theirs is None:
+        if not options.choices:
+            how = sweep.of_command(how, options.ranks, options.launch.given)
         sweep.check_launcher(how)
     report = _Report(options, profiler, console)
     if options.choices:

