@@ -69,6 +69,21 @@ def test_a_fault_is_a_row_and_the_sweep_goes_on(mode: str, status: str, reason: 
     assert carrying(mark) == []
 
 
+@pytest.mark.exhaustive  # waits for its limit; it alone deletes what a sweep is about to write
+def test_a_run_directory_that_is_deleted_meanwhile_ends_in_a_sentence(tmp_path: Path, mark: str) -> None:
+    out = tmp_path / "out"
+    options = [*SMALL, "--ranks", "2", "--launches", "1", "--stall-limit", "5"]
+    process = start("hung", out, mark, *options)
+    wait_until(lambda: len(list(out.glob("*/*/rank*.progress"))) == 2, PATIENCE_S, process.poll)
+    while out.exists():  # a rank may just make another file
+        shutil.rmtree(out, ignore_errors=True)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, said  # drive.py shows the error as it is
+    last = said.splitlines()[-1]
+    assert last.startswith("profiles.ground.errors.RingscopeError: ") and "record.json: No such file" in last
+    assert carrying(mark) == []
+
+
 @pytest.fixture
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A memory cgroup of 100 MB, of either version; skips where this machine gives none."""
