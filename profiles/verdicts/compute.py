@@ -13,6 +13,9 @@ from .changes import compiling, longer_kernels
 
 # A step with more kernels is not compiled: a compiled ResNet-50 step has some 700, an eager one 3 800.
 STORM_KERNELS = 1_000
+# With fewer kernels, a framework's step is not compiled if element-wise work, reductions and normalisation take this
+# share of the time: that is much even if the host launches them ahead of the GPU.
+UNFUSED_SHARE = 0.2
 RNN_GATES_A_STEP = 60  # 20 time steps with 3 gates each
 RNN_CELLS_A_STEP = 20
 ASYNC_COMPLETION = (
@@ -38,12 +41,14 @@ FRAMEWORK_REDUCTIONS = re.compile(r"ColumnReduce|RowReduce|Rsqrt_GPU|SquaredDiff
 
 
 def not_compiled(case: Case) -> Finding | None:
-    """A finding on steps of a thousand kernels or more, none compiled: compiling fuses element-wise work."""
+    """A finding on steps of many kernels, or of much element-wise work, none compiled: compiling fuses such work."""
     kernels = case.gpu.kernels
-    if case.compiled or (kernels.per_step or 0) < STORM_KERNELS:
-        return None
     count, summed_ns = case.group(*UNFUSED)
     unfused_ns = summed_ns if kernels.unfused_ns is None else kernels.unfused_ns
+    per_step, of_framework = kernels.per_step or 0, case.gpu.framework in ("pytorch", "tensorflow")
+    much = of_framework and per_step >= LEAST_KERNELS and unfused_ns >= UNFUSED_SHARE * case.gpu.span_ns
+    if case.compiled or (per_step < STORM_KERNELS and not much):
+        return None
     launching = ("idle_turnaround", "idle_launch")
     saved = {"compute": unfused_ns} | {owner: case.ns(owner) for owner in launching}
     return case.finding(

@@ -290,3 +290,42 @@ def test_a_host_in_calls_of_several_kinds_is_not_in_python(second: str | None, t
 
 def busy(made: Build, at: int) -> bool:
     return any(row["start_ns"] <= at < row["end_ns"] for row in made.rows["kernels"])
+
+
+@pytest.mark.parametrize(
+    ("unfused", "kernel", "told"),
+    [(60, ATEN, True), (20, ATEN, False), (60, "triton_poi_fused_add_mul_0", False), (60, "add_kernel(float*)", False)],
+)
+def test_a_step_of_few_kernels_is_not_compiled_where_much_of_it_is_elementwise(
+    unfused: int, kernel: str, told: bool
+) -> None:
+    """Launched ahead, 60 or 20 of 140 such kernels, the others matrix products: torch.compile would fuse them."""
+    made, now = Build(), 10 * MS
+    for number in range(12):
+        made.mark(f"ProfilerStep#{number}", now - 2 * MS, now + 10 * MS, domain="")
+        for name in [kernel] * unfused + ["sm90_xmma_gemm_bf16bf16_bf16f32"] * (140 - unfused):
+            made.kernel(now, now + 100 * US, name, call=(now - MS, now - MS + US))
+            now += 101 * US
+    found = findings(made)
+    assert ("not-compiled" in found) is told
+    if told:
+        one = found["not-compiled"]
+        assert one.evidence["unfused_ns"] == 60 * 100 * US * 11  # the last step's end is not known
+        assert one.change.startswith("torch.compile(model)") and "140 kernels per step" in one.text
+
+
+@pytest.mark.parametrize("kernels", [20, 300, 900])
+@pytest.mark.parametrize("in_call", [True, False])
+@pytest.mark.parametrize("name", [ATEN, "void tensorflow::BiasNHWCKernel<float>", "mine(float*)"])
+def test_launch_idle_has_an_owner_and_advice_however_few_the_kernels(name: str, in_call: bool, kernels: int) -> None:
+    """An eighth of the time the GPU waits for a launch: in the launch call, or between the calls."""
+    made, now = Build(), 10 * MS
+    for number in range(8):
+        made.mark(f"step {number}", now - US, now + kernels * 160 * US - 2 * US, domain="")
+        for _ in range(kernels):
+            called = now + (US if in_call else 16 * US)
+            made.kernel(now + 20 * US, now + 160 * US, name, call=(called, now + 19 * US))
+            now += 160 * US
+    found = findings(made)
+    assert ("launch-bound" if in_call else "python-in-the-loop") in found
+    assert all(one.change for one in found.values()) and "loss-not-judged" not in found
