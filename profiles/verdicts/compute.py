@@ -50,7 +50,9 @@ def not_compiled(case: Case) -> Finding | None:
     if case.compiled or (per_step < STORM_KERNELS and not much):
         return None
     launching = ("idle_turnaround", "idle_launch")
-    saved = {"compute": unfused_ns} | {owner: case.ns(owner) for owner in launching}
+    saved = {"compute": unfused_ns}
+    if per_step >= STORM_KERNELS:
+        saved |= {owner: case.ns(owner) for owner in launching}
     return case.finding(
         "not-compiled",
         saved,

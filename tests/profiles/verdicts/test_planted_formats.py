@@ -35,9 +35,8 @@ def loop(work: Work, count: int = STEPS) -> list[Build]:
 
 
 def computing(host: Host, each_ns: int = 500 * US, count: int = 10) -> None:
-    for name in (PRODUCT, BACKWARD):
-        for _ in range(count):
-            host.kernel(each_ns, name)
+    for name in (*[PRODUCT] * (2 * count - 1), BACKWARD):
+        host.kernel(each_ns, name)
 
 
 def nothing(host: Host) -> None:
@@ -77,10 +76,9 @@ def allocation(host: Host) -> None:
 
 
 def python(host: Host) -> None:
-    for name in (PRODUCT, BACKWARD):
-        for _ in range(30):
-            host.kernel(100 * US, name)
-            host.now = max(host.now, host.free) + 100 * US
+    for name in (*[PRODUCT] * 59, BACKWARD):
+        host.kernel(100 * US, name)
+        host.now = max(host.now, host.free) + 100 * US
 
 
 def slow_input(host: Host) -> None:
