@@ -21,6 +21,7 @@ from typing import Any
 
 from profiles.ground import threads
 from profiles.ground.after_import import AfterImport
+from profiles.ground.errors import RingscopeError
 from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges, sampler
 
 from ..machine import capture_range, ranks, sample
@@ -90,13 +91,18 @@ def main() -> None:
             agreed = Agreed(options.places / "first_step")
         looks = sampler.of_rank(options.places, rank, lambda: stepping[0], throughout=of_tensorflow.pipeline)
 
+    recording = False
+
     def begins() -> None:
+        nonlocal recording
         try:
+            _refuse_ranks_of_script()
             opened.enter_context(inside.opened(folder, rank, framework) if folder else capture_range.opened())
         # perhaps the script runs a profiler itself; the training goes on without a recording
         except Exception as error:
             print(f"ringscope: rank {rank} is not recorded: {error}", file=sys.stderr, flush=True)
             return
+        recording = True
         if looks is not None:
             looks.start()
             opened.callback(looks.stop)
@@ -107,7 +113,7 @@ def main() -> None:
         opened.close()
         if agreed is not None:
             agreed.forget()
-        if options.steps and rank == "0":
+        if recording and options.steps and rank == "0":
             taken = recorder.number - (recorder.opened_at or 0)  # 0 if seconds were recorded, not steps
             print(f"ringscope: recorded{f' {taken} steps' if taken else ''}", file=sys.stderr, flush=True)
 
@@ -151,6 +157,18 @@ def main() -> None:
         recorder.finish()
         if recorder.holds_nothing and rank == "0":
             print(f"ringscope: {recorder.unopened(failed=failed)}", file=sys.stderr, flush=True)
+
+
+def _refuse_ranks_of_script() -> None:
+    """RingscopeError if the script has started ranks of PyTorch itself, as Lightning does: they are not recorded."""
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        started, count = torch.get_world_size(), ranks.size()
+        if started > count:
+            raise RingscopeError(
+                f"the script trains on {started} ranks and starts some of them itself, where ringscope cannot record "
+                f"them; start all: ringscope record -- torchrun --nproc-per-node {started} SCRIPT"
+            )
 
 
 def _say(recorder: Recorder, over: threading.Event) -> None:

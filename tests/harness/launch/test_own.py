@@ -275,6 +275,25 @@ def test_ranks_of_pytorchs_launchers_are_recorded_by_its_own_profiler(tmp_path: 
     assert "Data.__getitem__ (train.py:11)" in done.stderr
 
 
+def test_ranks_that_the_script_starts_itself_are_refused(tmp_path: Path) -> None:
+    """As Lightning does: the process that is recorded is rank 0, and starts rank 1 by its own command."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    starts = (
+        "import os, subprocess, sys\n"
+        "own = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': '29531', 'WORLD_SIZE': '2'}\n"
+        "if 'RANK' not in os.environ:\n"
+        "    subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, **own, 'RANK': '1'})\n"
+        "    os.environ.update(own, RANK='0')\n"
+    )
+    (tmp_path / "train.py").write_text(starts + DDP)
+    words = ["record", "--profiler", "framework", "--out", "out", "--steps", "5", "--", sys.executable, "train.py"]
+    argv = [sys.executable, "-m", "harness", *words]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=900)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "the script trains on 2 ranks" in done.stderr and "torchrun --nproc-per-node 2" in done.stderr
+    assert "recorded 5 steps" not in done.stderr and not [*(tmp_path / "out").rglob("*.json*.trace*")]
+
+
 @pytest.mark.ci
 @pytest.mark.train
 def test_ranks_of_mpirun_are_recorded_by_tensorflows_profiler(tmp_path: Path) -> None:
