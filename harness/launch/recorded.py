@@ -126,15 +126,7 @@ def main() -> None:
         def stepped() -> None:
             stepping[0] = threading.get_ident()
 
-        steps = Steps(recorder, within=folder is not None, stepped=stepped)
-
-        def watched(keras: ModuleType) -> None:
-            of_keras.lay(keras)
-            watch(keras, steps)
-
-        sys.meta_path.insert(0, AfterImport(KERAS, watched))
-        sys.meta_path.insert(0, AfterImport([OPTIMIZERS], lambda optimizers: watch_optimizers(optimizers, steps)))
-        sys.meta_path.insert(0, AfterImport([DEEPSPEED], lambda deepspeed: watch_deepspeed(deepspeed, steps)))
+        _watch(Steps(recorder, within=folder is not None, stepped=stepped))
     if rank == "0":
         sys.meta_path.insert(0, AfterImport([_ADAPTER], say_loaders))
     over = threading.Event()
@@ -157,6 +149,18 @@ def main() -> None:
         recorder.finish()
         if recorder.holds_nothing and rank == "0":
             print(f"ringscope: {recorder.unopened(failed=failed)}", file=sys.stderr, flush=True)
+
+
+def _watch(steps: Steps) -> None:
+    """Report the steps of the frameworks that the script imports."""
+
+    def watched(keras: ModuleType) -> None:
+        of_keras.lay(keras)
+        watch(keras, steps)
+
+    sys.meta_path.insert(0, AfterImport(KERAS, watched))
+    sys.meta_path.insert(0, AfterImport([OPTIMIZERS], lambda optimizers: watch_optimizers(optimizers, steps)))
+    sys.meta_path.insert(0, AfterImport([DEEPSPEED], lambda deepspeed: watch_deepspeed(deepspeed, steps)))
 
 
 def _refuse_ranks_of_script() -> None:

@@ -41,9 +41,9 @@ class Options:
 
     def check(self) -> None:
         """Raise RingscopeError for options that cannot be combined."""
-        for value, known in ((self.step, STEPS), (self.compression, COMPRESSIONS), (self.op, OPS)):
-            if value not in known:
-                raise RingscopeError(f"{value!r} is no choice here; choose from {', '.join(known)}")
+        for name, known in (("step", STEPS), ("compression", COMPRESSIONS), ("op", OPS)):
+            if getattr(self, name) not in known:
+                raise RingscopeError(f"no {name} is {getattr(self, name)!r}; choose one of {', '.join(known)}")
         if self.compression == "bf16" and self.op != "average":
             raise RingscopeError(f"bf16 is for averages, not for {self.op}; use compression='fp16' or 'none'")
         if self.op == "adasum" and hvd.size() > 1 and not hvd.mpi_enabled():

@@ -67,7 +67,7 @@ def without(document: Any, *path: Any) -> Any:
 
 def test_measures_without_an_owner_are_refused_by_name(written: dict[str, Any]) -> None:
     for place in (("gpus", 0, "ledger_ns", "idle_launch"), ("gpus", 0, "steps", "rows", 3, "ledger_ns", "compute")):
-        with pytest.raises(RingscopeError, match=f"has no {place[-1]}"):
+        with pytest.raises(RingscopeError, match=f"has no key {place[-1]}"):
             measures_json.from_json(without(written["measures"], *place))
 
 
@@ -87,7 +87,7 @@ def put(document: Any, value: Any, *path: Any) -> Any:
         (2**50, ("capture", "ledger_ns", "compute"), "a ledger"),
         (-1, ("steps", "rows", 3, "ledger_ns", "h2d"), "a ledger"),
         (0, ("steps", "count"), "there are 0"),
-        ({"bytes": 1, "busy_ns": 1, "overlap": 0.5}, ("input_copies",), "has no exposed_ns"),
+        ({"bytes": 1, "busy_ns": 1, "overlap": 0.5}, ("input_copies",), "has no key exposed_ns"),
         ([{"call": "cudaMemcpy"}], ("host_waits",), "missing"),
         ("5", ("capture", "ledger_ns", "compute"), "got `str`"),
         ([{"kind": "api", "name": "x", "ns": "5"}], ("idle_gaps", 0, "host"), "got `str`"),

@@ -164,7 +164,7 @@ def test_only_rank_0_writes_checkpoints(directory: Path, facts: list[dict[str, A
         ("uncompiled", "model.compile(...) first"),
         ("compiled again", "call ring.distribute(model) again"),
         ("a sum as bf16", "bf16 is for averages"),
-        ("step", "'fast' is none of auto, fit, compiled"),
+        ("step", "'fast'; choose one of auto, fit, compiled"),
     ],
 )
 def test_what_cannot_be_right_is_refused_with_the_remedy(odd: list[dict[str, Any]], what: str, says: str) -> None:

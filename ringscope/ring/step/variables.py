@@ -56,9 +56,9 @@ def _build_of_layers(model: Any, batch: Any) -> None:
     symbols = tree.map_structure(lambda t: None if t is None else KerasTensor(t.shape, t.dtype.name), batch)
     x, y, weights = unpack_x_y_sample_weight(symbols)
     size = tree.flatten(x)[0].shape[0]
-    whole = model.output
-    if isinstance(model, Sequential) or (isinstance(whole, (list, tuple)) and len(whole) == 1):
-        whole = model.outputs[0]  # a call of the model returns its only output without the list around it
+    # A call of the model returns its only output without a list around it; a Sequential has `outputs` alone.
+    alone = isinstance(model, Sequential) or (isinstance(model.output, (list, tuple)) and len(model.output) == 1)
+    whole = model.outputs[0] if alone else model.output
     outputs = tree.map_structure(lambda out: KerasTensor((size, *out.shape[1:]), out.dtype), whole)
     if compiled is not None and not compiled.built:
         compute_output_spec(model.compute_metrics, x, y, outputs, sample_weight=weights)
