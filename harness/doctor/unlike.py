@@ -89,7 +89,7 @@ def buffers(ranks: list[Rank]) -> list[Check]:
         return []
     text = (
         f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''} differ between ranks; gradients do not "
-        "update them: each rank keeps statistics or random states of its own samples, and a checkpoint has rank 0's "
+        "update them: each rank keeps its own statistics or random states, and a checkpoint has rank 0's "
         "(for BatchNorm with few samples per rank: torch.nn.SyncBatchNorm)"
     )
     return [Check("buffers", OK, text, None, {"differ": len(names), "of": len(first)})]

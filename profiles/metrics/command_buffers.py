@@ -23,7 +23,7 @@ from ..model.xla_names import compiled
 from .operator_names import Texts, Thunk, thunk
 
 Int64s = NDArray[np.int64]
-# The match of nodes and commands is believed if at least this share of XLA's kernels have their instruction's name.
+# Nodes are matched with commands only if this share of XLA's kernels has the name of its command's instruction.
 _AGREE: Final = 0.9
 # Number of launches of a graph that are searched for its commands, since XLA does not update commands at each launch.
 _LAUNCHES: Final = 16

@@ -109,10 +109,12 @@ class _Bunched:
 
 
 def _bunches(starts: Sequence[Int64s], ends: Sequence[Int64s], residual_ns: int) -> _Bunched | None:
-    """Match the calls of many GPUs without comparing all pairs of GPUs; None if their calls do not end in bunches. A
-    bunch is a run of ends, at most one per GPU, that lies further from other bunches than its own ends lie apart, so
-    that the nearest end of another GPU is always in the same bunch. If a GPU has no call in the bunch, no call outside
-    it may be near enough to match."""
+    """Match the calls of many GPUs without comparing all pairs of GPUs.
+
+    A bunch is a run of ends, at most one per GPU, that lies further from other bunches than its own ends lie apart.
+    Returns None if the calls do not end in bunches, or if a bunch without a call of every GPU lies so near another one
+    that calls of both could match.
+    """
     gpu = np.repeat(np.arange(len(ends)), [len(one) for one in ends])
     start, end = np.concatenate(list(starts)), np.concatenate(list(ends))
     order = np.argsort(end, kind="stable")

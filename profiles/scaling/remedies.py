@@ -222,7 +222,8 @@ def _split(cell: Cell, about: Known) -> list[_Change]:
     option, grown = f"--strategy split --ranks {PARTS}", _grown(cell, about)
     if grown is None or about.weights_bytes is None:
         return [("split", option, _NO_SLOPE if grown is None else _NO_WEIGHTS, None)]
-    # Two GPUs hold half of the layers each, but take the batch of two ranks: only smaller batches save memory.
+    # Each GPU holds the activations of half of the layers for the samples of both GPUs: as many bytes as before. Only a
+    # smaller batch makes them fewer; weights take half in any case.
     batch = math.ceil(cell.per_rank_batch / PARTS)
     fewer = grown * (1 - batch / cell.per_rank_batch)
     how = "each GPU holds half of the weights, gradients and optimizer's state; the batch is that of both GPUs"

@@ -98,7 +98,7 @@ class NvtxMarks:
             pass
 
     def fed_by(self, loader: str) -> None:
-        """Write the kind of data that makes the batches, one of `profiles.model.marks.LOADERS`. Call this repeatedly,
+        """Write where the batches come from, one of `profiles.model.marks.LOADERS`. Call this repeatedly,
         like `rank`."""
         with self._range(self._domain.get_event_attributes(message=marks.FED_BY + loader)):
             pass

@@ -68,7 +68,7 @@ def test_info_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
         "begun        2026-11-20 10:51:51 UTC",
         "rank         0 (from its file name)",
         f"GPU 0        NVIDIA H200 0000:00:06.0: {len(read.kernels):,} kernels, {len(read.copies):,} copies",
-        "1 more listed, without work",
+        "1 more GPU listed, without work",
         f"{len(read.api):,} API calls, {len(read.marks):,} marks",
     ):
         assert part in real

@@ -100,7 +100,7 @@ def _gpus(timeline: Timeline) -> list[str]:
         processes = f", {len(pids)} processes" if len(pids) > 1 else ""
         lines.append(f"{device.device:<8} {where}: {held}{processes}")
     if idle:
-        lines.append(f"{'(idle)':<8} {idle} more listed, without work")
+        lines.append(f"{'(idle)':<8} {idle} more GPU{'s' * (idle > 1)} listed, without work")
     return lines
 
 

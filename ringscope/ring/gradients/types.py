@@ -8,7 +8,7 @@ from typing import Any
 from .. import exchange
 from ..internals.frameworks import has_gpu, hvd, tf
 
-# These operations return an input unchanged, in any type.
+# These operations return the values of an input, whatever their type.
 SAME = ("Identity", "IdentityN", "Reshape", "StopGradient", "PreventGradient")
 
 
