@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from profiles.ground.after_import import AfterImport
 
-from ..launch import own
+from ..launch import users_launcher
 from ..machine import ranks
 from . import hooks
 from .of_jax import OfJax
@@ -36,7 +36,7 @@ EXCHANGES = (*REDUCES, "alltoall")
 
 def begin() -> None:
     """Observe this process if it is a rank; processes that the rank starts are not observed."""
-    if "RINGSCOPE_RANK" not in os.environ and not own.is_rank():
+    if "RINGSCOPE_RANK" not in os.environ and not users_launcher.is_rank():
         return
     folder, steps = os.environ.pop(FOLDER, None), os.environ.pop(STEPS, "0")
     paths = os.environ.pop(PATHS, "")

@@ -23,7 +23,7 @@ from typing import Any
 from profiles.ground.errors import RingscopeError
 
 from .. import launch
-from ..launch import own
+from ..launch import users_launcher
 from ..launch.environment import allowed, search_path
 from ..launch.profilers import check_script
 from ..processes.lifeline import Lifeline
@@ -107,7 +107,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     """Start the launcher so that only the ranks' Python processes are observed. With ringscope's launchers the rank's
     command sets the environment variables for that; under the user's launcher each Python process checks whether it is
-    a rank (own.is_rank)."""
+    a rank (users_launcher.is_rank)."""
     variables = {
         observer.FOLDER: str(seen),
         observer.STEPS: str(trial.steps),
@@ -117,7 +117,7 @@ def _start(
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     }
     if trial.own:
-        job = launch.Job(list(trial.command), own.entered(environ, variables))
+        job = launch.Job(list(trial.command), users_launcher.entered(environ, variables))
     else:
         hook = Path(launch.__file__).with_name("hook")
         variables["PYTHONPATH"] = ":".join(filter(None, (str(hook), allowed(environ).get("PYTHONPATH"))))

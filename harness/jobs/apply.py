@@ -30,7 +30,7 @@ from profiles.views.terminal import recording as terminal
 from .. import launch
 from ..launch import profilers
 from ..processes.lifeline import Lifeline
-from ..processes.stopping import stopped_by_signals
+from ..processes.signals import stopped_by_signals
 from . import bench, knobs, sweep
 from .knobs import Knob, Taken, Verdict
 from .options import Record

@@ -25,7 +25,7 @@ from profiles.views.terminal import sweep as view
 from ..launch import BATCH, slurm
 from ..launch import hosts as host_lists
 from ..machine import nvml
-from ..processes.stopping import stopped_by_signals
+from ..processes.signals import stopped_by_signals
 from ..processes.supervise import Limits
 from . import prove, submit, sweep
 from .grid import CPU_MINUTES, GPU_MINUTES, LAUNCHES, grid

@@ -24,7 +24,7 @@ from profiles.views.terminal import inference as view
 from ..inference import is_file, serving
 from ..machine import describe as machine
 from ..machine import nvml
-from ..processes.stopping import stopped_by_signals
+from ..processes.signals import stopped_by_signals
 from ..training.models import MODELS
 from . import infer_devices, infer_served, infer_together
 from .infer_steps import Step

@@ -24,7 +24,7 @@ from profiles.views.terminal import recording as terminal
 from profiles.views.terminal import screen
 
 from .. import launch
-from ..launch import hosts, own, profilers, ssh
+from ..launch import hosts, profilers, ssh, users_launcher
 from ..launch.profilers import Profiler, Span
 from ..machine import describe, nvml, sample
 from ..processes import remote_files
@@ -55,7 +55,7 @@ def main(options: Record) -> int:
     how = replace(bench.how_to_launch(options.launch), profiler=profiler, recorded=options.recorded)
     if options.choices:
         sweep.check_training()
-    theirs = own.launcher(options.command)
+    theirs = users_launcher.launcher(options.command)
     if theirs is None:
         if not options.choices:
             how = sweep.of_command(how, options.ranks, options.launch.given)
@@ -248,8 +248,10 @@ def _theirs(name: str, options: Record, how: sweep.How, profiler: Profiler, fold
         raise RingscopeError(f"{options.command[0]}: no such program; check the PATH")
     if "ranks" in options.launch.given or options.recorded == sample.FIRST_PER_HOST:
         sample.check(options.recorded, options.ranks)
-    job = launch.Job(list(options.command), own.environment(os.environ, profiler, folder, span, how.recorded))
-    return _Ranks(lambda lifeline: job, partial(own.count, folder, name), partial(own.missing, folder, name))
+    environ = users_launcher.environment(os.environ, profiler, folder, span, how.recorded)
+    job = launch.Job(list(options.command), environ)
+    count, missing = partial(users_launcher.count, folder, name), partial(users_launcher.missing, folder, name)
+    return _Ranks(lambda lifeline: job, count, missing)
 
 
 def _is_whole(profiler: Profiler, folder: Path, count: Callable[[], int | None]) -> bool:

@@ -27,7 +27,7 @@ from profiles.views.terminal import rules as view
 
 from .. import launch
 from ..machine import describe, nvml
-from ..processes.stopping import stopped_by_signals
+from ..processes.signals import stopped_by_signals
 from ..processes.supervise import Limits, Progress, supervise
 from . import sweep
 from .grid import suits

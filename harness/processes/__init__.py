@@ -22,6 +22,6 @@
 | the launcher's keeper does not end within LETTING_GO_S | the sweep kills its session |
 
 `supervise` runs one launch, `lifeline` and `keeper` are the two ends of a line, `outcome` judges what a launch left
-behind, `remote_files` brings the files of hosts that do not share the sweep's disk, `stopping` turns signals into
+behind, `remote_files` brings the files of hosts that do not share the sweep's disk, `signals` turns signals into
 KeyboardInterrupt.
 """

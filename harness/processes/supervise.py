@@ -14,7 +14,7 @@ from profiles.ground.errors import RingscopeError
 
 from .. import launch
 from ..launch.hosts import Host
-from . import remote_files, stopping
+from . import remote_files, signals
 from .lifeline import Lifeline, let_go
 from .outcome import Outcome, judge
 
@@ -72,7 +72,7 @@ def supervise(
     """
     with (
         remote_files.copied(directory.resolve(), hosts, ssh) as lost,
-        stopping.noted() as look,
+        signals.noted() as look,
         Lifeline(hosts, lines=processes + 1) as lifeline,
     ):
         look()  # a request may have come as the launch before ended
@@ -110,7 +110,7 @@ def _watch(
     look: Callable[[], None],
 ) -> Outcome | None:
     """Wait for the end of a launch. Returns None if it ends by itself, else the outcome because of which the caller
-    must end it. `look` raises KeyboardInterrupt if the job was asked to end (`stopping`)."""
+    must end it. `look` raises KeyboardInterrupt if the job was asked to end (`signals`)."""
     began = moved = time.monotonic()
     failed: float | None = None
     seen: dict[int, Progress] = {}

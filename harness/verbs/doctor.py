@@ -115,9 +115,9 @@ def command(
     machine: dict[str, Any] | None = None
     if command_line:
         from ..doctor.script import Trial
-        from ..launch import own
+        from ..launch import users_launcher
 
-        theirs = own.launcher(command_line)
+        theirs = users_launcher.launcher(command_line)
         says = f"is decided by {theirs}, which starts the ranks; leave it out, or give it to {theirs}"
         options.refuse_ignored(context, [(theirs is not None, ("ranks", "launcher"), says)])
         trial = Trial(

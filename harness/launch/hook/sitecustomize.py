@@ -9,7 +9,10 @@ import sys
 
 here = os.path.dirname(__file__)
 sys.path[:] = [folder for folder in sys.path if folder != here]
-for variable, name in (("RINGSCOPE_OBSERVED", "harness.doctor.observer"), ("RINGSCOPE_OWN", "harness.launch.own")):
+for variable, name in (
+    ("RINGSCOPE_OBSERVED", "harness.doctor.observer"),
+    ("RINGSCOPE_OWN", "harness.launch.users_launcher"),
+):
     if variable in os.environ:
         try:
             module = importlib.import_module(name)

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from harness.machine import describe
-from tests.harness.launch.test_own import ENDS as NSYS_OF_NOTHING
+from tests.harness.launch.test_users_launcher import ENDS as NSYS_OF_NOTHING
 from tests.harness.running import DRIVE, PATIENCE_S, ROOT, rows, wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.train, pytest.mark.exhaustive]

@@ -12,7 +12,7 @@ import pytest
 
 from harness.jobs import measuring
 from harness.jobs import record as jobs_record
-from harness.launch import own
+from harness.launch import users_launcher
 from harness.launch.profilers import Profiler, Span
 from harness.machine import describe, ranks
 from harness.verbs import record
@@ -71,7 +71,7 @@ def test_each_rank_becomes_its_recorded_form_and_what_it_starts_does_not(
     around = {"SLURM_PROCID": "0", "PMI_RANK": "5", "DATA": "/x"}
     profiler, folder = Profiler("nsys", str(tmp_path / "nsys")), tmp_path / "out"
     folder.mkdir()
-    env = own.environment({**environment(), **around}, profiler, folder, Span(5, 1), asked)
+    env = users_launcher.environment({**environment(), **around}, profiler, folder, Span(5, 1), asked)
     argv = ["sh", "-c", BY_TORCH] if name == "torch" else [*LAUNCHERS[name], *WORDS]
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
@@ -85,7 +85,7 @@ def test_each_rank_becomes_its_recorded_form_and_what_it_starts_does_not(
     words = {path.stem.removeprefix("rank"): path.read_text() for path in folder.glob("*.words")}
     assert words.keys() == recorded
     assert all(text.count("profile") == 1 and "--delay=5" in text for text in words.values())
-    assert own.count(folder, "mpirun") == len(recorded)
+    assert users_launcher.count(folder, "mpirun") == len(recorded)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_launcher_is_known_wherever_the_command_has_it(
     (tmp_path / "module.sh").write_text("python -m torch.distributed.run train.py\n")
     (tmp_path / "plain.sh").write_text("#!/bin/sh\n# not by torchrun any more\npython train.py mpirun.log\n")
     (tmp_path / "a.out").write_bytes(b"\x7fELF mpirun ")
-    assert own.launcher(command.split()) == name
+    assert users_launcher.launcher(command.split()) == name
 
 
 @pytest.mark.parametrize(
@@ -189,14 +189,14 @@ def test_ranks_that_do_not_tell_of_their_start_are_named(
     """Two ranks on each of two hosts; a rank whose launcher drops its environment tells nothing."""
     if elastic:
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
-    assert f"{name} has started no Python process that is a rank" in own.missing(tmp_path, name)
+    assert f"{name} has started no Python process that is a rank" in users_launcher.missing(tmp_path, name)
     for rank in told:
         for variable, number in (("RANK", rank), ("LOCAL_RANK", rank % 2), ("LOCAL_WORLD_SIZE", 2), ("WORLD_SIZE", 4)):
             monkeypatch.setenv(variable, str(number))
-        own._say_started(tmp_path, rank, recorded=rank > 0)
-    said = own.missing(tmp_path, name)
+        users_launcher._say_started(tmp_path, rank, recorded=rank > 0)
+    said = users_launcher.missing(tmp_path, name)
     assert said == "" if missing is None else said.startswith(f"not recorded: rank {missing}; keep PYTHONPATH and")
-    assert own.count(tmp_path, name) == (None if missing else sum(rank > 0 for rank in told))
+    assert users_launcher.count(tmp_path, name) == (None if missing else sum(rank > 0 for rank in told))
 
 
 @pytest.mark.parametrize("drops", [True, False])

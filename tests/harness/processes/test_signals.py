@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.processes.stopping import SIGNALS, noted, stopped_by_signals
+from harness.processes.signals import SIGNALS, noted, stopped_by_signals
 
 
 class Dying:
