@@ -1,7 +1,8 @@
 """`python scripts/plain_words.py` names sentences that people have to read twice, in errors, findings, doubts and help.
 
-It looks for five shapes that readers stumbled over, in each string of five words or more that is no docstring; and in
-docstrings for a first word that makes a clause or a question of the subject.
+It looks for five shapes that readers stumbled over, and for a value that an f-string without its f does not fill in, in
+each string of five words or more that is no docstring; and in docstrings for a first word that makes a clause or a
+question of the subject.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ SHAPES = {
     "begin with the subject, not with `Of a ...:`": re.compile(r"^Of (a|an|the|each|all|several)\b"),
     "begin with `For example`, not `Such as`": re.compile(r"^Such as\b"),
     "say `because of`, `the one that`, `anybody who`": re.compile(r"\bfor want of\b|\bthat which\b|\bwhoever\b"),
+    "begin the string with f, or fill in the value": re.compile(
+        r"\{[a-z_][\w.]*(\[['\"]|\(| [-+*/] |:[.,]?\d*[defgs%]\})"
+    ),
 }
 
 CLAUSE = re.compile(r"(What|Whether|Where|How|Which|Who|Why|When|Is|Are|Does|Has|Have|Of|Those|From now)\b")

@@ -29,7 +29,7 @@ def clocks_apart(residual_ns: int, where: tuple[str, ...]) -> Doubt:
 def clocks_shifted(residual_ns: int, where: tuple[str, ...]) -> Doubt:
     text = (
         "the UTC times at which the recordings start are not known, or do not fit the ends of their collectives: the "
-        "clocks were shifted until these ends agree to within {residual_ns / 1e3:.1f} µs"
+        f"clocks were shifted until these ends agree to within {residual_ns / 1e3:.1f} µs"
     )
     return Doubt("clock-residual", text, _ONE_CLOCK, where)
 

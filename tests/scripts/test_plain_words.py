@@ -28,6 +28,11 @@ def run(ranks):
     print("Such as these four words")
     print("a rank whoever may have started it")
     print("so many as there are ranks here")
+    print(f"{ranks} ranks at most " "{ranks / 2:.1f} ms apart")
+    print("ranks that wait most: {ranks['wait']} and others")
+    print("steps that were left out: {ranks.warm_up + 1}")
+    print("seconds that all of them took: {ranks:.1f}")
+    print("a template to fill in later: {ranks} of {count}")
 """
     seen = [
         (line, shape.pattern)
@@ -35,7 +40,7 @@ def run(ranks):
         for shape in plain_words.SHAPES.values()
         if shape.search(text)
     ]
-    assert [line for line, _ in seen] == [4, 5, 6, 7, 8]
+    assert [line for line, _ in seen] == [4, 5, 6, 7, 8, 10, 11, 12, 13]
     assert len({pattern for _, pattern in seen}) == len(plain_words.SHAPES)
 
 

@@ -66,7 +66,7 @@ def outliers(document: Document) -> Table:
         "outliers",
         "Who differs",
         "GPUs and whole hosts that differ from the median by more than 5 sigma (1.4826 x the median distance from the "
-        "median) and by more than 1 % of the {summary['per']}. A GPU that computes longer than other GPUs also waits "
+        f"median) and by more than 1 % of the {summary['per']}. A GPU that computes longer than other GPUs also waits "
         "less for them.",
         ("who", "where", f"what, per {summary['per']}", *titles(DIFFERENCE), "of the step"),
         tuple(rows),
