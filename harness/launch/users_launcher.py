@@ -137,12 +137,16 @@ def _say_started(folder: Path, number: int, *, recorded: bool) -> None:
 def count(folder: Path, name: str) -> int | None:
     """The number of ranks that are recorded, counted by the files that ranks write at their start; None until all that
     the launcher `name` starts have started."""
-    return None if missing(folder, name) else sum(bool(one["recorded"]) for one in _started(folder))
+    found = _started(folder)
+    return None if _missing(found, name) else sum(bool(one["recorded"]) for one in found)
 
 
 def missing(folder: Path, name: str) -> str:
     """The ranks of the launcher `name` that have not told of their start, and what to do; "" if all have."""
-    found = _started(folder)
+    return _missing(_started(folder), name)
+
+
+def _missing(found: Sequence[Mapping[str, Any]], name: str) -> str:
     of_one_host = name.partition(".")[0] in ("accelerate", "torch", "torchrun")
     by_hand = "" if of_one_host else f" (mpirun: -x PYTHONPATH -x {VARIABLE})"
     keep = f"keep PYTHONPATH and {VARIABLE} in the environment of the ranks{by_hand}"

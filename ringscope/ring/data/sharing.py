@@ -193,8 +193,8 @@ def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, options: 
         )
     epoch = None
     if steps and (whole.workers > 1 or whole.use_multiprocessing):
-        # At which batch Keras begins the next epoch depends on how many its workers had time to prepare, so ranks would
-        # begin it at different batches. Part ends each epoch itself.
+        # Between epochs Keras keeps the batches that its workers have prepared, and begins at the first one again after
+        # them. Their number depends on timing, so ranks would take different batches. Part ends each epoch itself.
         epoch = max(1, steps // size)
         options["steps_per_epoch"] = None
     return Part(whole, rank, size, batches // size, share, epoch)

@@ -106,14 +106,14 @@ def sized(*, loses: bool) -> Made:
 
 
 class OfStrings(layers.Layer):
-    """What XLA cannot compile, after weights that are trained."""
+    """A layer that XLA cannot compile, for a place after weights that are trained."""
 
     def call(self, x: Any) -> Any:
         return x + tf.cast(tf.size(tf.strings.as_string(tf.stop_gradient(x[:1]))) * 0, x.dtype)
 
 
 class Counted(layers.Layer):
-    """The same where XLA finds it only after layers before it."""
+    """A layer that XLA cannot compile; XLA finds out only after it has refused layers before."""
 
     def call(self, x: Any) -> Any:
         size = tf.cast(tf.reduce_sum(tf.stop_gradient(x)) * 0, tf.int32) + 1
