@@ -39,7 +39,8 @@ import json, os, subprocess, sys
 below = "import os, sys; print('RINGSCOPE_OWN' in os.environ or any('hook' in one for one in sys.path))"
 child = subprocess.run([sys.executable, "-c", below], capture_output=True, text=True).stdout.strip()
 told = {name: os.environ.get(name) for name in ("RINGSCOPE_RANK", "RINGSCOPE_SIZE", "RINGSCOPE_RECORDED", "DATA")}
-print(json.dumps(told | {"argv": sys.argv, "child": child, "unbuffered": sys.flags.dont_write_bytecode}))
+told |= {"argv": sys.argv, "child": child, "unbuffered": sys.flags.dont_write_bytecode}
+os.write(1, f"{json.dumps(told)}\\n".encode())  # print may write the end of the line apart, behind another rank's line
 """
 # As deepspeed's launcher and torchrun tell their ranks, with a Python beside them that is none.
 BY_TORCH = """
