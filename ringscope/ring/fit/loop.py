@@ -127,8 +127,9 @@ class Loop(Turns):
                 if not known:
                     make_variables(self._model, lambda: opened(data_of(batch), kinds))
                     self._functions[key] = self._by_choice(kinds, compiled)
+                taken = partial(self._functions[key], batch)
                 with left_to_xla() if compiled else nullcontext(), nullcontext() if known else _tried_by(batch, kinds):
-                    return self._functions[key](batch)
+                    return chooser.head.priced(taken, data_of(batch)) if compiled and known else taken()
 
             forget = partial(self._functions.pop, (kinds, True, ours), None)
             return chooser.run(take, leaves_of(batch), shapes, anew=forget)

@@ -7,7 +7,9 @@ takes them in place of the model's inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,9 +18,11 @@ from profiles.ground.errors import RingscopeError
 from .. import say
 from ..feed import AS_IT_IS, opened
 from ..internals import seams
-from ..internals.frameworks import tf
+from ..internals.frameworks import hvd, tf
 from ..internals.laid_over import STAYS, laid_over
 from .variables import trains_as_keras
+
+UNTIMED, TIMED = 10, 5  # steps before those whose time is taken for `priced`, and the number of those
 
 
 class NotBefore(RingscopeError):
@@ -37,6 +41,9 @@ class Head:
         self._before: set[int] = set()  # ids of the nodes that run before the step
         self._cut: list[Any] = []  # the symbolic tensors that the program takes in place of the model's inputs
         self._names: list[str] = []  # of the layers that make them
+        self._alone: Any = None  # tf.function: the model's inputs of a batch -> the layers' outputs
+        self._taken = 0  # steps that rank 0 has taken by a graph that was traced before
+        self._steps_s: list[float] = []  # seconds of the steps that rank 0 has waited for
         self.why_not = ""
         """The reason why `takes` has last refused; empty if it did not refuse."""
 
@@ -105,7 +112,8 @@ class Head:
         if any(getattr(leaf, "dtype", None) == tf.string for leaf in tf.nest.flatten(others)):
             raise NotBefore("labels or weights are strings")
         leaves = len(tf.nest.flatten(x))
-        outputs = self._outputs(opened(x, kinds and kinds[:leaves]))
+        self._alone = tf.function(lambda given: self._outputs(given, kinds), autograph=False)
+        outputs = self._alone(x)
         graph, (_, rest) = self._graph, self._divided(self._before)
         taken = {"_inputs": self._cut, "_inputs_struct": self._cut, "_nodes_by_depth": _by_depth(graph, rest)}
         # both models would cast these inputs, a Sequential to the type of its policy
@@ -114,16 +122,39 @@ class Head:
             yield (outputs, *others), kinds and (*[AS_IT_IS] * len(outputs), *kinds[leaves:])
 
     @contextmanager
-    def undone(self) -> Iterator[None]:
-        """Undo what the layers have assigned, for example to the states of random numbers, if an error is raised."""
+    def undone(self, *, always: bool = False) -> Iterator[None]:
+        """Undo what the layers have assigned, for example to the states of random numbers, if an error is raised.
+        always: also if none is raised."""
         first, _ = self._divided(self._before)
         kept = [(v, tf.identity(v.value)) for v in _variables([node.operation for node in first])]
+        succeeded = False
         try:
             yield
-        except BaseException:
-            for variable, value in kept:
-                variable.assign(value)
-            raise
+            succeeded = True
+        finally:
+            if always or not succeeded:
+                for variable, value in kept:
+                    variable.assign(value)
+
+    def priced(self, take: Callable[[], Any], data: Any) -> Any:
+        """Take a compiled step and return its logs. Rank 0 waits for the ends of the 11th to 15th step, then runs the
+        layers alone on the batch `data`, and prints once how long both take."""
+        if not self.is_used or hvd.rank() > 0 or len(self._steps_s) == TIMED:
+            return take()
+        self._taken += 1
+        if self._taken < UNTIMED:
+            return take()
+        logs, step_s = _timed(take)
+        self._steps_s.append(step_s)
+        if len(self._steps_s) == TIMED:
+            x = data[0] if isinstance(data, (tuple, list)) else data
+            with self.undone(always=True):
+                layers_s = statistics.median(_timed(lambda: self._alone(x))[1] for _ in range(TIMED))
+            say.line(
+                f"the model's first layers, which run before the compiled step, take {1e3 * layers_s:.1f} ms alone, "
+                f"and a step with them {1e3 * statistics.median(self._steps_s):.1f} ms"
+            )
+        return logs
 
     @property
     def _graph(self) -> Any:
@@ -134,7 +165,10 @@ class Head:
         called = [node for node in self._nodes if not node.is_input]
         return [n for n in called if id(n) in before], [n for n in called if id(n) not in before]
 
-    def _outputs(self, x: Any) -> list[Any]:
+    def _outputs(self, x: Any, kinds: tuple[str, ...] | None) -> list[Any]:
+        """The layers' outputs for the model's inputs, in the graph that is being traced. kinds: of the batch's
+        leaves, of which the inputs are the first."""
+        x = opened(x, kinds and kinds[: len(tf.nest.flatten(x))])
         graph, (first, _) = self._graph, self._divided(self._before)
         with laid_over(
             graph, STAYS, _outputs=self._cut, _outputs_struct=self._cut, _nodes_by_depth=_by_depth(graph, first)
@@ -144,6 +178,15 @@ class Head:
             raise NotBefore("they add losses")
         size = next(leaf.shape[0] for leaf in tf.nest.flatten(x) if leaf is not None)
         return [_checked(*each, size) for each in zip(found, self._cut, self._names, strict=True)]
+
+
+def _timed(take: Callable[[], Any]) -> tuple[Any, float]:
+    """The result of `take`, and the seconds until the devices have done its work."""
+    tf.test.experimental.sync_devices()
+    began_s = time.perf_counter()
+    found = take()
+    tf.test.experimental.sync_devices()
+    return found, time.perf_counter() - began_s
 
 
 def _checked(value: Any, symbol: Any, named: str, size: int) -> Any:

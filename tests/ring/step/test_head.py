@@ -6,6 +6,7 @@ They alone catch a model with such layers that trains otherwise than by plain Ke
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ BEFORE = {
     "nested": ["Sequential"],
     "table, steps at once": ["StringLookup", "Hashing"],
     "table, halves": ["StringLookup", "Hashing"],
+    "augmented, priced": ["RandomFlip", "RandomElasticTransform"],
 }
 REFUSED = {
     "lengths that differ": "can differ from batch to batch",
@@ -66,6 +68,14 @@ def test_they_are_named_and_the_model_trains_as_by_plain_keras(alone: dict[str, 
         assert ring["said"].count("they run before it") == 1
     assert all(f"({kind})" in ring["said"] for kind in BEFORE[case]) and "Embedding" not in ring["said"]
     _check(ring, alone[case]["plain"], 2e-3 if "bfloat16" in case else 1e-5)
+
+
+def test_their_time_and_the_step_s_are_said_once_after_some_steps(alone: dict[str, Any]) -> None:
+    said = [line for line in alone["augmented, priced"]["ring"]["said"].splitlines() if " ms" in line]
+    (line,) = said
+    layers, step = map(float, re.findall(r"([\d.]+) ms", line))
+    assert layers > 0 and step > 0
+    assert not any(" ms" in alone[case]["ring"]["said"] for case in BEFORE if not case.endswith("priced"))
 
 
 def test_to_the_last_bit_as_the_rest_alone_on_what_they_make(alone: dict[str, Any]) -> None:
