@@ -144,8 +144,8 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
     if head.startswith(b"\n") and (path.suffix in (".pftrace", ".perfetto-trace") or _is_perfetto(head)):
         return (
             "a Perfetto trace in protobuf, which ringscope does not read",
-            f"PyTorch's: `traceconv json {path.name} trace.json` (get.perfetto.dev/traceconv), then "
-            "`ringscope timeline trace.json`; rocprofv3's does not tell which call launched a kernel: " + _ROCPROF,
+            'from PyTorch: let prof.export_chrome_trace("trace.json") write JSON, and give that; '
+            f"from rocprofv3: {_ROCPROF}",
         )
     if path.suffix == ".otf2" or b"OTF2" in head[:32]:
         return "an OTF2 archive (rocprofv3 and Score-P write this format)", _ROCPROF

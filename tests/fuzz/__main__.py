@@ -13,19 +13,19 @@ import sys
 from pathlib import Path
 
 from .files import KINDS
-from .target import CORPUS, READERS
+from .target import CORPUS, TARGETS
 
 
 def main() -> int:
     """The number of readers that failed, at most 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("readers", nargs="*", choices=[*READERS, []], help="default: all")
+    parser.add_argument("readers", nargs="*", choices=[*TARGETS, []], help="default: all")
     parser.add_argument("--seconds", type=int, default=600, help="for each reader (default: 600)")
     given = parser.parse_args()
     if importlib.util.find_spec("atheris") is None:
         parser.error("atheris is missing: pip install -e '.[fuzz]' (`python -m tests.fuzz.files` does without it)")
     failed = 0
-    for reader in given.readers or READERS:
+    for reader in given.readers or TARGETS:
         found = Path("build", "fuzz", reader)
         found.mkdir(parents=True, exist_ok=True)
         longest = max(8192, *(path.stat().st_size for path in (CORPUS / reader).iterdir()))

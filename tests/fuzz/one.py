@@ -5,6 +5,7 @@ The folders hold inputs to begin with; what is new goes to the first of them.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import tempfile
@@ -13,19 +14,10 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["profiles"]):
-    import profiles.readers.chrome.horovod
-    import profiles.readers.chrome.kineto
-    import profiles.readers.chrome.rocprof
-    import profiles.readers.inspector_log
-    import profiles.readers.nsys.sqlite
-    import profiles.readers.nsys.stats_csv
-    import profiles.readers.nvprof.csv
-    import profiles.readers.nvprof.sqlite
-    import profiles.readers.rocprofv3.database
-    import profiles.readers.rocprofv3.results
-    import profiles.readers.xplane  # noqa: F401
+    from . import target
 
-from . import target
+    for name in target.TARGETS:
+        importlib.import_module(f"profiles.readers.{name}")
 
 
 def main() -> None:

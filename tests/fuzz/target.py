@@ -11,7 +11,7 @@ from profiles.ground.errors import UnreadableRecording
 from profiles.metrics import logged
 from profiles.model.logged import Logged
 from profiles.model.timeline import COLUMNS, Timeline
-from profiles.readers import refused
+from profiles.readers import opening, refused
 
 READERS = (
     "nsys.sqlite",
@@ -27,12 +27,15 @@ READERS = (
     "xla_trace",
     "inspector_log",
 )
+TARGETS = (*READERS, "refused")  # the last names files that are no recordings, such as Perfetto's traces
 CORPUS = Path(__file__).parent / "corpus"
 
 
-def check(reader: str, path: Path) -> Timeline | Logged | None:
+def check(reader: str, path: Path) -> Timeline | Logged | tuple[str, str] | None:
     """Read `path`. None: refused as it should be. Raises whatever else the reader raises, and AssertionError."""
     module = importlib.import_module(f"profiles.readers.{reader}")
+    if reader == "refused":
+        return _named(path)
     if reader == "inspector_log":
         return _log(module.read, path)
     module.detects(path.read_bytes()[: 1 << 16], path)
@@ -67,3 +70,15 @@ def _log(read: Callable[[Path], Any], path: Path) -> Logged | None:
         )
     assert sum(one.lasted_ns for one in made.processes) == sum(kind.lasted_ns for kind in made.kinds)
     return made
+
+
+def _named(path: Path) -> tuple[str, str] | None:
+    """(what the file is, what to do); None if nothing is known of it. Raises AssertionError if that is not one line."""
+    head = path.read_bytes()[: opening.HEAD_BYTES]
+    try:
+        found = refused.stranger(head) or refused.recognised(head, path)
+    except UnreadableRecording as error:  # a damaged database
+        assert "\n" not in str(error), "a refusal is one line"
+        return None
+    assert "\n" not in "".join(found or refused.unknown(head, path)), "a refusal is one line"
+    return found

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ..readers.test_nsys_stats_csv import COLUMNS
 from ..readers.test_nvprof_csv import MANAGED, NEW, OLD, TEXT
-from .target import CORPUS, READERS, check
+from .target import CORPUS, TARGETS, check
 
 pytestmark = pytest.mark.ci
 many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -109,7 +109,7 @@ def test_any_events_are_read_or_refused(tmp_path: Path, found: list[object], mor
         check(reader, bare)
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", TARGETS)
 @many
 @given(st.data())
 def test_any_damage_to_a_recording_is_read_or_refused(reader: str, tmp_path: Path, data: st.DataObject) -> None:
@@ -122,5 +122,5 @@ def test_any_damage_to_a_recording_is_read_or_refused(reader: str, tmp_path: Pat
 @many
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
-    for reader in READERS:
+    for reader in TARGETS:
         check(reader, written(tmp_path, data))

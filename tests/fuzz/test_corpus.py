@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from .target import CORPUS, READERS, check
+from .target import CORPUS, TARGETS, check
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", TARGETS)
 def test_every_input_of_the_corpus_is_read_or_refused(reader: str) -> None:
     files = sorted(path for path in Path(CORPUS, reader).iterdir() if path.is_file())
     read = [check(reader, path) for path in files]

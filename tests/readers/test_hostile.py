@@ -167,10 +167,12 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "lines.json": (lambda: b'{"type":"String","id":"3720","value":"Profiling"}\n' * 2, "nsys export -t json"),
     "trace.pftrace": (
         lambda: b"\n\x10" + b"P\x02\x08\x01" * 20,
-        "Perfetto trace.*`traceconv json trace.pftrace .*timeline",
+        r"Perfetto trace.*export_chrome_trace\(\"trace.json\"\)",
     ),
     # The first packet of a trace of Chromium's, under a name that says nothing.
-    "trace.bin": (lambda: bytes.fromhex(CHROMIUM), "Perfetto trace.*`traceconv json trace.bin"),
+    "trace.bin": (lambda: bytes.fromhex(CHROMIUM), "Perfetto trace"),
+    # As PyTorch's begins: a packet that names the track of a process, which has neither a time nor a sequence.
+    "of_pytorch.bin": (lambda: b"\n\x15\xe2\x03\x12\x08\x01\x1a\x0e\x08\x07\x32\x0apython3.11", "Perfetto trace"),
     "half.bin": (lambda: bytes.fromhex(CHROMIUM)[:60], "known format"),
     "model.onnx": (lambda: b"\x08\x08\x12\x07pytorch" * 9, "known format"),
     "graph.pb": (lambda: b"\n\x0f\n\x01x\x12\x0bPlaceholder" * 9, "known format"),

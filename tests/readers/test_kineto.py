@@ -15,7 +15,7 @@ from profiles import measure, readers
 from profiles.ground.errors import UnreadableRecording
 from profiles.model.timeline import Timeline
 from profiles.readers.chrome import events as chrome
-from tests.recordings import DATA, SHARED
+from tests.recordings import SHARED
 
 PUBLIC = SHARED / "public" / "kineto"
 needs_public = pytest.mark.skipif(not PUBLIC.is_dir(), reason="no recordings of others in ../shared/recordings/public")
@@ -265,33 +265,3 @@ def test_an_event_of_more_than_a_name_may_have_is_left_out_and_counted(tmp_path:
     long = event("kernel", "\N{GRINNING FACE}" + "k" * (1 << 20), "1", "2", device=0, stream=7)
     found = read(tmp_path, trace(KERNEL, long))
     assert len(found.kernels) == 1 and found.left_out["not an event"] == 1
-
-
-def through_perfetto(events: list[dict[str, object]]) -> str:
-    """Kineto's events as Perfetto's export_json.cc writes them: whole microseconds, what is shorter an instant, and
-    nothing of the file beside its events."""
-    found = []
-    for one in events:
-        if one.get("ph") == "X":
-            start = int(Decimal(str(one["ts"])))
-            length = int(Decimal(str(one.get("dur", 0))))
-            kept = {key: one[key] for key in ("cat", "name", "pid", "tid", "args") if key in one}
-            found.append(kept | {"ts": start} | ({"ph": "X", "dur": length} if length else {"ph": "I", "s": "t"}))
-    names = [{"ph": "M", "cat": "__metadata", "name": "thread_name", "pid": 1, "tid": 1, "ts": 0, "args": {}}]
-    lines = ",\n".join(json.dumps(one, default=float) for one in [*names, *found])
-    return '{"traceEvents":[\n' + lines + '],"metadata":\n' + json.dumps({"trace-config": "", "telemetry": {}}) + "}"
-
-
-def test_what_traceconv_makes_of_a_perfetto_trace_is_read_to_the_microsecond(tmp_path: Path) -> None:
-    events = json.loads(gzip.decompress((DATA / "made" / "k_plain.json.gz").read_bytes()), parse_float=Decimal)
-    direct = readers.read(DATA / "made" / "k_plain.json.gz")
-    found = read(tmp_path, through_perfetto(events["traceEvents"]))
-    long = direct.kernels[direct.kernels["end_ns"] - direct.kernels["start_ns"] >= 1000]
-    assert len(long) and found.kernels["name"].astype(str).tolist() == long["name"].astype(str).tolist()
-    origin = found.recording.origin_ns - direct.recording.origin_ns
-    for name in ("start_ns", "end_ns"):
-        apart = found.kernels[name].to_numpy() + origin - long[name].to_numpy()
-        assert (apart > -2000).all() and (apart <= 0).all()
-    assert found.kernels["correlation"].tolist() == long["correlation"].tolist()
-    assert [one.steps.count for one in measure([found]).gpus] == [one.steps.count for one in measure([direct]).gpus]
-    assert "coarse-times" in {doubt.code for doubt in found.doubts}
