@@ -22,7 +22,7 @@ from typing import Any, cast
 from profiles.ground.after_import import AfterImport
 
 from ..launch import users_launcher
-from ..machine import ranks
+from ..machine import joined, ranks
 from . import hooks
 from .of_jax import OfJax
 from .of_torch import OfTorch
@@ -47,6 +47,7 @@ def begin() -> None:
     else:
         os.environ.pop("PYTHONPATH", None)
     told = Told(Path(folder), int(os.environ.get("RINGSCOPE_RANK", ranks.rank())), int(steps))
+    joined.watch(Path(folder))
     torch = OfTorch(told)
     observer = Observer(told, {"torch": torch, "jax": OfJax(told)})
     torch.watch()

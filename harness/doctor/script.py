@@ -26,6 +26,7 @@ from .. import launch
 from ..launch import users_launcher
 from ..launch.environment import allowed, search_path
 from ..launch.profilers import check_script
+from ..machine import joined
 from ..processes.lifeline import Lifeline
 from . import observer
 from .workspace import copied
@@ -74,13 +75,15 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The trial's result. hung: some ranks made no progress. late: the time limit was over before enough was seen."""
+    """The trial's result. hung: some ranks made no progress. late: the time limit was over before enough was seen.
+    by_script: number of ranks that the script starts itself, which are not observed; 0 if none is known."""
 
     trial: Trial
     ranks: list[Rank]
     hung: bool
     late: bool
     launcher_log: str
+    by_script: int = 0
 
 
 def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[str, str]) -> Observed:
@@ -99,7 +102,7 @@ def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[s
                 process = _start(trial, seen, folder, environ, lifeline.address)
                 found = _follow(trial, process, seen, tell)
             process.wait()  # processes that still run end with the lifeline
-        return Observed(trial, *found)
+        return Observed(trial, *found, by_script=joined.started(seen))
 
 
 def _start(
@@ -158,7 +161,7 @@ def _follow(
         late = now > deadline
         waited_for = [rank for rank in ranks if not rank.done and rank.end is None]
         hung = now - moved_at > STALL_S and 0 < len(waited_for) < len(ranks)
-        if over or not waited_for or late or hung:
+        if over or not waited_for or late or hung or joined.started(seen):
             break
         time.sleep(POLL_S)
     for rank in waited_for:

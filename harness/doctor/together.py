@@ -9,6 +9,7 @@ from typing import Any
 
 from profiles.ground import threads
 
+from ..machine import joined
 from . import devices, unlike
 from .checks import FAILURE, OK, UNKNOWN, WARNING, Check
 from .devices import TWO_LINES
@@ -49,6 +50,8 @@ def _script(found: Observed) -> Check:
     ranks, command = found.ranks, shlex.join(found.trial.command)
     steps = [rank.last_step for rank in ranks]
     data = {"steps": steps, "ended": [rank.end for rank in ranks], "command": list(found.trial.command)}
+    if found.by_script:
+        return Check("script", FAILURE, *joined.refusal(found.by_script, "doctor"), data)
     failed = sorted((rank for rank in ranks if _failed(rank)), key=lambda rank: rank.ended_at)
     if failed:
         return Check("script", FAILURE, _how_it_failed(failed[0]), _mend(found), data | {"log": _tail(failed[0].log)})

@@ -26,7 +26,7 @@ from profiles.views.terminal import screen
 from .. import launch
 from ..launch import hosts, profilers, ssh, users_launcher
 from ..launch.profilers import Profiler, Span
-from ..machine import describe, nvml, sample
+from ..machine import describe, joined, nvml, sample
 from ..processes import remote_files
 from ..processes.lifeline import Lifeline
 from . import bench, measuring, sweep
@@ -214,7 +214,7 @@ class _Ranks:
     count: Callable[[], int | None]
     """The number of ranks that are recorded; None until all ranks have started."""
     missing: Callable[[], str]
-    """The ranks that have not told of their start, and what to do; "" if there are none."""
+    """The ranks that are not recorded, and what to do; "" if none are known."""
 
 
 def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
@@ -234,7 +234,13 @@ def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, spa
         container=how.container,
         recorded=how.recorded,
     )
-    return _Ranks(lambda lifeline: job(lifeline=lifeline), partial(_recorded, how, options.ranks), str)
+    count = _recorded(how, options.ranks)
+
+    def missing() -> str:
+        by_script = joined.started(folder)
+        return "; ".join(joined.refusal(by_script, "record")) if by_script else ""
+
+    return _Ranks(lambda lifeline: job(lifeline=lifeline), lambda: None if missing() else count, missing)
 
 
 def _theirs(name: str, options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:

@@ -24,7 +24,7 @@ from profiles.ground.after_import import AfterImport
 from profiles.ground.errors import RingscopeError
 from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges, sampler
 
-from ..machine import capture_range, ranks, sample
+from ..machine import capture_range, joined, ranks, sample
 from . import inside, script
 from .agreed import Agreed
 from .recorder import Recorder
@@ -89,6 +89,8 @@ def main() -> None:
     if options.places:
         if ranks.size() > 1:
             agreed = Agreed(options.places / "first_step")
+        else:
+            joined.watch(options.places)
         looks = sampler.of_rank(options.places, rank, lambda: stepping[0], throughout=of_tensorflow.pipeline)
 
     recording = False
@@ -96,7 +98,8 @@ def main() -> None:
     def begins() -> None:
         nonlocal recording
         try:
-            _refuse_ranks_of_script()
+            if options.places and (count := joined.started(options.places)):
+                raise RingscopeError(joined.refusal(count, "record")[0])
             opened.enter_context(inside.opened(folder, rank, framework) if folder else capture_range.opened())
         # perhaps the script runs a profiler itself; the training goes on without a recording
         except Exception as error:
@@ -161,18 +164,6 @@ def _watch(steps: Steps) -> None:
     sys.meta_path.insert(0, AfterImport(KERAS, watched))
     sys.meta_path.insert(0, AfterImport([OPTIMIZERS], lambda optimizers: watch_optimizers(optimizers, steps)))
     sys.meta_path.insert(0, AfterImport([DEEPSPEED], lambda deepspeed: watch_deepspeed(deepspeed, steps)))
-
-
-def _refuse_ranks_of_script() -> None:
-    """RingscopeError if the script has started ranks of PyTorch itself, as Lightning does: they are not recorded."""
-    torch = sys.modules.get("torch.distributed")
-    if torch is not None and torch.is_available() and torch.is_initialized():
-        started, count = torch.get_world_size(), ranks.size()
-        if started > count:
-            raise RingscopeError(
-                f"the script trains on {started} ranks and starts some of them itself, where ringscope cannot record "
-                f"them; start all: ringscope record -- torchrun --nproc-per-node {started} SCRIPT"
-            )
 
 
 def _say(recorder: Recorder, over: threading.Event) -> None:

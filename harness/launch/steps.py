@@ -1,8 +1,9 @@
 """Observe the steps of a training inside its process.
 
-Keras's list of callbacks reports every batch of `fit`, on any backend, and `train_on_batch` is observed too. PyTorch's
-optimizers call a hook after each step; one step of DeepSpeed's engines may be several of theirs. Each step gets a mark
-(`step N`), unless ring writes the marks of this script.
+Keras's list of callbacks reports every batch of `fit`, on any backend, and `train_on_batch` is observed too. In loops
+of the script's own, PyTorch's optimizers call a hook after each step, and so do Keras's on PyTorch; one step of
+DeepSpeed's engines may be several of theirs. Each step gets a mark (`step N`), unless ring writes the marks of this
+script.
 """
 
 from __future__ import annotations
@@ -79,11 +80,35 @@ def watch(keras: ModuleType, steps: Steps) -> None:
         return train_on_batch(self, *arguments, **options)
 
     model.train_on_batch = taken
+    if keras.backend.backend() == TORCH:  # other backends call the optimizer only while they compile the step
+        updated, apply = _of_loop(steps), keras.optimizers.Optimizer.apply
+
+        @functools.wraps(apply)
+        def applied(optimizer: Any, *arguments: Any, **options: Any) -> Any:
+            found = apply(optimizer, *arguments, **options)
+            updated(optimizer)
+            return found
+
+        keras.optimizers.Optimizer.apply = applied
 
 
 def watch_optimizers(optimizers: ModuleType, steps: Steps) -> None:
-    """Report the steps of a PyTorch loop: a step begins when the previous one has updated the weights. Only the
-    first of several optimizers counts, as in a GAN. The steps of a training by Keras do not count twice."""
+    """Report the steps of a PyTorch loop. Once the script has made an optimizer, its steps are waited for."""
+    optimizers.register_optimizer_step_post_hook(_of_loop(steps))
+    made = optimizers.Optimizer.__init__
+
+    @functools.wraps(made)
+    def make(optimizer: Any, *arguments: Any, **options: Any) -> None:
+        steps.recorder.awaits_steps = True
+        made(optimizer, *arguments, **options)
+
+    optimizers.Optimizer.__init__ = make
+
+
+def _of_loop(steps: Steps) -> Callable[..., None]:
+    """Returns a function that is to be called after each update by an optimizer: a step of a loop begins when the
+    previous one has updated the weights. Only the first of several optimizers counts, as in a GAN. Steps of Keras's
+    `fit` do not count twice."""
     first: list[int] = []
 
     def updated(optimizer: Any, *_: Any) -> None:
@@ -95,15 +120,7 @@ def watch_optimizers(optimizers: ModuleType, steps: Steps) -> None:
         if first[0] == id(optimizer):
             steps.begin()
 
-    optimizers.register_optimizer_step_post_hook(updated)
-    made = optimizers.Optimizer.__init__
-
-    @functools.wraps(made)
-    def make(optimizer: Any, *arguments: Any, **options: Any) -> None:
-        steps.recorder.awaits_steps = True
-        made(optimizer, *arguments, **options)
-
-    optimizers.Optimizer.__init__ = make
+    return updated
 
 
 def watch_deepspeed(deepspeed: Any, steps: Steps) -> None:

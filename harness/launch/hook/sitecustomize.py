@@ -1,5 +1,5 @@
 """Python runs this file before any script if its folder is on PYTHONPATH. `ringscope doctor -- COMMAND` puts the folder
-there; so does `ringscope record -- LAUNCHER ...`, where the user's launcher starts the ranks."""
+there; so does `ringscope record -- COMMAND`, where the user's launcher or script starts ranks."""
 
 import importlib
 import importlib.machinery
@@ -12,6 +12,7 @@ sys.path[:] = [folder for folder in sys.path if folder != here]
 for variable, name in (
     ("RINGSCOPE_OBSERVED", "harness.doctor.observer"),
     ("RINGSCOPE_OWN", "harness.launch.users_launcher"),
+    ("RINGSCOPE_JOINED", "harness.machine.joined"),
 ):
     if variable in os.environ:
         try:

@@ -63,3 +63,11 @@ def test_ranks_of_torchrun_are_judged_by_what_became_of_their_weights(
     assert code == int("failure" in expected.values())
     assert remedy in (checks["weights"]["remedy"] or "")
     assert checks["script"]["data"]["steps"] == [4, 4]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_that_the_script_starts_itself_are_refused(folder: Path, ranks: int) -> None:  # noqa: F811
+    code, checks = doctor(folder, "-np", ranks, "--", PYTHON, "spawned.py")
+    assert (code, checks.keys()) == (1, {"script"})
+    assert "trains on 2 ranks that it starts itself" in checks["script"]["text"]
+    assert "ringscope doctor -- torchrun --nproc-per-node 2" in checks["script"]["remedy"]

@@ -207,7 +207,7 @@ class _Written:
         self.done.append(f"end of {begun}")
 
 
-def _keras() -> ModuleType:
+def _keras(backend: str = "tensorflow") -> ModuleType:
     """The parts of Keras that are watched."""
     keras = ModuleType("keras")
 
@@ -228,6 +228,8 @@ def _keras() -> ModuleType:
 
     keras.callbacks, keras.Model = ModuleType("callbacks"), Model  # type: ignore[attr-defined]
     keras.callbacks.CallbackList = CallbackList  # type: ignore[attr-defined]
+    keras.backend = SimpleNamespace(backend=lambda: backend)  # type: ignore[attr-defined]
+    keras.optimizers = SimpleNamespace(Optimizer=type("Optimizer", (), {"apply": lambda *_: "own"}))  # type: ignore[attr-defined]
     return keras
 
 
@@ -251,7 +253,7 @@ def test_each_batch_of_keras_is_a_step_with_its_number(monkeypatch: pytest.Monke
     assert keras.Model().train_on_batch(7) == 7 and told.done[-1] == "step 6"
 
 
-@pytest.mark.parametrize("by", ["Keras", "PyTorch"])
+@pytest.mark.parametrize("by", ["Keras", "Keras's optimizer", "PyTorch"])
 def test_a_recording_holds_the_whole_mark_of_each_of_its_steps(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told(steps=3)
     monkeypatch.setattr(ranges, "_kept", _Written(told.done))
@@ -261,6 +263,10 @@ def test_a_recording_holds_the_whole_mark_of_each_of_its_steps(by: str, monkeypa
         keras = _keras()
         watch(keras, steps)
         step = keras.callbacks.CallbackList().on_train_batch_begin
+    elif by == "Keras's optimizer":
+        keras = _keras("torch")
+        watch(keras, steps)
+        step = keras.optimizers.Optimizer().apply
     else:
         made = type("Optimizer", (), {})
         optimizers = SimpleNamespace(register_optimizer_step_post_hook=hooks.append, Optimizer=made)

@@ -276,23 +276,48 @@ def test_ranks_of_pytorchs_launchers_are_recorded_by_its_own_profiler(tmp_path: 
     assert "Data.__getitem__ (train.py:11)" in done.stderr
 
 
-def test_ranks_that_the_script_starts_itself_are_refused(tmp_path: Path) -> None:
-    """As Lightning does: the process that is recorded is rank 0, and starts rank 1 by its own command."""
+# How scripts start their ranks themselves. Lightning starts all but rank 0, by the script's own command.
+BY_SCRIPT = {
+    "lightning": """
+import os, subprocess, sys, time
+own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29531", "WORLD_SIZE": "2"}
+import torch
+if "RANK" not in os.environ:
+    time.sleep(float(sys.argv[1]))
+    subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, **own, "RANK": "1"})
+    os.environ.update(own, RANK="0")
+exec(open("ddp.py").read())
+""",
+    "spawn": """
+import os, sys
+import torch.multiprocessing as mp
+def train(rank, size):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT="29532")
+    exec(open("ddp.py").read(), {})
+if __name__ == "__main__":
+    mp.start_processes(train, (2,), nprocs=2, start_method=sys.argv[1])
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "word", "code"),
+    [("lightning", "0", 2), ("lightning", "6", 1), ("spawn", "spawn", 2), ("spawn", "fork", 2)],
+)
+def test_ranks_that_the_script_starts_itself_are_refused(tmp_path: Path, how: str, word: str, code: int) -> None:
+    """With code 1 one process was recorded by time, before it was known to be a rank."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
-    starts = (
-        "import os, subprocess, sys\n"
-        "own = {'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': '29531', 'WORLD_SIZE': '2'}\n"
-        "if 'RANK' not in os.environ:\n"
-        "    subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, **own, 'RANK': '1'})\n"
-        "    os.environ.update(own, RANK='0')\n"
-    )
-    (tmp_path / "train.py").write_text(starts + DDP)
-    words = ["record", "--profiler", "framework", "--out", "out", "--steps", "5", "--", sys.executable, "train.py"]
+    (tmp_path / "ddp.py").write_text(DDP)
+    (tmp_path / "train.py").write_text(BY_SCRIPT[how])
+    words = ["record", "--profiler", "framework", "--out", "out", "--steps", "5", "--duration", "1"]
+    words += ["--delay", "1" if code == 1 else "30", "--", sys.executable, "train.py", word]
     argv = [sys.executable, "-m", "harness", *words]
     done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=900)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "the script trains on 2 ranks" in done.stderr and "torchrun --nproc-per-node 2" in done.stderr
-    assert "recorded 5 steps" not in done.stderr and not [*(tmp_path / "out").rglob("*.json*.trace*")]
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stdout.count("took 100 steps") == 2
+    said = done.stdout if code == 1 else done.stderr
+    assert "the script trains on 2 ranks that it starts itself" in said and "torchrun --nproc-per-node 2" in said
+    assert "recorded 5 steps" not in done.stderr and (code == 1) == bool([*(tmp_path / "out").rglob("rank0.pt*")])
 
 
 @pytest.mark.ci
