@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from ..ground import terminals
 from ..ground.errors import RingscopeError
 from .options import refuse_ignored
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Options of the command line."""
-
-    path: Path
-    output: Path
-    steps: str | None = None
-    time: str | None = None
-    shrink: bool = False
-    strip_private: bool = False
-    max_size: int | None = None
-    no_cache: bool = False
 
 
 @click.command(
@@ -60,36 +44,42 @@ Examples:
 )
 @click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")
 @click.pass_context
-def command(context: click.Context, /, **options: Any) -> None:
+def command(
+    context: click.Context,
+    /,
+    path: Path,
+    steps: str | None,
+    time: str | None,
+    shrink: bool,
+    strip_private: bool,
+    output: Path,
+    max_size: int | None,
+    no_cache: bool,
+) -> None:
     """Write a smaller recording to a new file.
 
     PATH is an SQLite recording of nsys or nvprof or, if nsys is installed, a .nsys-rep file. PATH is never changed.
     """
-    refuse_ignored(context, [(options["time"] is not None, ("steps",), "and --time both say what to keep; give one")])
-    write(Options(**options))
-
-
-def write(given: Options) -> None:
-    """Cut one recording into one new file."""
-    if given.steps is None and given.time is None and not (given.shrink or given.strip_private):
+    refuse_ignored(context, [(time is not None, ("steps",), "and --time both say what to keep; give one")])
+    if steps is None and time is None and not (shrink or strip_private):
         raise RingscopeError("nothing to leave out; give --steps, --time, --shrink or --strip-private")
     from ..measuring.cutting import of_steps
     from ..readers import cut, span
     from ..views.terminal import info as recordings
     from ..views.terminal import waiting
 
-    reading: dict[str, Any] = {"max_bytes": given.max_size, "cache": not given.no_cache}
-    within = span.parsed(given.time) if given.time is not None else None
-    if given.steps is not None:
-        within = of_steps(given.path, given.steps, **reading)
+    within = span.parsed(time) if time is not None else None
+    if steps is not None:
+        within = of_steps(path, steps, max_bytes=max_size, cache=not no_cache)
     with waiting.progress("writing") as progress:
         rows = cut.write(
-            given.path,
-            given.output,
+            path,
+            output,
             within=within,
-            shrink=given.shrink,
-            strip_private=given.strip_private,
+            shrink=shrink,
+            strip_private=strip_private,
+            max_bytes=max_size,
+            cache=not no_cache,
             progress=progress,
-            **reading,
         )
-    terminals.echo(recordings.written(given.output, rows))
+    terminals.echo(recordings.written(output, rows))

@@ -113,13 +113,12 @@ def command(context: click.Context, /, **chosen: object) -> None:
     if recorded:
         if options.ranks is None and options.larger is None:
             raise RingscopeError("nothing to predict; name the ranks, as --ranks 4,8, or a run with --measured")
-        show(list(options.paths), "--ranks", options.ranks or "", options.larger, options.as_json)
+        _of_recordings(options)
     else:
         _forecast(options)
 
 
-def show(paths: list[Path], option: str, ranks: str, larger: Path | None, as_json: Path | None) -> None:
-    """Predict from recordings and print. `option`: the name of the option that gave `ranks`, for errors."""
+def _of_recordings(options: Options) -> None:
     import json
 
     from ..measuring import subject
@@ -127,13 +126,13 @@ def show(paths: list[Path], option: str, ranks: str, larger: Path | None, as_jso
     from ..views.terminal import predict as view
     from ..views.terminal import recording as terminal
 
-    wanted = _counts(option, ranks)
-    one, two = (subject.load([path]) for path in paths)
-    found = predict.outlook(one, two, wanted, subject.load([larger]) if larger else None)
-    if as_json is None:
+    wanted = _counts(options.ranks)
+    one, two = (subject.load([path]) for path in options.paths)
+    found = predict.outlook(one, two, wanted, subject.load([options.larger]) if options.larger else None)
+    if options.as_json is None:
         terminal.say(view.text(found))
     else:
-        write_json(json.dumps(predict.to_json(found), indent=1) + "\n", as_json)
+        write_json(json.dumps(predict.to_json(found), indent=1) + "\n", options.as_json)
 
 
 def _forecast(options: Options) -> None:
@@ -143,7 +142,7 @@ def _forecast(options: Options) -> None:
     from ..predicting import forecast
     from ..predicting.curve import Point
 
-    wanted = _counts("--ranks", options.ranks or "")
+    wanted = _counts(options.ranks)
     hosts = _hosts(options)
     if options.points is not None:
         points = [Point(gpus, rate) for gpus, rate in _points(options.points)]
@@ -182,11 +181,11 @@ def _hosts(options: Options) -> Hosts | None:
     return Hosts(options.gpus_per_host, net, options.step_bytes, batch, options.overlap)
 
 
-def _counts(option: str, text: str) -> list[int]:
+def _counts(text: str | None) -> list[int]:
     try:
-        return [int(part) for part in text.split(",") if part.strip()]
+        return [int(part) for part in (text or "").split(",") if part.strip()]
     except ValueError:
-        raise RingscopeError(f"{option} {text}: write it as {option} 4,8") from None
+        raise RingscopeError(f"--ranks {text}: write it as --ranks 4,8") from None
 
 
 def _points(text: str) -> list[tuple[int, float]]:

@@ -12,7 +12,6 @@ import click
 from ..ground import numbers, terminals
 from ..ground.errors import InspectorLog, RingscopeError
 from ..model.measures import Measures
-from . import cut
 from .options import STDOUT, Output, Rule, Verb, refuse_ignored, write_json
 
 if TYPE_CHECKING:
@@ -65,21 +64,12 @@ class Options:
     charts: Path | None
     parquet: Path | None
     info: bool
-    within: str | None
-    shrink: bool
-    strip_private: bool
-    output: Path | None
     max_size: int | None
     no_cache: bool
     strict: bool
     processes: int | None
     from_step: int
     partial: Path | None
-
-    @property
-    def cuts(self) -> bool:
-        """True if the options ask for a smaller recording, and so for no measures."""
-        return self.within is not None or self.shrink or self.strip_private
 
     @property
     def again(self) -> list[str]:
@@ -93,8 +83,6 @@ class Options:
         return {"max_bytes": self.max_size, "cache": not self.no_cache}
 
 
-_OF_CUTTING = {"within", "shrink", "strip_private", "output"}
-_CUTTING = "--slice, --shrink or --strip-private"
 _FILE, _JSON = Output(), Output(stdout=True)
 
 
@@ -139,22 +127,6 @@ _FILE, _JSON = Output(), Output(stdout=True)
 @click.option(
     "--info", is_flag=True, help="Show the contents of the recordings and the tables that are missing; measure nothing."
 )
-@click.option("--slice", "within", metavar="A:B", help="Keep this span of time, as ringscope cut --time does.")
-@click.option(
-    "--shrink", is_flag=True, help="Keep only the tables that the measures need, as ringscope cut --shrink does."
-)
-@click.option(
-    "--strip-private",
-    is_flag=True,
-    help="Keep only numbers and names, without folders, users and addresses, as ringscope cut --strip-private does.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="NEW",
-    type=click.Path(path_type=Path),
-    help="Path of the smaller recording, as in ringscope cut -o.",
-)
 @click.option(
     "--max-size",
     metavar="BYTES",
@@ -188,9 +160,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
 def command(context: click.Context, /, **options: Any) -> None:
     given = Options(**options)
     refuse_ignored(context, _rules(given))
-    if given.cuts:
-        _cut(given)
-    elif given.info:
+    if given.info:
         _info(given)
     else:
         try:
@@ -204,14 +174,12 @@ def command(context: click.Context, /, **options: Any) -> None:
 
 def _shown() -> set[str]:
     others = {"paths", "info", "max_size", "no_cache", "strict", "json_to"}
-    return {one.name for one in fields(Options)} - _OF_CUTTING - others
+    return {one.name for one in fields(Options)} - others
 
 
 def _rules(given: Options) -> list[Rule]:
     shown = _shown() | {"json_to"}
     return [
-        (given.cuts, {*shown, "info", "strict"}, f"has no effect with {_CUTTING}; leave it out"),
-        (not given.cuts, ("output",), f"names the file that {_CUTTING} writes; give one of them"),
         (given.info, shown, "has no effect with --info, which measures nothing; leave one of them out"),
         (given.per_rank, ("ranks",), "has no effect with --per-rank, which shows all; leave one of them out"),
         (given.json_to == STDOUT, ("per_rank", "full", "table"), "has no effect with --json -; write JSON to a file"),
@@ -249,25 +217,6 @@ def _numbers(text: str | None) -> tuple[int, ...]:
         return tuple(int(one) for one in text.split(","))
     except ValueError as error:
         raise RingscopeError(f"--ranks {text}: give ranks as whole numbers with commas between, as 37,38") from error
-
-
-def _cut(given: Options) -> None:
-    """Cut as `ringscope cut` does; --slice, --shrink and --strip-private are the older spelling."""
-    if len(given.paths) != 1:
-        raise RingscopeError(f"{_CUTTING} takes one recording; cut each by itself")
-    if given.output is None:
-        raise RingscopeError("name the new file with -o NEW; a recording is never changed")
-    cut.write(
-        cut.Options(
-            path=Path(given.paths[0]),
-            output=given.output,
-            time=given.within,
-            shrink=given.shrink,
-            strip_private=given.strip_private,
-            max_size=given.max_size,
-            no_cache=given.no_cache,
-        )
-    )
 
 
 def _info(given: Options) -> None:

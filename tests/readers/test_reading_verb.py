@@ -1,4 +1,4 @@
-"""`ringscope timeline --info`, `--slice` and their kin, as they are typed."""
+"""`ringscope timeline --info` and `ringscope cut`, as they are typed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.recordings import ROOT
 from ..recordings import OURS, fingerprint
 
 
-def ringscope(*arguments: str | Path, code: int = 0) -> str:
+def ringscope(*arguments: str | Path, code: int = 0, verb: str = "timeline") -> str:
     """What it printed, errors too; it must end with `code`."""
     out, err = io.StringIO(), io.StringIO()
-    typed = ["ringscope", "timeline", *map(str, arguments)]
+    typed = ["ringscope", verb, *map(str, arguments)]
     with (
         patch.object(sys, "argv", typed),
         patch.dict(os.environ, COLUMNS="200"),
@@ -82,7 +82,7 @@ def test_a_slice_is_written_and_can_be_told_about(recording: Path, tmp_path: Pat
     before = fingerprint(tmp_path)["run.sqlite"]
     whole = readers.read(recording)
     last = int(whole.kernels["end_ns"].max())
-    said = ringscope(recording, "--slice", f":{last // 2}ns", "--shrink", "-o", tmp_path / "half.sqlite")
+    said = ringscope(recording, "--time", f":{last // 2}ns", "--shrink", "-o", tmp_path / "half.sqlite", verb="cut")
     assert str(tmp_path / "half.sqlite") in said and "CUPTI_ACTIVITY_KIND_KERNEL: " in said
     assert 0 < len(readers.read(tmp_path / "half.sqlite").kernels) < len(whole.kernels)
     assert "kernels" in ringscope(tmp_path / "half.sqlite", "--info")
@@ -91,11 +91,12 @@ def test_a_slice_is_written_and_can_be_told_about(recording: Path, tmp_path: Pat
 
 def test_what_cannot_be_done_is_one_line_exit_code_2_and_nothing_written(recording: Path, tmp_path: Path) -> None:
     before = list(fingerprint(tmp_path).items())[1:]  # the files: the folder itself saw a file come and go
-    assert "name the new file with -o" in ringscope(recording, "--shrink", code=2)
-    assert "takes one recording" in ringscope(recording, recording, "--shrink", "-o", tmp_path / "n", code=2)
-    assert "'x' is not a time" in ringscope(recording, "--slice", "x:1s", "-o", tmp_path / "n", code=2)
-    assert "exists already" in ringscope(recording, "--shrink", "-o", recording, code=2)
-    assert "no GPU work in that span" in ringscope(recording, "--slice", "900s:", "-o", tmp_path / "n", code=2)
+    new = ("-o", tmp_path / "n")
+    assert "missing option '-o'" in ringscope(recording, "--shrink", code=2, verb="cut")
+    assert "unexpected extra argument" in ringscope(recording, recording, "--shrink", *new, code=2, verb="cut")
+    assert "'x' is not a time" in ringscope(recording, "--time", "x:1s", *new, code=2, verb="cut")
+    assert "exists already" in ringscope(recording, "--shrink", "-o", recording, code=2, verb="cut")
+    assert "no GPU work in that span" in ringscope(recording, "--time", "900s:", *new, code=2, verb="cut")
     assert "no such file" in ringscope(tmp_path / "none", "--info", code=2)
     assert "no recordings there" in ringscope(ROOT / "docs", "--info", code=2)
     assert "no file matches" in ringscope(f"{tmp_path}/*.nvvp", "--info", code=2)

@@ -16,7 +16,7 @@ from profiles.model import measures_json
 from profiles.model.collectives import Bucket, OneStep
 from profiles.predicting.predict import check_alike, expected_largest, measured, predict
 from profiles.runs.records import Cell, RunRecord
-from profiles.verbs.compare import command
+from profiles.verbs.predict import command
 from tests.made.hand import gpu, measures
 
 ONE_NS, OTHER_NS, STEPS = 10_000_000, 300_000, 20
@@ -116,11 +116,11 @@ def test_a_larger_run_says_whether_the_interval_held(tmp_path: Path) -> None:
         (tmp_path / f"{ranks}.json").write_text(measures_json.dumps(made))
         assert measured(made).step_ns == step
     one, two, four, eight = (str(tmp_path / f"{ranks}.json") for ranks in (1, 2, 4, 8))
-    held = CliRunner().invoke(command, [one, two, "--predict", "8", "--measured", four])
+    held = CliRunner().invoke(command, [one, two, "--ranks", "8", "--measured", four])
     assert held.exit_code == 0 and held.output.count(" ranks: ") == 2 and "inside the interval" in held.output
-    late = CliRunner().invoke(command, [one, two, "--predict", "8", "--measured", eight])
+    late = CliRunner().invoke(command, [one, two, "--ranks", "8", "--measured", eight])
     assert "outside the interval" in late.output
-    found = json.loads(CliRunner().invoke(command, [one, two, "--predict", "4", "--json", "-"]).output)
+    found = json.loads(CliRunner().invoke(command, [one, two, "--ranks", "4", "--json", "-"]).output)
     assert [each["ranks"] for each in found["predictions"]] == [4] and found["measured"] is None
 
 
@@ -131,7 +131,7 @@ def test_more_than_100_percent_is_told_to_be_a_doubt_and_no_triumph(tmp_path: Pa
     for name, made in (("one", one), ("held", held_back), ("two", two)):
         (tmp_path / f"{name}.json").write_text(measures_json.dumps(made))
     for first in ("one", "held"):
-        words = [str(tmp_path / f"{name}.json") for name in (first, "two")] + ["--predict", "4"]
+        words = [str(tmp_path / f"{name}.json") for name in (first, "two")] + ["--ranks", "4"]
         said[first] = CliRunner().invoke(command, words).output
     assert "more than 100 %" in said["held"] and "more than 100 %" not in said["one"]
 

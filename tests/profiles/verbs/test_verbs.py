@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from profiles import analyse, read
 from profiles.ground.errors import RingscopeError
 from profiles.model import measures_json
-from profiles.verbs import VERBS, compare, cut, gate, predict, timeline
+from profiles.verbs import VERBS, cut, gate, predict, timeline
 from tests.made.hand import gpu, measures
 from tests.recordings import DATA
 
@@ -26,24 +26,13 @@ SHOWN += ("--from-step 3", "--processes 2", "--partial h.partial", "--full", "--
 
 # verb, words, what is said
 REFUSED: list[tuple[click.Command, str, str]] = [
-    *(
-        (timeline.command, f"x {cutting} -o new {ignored}", f"{ignored.split()[0]} has no effect with --slice")
-        for cutting in ("--slice 1s:2s", "--shrink", "--strip-private")
-        for ignored in (*SHOWN, "--info", "--strict")
-    ),
     *((timeline.command, f"x --info {words}", f"{words.split()[0]} has no effect with --info") for words in SHOWN),
-    (timeline.command, "x -o new", "--output names the file that --slice"),
-    (timeline.command, "x --info -o new", "--output names the file that --slice"),
-    (timeline.command, "x y --shrink -o new", "takes one recording"),
-    (timeline.command, "x --shrink", "name the new file with -o NEW"),
-    (timeline.command, "x --slice '' -o new", "not a span of time"),
+    (cut.command, "x --time '' -o new", "not a span of time"),
     (cut.command, "x -o new", "nothing to leave out"),
     (cut.command, "x --steps 1:2 --time 1s:2s -o new", "--steps and --time both say what to keep"),
     (cut.command, "x --steps 1-2 -o new", "write it as 10:20"),
     (cut.command, "x --steps : -o new", "write it as 10:20"),
     (cut.command, "x --steps 7:7 -o new", "the last step is not after the first"),
-    (compare.command, "x y --measured z", "give --predict too"),
-    (compare.command, "x y --predict many", "--predict many: write it as --predict 4,8"),
     (predict.command, "x y", "nothing to predict"),
     (predict.command, "x y --ranks many", "--ranks many: write it as --ranks 4,8"),
     (gate.command, "x", "nothing to check"),
@@ -115,21 +104,14 @@ def test_a_step_that_is_not_there_says_which_are(tmp_path):
     assert "has no step 9000; there are steps" in str(result.exception) and not list(tmp_path.iterdir())
 
 
-def test_cut_and_the_old_way_to_say_it_write_the_same(tmp_path):
-    last = int(read(UNMARKED).kernels["end_ns"].max())
-    run(cut.command, UNMARKED, "--time", f":{last // 2}ns", "--shrink", "-o", tmp_path / "new.sqlite")
-    run(timeline.command, UNMARKED, "--slice", f":{last // 2}ns", "--shrink", "-o", tmp_path / "old.sqlite")
-    assert (tmp_path / "new.sqlite").read_bytes() == (tmp_path / "old.sqlite").read_bytes()
-
-
-def test_predict_says_what_compare_with_predict_does(tmp_path):
+def test_predict_from_recordings_says_the_same_as_text_and_as_json(tmp_path):
     for ranks in (1, 2):
         gpus = [gpu(rank=rank, waiting=0, transfer=10) for rank in range(ranks)]
         (tmp_path / f"{ranks}.json").write_text(measures_json.dumps(measures(gpus)))
     paths = (tmp_path / "1.json", tmp_path / "2.json")
-    for more in ([], ["--json", "-"]):
-        one = run(predict.command, *paths, "--ranks", "4,8", *more)
-        assert one == run(compare.command, *paths, "--predict", "4,8", *more)
+    told = run(predict.command, *paths, "--ranks", "4,8")
+    assert "4 ranks: " in told and "8 ranks: " in told
+    one = run(predict.command, *paths, "--ranks", "4,8", "--json", "-")
     assert [each["ranks"] for each in json.loads(one)["predictions"]] == [4, 8]
     run(predict.command, *paths, "--ranks", "4", "--json", tmp_path / "p.json")
     assert json.loads((tmp_path / "p.json").read_text())["schema"] == "ringscope.prediction/1"
