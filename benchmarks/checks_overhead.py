@@ -57,7 +57,7 @@ def rank(options: argparse.Namespace) -> None:
 
     ring.init(seed=1)
     switch = Switch()
-    spec = MODELS[options.model].spec
+    spec = MODELS[options.model]
     model = build(options.model, input_dtype=options.input_dtype, precision=options.precision)
     model.compile(keras.optimizers.SGD(0.01, momentum=0.9), loss_for(spec), metrics=["accuracy"])
     ring.distribute(model, step=options.step)

@@ -108,7 +108,7 @@ def hand_written(cell: Cell) -> tuple[Any, Window]:
     from harness.training.feeds.sources import Synthetic
     from harness.training.models import MODELS, build, loss_for
 
-    spec = MODELS[cell.model].spec
+    spec = MODELS[cell.model]
     model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision)
     optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
     optimizer.build(model.trainable_variables)

@@ -76,7 +76,7 @@ def serve(model: str, limits: Limits, rates: tuple[float, ...], options: Infer, 
 def prepare(model: str, folder: Path, *, saved: bool) -> None:
     """Write made-up samples of the model's input and, if `saved`, a SavedModel. Raises RingscopeError."""
     if not saved and not is_file(model):
-        spec = MODELS[model].spec
+        spec = MODELS[model]
         write_whole(folder / "samples.json", models.instances(spec.input_shape, "float32"))
         return
     words = [model, str(folder / "model"), str(folder / "samples.json"), "saved-model" if saved else "samples"]

@@ -104,7 +104,7 @@ FEEDS: dict[str, Callable[[Source, str], Iterator[Batch]]] = {
 
 def make_source(cell: Cell, batch: int, *, rank: int, size: int, threads: int) -> Source:
     """The source of the cell's samples. batch: this rank's samples per step."""
-    spec = MODELS[cell.model].spec
+    spec = MODELS[cell.model]
     common: dict[str, Any] = {"rank": rank, "size": size, "dtype": cell.input_dtype, "threads": threads}
     if cell.data == "generated":
         from .generated import Generated

@@ -18,47 +18,37 @@ class Spec:
     classes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The place of a model: `harness.training.models.<module>.<function>` takes (input tensor, spec) and returns
-    features."""
-
-    module: str
-    function: str
-    spec: Spec
-
-
+# The network of each model is the function in networks.py that has its name.
 MODELS = {
-    "mlp": Entry("dense", "mlp", Spec((256,), 10)),
-    "dense2": Entry("dense", "dense2", Spec((100,), 2)),
-    "dense41m": Entry("dense", "dense41m", Spec((8000,), 1)),
-    "cnn_cifar": Entry("images", "cnn_cifar", Spec((32, 32, 3), 10)),
-    "resnet50": Entry("images", "resnet50", Spec((224, 224, 3), 1000)),
-    "inception3": Entry("images", "inception3", Spec((299, 299, 3), 1000)),
-    "vgg16": Entry("images", "vgg16", Spec((224, 224, 3), 1000)),
-    "transformer": Entry("attention", "transformer", Spec((256, 64), 10)),
-    "lstm": Entry("recurrent", "lstm", Spec((128, 64), 10)),
-    "lstm_generic": Entry("recurrent", "lstm_generic", Spec((128, 64), 10)),
-    "gru": Entry("recurrent", "gru", Spec((128, 64), 10)),
-    "gru_generic": Entry("recurrent", "gru_generic", Spec((128, 64), 10)),
+    "mlp": Spec((256,), 10),
+    "dense2": Spec((100,), 2),
+    "dense41m": Spec((8000,), 1),
+    "cnn_cifar": Spec((32, 32, 3), 10),
+    "resnet50": Spec((224, 224, 3), 1000),
+    "inception3": Spec((299, 299, 3), 1000),
+    "vgg16": Spec((224, 224, 3), 1000),
+    "transformer": Spec((256, 64), 10),
+    "lstm": Spec((128, 64), 10),
+    "lstm_generic": Spec((128, 64), 10),
+    "gru": Spec((128, 64), 10),
+    "gru_generic": Spec((128, 64), 10),
 }
 
 
 def build(name: str, *, input_dtype: str = "float32", precision: str = "float32", seed: int = 0) -> Any:
     """A Keras model with its weights, not compiled, with float32 logits; equal arguments give equal weights. uint8
     input is scaled to -1..1 inside the model, so that only a quarter of the bytes are copied to the GPU."""
-    import importlib
-
     import keras
 
-    entry = MODELS[name]
+    from . import networks
+
+    spec = MODELS[name]
     keras.utils.set_random_seed(seed)
     keras.mixed_precision.set_dtype_policy(precision)
-    inputs = keras.Input(entry.spec.input_shape, dtype=input_dtype)
+    inputs = keras.Input(spec.input_shape, dtype=input_dtype)
     scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0)(inputs) if input_dtype == "uint8" else inputs
-    body = getattr(importlib.import_module(f"harness.training.models.{entry.module}"), entry.function)
-    features = body(scaled, entry.spec)
-    logits = keras.layers.Dense(entry.spec.classes, dtype="float32", name="logits")(features)
+    features = getattr(networks, name)(scaled)
+    logits = keras.layers.Dense(spec.classes, dtype="float32", name="logits")(features)
     return keras.Model(inputs, logits, name=name)
 
 

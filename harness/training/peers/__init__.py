@@ -90,7 +90,7 @@ def train(cell: Cell, folder: Path, progress: Any) -> RankRecord:
     progress.phase("build")
     model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
     compiled = cell.step == "compiled"
-    compile_model(model, MODELS[cell.model].spec, optimizer=optimizer(cell), jit_compile=compiled)
+    compile_model(model, MODELS[cell.model], optimizer=optimizer(cell), jit_compile=compiled)
     peer.spread(model)
     source = make_source(cell, peer.batch, rank=peer.rank, size=peer.size, threads=1)
     batches = fitted.Batches(source.arrays())

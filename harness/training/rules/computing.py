@@ -34,7 +34,7 @@ def on_one_batch(model: Any, batch: int, spec_shape: tuple[int, ...], classes: i
 
 def of_model(on: Subject, precision: str) -> Way:
     model = build(on.model, precision=precision)
-    spec = MODELS[on.model].spec
+    spec = MODELS[on.model]
     compile_model(model, spec)
     return on_one_batch(model, on.batch, spec.input_shape, spec.classes, compiled=on.gpu)
 
@@ -47,7 +47,7 @@ def plain(gpu: bool) -> str:
 def batch_multiple_of_8(on: Subject) -> Ways:
     batch = -(-on.batch // 8) * 8
     made = build(on.model, precision=plain(on.gpu))
-    spec = MODELS[on.model].spec
+    spec = MODELS[on.model]
     compile_model(made, spec)
     return Ways(
         on_one_batch(made, batch + 1, spec.input_shape, spec.classes, compiled=on.gpu),
@@ -63,7 +63,7 @@ def features_multiple_of_8(on: Subject) -> Ways:
         keras.mixed_precision.set_dtype_policy(plain(on.gpu))
         layers = [keras.layers.Dense(units, activation="relu") for _ in range(LAYERS)]
         made = keras.Sequential([keras.Input((units,)), *layers, keras.layers.Dense(10, dtype="float32")])
-        compile_model(made, MODELS["mlp"].spec)
+        compile_model(made, MODELS["mlp"])
         return on_one_batch(made, batch, (units,), 10, compiled=on.gpu)
 
     return Ways(wide(WIDTH - 1), wide(WIDTH), f"{LAYERS} dense layers, {batch} samples, {plain(on.gpu)}{on.how}")

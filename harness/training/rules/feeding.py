@@ -19,7 +19,7 @@ AUTOTUNE = tf.data.AUTOTUNE
 
 def resident_data(on: Subject) -> Ways:
     """The two ways for a small data set: fed from the host, or kept on the device."""
-    spec, batch = MODELS[on.model].spec, on.batch
+    spec, batch = MODELS[on.model], on.batch
     count = max(SAMPLES, 4 * batch)
     made = build(on.model)
     compile_model(made, spec)

@@ -31,7 +31,7 @@ def quiet(on: Subject) -> Ways:
 def fitting(together: int, verbose: int) -> Way:
     """A way that runs one epoch of `model.fit` with `together` steps per execution; the number of steps is rounded up
     to a multiple of TOGETHER."""
-    made, spec = build(MODEL), MODELS[MODEL].spec
+    made, spec = build(MODEL), MODELS[MODEL]
     made.compile(optimizer="sgd", loss=loss_for(spec), steps_per_execution=together, jit_compile=False)
     generator = np.random.default_rng(0)
     x = generator.random((BATCH * TOGETHER, *spec.input_shape), dtype=np.float32)

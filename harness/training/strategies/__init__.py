@@ -31,14 +31,6 @@ _MODULES = {
 }
 
 
-def _nothing() -> None:
-    pass
-
-
-def _no_facts() -> dict[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class Trainer:
     """A model that is ready to train. turn: takes one step; returns (its logs, the ns that it waited for its batch)."""
@@ -46,12 +38,12 @@ class Trainer:
     model: Any
     turn: Callable[[], tuple[Any, int]]
     samples_per_step: int  # samples that this process takes in each step
-    settle: Callable[[], None] = _nothing  # waits until all steps that have begun are over
+    settle: Callable[[], None] = lambda: None  # waits until all steps that have begun are over
     source: Any = None  # source of the batches, in strategies that can train until an accuracy is reached
-    facts: Callable[[], dict[str, Any]] = _no_facts  # facts that only this strategy knows, asked for after the window
+    facts: Callable[[], dict[str, Any]] = dict  # facts that only this strategy knows, asked for after the window
     # Facts that need GPU work. Not asked for after a recording, because a profiler that is stopped still records for a
     # while.
-    tried: Callable[[], dict[str, Any]] = _no_facts
+    tried: Callable[[], dict[str, Any]] = dict
 
     def told(self, *, recorded: bool) -> dict[str, Any]:
         """The strategy's facts about a finished run. recorded: True if a profiler recorded it."""

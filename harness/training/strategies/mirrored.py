@@ -31,7 +31,7 @@ def training(cell: Cell, strategy: Any, source: Source, distributed: Callable[[A
     distributed: (data set, its options) -> a data set that gives each replica its part."""
     with strategy.scope():
         model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-        compile_model(model, MODELS[cell.model].spec, optimizer=optimizer(cell))
+        compile_model(model, MODELS[cell.model], optimizer=optimizer(cell))
         model.optimizer.build(model.trainable_variables)
     dataset = source.dataset()
     if cell.feed == "prefetch":

@@ -43,7 +43,7 @@ UNKNOWN_WAIT = "each worker fetches its own batches"
 def trainer(cell: Cell, device: str) -> Trainer:
     cluster = Cluster.of(cell.ranks, device)
     strategy, coordinator = cluster.strategy, cluster.coordinator
-    spec = MODELS[cell.model].spec
+    spec = MODELS[cell.model]
     with strategy.scope():
         model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
         compile_model(model, spec, optimizer=optimizer(cell))

@@ -7,8 +7,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-__all__ = ["held"]
-
 
 @contextmanager
 def held(count: int) -> Iterator[list[int]]:

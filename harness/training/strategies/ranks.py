@@ -16,10 +16,9 @@ RATE_WARM_UP_STEPS = 100  # steps of warm-up, until the learning rate for all ra
 
 def trainer(cell: Cell, device: str) -> Trainer:
     """The cell's model, distributed by `ring`, and its feed to this device ("/GPU:0" or "/CPU:0")."""
-    entry = MODELS[cell.model]
     options = dict(cell.options)
     model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-    compile_model(model, entry.spec, optimizer=optimizer(cell))
+    compile_model(model, MODELS[cell.model], optimizer=optimizer(cell))
     ring.distribute(
         model,
         step=cell.step,

@@ -21,7 +21,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
     places = devices.take(device, cell.ranks)
     with tf.device(places[0]):
         model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-        spec = MODELS[cell.model].spec
+        spec = MODELS[cell.model]
         compile_model(model, spec, optimizer=optimizer(cell))
         model.optimizer.build(model.trainable_variables)
     batch = cell.per_rank_batch * cell.ranks

@@ -38,7 +38,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
     stages = cut(whole, places)
     model = keras.Sequential(stages, name=cell.model)
     model.build(stages[0].input_shape)  # without this call only the first batch would build the model
-    spec = MODELS[cell.model].spec
+    spec = MODELS[cell.model]
     compile_model(model, spec, optimizer=optimizer(cell))
     model.optimizer.build(model.trainable_variables)
     averaged = partial(ring.average_gradients, compression=cell.compression)

@@ -50,7 +50,7 @@ def test_weights_and_logits_are_float32_in_every_precision(name: str, precision:
     model = build(name, input_dtype="uint8", precision=precision)
     assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
     assert model.outputs[0].dtype == "float32"
-    assert model.outputs[0].shape == (None, MODELS[name].spec.classes)
+    assert model.outputs[0].shape == (None, MODELS[name].classes)
     assert model.inputs[0].dtype == "uint8"
     assert keras.mixed_precision.dtype_policy().name == precision
 

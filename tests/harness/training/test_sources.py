@@ -68,7 +68,7 @@ def test_the_resident_feed_brings_its_first_batch_again_and_again() -> None:
 
 
 def test_labels_of_a_yes_or_no_model_are_0_and_1() -> None:
-    _, y = next(Synthetic(MODELS["dense41m"].spec, 64).arrays())
+    _, y = next(Synthetic(MODELS["dense41m"], 64).arrays())
     assert set(y) == {0, 1}
 
 

@@ -165,7 +165,7 @@ def test_on_a_gpu_the_feed_delivers_what_the_source_made() -> None:
     from harness.training.feeds.sources import Synthetic
     from harness.training.models import MODELS
 
-    source = Synthetic(MODELS["cnn_cifar"].spec, 64, dtype="uint8")
+    source = Synthetic(MODELS["cnn_cifar"], 64, dtype="uint8")
     for carried, (want_x, want_y) in zip(islice(pinned(source, "/GPU:0"), 12), source.arrays(), strict=False):
         x, y = carried.data
         assert "GPU" in x.device

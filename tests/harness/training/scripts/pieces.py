@@ -31,11 +31,11 @@ def furthest(first: list[object], second: list[object]) -> float:
 def difference(name: str, parts: int, count: int) -> dict[str, object]:
     """Outputs and gradients of a model in stages against the whole model's, and where its weights lie."""
     whole = build(name)
-    x = tf.random.stateless_uniform((12, *MODELS[name].spec.input_shape), (1, 2))
-    y = tf.range(12, dtype=tf.int64) % MODELS[name].spec.classes
+    x = tf.random.stateless_uniform((12, *MODELS[name].input_shape), (1, 2))
+    y = tf.range(12, dtype=tf.int64) % MODELS[name].classes
     with tf.GradientTape() as tape:
         logits = whole(x, training=True)
-        loss = loss_for(MODELS[name].spec)(y, logits)
+        loss = loss_for(MODELS[name])(y, logits)
     of_whole = tape.gradient(loss, [v.value for v in whole.trainable_variables])
     of_logits = tf.nn.softmax(logits) - tf.one_hot(y, logits.shape[-1])
     pieces = stages.cut(whole, PLACES[:count])
@@ -137,9 +137,9 @@ def updated_on() -> dict[str, object]:
     """How many of Adam's square roots each device computes, and how many variables are there."""
     pieces = stages.cut(build("mlp"), PLACES[:2])
     model = keras.Sequential(pieces)
-    compile_model(model, MODELS["mlp"].spec, optimizer=keras.optimizers.Adam())
+    compile_model(model, MODELS["mlp"], optimizer=keras.optimizers.Adam())
     model.optimizer.build(model.trainable_variables)
-    step = train_step(model, Plan(pieces, [PLACES[:2]] * 2), loss_for(MODELS["mlp"].spec))
+    step = train_step(model, Plan(pieces, [PLACES[:2]] * 2), loss_for(MODELS["mlp"]))
     context.enable_run_metadata()
     step((tf.ones((4, 256)), tf.zeros(4, tf.int64)))
     graphs = context.export_run_metadata().partition_graphs
