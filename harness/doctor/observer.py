@@ -22,6 +22,7 @@ from typing import Any, cast
 from profiles.ground.after_import import AfterImport
 
 from ..launch import users_launcher
+from ..launch.hooked import after, before
 from ..machine import joined, ranks
 from . import hooks
 from .of_jax import OfJax
@@ -91,7 +92,6 @@ class Observer:
         from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
         apply, call = BaseOptimizer.apply, type(tf.function(lambda: None)).__call__
-        start, adapt = TFEpochIterator.__init__, PyDatasetAdapter.__init__
 
         @functools.wraps(apply)
         def applied(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
@@ -113,32 +113,24 @@ class Observer:
             self._look((args, kwargs))
             return result
 
-        @functools.wraps(start)
-        def started(iterator: Any, *args: Any, **kwargs: Any) -> None:
-            start(iterator, *args, **kwargs)
+        def started(_: None, iterator: Any, *args: Any, **kwargs: Any) -> None:
             if isinstance(iterator._distributed_dataset, tf.data.Dataset):
                 batches = Batches(iterator._distributed_dataset)
                 iterator._get_iterator = lambda: batches
                 self._fed.add(batches)
 
-        @functools.wraps(adapt)
         def adapted(adapter: Any, x: Any, *args: Any, **kwargs: Any) -> None:
             self._workers = max(self._workers, x.workers)
-            adapt(adapter, x, *args, **kwargs)
 
-        PyDatasetAdapter.__init__ = adapted
+        def followed(element: Any, iterator: Any) -> None:
+            self._drawn = rows_of(tf.nest.flatten(element, expand_composites=True))
+
+        before(PyDatasetAdapter, "__init__", adapted)
         BaseOptimizer.apply = applied
         type(tf.function(lambda: None)).__call__ = called
-        TFEpochIterator.__init__ = started
+        after(TFEpochIterator, "__init__", started)
         # No iterator is made to get the class, because devices may not be set up yet.
-        following = OwnedIterator.__next__
-
-        def followed(iterator: Any) -> Any:
-            element = following(iterator)
-            self._drawn = rows_of(tf.nest.flatten(element, expand_composites=True))
-            return element
-
-        OwnedIterator.__next__ = followed
+        after(OwnedIterator, "__next__", followed)
 
     def horovod_is_there(self, operations: Any) -> None:
         """Count the elements that Horovod exchanges in each call."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from profiles.ground.after_import import AfterImport
 
+from ..launch.hooked import after, before
 from . import hooks
 from .samples import rows_of, values_of
 from .told import Told
@@ -77,7 +78,7 @@ class OfTorch:
         from keras.src.callbacks.callback_list import CallbackList
         from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-        apply, ended = BaseOptimizer.apply, CallbackList.on_train_batch_end
+        apply = BaseOptimizer.apply
 
         @functools.wraps(apply)
         def applied(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
@@ -87,67 +88,50 @@ class OfTorch:
             self._ended(optimizer)
             return result
 
-        @functools.wraps(ended)
-        def told(callbacks: Any, batch: int, logs: Any = None) -> Any:
+        def told(callbacks: Any, batch: int, logs: Any = None) -> None:
             found = {name: float(value) for name, value in (logs or {}).items()}
             if self._ready is not None:
                 self._ready["logs"] = found
-            return ended(callbacks, batch, logs)
 
-        BaseOptimizer.apply, CallbackList.on_train_batch_end = applied, told
+        BaseOptimizer.apply = applied
+        before(CallbackList, "on_train_batch_end", told)
         atexit.register(self._look)
 
     def _collectives(self, c10d: ModuleType) -> None:
-        def counting(own: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(own)
-            def counted(*arguments: Any, **options: Any) -> Any:
-                elements = max(map(_count, (*arguments, *options.values())), default=0)
-                self._exchanged += elements
-                self._numbers += 0 < elements <= FEW
-                return own(*arguments, **options)
-
-            return counted
+        def count(*arguments: Any, **options: Any) -> None:
+            elements = max(map(_count, (*arguments, *options.values())), default=0)
+            self._exchanged += elements
+            self._numbers += 0 < elements <= FEW
 
         for name in REDUCES:
             if hasattr(c10d, name):
-                setattr(c10d, name, counting(getattr(c10d, name)))
+                before(c10d, name, count)
 
     def _ddp(self, distributed: ModuleType) -> None:
         import torch
 
-        kind = distributed.DistributedDataParallel
-        begin, forward = kind.__init__, kind._pre_forward  # `replicate` calls this method, but not `forward`
-
-        @functools.wraps(begin)
-        def begun(ddp: Any, *arguments: Any, **options: Any) -> None:
-            begin(ddp, *arguments, **options)
+        def begun(*_: Any, **__: Any) -> None:
             self._wrapped += 1
 
-        @functools.wraps(forward)
-        def called(ddp: Any, *arguments: Any, **options: Any) -> Any:
+        def called(ddp: Any, *arguments: Any, **options: Any) -> None:
             if torch.is_grad_enabled():
                 self._given += rows_of(list(_arrays((arguments, options)))) or []
                 self._called += 1
                 if ddp.require_backward_grad_sync:
                     self._exchanged += sum(each.numel() for each in ddp.parameters() if each.requires_grad)
-            return forward(ddp, *arguments, **options)
 
-        kind.__init__, kind._pre_forward = begun, called
+        after(distributed.DistributedDataParallel, "__init__", begun)
+        # `replicate` calls `_pre_forward`, but not `forward`
+        before(distributed.DistributedDataParallel, "_pre_forward", called)
 
     def _loaders(self, loaders: ModuleType) -> None:
-        kind = loaders._BaseDataLoaderIter
-        following = kind.__next__
-
-        @functools.wraps(following)
-        def followed(iterator: Any) -> Any:
-            batch = following(iterator)
+        def followed(batch: Any, iterator: Any) -> None:
             # the iterator used last before a step feeds this step; others may serve validation
             self._last_loader = id(iterator)
             self._drawn.setdefault(self._last_loader, []).extend(rows_of(list(_arrays(batch))) or [])
             self._workers = max(self._workers, getattr(iterator, "_num_workers", 1))
-            return batch
 
-        kind.__next__ = followed
+        after(loaders._BaseDataLoaderIter, "__next__", followed)
 
     # ---- steps
 

@@ -9,7 +9,6 @@ suits every script: steps.py observes the steps instead.
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import sys
 import threading
@@ -27,6 +26,7 @@ from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges,
 from ..machine import capture_range, joined, ranks, sample
 from . import inside, script
 from .agreed import Agreed
+from .hooked import before
 from .recorder import Recorder
 from .steps import DEEPSPEED, KERAS, OPTIMIZERS, TORCH, Steps, watch, watch_deepspeed, watch_optimizers
 
@@ -40,18 +40,16 @@ SAY_S = 10.0  # seconds between messages about what the recording waits for
 def say_loaders(adapters: ModuleType) -> None:
     """Warn on stderr before a training if the loader workers of all ranks on this host outnumber its cores. If the
     script uses ring, ring prints the warning."""
-    adapt, said = adapters.PyDatasetAdapter.__init__, set[str]()
+    said = set[str]()
 
-    @functools.wraps(adapt)
-    def adapted(adapter: Any, x: Any, *arguments: Any, **options: Any) -> None:
+    def say(adapter: Any, x: Any, *_: Any, **__: Any) -> None:
         on_host = ranks.local_size()
         found = threads.loaders_over_cores(x.workers, on_host, threads.cores_of_ranks(on_host))
         if found and "ringscope.ring" not in sys.modules and found[0] not in said:
             said.add(found[0])
             print(f"ringscope: {found[0]}; {found[1]}", file=sys.stderr, flush=True)
-        adapt(adapter, x, *arguments, **options)
 
-    adapters.PyDatasetAdapter.__init__ = adapted
+    before(adapters.PyDatasetAdapter, "__init__", say)
 
 
 def _options() -> argparse.Namespace:

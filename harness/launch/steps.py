@@ -17,6 +17,7 @@ from typing import Any
 from profiles.model import marks
 from ringscope.places import ranges
 
+from .hooked import after, before
 from .recorder import Recorder
 
 KERAS = ("keras", "tf_keras")
@@ -57,52 +58,30 @@ class Steps:
 
 def watch(keras: ModuleType, steps: Steps) -> None:
     """Hook into this Keras, to report every step that it takes."""
-    listed, model = keras.callbacks.CallbackList, keras.Model
-
-    def told(name: str, tell: Callable[[], None]) -> None:
-        own = getattr(listed, name)
-
-        def call(self: Any, *arguments: Any, **options: Any) -> Any:
-            tell()
-            return own(self, *arguments, **options)
-
-        setattr(listed, name, call)
-
-    told("on_train_begin", steps.expect)
-    told("on_train_batch_begin", steps.begin)
+    listed = keras.callbacks.CallbackList
+    before(listed, "on_train_begin", lambda *_, **__: steps.expect())
+    before(listed, "on_train_batch_begin", lambda *_, **__: steps.begin())
     for name in ("on_test_begin", "on_epoch_end", "on_train_end"):
-        told(name, steps.pause)
-    train_on_batch = model.train_on_batch
+        before(listed, name, lambda *_, **__: steps.pause())
 
-    def taken(self: Any, *arguments: Any, **options: Any) -> Any:
+    def taken(*_: Any, **__: Any) -> None:
         steps.expect()
         steps.begin()
-        return train_on_batch(self, *arguments, **options)
 
-    model.train_on_batch = taken
+    before(keras.Model, "train_on_batch", taken)
     if keras.backend.backend() == TORCH:  # other backends call the optimizer only while they compile the step
-        updated, apply = _of_loop(steps), keras.optimizers.Optimizer.apply
-
-        @functools.wraps(apply)
-        def applied(optimizer: Any, *arguments: Any, **options: Any) -> Any:
-            found = apply(optimizer, *arguments, **options)
-            updated(optimizer)
-            return found
-
-        keras.optimizers.Optimizer.apply = applied
+        updated = _of_loop(steps)
+        after(keras.optimizers.Optimizer, "apply", lambda _, optimizer, *__, **___: updated(optimizer))
 
 
 def watch_optimizers(optimizers: ModuleType, steps: Steps) -> None:
     """Report the steps of a PyTorch loop. Once the script has made an optimizer, its steps are waited for."""
     optimizers.register_optimizer_step_post_hook(_of_loop(steps))
-    made = optimizers.Optimizer.__init__
 
-    @functools.wraps(made)
-    def make(optimizer: Any, *arguments: Any, **options: Any) -> None:
+    def made(*_: Any, **__: Any) -> None:
         steps.recorder.awaits_steps = True
-        made(optimizer, *arguments, **options)
 
-    optimizers.Optimizer.__init__ = make
+    before(optimizers.Optimizer, "__init__", made)
 
 
 def _of_loop(steps: Steps) -> Callable[..., None]:
@@ -128,26 +107,18 @@ def watch_deepspeed(deepspeed: Any, steps: Steps) -> None:
     they follow, since it may compile for minutes."""
     first: list[int] = []
 
-    def expecting(initialize: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(initialize)
-        def call(*arguments: Any, **options: Any) -> Any:
-            steps.expect()
-            return initialize(*arguments, **options)
-
-        return call
-
     def counted(own: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(own)
         def call(engine: Any, *arguments: Any, **options: Any) -> Any:
-            before = engine.global_steps
+            taken = engine.global_steps
             found = own(engine, *arguments, **options)
-            if engine.global_steps > before and (first or [id(engine)])[0] == id(engine):
+            if engine.global_steps > taken and (first or [id(engine)])[0] == id(engine):
                 first[:] = [id(engine)]
                 steps.begin()
             return found
 
         return call
 
-    deepspeed.initialize = expecting(deepspeed.initialize)
+    before(deepspeed, "initialize", lambda *_, **__: steps.expect())
     deepspeed.DeepSpeedEngine.step = counted(deepspeed.DeepSpeedEngine.step)
     deepspeed.PipelineEngine.train_batch = counted(deepspeed.PipelineEngine.train_batch)

@@ -27,6 +27,7 @@ from profiles.ground.after_import import AfterImport
 from profiles.ground.files import write_whole
 
 from . import script
+from .hooked import before
 from .steps import KERAS
 
 WARM_UP = 16  # untimed steps at the start, in which programs are compiled; their losses are compared
@@ -68,11 +69,11 @@ class Turn:
         """Hook into this Keras, to time its steps and to make the changes in `fit`."""
         keras.utils.set_random_seed(SEED)
         listed = keras.callbacks.CallbackList
-        self._before(listed, "on_epoch_begin", lambda known, *_: self._epoch_begins())
-        self._before(listed, "on_train_batch_begin", lambda known, *_: self._ended(known, goes_on=True))
+        before(listed, "on_epoch_begin", lambda *_, **__: self._epoch_begins())
+        before(listed, "on_train_batch_begin", lambda known, *_, **__: self._ended(known, goes_on=True))
         for name in ("on_test_begin", "on_epoch_end", "on_train_end"):
-            self._before(listed, name, lambda known, *_: self._ended(known, goes_on=False))
-        self._before(listed, "on_train_begin", lambda known, *_: self._hear_ends(type(known)))
+            before(listed, name, lambda known, *_, **__: self._ended(known, goes_on=False))
+        before(listed, "on_train_begin", lambda known, *_, **__: self._hear_ends(type(known)))
         fit = keras.Model.fit
 
         @wraps(fit)
@@ -103,27 +104,16 @@ class Turn:
         if not self._done:
             self._write()
 
-    def _before(self, kind: Any, name: str, tell: Callable[..., object]) -> None:
-        own = getattr(kind, name)
-
-        @wraps(own)
-        def call(known: Any, *args: Any, **options: Any) -> Any:
-            tell(known, *args)
-            return own(known, *args, **options)
-
-        call.tried_by = self  # type: ignore[attr-defined]
-        setattr(kind, name, call)
-
     def _hear_ends(self, kind: Any) -> None:
         """Hook into `on_train_batch_end` of this class of callback lists, because a subclass may override it."""
         if getattr(kind.on_train_batch_end, "tried_by", None) is not self:
-            self._before(kind, "on_train_batch_end", self._batch_ends)
+            before(kind, "on_train_batch_end", self._batch_ends).tried_by = self
 
     def _epoch_begins(self) -> None:
         self._epoch += 1
         self._at = 0
 
-    def _batch_ends(self, known: Any, batch: int, *_: Any) -> None:
+    def _batch_ends(self, known: Any, batch: int, *_: Any, **__: Any) -> None:
         end = min(batch + 1, _steps(known) or batch + 1)  # an epoch's last execution may have fewer steps
         self._count, self._at = end - self._at, end
         if self._total < WARM_UP and (loss := _loss(known.model)) is not None:
