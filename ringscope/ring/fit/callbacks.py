@@ -6,7 +6,7 @@ The progress bar gets the logs only when it draws, in a thread of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, ItemsView, Iterator, ValuesView
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -19,13 +19,21 @@ from ..elastic.resume import Part
 from ..internals.frameworks import hvd
 from ..models import kept
 
-__all__ = ["listed"]
-
 _OWN_SHARE = (
     "the callback {} reads the logs of a batch, which are of each rank's own samples. Where it changes the training by "
     "them, as a weight of the loss, let it take ring.mean(logs[...]) on all ranks"
 )
 DRAW_EVERY_S = 0.05  # seconds between two drawings of the bar, as in Keras
+
+
+def _after_fetching(own: Callable[..., Any]) -> Callable[..., Any]:
+    """The method of `dict`, called once the logs are fetched."""
+
+    def method(self: Logs, *arguments: Any, **values: Any) -> Any:
+        self._fetched()
+        return own(self, *arguments, **values)
+
+    return method
 
 
 class Logs(dict[str, Any]):
@@ -41,56 +49,23 @@ class Logs(dict[str, Any]):
         self.read = True
         if self._fetch is not None:
             fetch, self._fetch = self._fetch, None
-            for name, value in fetch().items():
-                super().__setitem__(name, value)
-
-    def __getitem__(self, name: str) -> Any:
-        self._fetched()
-        return super().__getitem__(name)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._fetched()
-        super().__setitem__(name, value)
+            dict.update(self, fetch())
 
     def __iter__(self) -> Iterator[str]:  # makes dict(logs) and {**logs} read the values one by one, by __getitem__
         return super().__iter__()
 
-    def get(self, name: str, otherwise: Any = None) -> Any:
-        self._fetched()
-        return super().get(name, otherwise)
-
-    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
-        self._fetched()
-        return super().items()
-
-    def values(self) -> ValuesView[Any]:  # type: ignore[override]
-        self._fetched()
-        return super().values()
-
-    def copy(self) -> dict[str, Any]:
-        return dict(self.items())
-
-    def pop(self, *arguments: Any) -> Any:
-        self._fetched()
-        return super().pop(*arguments)
-
-    def update(self, *arguments: Any, **values: Any) -> None:
-        self._fetched()
-        super().update(*arguments, **values)
-
-    def setdefault(self, name: str, otherwise: Any = None) -> Any:
-        self._fetched()
-        return super().setdefault(name, otherwise)
-
-    def __eq__(self, other: object) -> bool:
-        self._fetched()
-        return super().__eq__(other)
-
+    __getitem__ = _after_fetching(dict.__getitem__)
+    __setitem__ = _after_fetching(dict.__setitem__)
+    get = _after_fetching(dict.get)
+    items = _after_fetching(dict.items)
+    values = _after_fetching(dict.values)
+    copy = _after_fetching(dict.copy)
+    pop = _after_fetching(dict.pop)
+    update = _after_fetching(dict.update)
+    setdefault = _after_fetching(dict.setdefault)
+    __eq__ = _after_fetching(dict.__eq__)
     __hash__ = None
-
-    def __repr__(self) -> str:
-        self._fetched()
-        return super().__repr__()
+    __repr__ = _after_fetching(dict.__repr__)
 
     def __reduce__(self) -> Any:
         return dict, (dict(self.items()),)
