@@ -26,8 +26,6 @@ from .start import channel, init, rank, size
 from .step import choose, exchange_inside, kinds, one_program
 from .step.two_programs import Halves
 
-__all__ = ["distribute"]
-
 # Methods of a model that ring replaces.
 OVERLAID = ("train_step", "fit", "evaluate", "predict", "make_train_function", "_get_metrics_result_or_logs")
 

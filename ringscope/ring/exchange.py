@@ -9,21 +9,6 @@ import numpy as np
 
 from .internals.frameworks import hvd, tf, traced_for_each_model
 
-__all__ = [
-    "IN_STREAM",
-    "average_logs",
-    "from_all",
-    "from_rank",
-    "name_in_graph",
-    "on_device_of",
-    "on_host",
-    "outside_scopes",
-    "reduced_on_host",
-    "sent_as",
-    "sum_over_ranks",
-    "summed_as",
-]
-
 # Part of an operation's name. Horovod as built by scripts/build_horovod.py starts such an operation at once, not at the
 # end of a cycle, and runs it on TensorFlow's own GPU stream: kernels on one more stream would lengthen the gap between
 # all kernels of the process.

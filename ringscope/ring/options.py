@@ -9,8 +9,6 @@ from profiles.ground.errors import RingscopeError
 from .gradients.average import COMPRESSIONS, OPS
 from .internals.frameworks import hvd
 
-__all__ = ["STEPS", "Options"]
-
 STEPS = ("auto", "fit", "compiled")
 
 

@@ -18,8 +18,6 @@ from .lost import launcher, restart
 from .ranks import alone, files
 from .ranks.channel import CONNECT_LIMIT_S, Channel, launcher_share, meet_server
 
-__all__ = ["by_mpi", "channel", "init", "local_rank", "meet", "rank", "size", "threads"]
-
 OF_PARENT = "RINGSCOPE_RANK_OF_PARENT"  # environment variable for child processes: "rank size local_rank" of this rank
 STARTS = 5  # failed starts of Horovod in a row that are allowed in elastic training
 
@@ -35,10 +33,9 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     process_sets: Horovod's, for `average_gradients(..., process_set=...)`: a list of them, or "dynamic" for sets
         that are added later with hvd.add_process_set.
 
-    Under elastic Horovod the script restarts whenever ranks are lost or added (docs/guides/train.md), and this call
-    may end the process if it is no longer a rank.
-    Raises RingscopeError if there are fewer GPUs than local ranks, if TensorFlow has already taken all of them, or if
-    Keras uses another backend than TensorFlow.
+    Under elastic Horovod the script restarts whenever ranks are lost or added (docs/guides/train.md), and this call may
+    end the process if it is no longer a rank. Raises RingscopeError if there are fewer GPUs than local ranks, if
+    TensorFlow has already taken all of them, or if Keras uses another backend than TensorFlow.
     """
     if hvd.is_initialized() or _parents() is not None:
         return

@@ -20,8 +20,6 @@ from ..data.pipeline import is_shuffle, operations
 from ..data.samples import are_arrays
 from ..internals.frameworks import tf
 
-__all__ = ["check_data", "data_facts"]
-
 LOOKED_AT_BYTES = 64 << 20  # bytes of a larger array that are hashed; a smaller one is hashed whole
 BLOCKS = 64  # blocks of adjacent rows that are hashed; such blocks need no copy
 BLOCK_BYTES = 1 << 20  # bytes; a smaller array is hashed as one block

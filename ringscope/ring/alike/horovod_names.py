@@ -12,8 +12,6 @@ from profiles.ground.errors import RingscopeError
 
 from ..internals.frameworks import hvd
 
-__all__ = ["check_left_over", "refuse_left_over"]
-
 INSTEAD = {
     "DistributedOptimizer": "give model.compile the optimizer itself; ring.distribute(model) averages its gradients",
     "DistributedGradientTape": "use tf.GradientTape itself; the distributed optimizer averages its gradients",

@@ -13,8 +13,6 @@ from ..global_batch.metrics import flat_metrics
 from ..models import SUMS, kept, optimizers_of, parts_of
 from ..say import once
 
-__all__ = ["one_number", "say_unlike", "variables_of"]
-
 
 def variables_of(model: Any) -> list[Any]:
     """The floating-point variables in the graphs of the model's train step that belong to neither the model, its

@@ -10,8 +10,6 @@ from ..internals.frameworks import hvd
 from ..models import began_alike, kept, optimizers_of
 from .weights import weights_digest
 
-__all__ = ["alike_now", "average", "digest", "kept_by"]
-
 
 def kept_by(model: Any) -> list[Any]:
     """The weights to compare: all that no optimizer trains, except random generators, which differ by rank."""

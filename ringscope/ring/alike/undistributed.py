@@ -15,8 +15,6 @@ from ..internals.laid_over import laid_for_good
 from ..models import is_seen, kept, optimizers_of
 from ..say import once
 
-__all__ = ["check_backend", "check_kind", "check_strategy", "watch_models"]
-
 
 def check_backend() -> None:
     if keras.config.backend() != "tensorflow":

@@ -16,8 +16,6 @@ from ..internals.frameworks import hvd, tf, traced_for_each_model
 from ..models import began_alike, kept, optimizers_of
 from . import outside
 
-__all__ = ["Compared", "Weights", "check_weights", "check_weights_now", "compared", "differs", "weights_now"]
-
 
 class Compared:
     """A model's weights for the comparison when the script ends, even if the model no longer exists then.

@@ -22,8 +22,6 @@ from .. import say
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_for_good
 
-__all__ = ["as_on_rank_0", "set_apart", "sow"]
-
 LARGEST = 2**31 - 1
 # Large, so that the ranks' seeds are never the small numbers that scripts choose.
 STRIDE = 1_000_003

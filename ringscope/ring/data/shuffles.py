@@ -15,8 +15,6 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_for_good
 from .pipeline import inputs, is_cache, is_shuffle, operations
 
-__all__ = ["begun", "catch_up", "count_beginnings"]
-
 BEGUN, KEPT = "begun_by_ring", "begun_for_a_cache_by_ring"  # names of the attributes that ring sets on a data set
 Begun = list[tuple[int, int]]
 """For each shuffle, last first: (number of beginnings, number of beginnings that filled a cache after the shuffle)."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from ..exchange import from_rank
 
-__all__ = ["append_to_files", "give_back", "of"]
-
 # Only rank 0 calls these two. CSVLogger and BackupAndRestore read their memory from their files instead.
 OF_RANK_0 = (keras.callbacks.ModelCheckpoint, keras.callbacks.TensorBoard)
 OF_FILES = (keras.callbacks.CSVLogger, keras.callbacks.BackupAndRestore)

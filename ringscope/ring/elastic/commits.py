@@ -15,8 +15,6 @@ from ..exchange import from_all, on_host
 from ..internals.frameworks import hvd, tf
 from ..lost import restart
 
-__all__ = ["Commit", "agreed", "keep"]
-
 
 @dataclass
 class Commit:

@@ -14,8 +14,6 @@ from ..internals.frameworks import hvd, tf
 from ..models import has_weights, optimizers_of, without_loss_scale
 from ..say import once
 
-__all__ = ["add_counts", "counts_of", "give_back", "learning_rates", "state_of"]
-
 
 def state_of(model: Any, rates: Sequence[float | None]) -> dict[str, Any]:
     """The model's values, copied to the host. rates: the learning rates that the script set for this number of

@@ -17,8 +17,6 @@ from ..exchange import from_all, on_host
 from ..internals.frameworks import hvd, tf
 from ..say import once
 
-__all__ = ["Data"]
-
 NAMES = ("x", "y", "sample_weight")
 # Id of a data set -> number of passes that training has begun, and number of times that its shuffles have begun.
 _orders: dict[int, int] = {}

@@ -18,8 +18,6 @@ from . import callback_state, commits
 from .model_state import add_counts, counts_of, give_back, learning_rates, state_of
 from .rest import Data
 
-__all__ = ["Part", "commit_or_begin_again", "fit", "say_resumed"]
-
 Run = Callable[[dict[str, Any], "Part"], Any]
 """(options of Keras's fit, the part that this call runs) -> its history."""
 Build = Callable[[Any, dict[str, Any]], bool]

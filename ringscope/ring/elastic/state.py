@@ -14,8 +14,6 @@ from . import commits
 from .model_state import give_back, learning_rates, state_of
 from .resume import commit_or_begin_again, say_resumed
 
-__all__ = ["State"]
-
 
 class State:
     """A model and values (the object's attributes), which are restored from the last commit when the script restarts.

@@ -17,8 +17,6 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from ..models import has_weights, optimizers_of
 
-__all__ = ["build"]
-
 
 def build(model: Any, options: dict[str, Any]) -> bool:
     """Create missing weights from the training data; returns True if any were missing.

@@ -15,8 +15,6 @@ from ..global_batch.moving_statistics import unlike_before
 from ..models import began_alike
 from ..say import once
 
-__all__ = ["say_parted", "take_changed"]
-
 Digests = Sequence[list[int] | None]
 """Digests of the weights, one per rank; None: unchanged since the last comparison."""
 

@@ -12,8 +12,6 @@ from ..internals.laid_over import STAYS, laid_over
 from . import totals
 from .ratios import look, of_all_ranks
 
-__all__ = ["Kinds", "of_all_layers"]
-
 Kinds = dict[int, list[str]]
 """Id of a layer -> how each loss that the layer's calls added depends on the batch (`Apart.kinds`)."""
 

@@ -7,8 +7,6 @@ from typing import Any
 from ..internals.frameworks import tf
 from .totals import Share
 
-__all__ = ["Batch"]
-
 
 class Batch:
     """The size of this rank's batch. share: this rank's number -> the sum over ranks."""

@@ -11,8 +11,6 @@ from typing import Any
 
 from ..internals.frameworks import tf
 
-__all__ = ["Gradients"]
-
 SUMS = ("AddN", "AddV2", "Sub", "Neg", "Sum", "Mean", "Identity", "IdentityN", "StopGradient", "Cast")
 IN_ANOTHER_SHAPE = ("Reshape", "Transpose", "ExpandDims", "Squeeze", "ConcatV2", "Split", "SplitV", "Pack", "Unpack")
 PARTS = ("Slice", "StridedSlice", "Tile", "BroadcastTo")

@@ -34,8 +34,6 @@ from .loss_kinds import (
 from .ratios import Apart, look
 from .trial import PARTS, made_rows, tried
 
-__all__ = ["is_own", "kind_of", "of_each_sample", "scaled"]
-
 NAMES = ("x", "y", "y_pred", "sample_weight", "training")  # the arguments of Keras's compute_loss, in order
 
 

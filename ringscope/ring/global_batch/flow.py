@@ -15,27 +15,6 @@ import numpy as np
 
 from ..internals.frameworks import tf
 
-__all__ = [
-    "COUNT",
-    "MEAN",
-    "SUM",
-    "Fixed",
-    "Flow",
-    "Joint",
-    "NotApart",
-    "Own",
-    "Places",
-    "Rows",
-    "Sizes",
-    "Value",
-    "learnt",
-    "needed",
-    "only_rows",
-    "rank_of",
-    "rows_of",
-    "static",
-]
-
 
 class NotApart(Exception):
     """The graph does not show how the loss depends on the rows of the batch."""

@@ -9,8 +9,6 @@ from . import flow_shapes as shapes
 from . import flow_values as values
 from .flow import Flow, NotApart, Value
 
-__all__ = ["rule_of"]
-
 Rule = Callable[[Flow, Any, Sequence[Value]], Value | list[Value]]
 
 

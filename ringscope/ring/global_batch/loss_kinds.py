@@ -23,18 +23,6 @@ from .ratios import Apart, look
 from .reductions import compared_with
 from .trial import OPEN, PARTS, is_known, labels_at_hand, made_rows, tried, with_some
 
-__all__ = [
-    "JOINED",
-    "SUM",
-    "TOGETHER",
-    "UNSEEN",
-    "apart_of",
-    "kind_of",
-    "kind_of_values",
-    "kinds_of_added",
-    "shapes_of",
-]
-
 MEAN, SUM, NEITHER, JOINED = "mean", "sum", "neither", "joined"  # JOINED: computed from sums over all ranks
 # rows per trial: few for a whole model and for large rows, many if the loss draws noise
 ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64

@@ -21,8 +21,6 @@ from ..say import once
 from .metrics import flat_metrics, is_summed
 from .trial import made_rows, tried
 
-__all__ = ["metrics_tried"]
-
 ROWS = 16
 NEAR, NEAR_IN_16_BITS = 1e-3, 0.05  # relative tolerance, for losses
 TRIED = "tried_by_ring"  # attribute of a metric that was tried

@@ -18,8 +18,6 @@ from ..exchange import reduced_on_host
 from ..internals.frameworks import hvd, tf
 from ..internals.laid_over import STAYS, laid_over
 
-__all__ = ["batches_count_alike", "check_summable", "is_summed", "result_over_ranks", "sum_states", "sums"]
-
 
 def sum_states(metrics: Sequence[Any]) -> None:
     """Give every rank the sum of all ranks' counts. A variable with another aggregation gets the mean, or stays."""

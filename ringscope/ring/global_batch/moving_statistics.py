@@ -10,8 +10,6 @@ from ..exchange import IN_STREAM
 from ..internals.frameworks import hvd, tf, traced_for_each_model
 from ..say import once
 
-__all__ = ["average_statistics", "is_stateful", "unlike_before"]
-
 
 def is_stateful(model: Any) -> bool:
     """True if a layer keeps the states of sequences for the next batch (`stateful=True` of an RNN)."""

@@ -14,8 +14,6 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import STAYS, laid_over
 from ..internals.seams import unmet
 
-__all__ = ["alone", "is_synchronised", "synchronise"]
-
 TAKEN = "moments_by_ring"  # attribute of a layer whose call has computed its moments over all ranks
 
 

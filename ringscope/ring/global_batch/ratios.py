@@ -19,8 +19,6 @@ from .flow import MEAN, SUM, Fixed, Flow, Joint, NotApart, Own, Rows, Value
 from .flow_rules import rule_of
 from .reductions import Sum, Taken, each_sum, taken
 
-__all__ = ["Apart", "look", "of_all_ranks"]
-
 
 class Apart(NamedTuple):
     """The way in which the results of a function depend on the rows of its batch.

@@ -20,8 +20,6 @@ from ..internals.laid_over import laid_over, lifted
 from . import totals
 from .flow import NotApart
 
-__all__ = ["Taken", "compared_with", "each_sum", "taken", "uncounted"]
-
 # Functions by which TensorFlow and Keras take sums and means, and find the number of rows.
 SUMS = {
     (gen_math_ops, "_sum"): "Sum",

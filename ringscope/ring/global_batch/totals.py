@@ -16,8 +16,6 @@ from profiles.ground.errors import RingscopeError
 from ..exchange import name_in_graph, on_host, outside_scopes, summed_as
 from ..internals.frameworks import hvd, tf
 
-__all__ = ["Share", "looked_for", "mean", "of_all", "one", "shared_inline", "sharing", "sum"]
-
 Share = Callable[[Any], Any]
 """This rank's denominator -> the denominator of all ranks together."""
 

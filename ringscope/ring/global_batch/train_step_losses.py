@@ -25,8 +25,6 @@ from .flow import NotApart
 from .loss_kinds import UNSEEN, added_losses_kept, shapes_of
 from .ratios import Apart, look
 
-__all__ = ["OfStep", "is_own", "of_step", "say"]
-
 RIGHT = ("mean", "joined", "fixed")
 
 

@@ -13,8 +13,6 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import STAYS, laid_over, lifted
 from . import totals
 
-__all__ = ["OPEN", "at_hand", "labels_at_hand", "PARTS", "is_known", "made_rows", "tried", "with_some"]
-
 OPEN = 6  # the length that a dimension of unknown size gets
 
 PARTS: tuple[Callable[[Any], Any], ...] = (

@@ -12,8 +12,6 @@ from ..internals.frameworks import has_gpu, hvd, tf
 from .float8_scales import largest_of_ranks
 from .types import summed_as
 
-__all__ = ["COMPRESSIONS", "OPS", "Exchange", "adds_in_any_order", "average_gradients", "horovods"]
-
 COMPRESSIONS = ("none", "fp32", "fp16", "bf16")
 OPS = ("average", "sum", "adasum")
 

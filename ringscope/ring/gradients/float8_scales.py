@@ -12,8 +12,6 @@ from typing import Any
 from ..exchange import name_in_graph, on_device_of, outside_scopes
 from ..internals.frameworks import hvd, tf
 
-__all__ = ["largest_of_ranks", "places"]
-
 
 def places(variables: Sequence[Any]) -> list[int]:
     """The places of the variables that are overwritten with their gradients."""

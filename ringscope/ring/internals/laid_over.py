@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-__all__ = ["STAYS", "laid_for_good", "laid_over", "lifted"]
-
 STAYS = True
 _ABSENT = object()
 _laid: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []

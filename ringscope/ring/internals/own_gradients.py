@@ -15,8 +15,6 @@ from . import seams
 from .frameworks import tf
 from .laid_over import laid_for_good
 
-__all__ = ["let_go_with_their_graphs"]
-
 
 def let_go_with_their_graphs() -> None:
     """Make each graph hold its own gradients, so that TensorFlow's table refers to them only while the graph exists."""

@@ -12,8 +12,6 @@ from profiles.ground.errors import RingscopeError
 
 from .. import say
 
-__all__ = ["ask_for_rank", "hosts_have_changed", "is_elastic", "listen"]
-
 # in the order in which the launcher's answer has these numbers
 NAMES = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 NOT_NEEDED = -1

@@ -18,20 +18,6 @@ from typing import Any, NoReturn
 
 from . import launcher
 
-__all__ = [
-    "Before",
-    "before",
-    "begin",
-    "carry",
-    "check",
-    "go_on",
-    "instead_of",
-    "is_of_lost_ranks",
-    "leave_alone",
-    "left",
-    "paused_ns",
-]
-
 CARRIED = "RINGSCOPE_BEGUN_AGAIN"
 # seconds that a rank may wait inside an exchange; after them no exception of the exchange is expected any more
 BLOCKED_S = 10.0

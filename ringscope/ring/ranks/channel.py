@@ -20,8 +20,6 @@ from ..internals.frameworks import hvd
 from ..lost import restart
 from .channel_server import Server, parse
 
-__all__ = ["CONNECT_LIMIT_S", "Channel", "launcher_share", "left", "meet_server"]
-
 CONNECT_LIMIT_S = 20.0
 GRACE_S = 10.0  # seconds that a rank has to end by a Python error, its own or ring's, before its process is ended
 SILENTLY = "its process ended without a message, by os._exit or a signal"

@@ -9,8 +9,6 @@ import threading
 from collections.abc import Collection
 from typing import Any
 
-__all__ = ["Server", "parse"]
-
 
 class Server:
     """Serves all ranks, rank 0 included, each over its own connection."""

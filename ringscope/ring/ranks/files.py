@@ -23,8 +23,6 @@ from typing import Any
 from ..internals.frameworks import hvd, tf
 from ..internals.laid_over import laid_for_good
 
-__all__ = ["write_whole_files"]
-
 
 def write_whole_files() -> None:
     """Make Keras and TensorFlow write whole files: `model.save`, `save_weights`, `export`, `keras.saving.save_model`

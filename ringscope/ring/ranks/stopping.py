@@ -11,8 +11,6 @@ from profiles.ground.errors import RingscopeError
 from ..lost import restart
 from .channel import Channel, left
 
-__all__ = ["OtherRankLeft", "everybodys", "loop"]
-
 
 class OtherRankLeft(RingscopeError):
     """Raised on a rank whose training cannot continue because another rank has ended."""

@@ -14,8 +14,6 @@ import keras
 
 from ..internals.frameworks import tf
 
-__all__ = ["Place", "place", "used_since"]
-
 Place = int
 """Number of operations in the graph that is being traced."""
 
