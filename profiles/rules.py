@@ -90,8 +90,7 @@ VERDICTS: Final = {
 @dataclass(frozen=True, slots=True)
 class Found:
     """The result for a rule. ratio: samples per second with the advice divided by samples per second against it; None
-    without turns.
-    """
+    without turns."""
 
     rule: Rule
     verdict: str  # a key of VERDICTS

@@ -54,7 +54,8 @@ def _script(found: Observed) -> Check:
         return Check("script", FAILURE, *joined.refusal(found.by_script, "doctor"), data)
     failed = sorted((rank for rank in ranks if _failed(rank)), key=lambda rank: rank.ended_at)
     if failed:
-        return Check("script", FAILURE, _how_it_failed(failed[0]), _mend(found), data | {"log": _tail(failed[0].log)})
+        data["log"] = failed[0].log.strip().splitlines()[-20:]
+        return Check("script", FAILURE, _how_it_failed(failed[0]), _mend(found), data)
     if not any(steps) and ranks[0].backend not in (None, "torch", "jax"):
         text = f"Keras runs on {ranks[0].backend}; its steps are seen on TensorFlow, PyTorch and JAX"
         return Check("script", FAILURE, text, "set KERAS_BACKEND to tensorflow, torch or jax", data)
@@ -113,10 +114,6 @@ def _mend(found: Observed) -> str:
     alone = f"first make the script run without ringscope: {shlex.join(found.trial.command)}"
     here = "; the script ran in a copy of this folder: if it needs other files by relative paths, add --in-place"
     return alone + ("" if found.trial.in_place else here)
-
-
-def _tail(log: str) -> list[str]:
-    return log.strip().splitlines()[-20:]
 
 
 def _waiting(found: Observed, rank: Rank, data: dict[str, Any]) -> Check:

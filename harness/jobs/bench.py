@@ -241,18 +241,6 @@ def new_directory(
     return RunDirectory.create(options.out or new_path(), record)
 
 
-def run_tasks(
-    directory: RunDirectory,
-    tasks: Sequence[sweep.Task],
-    how: sweep.How,
-    found: dict[str, Any],
-    console: Console,
-) -> bool:
-    """Run the tasks. Returns True if Ctrl-C, SIGTERM or SIGHUP stopped them."""
-    with Watch(tasks, console) as watch:
-        return run_watched(directory, tasks, how, found, watch)
-
-
 def run_watched(
     directory: RunDirectory, tasks: Iterable[sweep.Task], how: sweep.How, found: dict[str, Any], watch: Watch
 ) -> bool:

@@ -32,6 +32,7 @@ from ..processes.lifeline import Lifeline
 from . import bench, measuring, sweep
 from .grid import Choices, grid
 from .options import Record
+from .progress import Watch
 from .run_directory import check_space, new_path, writing
 
 POLL_S = 0.5  # seconds between checks for complete recordings
@@ -136,7 +137,8 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
     check_space(directory.path, _recorded(how, cell.ranks) * profilers.BYTES_A_RANK)
     with console.status("looking at this machine"):
         found = describe.describe()
-    stopped = bench.run_tasks(directory, [(cell, 0)], how, found, console)
+    with Watch([(cell, 0)], console) as watch:
+        stopped = bench.run_watched(directory, [(cell, 0)], how, found, watch)
     folder = directory.launch_dir(cell, 0)
     if stopped or not (folder / "rank0.jsonl").exists():
         console.print(f"not recorded; the ranks' output is in {folder}", soft_wrap=True)

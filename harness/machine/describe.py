@@ -128,16 +128,12 @@ def _find(name: str, places: tuple[str, ...]) -> str | None:
     if path := which(name):
         return path
     found = [path for place in places for path in glob.glob(place) if os.access(path, os.X_OK)]
-    return max(found, key=_version_in_path) if found else None
+    return max(found, key=lambda path: tuple(int(number) for number in re.findall(r"\d+", path))) if found else None
 
 
 def which(name: str) -> str | None:
     """The path of a tool: in the environment of this Python (activated or not), else on the PATH; None if not found."""
     return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-
-
-def _version_in_path(path: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", path))
 
 
 def _tool_version(path: str) -> str | None:

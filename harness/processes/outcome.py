@@ -73,7 +73,8 @@ def judge(
     own = {rank: error for rank, error in errors.items() if not OF_A_PEER.search(error.get("reason", ""))}
     if out_of_memory := [rank for rank, end in ends.items() if end["signal"] == signal.SIGKILL and end["oom_kills"]]:
         peak = ends[out_of_memory[0]]["max_rss_bytes"] / 1e9
-        return Outcome("oom", f"rank {_list(out_of_memory)} was killed by the kernel for memory at {peak:.1f} GB")
+        killed = ", ".join(map(str, out_of_memory))
+        return Outcome("oom", f"rank {killed} was killed by the kernel for memory at {peak:.1f} GB")
     if over := next(((rank, end) for rank, end in ends.items() if end.get("over_memory_limit_mb")), None):
         return _over_limit(directory, *over)
     if own:
@@ -193,11 +194,7 @@ def _read(path: Path, tail_bytes: int = 200_000) -> str:
 def line_with(pattern: re.Pattern[str], text: str) -> str | None:
     """The first line that matches. Lines that are not indented come first, because a traceback shows code indented."""
     found = [line for line in text.splitlines() if pattern.search(line)]
-    return _clean(min(found, key=_is_indented)) if found else None
-
-
-def _is_indented(line: str) -> bool:
-    return RANK.sub("", line)[:1].isspace()
+    return _clean(min(found, key=lambda line: RANK.sub("", line)[:1].isspace())) if found else None
 
 
 def last_words(log: Path) -> str:
@@ -210,7 +207,3 @@ def last_words(log: Path) -> str:
 def _clean(line: str) -> str:
     """A line of a log without horovodrun's `[rank]<stderr>:`, cut to 300 characters."""
     return RANK.sub("", line.strip()).lstrip()[:300]
-
-
-def _list(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks))

@@ -40,7 +40,9 @@ Examples:
 @options.of_a_job
 @click.option("--resume", is_flag=True, help="Run only what is missing in --out, or in the newest sweep.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch failed cells again.")
-@click.option("--apply", metavar="FINDING", help="Rerun a recorded cell with this finding's change, and without it.")
+@click.option(
+    "--apply", "finding", metavar="FINDING", help="Rerun a recorded cell with this finding's change, and without it."
+)
 @click.option("--of", type=click.Path(path_type=Path), help="With --apply: the recorded launch, or its run directory.")
 @click.option(
     "--explain/--no-explain",
@@ -64,32 +66,26 @@ def command(context: click.Context, /, **chosen: Any) -> None:
 
     options.refuse_ignored(context, [*rules(chosen), *options.of_learning(chosen), *options.of_the_launcher(chosen)])
     given = options.given(context)
+    own = ("launches", "minutes", "finding", "of", "resume", "retry_failed", "explain", "dry_run")
     asked = Bench(
         choices=options.choices(chosen),
         launch=options.launch(chosen, given),
-        launches=chosen["launches"],
-        minutes=chosen["minutes"],
-        finding=chosen["apply"],
-        of=chosen["of"],
-        resume=chosen["resume"],
         more_cells=bool(given & options.OF_A_GRID),
-        retry_failed=chosen["retry_failed"],
-        explain=chosen["explain"],
-        dry_run=chosen["dry_run"],
+        **{name: chosen[name] for name in own},
     )
     context.exit(bench.main(asked))
 
 
 def rules(chosen: dict[str, Any]) -> list[options.Rule]:
     """Refusals of options that would have no effect."""
-    apply, of, resume = chosen["apply"], chosen["of"], chosen["resume"]
+    finding, of, resume = chosen["finding"], chosen["of"], chosen["resume"]
     return [
         (not resume, ("retry_failed",), "works only with --resume; add that, or leave it out"),
         (chosen["launches"] is not None, ("minutes",), "has no effect with --launches; leave one of them out"),
-        (not apply, ("of",), "works only with --apply FINDING; add that, or leave it out"),
-        (not of, ("apply",), "needs --of LAUNCH, the launch whose report has the finding; add that"),
+        (not finding, ("of",), "works only with --apply FINDING; add that, or leave it out"),
+        (not of, ("finding",), "needs --of LAUNCH, the launch whose report has the finding; add that"),
         (
-            bool(apply),
+            bool(finding),
             (options.OF_A_GRID - {"steps", "warmup"}) | {"resume", "explain", "minutes"},
             "has no effect with --apply, which reruns the cell of --of in a separate sweep; leave it out",
         ),

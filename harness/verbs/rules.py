@@ -27,7 +27,7 @@ Examples:
 @click.argument("names", metavar="[RULE ...]", nargs=-1)
 @click.option("--model", help="The model for rules that work with any model.  [default: one that fits the machine]")
 @click.option(
-    "--per-rank-batch", type=click.IntRange(1), help="Samples per step and rank.  [default: fits the machine]"
+    "--per-rank-batch", "batch", type=click.IntRange(1), help="Samples per step and rank.  [default: fits the machine]"
 )
 @click.option(
     "--pairs",
@@ -37,7 +37,12 @@ Examples:
     help="Number of runs with the advice, and as many without it.",
 )
 @click.option(
-    "--time-limit", type=options.Number(1), default=300, show_default=True, help="Seconds allowed for each rule."
+    "--time-limit",
+    "time_limit_s",
+    type=options.Number(1),
+    default=300,
+    show_default=True,
+    help="Seconds allowed for each rule.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: runs/<date>-<host>]")
 @click.option("--resume", is_flag=True, help="Measure only what --out does not hold yet.")
@@ -71,15 +76,5 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         context,
         [(not chosen["out"], ("resume",), "works only with --out DIR, the directory of the measured rules; add that")],
     )
-    asked = Rules(
-        names=tuple(dict.fromkeys(chosen["names"])) or tuple(RULES),
-        model=chosen["model"],
-        batch=chosen["per_rank_batch"],
-        pairs=chosen["pairs"],
-        time_limit_s=chosen["time_limit"],
-        out=chosen["out"],
-        resume=chosen["resume"],
-        as_json=chosen["as_json"],
-        html=chosen["html"],
-    )
-    context.exit(rules.main(asked))
+    chosen["names"] = tuple(dict.fromkeys(chosen["names"])) or tuple(RULES)
+    context.exit(rules.main(Rules(**chosen)))

@@ -95,7 +95,7 @@ def compare(before: Subject, after: Subject) -> Comparison:
             found.reasons.append(str(error))
         else:
             found.changes = _changes(found.ledger)
-            found.step_verdict = _by_floor(1 / (1 + _relative(found.ledger)))
+            found.step_verdict = _by_floor(float(found.ledger.step_before_ns / found.ledger.step_after_ns))
         _by_name(found, before.measures, after.measures)
     found.reasons += [subject.unmeasured for subject in (before, after) if subject.unmeasured]
     if before.scaling is not None and after.scaling is not None:
@@ -151,10 +151,6 @@ def _changes(ledger: LossLedger) -> list[Change]:
         for owner, ns in ((owner, ledger.loss_ns[owner]) for owner in OWNERS)
     ]
     return sorted(found, key=lambda change: abs(float(change.change_ns or 0)), reverse=True)
-
-
-def _relative(ledger: LossLedger) -> float:
-    return float(ledger.step_after_ns / ledger.step_before_ns - 1)
 
 
 def _by_floor(ratio: float) -> str:

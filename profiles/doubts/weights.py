@@ -26,9 +26,8 @@ Share = Callable[[Measures, GpuMeasures], float]
 class Weight:
     """`least`: the weight if the doubt concerns at least LITTLE of the window; below that the weight is NOTE.
 
-    `numbers`: the numbers that the doubt concerns, in words.
-    `share`: the share of a GPU's window that the doubt concerns; None: the weight is always `least`.
-    `refuse_from`: from this share on the weight is REFUSE.
+    `numbers`: the numbers that the doubt concerns, in words. `share`: the share of a GPU's window that the doubt
+    concerns; None: the weight is always `least`. `refuse_from`: from this share on the weight is REFUSE.
     """
 
     least: str

@@ -1,6 +1,5 @@
 """Choose the pairs of cells (on one rank, on the largest number of ranks) whose difference is explained, and the
-launches that explain it.
-"""
+launches that explain it."""
 
 from __future__ import annotations
 

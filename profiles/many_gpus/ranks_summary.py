@@ -8,7 +8,7 @@ value of one of the GPUs (nearest rank), never the mean of two.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -274,11 +274,7 @@ def shown_one_by_one(summary: Summary, asked: Sequence[int] = (), most: int = 12
     last = len(summary.titles) - 1
     chosen = [*asked, 0, last]
     named = [finding.gpu for finding in summary.findings if finding.gpu is not None]
-    for gpu in [*_first_of_each(summary.outliers), *named]:
+    for gpu in [*(one.gpus[0] for one in summary.outliers), *named]:
         if len(set(chosen)) < most:
             chosen.append(gpu)
     return sorted(set(chosen))
-
-
-def _first_of_each(outliers: Sequence[Outlier]) -> Iterator[int]:
-    return (one.gpus[0] for one in outliers)

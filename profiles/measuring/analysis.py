@@ -52,22 +52,18 @@ def analyse(
 ) -> Analysis:
     """Measure every GPU of some recordings: from files to numbers, findings and doubts.
 
-    `recordings`: a path (a file, a directory, or a pattern such as "run/rank*.sqlite"), a Timeline from `read`,
-    or several of these, which are measured together on one clock.
-    `window`: "steps", from the first to the last measured step, or "capture", all that was recorded. Default: steps if
-    any are found, else capture.
-    `context`: facts about the run, for the findings. Default: the facts in the run's record beside the first path, if
-    there is one.
-    `strict`: a recording that cannot be read is an error, not a doubt.
-    `max_bytes`, `cache`: as in `read`.
-    `operations`: keep every operation in the result, for pictures (page, Perfetto).
-    `from_step`: leave out the steps before that number, as warm-up.
-    `processes`: the number of processes that measure files in parallel (None: as cores and memory allow). A script that
-    asks for more than one needs `if __name__ == "__main__":`, as with multiprocessing.
-    `partial_to`: also write a partial file there, which a later call takes in place of these recordings.
-    `accept` is called with the result before the partial file gets its name; if it raises, no partial file is left.
-    `progress` is called with ("reading" or "measuring", number done, total, the current recording).
-    Raises UnreadableRecording if nothing could be read, RingscopeError if no GPU did anything.
+    `recordings`: a path (a file, a directory, or a pattern such as "run/rank*.sqlite"), a Timeline from `read`, or
+    several of these, which are measured together on one clock. `window`: "steps", from the first to the last measured
+    step, or "capture", all that was recorded. Default: steps if any are found, else capture. `context`: facts about the
+    run, for the findings. Default: the facts in the run's record beside the first path, if there is one. `strict`: a
+    recording that cannot be read is an error, not a doubt. `max_bytes`, `cache`: as in `read`. `operations`: keep every
+    operation in the result, for pictures (page, Perfetto). `from_step`: leave out the steps before that number, as
+    warm-up. `processes`: the number of processes that measure files in parallel (None: as cores and memory allow). A
+    script that asks for more than one needs `if __name__ == "__main__":`, as with multiprocessing. `partial_to`: also
+    write a partial file there, which a later call takes in place of these recordings. `accept` is called with the
+    result before the partial file gets its name; if it raises, no partial file is left. `progress` is called with
+    ("reading" or "measuring", number done, total, the current recording). Raises UnreadableRecording if nothing could
+    be read, RingscopeError if no GPU did anything.
     """
     given = [recordings] if isinstance(recordings, (str, PathLike, Timeline)) else list(recordings)
     paths = [Path(one) for one in given if not isinstance(one, Timeline)]

@@ -131,7 +131,7 @@ class Job:
         """(index in `asked`, unit or error) for each unit that this process must measure again."""
         found = []
         for number, (one, files) in enumerate(asked):
-            able = [self._able(process, files) for process in range(len(self._sees))]
+            able = [all(self._identities[file] in seen for file in files) for seen in self._sees]
             if not any(able):
                 problem = "the recordings of one GPU are on different hosts; copy them to one host"
                 found += [(number, RingscopeError(problem))] if self.first else []
@@ -139,9 +139,6 @@ class Job:
                 sources = [self._mine[self._identities[file]] for file in files]
                 found.append((number, _safely(partial(remade, sources, one, self.asked, self._how))))
         return found
-
-    def _able(self, process: int, files: Sequence[int]) -> bool:
-        return all(self._identities[file] in self._sees[process] for file in files)
 
     def _chosen(self, able: Sequence[bool], files: Sequence[int]) -> int:
         """The process that measured the first of these files, if it sees all of them; else the first process that

@@ -1,6 +1,5 @@
 """Measures for a prediction for more GPUs: the collectives of one step, to be replayed with other durations, and how
-much the work of ranks differs (docs/reference/measures.md, "Prediction").
-"""
+much the work of ranks differs (docs/reference/measures.md, "Prediction")."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Names of the marks (NVTX ranges) that the harness writes and the readers find.
 
 `step N` encloses a step, `wait input` a wait of the host for its next batch, `batch N` the calls that copy the batch of
-step N, and `place KIND NAME (FILE:LINE)` a part of the user's code.
-`rank k of n` and `fed by LOADER` occur once per process. `paused N ns: why` stands at the end of a pause of an elastic
-training. `clock N` is the time N on the process's own clock, by which the samples beside a recording are put on the
-recording's clock.
+step N, and `place KIND NAME (FILE:LINE)` a part of the user's code. `rank k of n` and `fed by LOADER` occur once per
+process. `paused N ns: why` stands at the end of a pause of an elastic training. `clock N` is the time N on the
+process's own clock, by which the samples beside a recording are put on the recording's clock.
 """
 
 from __future__ import annotations

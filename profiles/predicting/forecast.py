@@ -80,7 +80,7 @@ def of_points(
     told = hosts.gpus_per_host if hosts is not None else gpus_per_host
     per_host = told or USUAL_GPUS_PER_HOST
     expected = curve.predict(points, gpus or _doubled(points), per_host)
-    rows = [_asked(one) for one in expected]
+    rows = [Row(one.gpus, one.per_s, one.efficiency, one.low, one.high, False) for one in expected]
     if hosts is not None:
         rows = [_across(points, row.gpus, hosts) for row in rows]
     base = min(points, key=lambda point: point.gpus)
@@ -157,10 +157,6 @@ def _doubled(points: Sequence[Point]) -> list[int]:
 def _row_of(point: Point, base: Point) -> Row:
     share = point.per_s / point.gpus / (base.per_s / base.gpus)
     return Row(point.gpus, point.per_s, share, share, share, True)
-
-
-def _asked(one: curve.Expected) -> Row:
-    return Row(one.gpus, one.per_s, one.efficiency, one.low, one.high, False)
 
 
 def _across(points: Sequence[Point], gpus: int, hosts: Hosts) -> Row:

@@ -52,13 +52,12 @@ def message() -> type[Any]:
 class Program:
     """One XLA module and the work of its instructions, as JSON (see the module's docstring).
 
-    `instructions`: instruction name -> work, for instructions with products.
-    `graphs`: instruction that launches a CUDA graph -> kernel name -> work inside the graph. Kernel "" stands for all
-    library calls of the graph together. Graph "" holds all instructions of a module that was dumped before XLA
-    divided it into graphs.
-    `paths`: name of a kernel that XLA compiled -> the framework's operator path, where known.
-    `differentiates`: True if JAX computes a derivative in the module; False if it has products made by JAX and no
-    name in it speaks of a derivative or of training; None if unknown.
+    `instructions`: instruction name -> work, for instructions with products. `graphs`: instruction that launches a CUDA
+    graph -> kernel name -> work inside the graph. Kernel "" stands for all library calls of the graph together. Graph
+    "" holds all instructions of a module that was dumped before XLA divided it into graphs. `paths`: name of a kernel
+    that XLA compiled -> the framework's operator path, where known. `differentiates`: True if JAX computes a derivative
+    in the module; False if it has products made by JAX and no name in it speaks of a derivative or of training; None if
+    unknown.
     """
 
     instructions: Mapping[str, str]

@@ -98,16 +98,12 @@ def _file(path: Path) -> Path | None:
 Columns = dict[str, NDArray[np.int64]]
 
 
-def _nothing() -> Columns:
-    return {name: np.empty(0, np.int64) for name in ("start_ns", "at_ns", "end_ns", "place", "thread", "steps")}
-
-
 def _columns(found: _Samples) -> Columns:
     """The spans of all threads, joined. Raises ValueError if spans overlap, run backwards, name a place that is not in
     the file, or have columns of different lengths; also if a text of a place is longer than LONGEST_NAME."""
     if any(len(getattr(one, name)) > LONGEST_NAME for one in found.places for name in _TEXTS):
         raise ValueError(f"a name in the recording is longer than {LONGEST_NAME >> 20} MiB")
-    parts = [_nothing()]
+    parts = [{name: np.empty(0, np.int64) for name in ("start_ns", "at_ns", "end_ns", "place", "thread", "steps")}]
     for number, thread in enumerate(found.threads):
         start, at, end, place = (
             np.array(one, np.int64) for one in (thread.start_ns, thread.at_ns, thread.end_ns, thread.place)

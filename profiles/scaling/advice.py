@@ -31,9 +31,7 @@ NEVER_BEGAN = ("unsupported", "indivisible")
 EXCHANGEABLE = {one.name: one for one in SETTINGS if one.exchangeable}
 
 
-def doubts(
-    sweep: SweepRecord, runs: Sequence[Run], cells: Sequence[CellRow], spreads: dict[str, Spread]
-) -> list[Doubt]:
+def doubts(runs: Sequence[Run], cells: Sequence[CellRow]) -> list[Doubt]:
     """Doubts about the sweep's numbers."""
     found = [judge(run) for run in runs for judge in (_offsets, _apart)]
     few = [row for row in cells if 0 < row.ok < FEW_LAUNCHES]
@@ -210,7 +208,7 @@ def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
     row = max(waiting, key=lambda row: row.input_wait_share or 0)
     share = min(row.input_wait_share or 0, 0.99)
     word = "highly" if share >= INPUT_HIGH else "moderately"
-    tried = {other.cell.feed for other in rows if same_but_ranks_and_feed(row.cell, other.cell)}
+    tried = {other.cell.feed for other in rows if same_but_ranks(replace(row.cell, feed=other.cell.feed), other.cell)}
     feeds = ("prefetch", "device", "pinned", "resident") if with_gpu else ("prefetch", "resident")
     untried = [feed for feed in feeds if feed not in tried]
     return [
@@ -252,11 +250,6 @@ def _faster_feed(row: CellRow, rows: Sequence[CellRow]) -> bool:
         and (other.samples_per_s_global or 0) > (row.samples_per_s_global or 0)
         for other in rows
     )
-
-
-def same_but_ranks_and_feed(cell: Cell, other: Cell) -> bool:
-    """True if two cells differ in nothing but ranks and feed."""
-    return same_but_ranks(replace(cell, feed=other.feed), other)
 
 
 def options(cell: Cell) -> str:

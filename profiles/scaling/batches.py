@@ -1,6 +1,5 @@
 """Compare batch sizes: does throughput still grow at the largest batch, and does the fastest batch reach the accuracy
-first?
-"""
+first?"""
 
 from __future__ import annotations
 

@@ -138,14 +138,10 @@ def _stopped(found: Tried, plan: Plan) -> str:
 
 def _doubts(tries: Sequence[Try], low: int, high: int | None) -> Iterator[Doubt]:
     if not search.is_monotone(tries):
-        yield say.not_monotone(high or 0, _largest(tries))
+        yield say.not_monotone(high or 0, max(one.batch for one in tries if one.fits))
     why = [one.failure for one in tries if one.batch == high]
     if low and high and all(why):
         yield say.fits_by_failure(high, why[0])
-
-
-def _largest(tries: Sequence[Try]) -> int:
-    return max(one.batch for one in tries if one.fits)
 
 
 def predictions(cell: Cell, runs: Sequence[Run], capacity_bytes: int | None) -> list[Prediction]:

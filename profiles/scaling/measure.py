@@ -54,7 +54,7 @@ def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
     for cell in cells:
         if cell.status == "missing" and cell.cell.id in recorded:
             cell.reason = f"all launches were recorded by {recorded[cell.cell.id]}, so their timings do not count"
-    doubted = doubts(sweep, plain, cells, spreads)
+    doubted = doubts(plain, cells)
     looks = out_of_memory.looks(cells, plain) + first_looks(sweep, cells, spreads, doubted)
     return Scaling(rows, cells, looks, doubted, spreads)
 

@@ -183,10 +183,9 @@ def _ran_ahead(rank: RankRecord) -> bool:
 def _told(ranks: Sequence[RankRecord], step_ns: int | None) -> dict[str, Any]:
     """The columns TOLD from the ranks' records; null if no rank recorded a value.
 
-    memory_peak_gb: peak of TensorFlow's allocator on any GPU, warm-up included, in 1e9 bytes.
-    host_memory_peak_gb: the largest peak of host memory of a rank, in 1e9 bytes.
-    tuned_...: the values that Horovod's autotune chose, as recorded by the first rank, if it finished.
-    loss: mean over the window and over the ranks.
+    memory_peak_gb: peak of TensorFlow's allocator on any GPU, warm-up included, in 1e9 bytes. host_memory_peak_gb: the
+    largest peak of host memory of a rank, in 1e9 bytes. tuned_...: the values that Horovod's autotune chose, as
+    recorded by the first rank, if it finished. loss: mean over the window and over the ranks.
     """
     host = [rank.extra["host_memory_peak_bytes"] for rank in ranks if rank.extra.get("host_memory_peak_bytes")]
     tuned = (ranks[0].extra.get("autotune") if ranks else None) or {}

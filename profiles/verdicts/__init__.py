@@ -107,9 +107,8 @@ def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
 
 
 def _without_twins(found: Sequence[Finding]) -> list[Finding]:
-    """Drop `python-in-the-loop` or `launch-bound` if both concern the same GPUs, since they count overlapping time.
-    The remaining finding gets the evidence of both. Both stay if the host spends about half of the time in CUDA calls.
-    """
+    """Drop `python-in-the-loop` or `launch-bound` if both concern the same GPUs, since they count overlapping time. The
+    remaining finding gets the evidence of both. Both stay if the host spends about half of the time in CUDA calls."""
     of = {finding.code: finding for finding in found}  # each code occurs once, since findings are merged over GPUs
     launch, python = of.get("launch-bound"), of.get("python-in-the-loop")
     if launch is None or python is None or not (launch.worst_gpu == python.worst_gpu or _alike(launch, python)):

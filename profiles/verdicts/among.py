@@ -23,8 +23,7 @@ LEAST_STEPS = 10
 class Slower:
     """A GPU that takes longer than the median of the other GPUs. `ns` and `others_ns` are ns per step over the slow
     steps, `lost_ns` is the lost time in the window, and `since` is the first slow step (None: slow in the whole
-    window).
-    """
+    window)."""
 
     case: Case
     ns: float
@@ -36,8 +35,7 @@ class Slower:
 @dataclass(frozen=True, slots=True)
 class Whose:
     """The slow part of the cluster. `scope` is gpu, gpus, host, or rail (the GPU with the same index on every host),
-    `name` is the part's name in the singular, and `hosts` are the hosts of the slow GPUs.
-    """
+    `name` is the part's name in the singular, and `hosts` are the hosts of the slow GPUs."""
 
     scope: str
     name: str

@@ -1,6 +1,5 @@
-"""Sort causes before consequences: a finding that delays one rank comes first, and findings on the other ranks'
-waiting become its consequences.
-"""
+"""Sort causes before consequences: a finding that delays one rank comes first, and findings on the other ranks' waiting
+become its consequences."""
 
 from __future__ import annotations
 
@@ -72,8 +71,7 @@ def _gives_way(one: Finding, rest: float, price: float) -> bool:
 
 def _late(found: Sequence[Finding], cases: Sequence[Case], waits: Mapping[int, int]) -> set[int]:
     """The GPUs that other ranks wait for, by the findings; without such findings, a GPU that waits less than half as
-    long as another GPU.
-    """
+    long as another GPU."""
     for codes in (set(OF_RANKS) - {"straggler"}, {"straggler"}):
         named = [one for one in found if one.code in codes and one.gpu is not None]
         if named:
@@ -106,8 +104,7 @@ def _cause(found: Sequence[Finding], late: Sequence[Case], waiting: Case) -> Fin
 
 def _more_ns(finding: Finding, late: Sequence[Case], waiting: Case) -> float:
     """ns per step by which the late GPU of this finding exceeds GPU `waiting`, in the ledger owners that price the
-    finding.
-    """
+    finding."""
     each = [case.ns(*finding.owners) / case.steps for case in late if case.index == finding.evidence.get("gpu")]
     return max(each, default=0.0) - waiting.ns(*finding.owners) / waiting.steps
 

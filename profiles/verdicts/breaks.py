@@ -1,7 +1,6 @@
-"""Find the causes of breaks: steps that took over three times the median step. Other findings leave breaks out of
-their prices. Breaks of several GPUs that overlap count as one break of the GPU that caused it, since the other GPUs
-waited for that GPU.
-"""
+"""Find the causes of breaks: steps that took over three times the median step. Other findings leave breaks out of their
+prices. Breaks of several GPUs that overlap count as one break of the GPU that caused it, since the other GPUs waited
+for that GPU."""
 
 from __future__ import annotations
 
@@ -199,8 +198,7 @@ def _at_once(found: list[_One]) -> list[list[_One]]:
 
 def _lead(cluster: Sequence[_One]) -> _One:
     """The break that caused the overlapping breaks: if possible, a break whose cause is known and is not waiting for
-    other ranks.
-    """
+    other ranks."""
     return max(cluster, key=lambda one: (one.cause != "peers", one.cause != "other", one.ns))
 
 

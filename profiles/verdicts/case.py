@@ -82,9 +82,8 @@ class Case:
     @property
     def fetches(self) -> int:
         """Copies to the host in each step of a training. 0 if there are no steps, if most steps have no such copy, or
-        if the copies are gradients for a parameter server, pages of managed memory, or offloaded tensors that return
-        to the GPU.
-        """
+        if the copies are gradients for a parameter server, pages of managed memory, or offloaded tensors that return to
+        the GPU."""
         d2h = self.gpu.copies.get("d2h")
         if self.exchange == "parameter server" or self.infers or not d2h or d2h.pages or self.gpu.window != "steps":
             return 0
@@ -111,8 +110,7 @@ class Case:
 
     def waits(self, *moves: str | None) -> list[dict[str, Any]]:
         """The waits of the host (entries of `gpu.host_waits`) for copies in these directions, the costliest first.
-        Direction None means waits that are not for a copy.
-        """
+        Direction None means waits that are not for a copy."""
         found = [one for one in self._waits if one["moves"] in moves and lost_by([one])]
         return sorted(found, key=lambda one: -lost_by([one]))
 
@@ -126,16 +124,14 @@ class Case:
     @property
     def caught_up_ns(self) -> int:
         """ns of launch idle from the end of a host's wait until the host launches ahead of the GPU again; 0 if the
-        waits are too short for a finding.
-        """
+        waits are too short for a finding."""
         waits = self._waits if self.gpu.host_waits else []
         told = waits and lost_by(waits) >= OTHER_LADDER[1] * self.gpu.span_ns
         return self.waited(waits)["idle_launch"] if told else 0
 
     def called_ns(self, owner: str) -> int:
-        """ns of this owner's idle time during synchronous copies to the GPU; 0 if the finding `copies-synchronous`
-        does not report these copies.
-        """
+        """ns of this owner's idle time during synchronous copies to the GPU; 0 if the finding `copies-synchronous` does
+        not report these copies."""
         ns = self.gpu.copies["h2d"].called_idle_ns
         told = self.copies_wait and self.trains and sum(ns.values()) >= REPORT_SHARE * self.gpu.span_ns
         return ns.get(owner, 0) if told else 0
@@ -148,9 +144,8 @@ class Case:
     @property
     def after_waits_ns(self) -> tuple[int, ...]:
         """For each entry of `gpu.host_waits`, ns of sync idle that would remain if the host did not wait. Without the
-        wait the host would launch earlier by the length of the wait, but by no more than the time for which the GPU
-        has work while the host does other work.
-        """
+        wait the host would launch earlier by the length of the wait, but by no more than the time for which the GPU has
+        work while the host does other work."""
         waits = self.gpu.host_waits
         late = [0 if self.copies_seldom(one) else one["ns"] - one.get("held_ns", 0) for one in waits]
         longer = tuple(max(0, ns - one.get("waited_ns", ns)) for ns, one in zip(late, waits, strict=True))
@@ -162,15 +157,13 @@ class Case:
     @property
     def own_after_waits_ns(self) -> int:
         """ns of `after_waits_ns` in which the host is in no CUDA call. The end of the waiting call itself does not
-        count.
-        """
+        count."""
         each = zip(self.after_waits_ns, self.gpu.host_waits, strict=True)
         return sum(min(ns, one.get("own_ns", 0)) for ns, one in each)
 
     def copies_seldom(self, wait: Mapping[str, Any]) -> bool:
         """True if the wait is for copies to the host that most steps do not make (a checkpoint, get_weights in a
-        callback). Rarer copies then save the wait and the host's work on the copied data.
-        """
+        callback). Rarer copies then save the wait and the host's work on the copied data."""
         in_steps = self.gpu.window == "steps" and not self.infers
         return in_steps and wait["moves"] == "d2h" and not self.fetches and "d2h" not in self.managed
 
@@ -191,9 +184,8 @@ class Case:
 
     @property
     def trains(self) -> bool:
-        """True if the window shows a training, rather than a single operator or example. Only then is idle time worth
-        a finding.
-        """
+        """True if the window shows a training, rather than a single operator or example. Only then is idle time worth a
+        finding."""
         return shows_training(self.gpu) and not self.example
 
     @property

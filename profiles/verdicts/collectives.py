@@ -161,8 +161,7 @@ def summed_as(gpu: GpuMeasures) -> str | None:
 
 def _in_float32(case: Case) -> bool:
     """True if most gradients are sent as float32: by the cell's compression, else by the longest summing kernel, else
-    by the cell's precision; also True if none of these three is known.
-    """
+    by the cell's precision; also True if none of these three is known."""
     if case.cell is not None and case.cell.compression in ("fp16", "bf16"):
         return False
     known = summed_as(case.gpu)

@@ -127,8 +127,7 @@ def generic_rnn_cell(case: Case) -> Finding | None:
 
 def launch_bound(case: Case) -> Finding | None:
     """A finding on time in which the GPU waits for a launch. The time includes sync idle that would remain if the host
-    did not wait.
-    """
+    did not wait."""
     waiting, after = case.late_launch_ns, sum(case.after_waits_ns)
     share = (waiting + after) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
@@ -168,8 +167,7 @@ def graphs_updated(case: Case) -> Finding | None:
 
 def short_kernels(case: Case) -> Finding | None:
     """A finding on turnaround: the GPU's delay between the end of one kernel and the start of the next, which only
-    fewer kernels reduce.
-    """
+    fewer kernels reduce."""
     share = case.share("idle_turnaround")
     ran = case.gpu.kernels.count + case.gpu.kernels.graph_launches
     # With a few kernels and no steps, turnaround may follow copies instead of kernels.

@@ -30,8 +30,7 @@ def overlap_of(case: Case) -> float | None:
 
 def asked_late(case: Case) -> bool:
     """True if batches are copied only when their step is due. False if the recording has `batch N` ranges, since the
-    feed that writes these ranges copies ahead and was merely late.
-    """
+    feed that writes these ranges copies ahead and was merely late."""
     if (case.gpu.input_copies or {}).get("marked"):
         return False
     overlap = overlap_of(case)
@@ -45,9 +44,8 @@ def pageable(case: Case) -> bool:
 
 
 def shorter_copies(case: Case, by: float) -> dict[str, int]:
-    """{"h2d": ns saved} if copies to the GPU became shorter by the share `by`. `by` is 1 for copies from pinned
-    memory, which cannot become faster.
-    """
+    """{"h2d": ns saved} if copies to the GPU became shorter by the share `by`. `by` is 1 for copies from pinned memory,
+    which cannot become faster."""
     return {"h2d": int((case.gpu.copies["h2d"].busy_ns or 0) * by)}
 
 

@@ -36,9 +36,8 @@ def loss_fetched(case: Case) -> Finding | None:
 
 
 def host_synchronises(case: Case) -> Finding | None:
-    """A finding on waits of the host for the GPU. Waits for a loss that is fetched every step and waits for
-    synchronous copies to the GPU have findings of their own and are left out.
-    """
+    """A finding on waits of the host for the GPU. Waits for a loss that is fetched every step and waits for synchronous
+    copies to the GPU have findings of their own and are left out."""
     waits = case.waits(*({None, "d2h", "h2d", "d2d", "p2p"} - case.waits_told))
     share = lost_by(waits) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
@@ -66,8 +65,7 @@ def _named(waits: Sequence[Mapping[str, Any]]) -> str:
 
 def python_in_the_loop(case: Case) -> Finding | None:
     """A finding on launch idle while the host runs code outside of CUDA calls. The idle time includes sync idle that
-    would remain if the host did not wait for the GPU.
-    """
+    would remain if the host did not wait for the GPU."""
     if not case.trains:
         return None
     # This sum leaves out start-up and allocation, since both are CUDA calls.
@@ -177,8 +175,7 @@ _OF_GRAPHS = (
 
 def _before_graphs(case: Case) -> bool:
     """True if at least half of the time that launched work waits, counted over the longest gaps, ends with a CUDA
-    graph.
-    """
+    graph."""
     waits = [(gap.causes_ns.get("idle_wait", 0), "GraphLaunch" in (gap.call or "")) for gap in case.gpu.idle_gaps]
     return 2 * sum(ns for ns, graph in waits if graph) >= sum(ns for ns, _ in waits) > 0
 
@@ -222,8 +219,7 @@ def work_waits(case: Case) -> Finding | None:
 
 def training_paused(case: Case) -> Finding | None:
     """A finding on pauses of an elastic training in which a rank was lost or hosts came or went. Short pauses are
-    reported, too.
-    """
+    reported, too."""
     pauses = case.gpu.pauses
     if not pauses:
         return None

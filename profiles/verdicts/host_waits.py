@@ -30,8 +30,7 @@ def mostly_after_waits(gpu: GpuMeasures) -> bool:
 
 def called(wait: Mapping[str, Any]) -> str:
     """A wait as text: the waiting call, the direction of the copy that it waits for, and the framework's operator
-    around it.
-    """
+    around it."""
     moves = {"h2d": " to the GPU", "d2h": " to the host"}.get(wait["moves"], "") if "Memcpy" in wait["call"] else ""
     within = OPERATORS.get(wait["within"], wait["within"])
     return f"{wait['call']}{moves}" + (f" in {within}" if within else "")

@@ -1,6 +1,5 @@
 """The advice for each finding in a JAX program; advice that the recording refutes is left out. Source: JAX's
-documentation of jit, transfers and XLA's GPU flags (docs.jax.dev).
-"""
+documentation of jit, transfers and XLA's GPU flags (docs.jax.dev)."""
 
 from __future__ import annotations
 
@@ -23,18 +22,9 @@ def _launches(gpu: GpuMeasures) -> str:
 
 def _by_operator(gpu: GpuMeasures) -> bool:
     """True if the host calls several jitted functions while the GPU is idle, which shows that no jax.jit encloses the
-    step.
-    """
+    step."""
     host = (*gpu.host_while_idle, *(one for gap in gpu.idle_gaps for one in gap.host))
     return len({one["name"] for one in host if one["name"].startswith("PjitFunction(")}) >= _SEVERAL
-
-
-def _python(gpu: GpuMeasures) -> str:
-    return _launches(gpu) + "; no float(loss) or block_until_ready per step"
-
-
-def _short(gpu: GpuMeasures) -> str:
-    return "a larger batch" if compiled(gpu) else "jax.jit around the whole step; a larger batch"
 
 
 def _tensor_cores(gpu: GpuMeasures) -> str:
@@ -59,10 +49,10 @@ TRAINING: Mapping[str, Words] = {
     "offloaded-to-host": "keep them on the GPU where memory allows: jax.checkpoint with a policy that recomputes in "
     "place of offloading, optax states in memory kind device, more GPUs to shard over",
     "launch-bound": _launches,
-    "python-in-the-loop": _python,
+    "python-in-the-loop": lambda gpu: _launches(gpu) + "; no float(loss) or block_until_ready per step",
     "graphs-updated-every-step": "donate_argnums, so that buffers stay where they are; else without command buffers "
     "(XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
-    "short-kernels": _short,
+    "short-kernels": lambda gpu: "a larger batch" if compiled(gpu) else "jax.jit around the whole step; a larger batch",
     "tiny-batch": "a larger batch until samples/s stop growing",
     "input-pipeline-slow": "make batches in separate threads or processes (grain, tf.data), two ahead of the step",
     "no-prefetch": AHEAD,

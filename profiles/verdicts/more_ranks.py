@@ -1,7 +1,6 @@
-"""The finding on N ranks that are less than N times as fast as one rank. Its advice follows the largest loss in the
-run records; no recording is needed. profiles.explaining.without_exchange measures the losses (exchange, compute, input
-wait, idle time on GPUs) in ns per step. docs/reference/findings.md has the rules.
-"""
+"""The finding on N ranks that are less than N times as fast as one rank. Its advice follows the largest loss in the run
+records; no recording is needed. profiles.explaining.without_exchange measures the losses (exchange, compute, input
+wait, idle time on GPUs) in ns per step. docs/reference/findings.md has the rules."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ from ..runs.records import Cell
 
 def find(cause: str, ns: int, step_ns: int, cell: Cell) -> Finding:
     """The finding for the largest loss, whose name is `cause`. The loss takes `ns` of a step of `cell`, and the step
-    takes `step_ns`.
-    """
+    takes `step_ns`."""
     found = RULES[cause](cell, ns)
     found.cost_ns_per_step, found.at_most_gain = ns, step_ns / (step_ns - ns) - 1
     found.saved_ns = {cause: ns}

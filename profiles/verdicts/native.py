@@ -92,8 +92,7 @@ class Api:
 
     def managed(self, *, by_host: bool) -> str:
         """Advice on managed memory whose pages move when they are touched. `by_host`: True if mostly the host touches
-        them.
-        """
+        them."""
         calls = self.calls
         # The host reads results page by page, or writes to pages that were prefetched to the GPU.
         ahead = (

@@ -38,8 +38,7 @@ _PARTS = 3
 
 def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> Finding | None:
     """A finding on lost time of a GPU that its other findings do not cover; None if that time is less than the share
-    LOST of the window.
-    """
+    LOST of the window."""
     gpu = case.whole or case.gpu
     left = _unnamed_ns(case, [one for one in findings if one.gpu in (None, case.index)])
     if any(one.code in _OF_ALL for one in findings):
@@ -67,8 +66,7 @@ def not_judged(case: Case, findings: Sequence[Finding], measures: Measures) -> F
 def _unnamed_ns(case: Case, findings: Sequence[Finding]) -> dict[str, int]:
     """For each owner but compute, ns of the window that no finding would save. `python-in-the-loop` is left out beside
     `launch-bound`, since both count the same time. All findings together explain no more than the owner's time in the
-    part of the window that they cover.
-    """
+    part of the window that they cover."""
     within = [one for one in findings if one.code == "launch-bound"]
     apart = [one for one in findings if not (within and one.code == "python-in-the-loop")]
     gpu, left = case.whole or case.gpu, {}
@@ -87,8 +85,7 @@ def _part(gpu: GpuMeasures, owner: str, ns: int, *, alone: bool) -> str:
 
 def _by_host(gpu: GpuMeasures, owner: str) -> str:
     """The call or function that the host runs during this owner's time, in brackets; "" if the recording does not show
-    one.
-    """
+    one."""
     if owner == "idle_sync":
         waits = [one for one in gpu.host_waits if one["call"]]
         own = 2 * sum(one.get("own_ns", 0) for one in waits) > (gpu.ledger_ns[owner] or 0)

@@ -63,8 +63,7 @@ def told_once(found: Sequence[Finding]) -> list[Finding]:
 
 def worth(finding: Finding) -> float:
     """The finding's gain on the whole window, by which findings are sorted; -1 without a price. The worth of
-    `loss-not-judged` is half of the lost time, and at most LOST / 2 if the loss lies in gaps that occur only once.
-    """
+    `loss-not-judged` is half of the lost time, and at most LOST / 2 if the loss lies in gaps that occur only once."""
     if finding.at_most_gain is not None:
         gain: float = finding.evidence.get("gain_of_whole", finding.at_most_gain)
         return gain

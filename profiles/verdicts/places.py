@@ -136,8 +136,7 @@ def findings(case: Case) -> Iterator[Finding]:
 
 def saved(place: Place) -> dict[str, int]:
     """owner -> ns that the remedy would save. That is the place's idle time without waiting for other ranks; if the
-    place is a call of a framework, launch idle does not count either.
-    """
+    place is a call of a framework, launch idle does not count either."""
     left_out = {"idle_peers"} | ({"idle_launch"} if place.kind == "call" else set())
     return {owner: ns for owner, ns in place.ns.items() if owner not in left_out}
 
@@ -153,8 +152,7 @@ def does(place: Place) -> str:
 
 def is_the_users(place: Place) -> bool:
     """True if the place is a part of the user's own code; False if it is a framework's call that normal steps make,
-    too.
-    """
+    too."""
     return place.kind in CODES and place.kind != "call"
 
 
@@ -221,8 +219,7 @@ def what(place: Place) -> str:
 
 def mostly(place: Place) -> str:
     """A clause that names the source line with most samples; "" without samples and for kinds of places that need no
-    line.
-    """
+    line."""
     if not place.lines or place.kind in ("eager", "gc"):
         return ""
     line = place.lines[0]

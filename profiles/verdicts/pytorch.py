@@ -283,8 +283,7 @@ def _between_passes(gpu: GpuMeasures) -> bool:
 
 def _served_launches(gpu: GpuMeasures) -> str:
     """Advice on late launches in an inference server. A recording of prefill alone gets no advice on CUDA graphs for
-    decoding.
-    """
+    decoding."""
     if gpu.steps.decodes:
         return (
             'CUDA graphs for decoding (torch.compile(mode="reduce-overhead"); vLLM has them without enforce_eager, '
@@ -304,8 +303,7 @@ def _mostly_compiled(gpu: GpuMeasures) -> bool:
 
 def _served_python(gpu: GpuMeasures) -> str:
     """Advice on Python code in an inference server. Between forward passes the GPU may be idle merely because no
-    request came.
-    """
+    request came."""
     if not _between_passes(gpu):
         return _served_launches(gpu)
     ahead = "run the scheduler ahead of the GPU (SGLang's overlap schedule, vLLM's async scheduling)"
@@ -315,8 +313,7 @@ def _served_python(gpu: GpuMeasures) -> str:
 
 def _served_all_reduce(gpu: GpuMeasures) -> str:
     """Advice on the all-reduces of an inference server. The server's own all-reduce kernel is advised only if it does
-    not run yet.
-    """
+    not run yet."""
     summed = [one.name for one in gpu.kernels.top if names_collective(one.name)]
     own = any(not re.search("(?i)[nr]ccl", name) for name in summed)
     by_server = "" if own else "the server's own all-reduce kernel instead of NCCL's; "

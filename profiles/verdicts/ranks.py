@@ -1,6 +1,5 @@
 """Findings that compare the ranks of a run: a straggler, ranks that wait for each other in turn, negotiation, too many
-threads.
-"""
+threads."""
 
 from __future__ import annotations
 
@@ -60,9 +59,8 @@ def straggler(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 
 
 def by_turns(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """A finding on ranks that wait for each other in turn: a step has several collectives, and a different rank is
-    late at each of them, though no rank is slower on the whole.
-    """
+    """A finding on ranks that wait for each other in turn: a step has several collectives, and a different rank is late
+    at each of them, though no rank is slower on the whole."""
     known = [c for c in cases if c.gpu.collectives.by_turns_ns is not None]
     if not known or len(known) < len(cases):
         return []
@@ -149,8 +147,7 @@ def _step_at(case: Case, time_ns: int) -> int | None:
 
 def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     """A finding on a host with more launching threads than cores, so that launches are late. The first OTHER_THREADS
-    threads of each process do not count. A process with several GPUs counts once.
-    """
+    threads of each process do not count. A process with several GPUs counts once."""
     cpu = cases[0].context.machine.get("cpu") if cases else None
     cores = cpu.get("usable") if isinstance(cpu, Mapping) else None
     of_process: dict[tuple[object, ...], int] = {}

@@ -1,6 +1,5 @@
 """Findings on GPUs, hosts and links that are slower than others. Each gives the kind of slow work and the first slow
-step.
-"""
+step."""
 
 from __future__ import annotations
 
@@ -39,9 +38,8 @@ WAITS = {
 
 
 def slow_gpu(cases: Sequence[Case], measures: Measures) -> list[Finding]:
-    """Findings on GPUs that take longer for the same kernels, because of a lower clock, heat or another process. If
-    the run has many GPUs, one finding covers all slow GPUs and has the numbers of the slowest GPU.
-    """
+    """Findings on GPUs that take longer for the same kernels, because of a lower clock, heat or another process. If the
+    run has many GPUs, one finding covers all slow GPUs and has the numbers of the slowest GPU."""
     counts = [_kernels(case) for case in cases]
     if len(cases) < 2 or max(counts) > KERNELS_ALIKE * min(counts):
         return []

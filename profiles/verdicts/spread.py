@@ -46,8 +46,7 @@ def for_others(case: Case, stages: Sequence[Case]) -> float:
 
 def own_idle(cases: Sequence[Case]) -> list[Case]:
     """The cases without the idle time of stages that `pipeline-bubble` explains by other stages. Idle time in which no
-    stage works belongs to the busiest stage, since the other stages wait for that stage.
-    """
+    stage works belongs to the busiest stage, since the other stages wait for that stage."""
     own = {case.index: case for case in cases}
     for stages in pipelines(cases):
         busiest = min(stages, key=lambda case: case.share(*WAITING))
@@ -61,8 +60,7 @@ def own_idle(cases: Sequence[Case]) -> list[Case]:
 
 def pipeline_bubble(cases: Sequence[Case]) -> list[Finding]:
     """A finding on the stage that waits longest, in the pipeline with the largest gain. The gain compares with equal
-    stages that never wait for each other, and keeps the time in which no stage works.
-    """
+    stages that never wait for each other, and keeps the time in which no stage works."""
     each = (_bubble(max(stages, key=lambda case: case.share(*WAITING)), stages) for stages in pipelines(cases))
     found = [finding for finding in each if finding is not None]
     return [max(found, key=order.worth)] if found else []

@@ -21,8 +21,7 @@ def span_without(
 ) -> int:
     """ns of the window after saving `saved_ns` (owner of the ledger -> ns). No owner saves more than its time in the
     ledger. `busy_saved_ns` (class -> ns) shrinks a class's busy time, down to one LEAST_LEFT-th of it, for a change
-    that removes work instead of hiding it.
-    """
+    that removes work instead of hiding it."""
     kept = gpu.span_ns - sum(min(ns, gpu.ledger_ns.get(owner) or 0) for owner, ns in saved_ns.items())
     shrunk = busy_saved_ns or {}
     busy = {name: gpu.busy_ns.get(name) or 0 for name in CLASSES}
@@ -32,8 +31,7 @@ def span_without(
 
 def each(gpu: GpuMeasures) -> list[WhatIf]:
     """ns of the window without the time of one owner, for each owner but compute that has any time, and without the
-    time of all of them. Copies and collectives are hidden, not removed, so their busy time stays a lower bound.
-    """
+    time of all of them. Copies and collectives are hidden, not removed, so their busy time stays a lower bound."""
     losses = {owner: ns for owner in OWNERS if owner != "compute" and (ns := gpu.ledger_ns[owner])}
     alone = [_without(gpu, owner, {owner: ns}) for owner, ns in losses.items()]
     return [*alone, _without(gpu, "all", losses)] if losses else []

@@ -1,6 +1,5 @@
 """Choose the advice of a finding by the framework that made the kernels. The rules contain the advice for Keras on
-TensorFlow; `pytorch`, `jax` and `native` (CUDA, HIP) contain the advice for other programs.
-"""
+TensorFlow; `pytorch`, `jax` and `native` (CUDA, HIP) contain the advice for other programs."""
 
 from __future__ import annotations
 
@@ -72,10 +71,8 @@ BY_FRAMEWORK: Mapping[str, Mapping[str, Words]] = MappingProxyType(
 
 
 def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell | None) -> Finding | None:
-    """The finding with advice for the GPU's framework; None if the finding does not apply to that framework.
-    `exchange` is the library that exchanges gradients between GPUs. `cell` is set if `ringscope bench` ran the
-    program.
-    """
+    """The finding with advice for the GPU's framework; None if the finding does not apply to that framework. `exchange`
+    is the library that exchanges gradients between GPUs. `cell` is set if `ringscope bench` ran the program."""
     framework = "pytorch" if made_kernels(gpu) else gpu.framework
     if cell is not None:
         changes = pytorch.TRAINING if framework == "pytorch" else TENSORFLOW if exchange == "tf.distribute" else {}

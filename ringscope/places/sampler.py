@@ -189,7 +189,10 @@ class Sampler:
             "samples": self.count,
             "began_ns": self._began_ns,
             "began_utc_ns": str(self._began_utc_ns),
-            "places": [{**one._asdict(), "source": _source(one)} for one in self._places],
+            "places": [  # with the text of the line, on which the remedy depends
+                {**one._asdict(), "source": linecache.getline(whose.path_of(one.file), one.line).strip()[:160]}
+                for one in self._places
+            ],
             "threads": threads,
         }
         beside = self._path.with_name(f".{self._path.name}.partial")
@@ -245,11 +248,6 @@ def _value(frame: FrameType, name: str) -> Any:
 
 def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
-
-
-def _source(one: Seen) -> str:
-    """The text of the line, on which the remedy depends."""
-    return linecache.getline(whose.path_of(one.file), one.line).strip()[:160]
 
 
 def main_thread() -> int:

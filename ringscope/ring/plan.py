@@ -59,7 +59,7 @@ class Plan:
         """A function that averages a step's gradients over the ranks."""
         options = self.options
         if not options.reduce:
-            return _as_they_are
+            return lambda gradients, largest: list(gradients)
         return partial(
             average_gradients,
             compression="none" if self.narrow else options.compression,
@@ -160,7 +160,3 @@ def _check_step(model: Any, plan: Plan) -> None:
         )
     if options.overlap and len(used) > 1:
         raise RingscopeError("overlap=True works only with one optimizer, and this model has several; leave it out")
-
-
-def _as_they_are(gradients: Sequence[Any], largest: Sequence[int]) -> list[Any]:
-    return list(gradients)

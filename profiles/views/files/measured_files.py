@@ -1,6 +1,5 @@
 """Write the pages of `infer`, of `rules` and of logs of NCCL's Inspector from their JSON; for the logs Markdown as
-well.
-"""
+well."""
 
 from __future__ import annotations
 

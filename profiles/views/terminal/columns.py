@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from rich.text import Text
 
@@ -132,6 +133,9 @@ def _kernel_rows() -> list[tuple[str, Cell]]:
         largest = max(gpu.kernels.groups.items(), key=lambda item: item[1]["total_ns"], default=None)
         return f"{largest[0]}, {numbers.duration(largest[1]['total_ns'])}" if largest and gpu.kernels.count else ""
 
+    def times(gpu: GpuMeasures) -> str:
+        return f"{numbers.duration(gpu.kernels.median_ns)}, {numbers.share(gpu.kernels.share_under_5us)}"
+
     def graphs(gpu: GpuMeasures) -> str:
         return numbers.count(gpu.kernels.graph_launches) if gpu.kernels.graph_launches else ""
 
@@ -149,7 +153,7 @@ def _kernel_rows() -> list[tuple[str, Cell]]:
         ("count", lambda gpu: numbers.count(gpu.kernels.count)),
         ("per step", lambda gpu: numbers.count(gpu.kernels.per_step)),
         ("CUDA graph launches", graphs),
-        ("median, share under 5 µs", _kernel_times),
+        ("median, share under 5 µs", times),
         ("launch latency p50 / p95", latency),
         ("hand-over p50", hand_over),
         ("most time in", groups),
@@ -164,10 +168,6 @@ def _computed(gpu: GpuMeasures) -> str:
         return ""
     least = "" if found.all_told else "at least "
     return f"{least}{numbers.flop_per_s(found.flops_per_s)}, {numbers.share(found.mfu)}"
-
-
-def _kernel_times(gpu: GpuMeasures) -> str:
-    return f"{numbers.duration(gpu.kernels.median_ns)}, {numbers.share(gpu.kernels.share_under_5us)}"
 
 
 def _sampled_rows() -> list[tuple[str, Cell]]:
@@ -216,28 +216,15 @@ def _collective_rows() -> list[tuple[str, Cell]]:
             return ""
         return f"{numbers.duration(found.waiting_ns)} / {numbers.duration(found.transfer_ns)}"
 
-    def last(gpu: GpuMeasures) -> str:
-        share = gpu.collectives.arrived_last_share
-        return numbers.share(share) if share is not None else ""
-
-    def moved(gpu: GpuMeasures) -> str:
-        size = gpu.collectives.bytes_per_step
-        return numbers.size(size) if size is not None else ""
-
-    def bandwidth(gpu: GpuMeasures) -> str:
-        rate = gpu.collectives.bus_gb_per_s
-        return numbers.gb_per_s(rate) if rate is not None else ""
-
-    def negotiation(gpu: GpuMeasures) -> str:
-        held_ns = gpu.collectives.negotiation_ns
-        return numbers.duration(held_ns) if held_ns is not None else ""
+    def known(name: str, form: Callable[[Any], str]) -> Cell:
+        return lambda gpu: "" if (value := getattr(gpu.collectives, name)) is None else form(value)
 
     return [
         ("count", lambda gpu: numbers.count(gpu.collectives.count)),
         ("skew p50 / max", skew),
         ("waiting / transfer", apart),
-        ("negotiation, GPU idle", negotiation),
-        ("bytes per step", moved),
-        ("bus bandwidth", bandwidth),
-        ("arrived last", last),
+        ("negotiation, GPU idle", known("negotiation_ns", numbers.duration)),
+        ("bytes per step", known("bytes_per_step", numbers.size)),
+        ("bus bandwidth", known("bus_gb_per_s", numbers.gb_per_s)),
+        ("arrived last", known("arrived_last_share", numbers.share)),
     ]

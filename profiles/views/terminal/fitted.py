@@ -104,7 +104,7 @@ class Fitted:
         cells = [row[place] for row in self._rows if not isinstance(row, Text)]
         fitting = [cell for cell in cells if at_most is None or _needs(cell) <= at_most]
         title = self._titles[place]
-        most = max([title.cell_len, *(_widest(cell) for cell in fitting)])
+        most = max([title.cell_len, *(max(cell_len(line) for line in cell.plain.split("\n")) for cell in fitting)])
         least = max([_longest(title), *map(_needs, fitting)])
         return least, most if at_most is None else min(most, max(at_most, least))
 
@@ -167,10 +167,6 @@ def _pieces(line: str) -> Iterator[tuple[int, int]]:
             first = None
     if first is not None:
         yield first, len(line.rstrip())
-
-
-def _widest(cell: Text) -> int:
-    return max(cell_len(line) for line in cell.plain.split("\n"))
 
 
 def _needs(cell: Text) -> int:

@@ -1,6 +1,5 @@
 """The text of `ringscope timeline --info`, which says what recordings hold and lack; and the text of `ringscope cut`,
-which says how many rows a smaller recording keeps.
-"""
+which says how many rows a smaller recording keeps."""
 
 from __future__ import annotations
 

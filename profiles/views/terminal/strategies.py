@@ -1,6 +1,5 @@
 """A sweep's strategies compared on the terminal: a table for each set of cells that do the same work with different
-strategies.
-"""
+strategies."""
 
 from __future__ import annotations
 
@@ -55,9 +54,9 @@ def _beside(rows: Sequence[CellRow]) -> Fitted:
     limited = any(row.limited_by for row in rows)
     told = [one for one in TOLD if one[0] not in LIMIT and any(getattr(row, one[0]) is not None for row in rows)]
     columns: list[Shown] = [
-        ("samples/s", _rate),
+        ("samples/s", lambda row: numbers.per_s(row.samples_per_s_global).removesuffix(" samples/s")),
         ("", half),
-        ("step", _step),
+        ("step", lambda row: numbers.duration(None if row.step_ms_p50 is None else row.step_ms_p50 * 1e6)),
         *([("limited by", _limit)] if limited else []),
         *(_column(*one) for one in told if one[0] == "of_horovod"),
         *(_column(*one) for one in told if one[0] != "of_horovod"),
@@ -87,14 +86,6 @@ def _limit(row: CellRow) -> str:
     if row.limited_by == COMPUTE:
         return COMPUTE
     return f"{row.limited_by} {100 * (row.limited_share or 0):.0f} %" if row.limited_by else numbers.UNKNOWN
-
-
-def _rate(row: CellRow) -> str:
-    return numbers.per_s(row.samples_per_s_global).removesuffix(" samples/s")
-
-
-def _step(row: CellRow) -> str:
-    return numbers.duration(None if row.step_ms_p50 is None else row.step_ms_p50 * 1e6)
 
 
 def half(row: CellRow) -> str:

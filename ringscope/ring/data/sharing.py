@@ -23,8 +23,6 @@ from .py_datasets import Part
 from .samples import are_arrays, as_long, every
 from .upstream import Share, between, of_each_group, share_before_work
 
-__all__ = ["UNKNOWN_LENGTH", "batch_of", "share_of_training"]
-
 UNKNOWN_LENGTH = ("together", "count")
 
 
@@ -152,7 +150,7 @@ def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, s
             return of_each_group(dataset, size, rank, 1, whole=True)
         # Every rank counts, because each pass through the data changes a shuffle's next order, or what a generator
         # draws.
-        batches = int(share(_count(dataset)))
+        batches = int(share(int(dataset.reduce(np.int64(0), lambda count, *_: count + 1))))
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
     if 0 <= batches < size:
         raise RingscopeError(
@@ -175,10 +173,6 @@ def _tell_price(spared: Share, size: int, otherwise: str) -> None:
             f"every rank prepares the batches of all {size} ranks: {spared.why or otherwise}; or give each"
             " rank its part of the data (ring.rank() of ring.size()) and call fit(..., shard=False)"
         )
-
-
-def _count(dataset: Any) -> int:
-    return int(dataset.reduce(np.int64(0), lambda count, *_: count + 1))
 
 
 def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, options: dict[str, Any]) -> Any:

@@ -10,14 +10,12 @@ data set; if the private one changes, nothing is moved.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..internals.frameworks import tf
 from .pipeline import BATCHES, CACHES, SHUFFLE, inputs, is_cache, is_shuffle, operations
-
-__all__ = ["Share", "between", "has_cache", "of_each_group", "share_before_work"]
 
 MAPS = ("_MapDataset", "_ParallelMapDataset")
 ONE_BY_ONE = (*MAPS, *CACHES, "_PrefetchDataset", "_OptionsDataset")
@@ -128,17 +126,13 @@ def _laid_over(dataset: Any, operations: Sequence[Any]) -> Any:
             dataset = dataset.cache()
         else:
             deterministic = {"true": True, "false": False}.get(getattr(each, "_deterministic", ""))
-            dataset = dataset.map(_function(each), num_parallel_calls=_parallel(each), deterministic=deterministic)
+            dataset = dataset.map(each._map_func._func, num_parallel_calls=_parallel(each), deterministic=deterministic)
     return dataset
 
 
 def _parallel(operation: Any) -> int | None:
     calls = getattr(operation, "_num_parallel_calls", None)
     return None if calls is None else int(calls)
-
-
-def _function(mapped: Any) -> Callable[..., Any]:
-    return mapped._map_func._func  # type: ignore[no-any-return]
 
 
 def _shuffled(dataset: Any, like: Any) -> Any | None:

@@ -66,26 +66,6 @@ def _generator(seed: int | None) -> Any:
         return SeedGenerator(zlib.crc32(f"{own} {seed}".encode()))
 
 
-def _normal(seed: Any, shape: Any, dtype: Any) -> Any:
-    return tf.random.stateless_normal(shape, seed, dtype=dtype)
-
-
-def _truncated_normal(seed: Any, shape: Any, dtype: Any) -> Any:
-    return tf.random.stateless_truncated_normal(shape, seed, dtype=dtype)
-
-
-def _uniform(seed: Any, shape: Any, dtype: Any) -> Any:
-    return tf.random.stateless_uniform(shape, seed, dtype=dtype)
-
-
-def _uniform_int(seed: Any, shape: Any, low: Any, high: Any) -> Any:
-    return tf.random.stateless_uniform(shape, seed, low, high, dtype=tf.convert_to_tensor(low).dtype)
-
-
-def _categorical(seed: Any, logits: Any, count: Any, output_dtype: Any) -> Any:
-    return tf.random.stateless_categorical(logits, count, seed, dtype=output_dtype)
-
-
 def _shuffle(seed: Any, value: Any) -> Any:
     """Shuffle by sorting random keys, because XLA has no kernel for TensorFlow's seeded shuffle."""
     keys = tf.random.stateless_uniform(tf.shape(value)[:1], seed, minval=None, maxval=None, dtype=tf.int32)
@@ -94,10 +74,14 @@ def _shuffle(seed: Any, value: Any) -> Any:
 
 # Operations in gen_random_ops that TensorFlow's functions call. XLA has no kernel for gamma and Poisson.
 DRAWN: dict[str, Callable[..., Any]] = {
-    "random_standard_normal": _normal,
-    "truncated_normal": _truncated_normal,
-    "random_uniform": _uniform,
-    "random_uniform_int": _uniform_int,
-    "multinomial": _categorical,
+    "random_standard_normal": lambda seed, shape, dtype: tf.random.stateless_normal(shape, seed, dtype=dtype),
+    "truncated_normal": lambda seed, shape, dtype: tf.random.stateless_truncated_normal(shape, seed, dtype=dtype),
+    "random_uniform": lambda seed, shape, dtype: tf.random.stateless_uniform(shape, seed, dtype=dtype),
+    "random_uniform_int": lambda seed, shape, low, high: tf.random.stateless_uniform(
+        shape, seed, low, high, dtype=tf.convert_to_tensor(low).dtype
+    ),
+    "multinomial": lambda seed, logits, count, output_dtype: tf.random.stateless_categorical(
+        logits, count, seed, dtype=output_dtype
+    ),
     "random_shuffle": _shuffle,
 }

@@ -59,7 +59,7 @@ def _multiplied(given: Any, matrix: Any) -> Any | None:
     if not _is_large(given, matrix):
         return None
     narrow = wide.narrow_of(given, matrix)
-    if narrow is None and not _is_odd(matrix):
+    if narrow is None and not any(size * matrix.dtype.size % BYTES for size in matrix.shape):
         return None
     rows = tf.reshape(given if narrow is None else narrow, [-1, given.shape[-1]])
     made = _in_multiples(rows, matrix, tf.matmul if narrow is None else wide.product)
@@ -85,7 +85,3 @@ def _is_large(given: Any, matrix: Any) -> bool:
     if not known or given.shape.rank < 2 or matrix.shape.rank != 2 or given.shape[-1] != matrix.shape[0]:
         return False
     return bool(prod(given.shape) * matrix.shape[1] >= LEAST)
-
-
-def _is_odd(matrix: Any) -> bool:
-    return any(size * matrix.dtype.size % BYTES for size in matrix.shape)
