@@ -60,23 +60,25 @@ def write_measures(recordings: Sequence[Path]) -> Measures:
 
 
 def of_the_host(recordings: Sequence[Path]) -> list[str]:
-    """A text for each line of the user's code that takes at least 1 % of the time, longest first; only for recordings
-    without a GPU."""
+    """A text for each line of the user's code that takes at least 1 % of the time, longest first, then one for each
+    recording with too few samples of the lines; only for recordings without a GPU."""
     told: list[tuple[float, str]] = []
     for path in recordings:
         try:
-            found = host_places.measure(read(path))
+            timeline = read(path)
+            found = host_places.measure(timeline)
         except RingscopeError:
             continue
         if found is None or not found.span_ns:
             continue
         whole = "the steps' time" if found.of_steps else "the recorded time"
-        for place in found.places.rows:
-            share = place.total_ns / found.span_ns
-            if places.is_the_users(place) and share >= _TOLD:
-                where = f"{places.told(place)}{places.mostly(place)}"
-                text = f"{path.name}: {places.code_of(place)}: {percent(share)} of {whole} in {where}"
-                told.append((share, f"{text}\n  → {places.remedy(place)}"))
+        rows = [row for row in found.places.rows if places.is_the_users(row) and row.total_ns >= _TOLD * found.span_ns]
+        for place in rows:
+            share, where = place.total_ns / found.span_ns, f"{places.told(place)}{places.mostly(place)}"
+            text = f"{path.name}: {places.code_of(place)}: {percent(share)} of {whole} in {where}"
+            told.append((share, f"{text}\n  → {places.remedy(place)}"))
+        if any(row.kind in ("python", "call") for row in rows):  # known by samples, not by ranges
+            told += [(0.0, f"{one.text}\n  → {one.next}") for one in timeline.doubts if one.code == "places-few"]
     return [text for _, text in sorted(told, key=lambda one: -one[0])]
 
 

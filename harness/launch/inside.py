@@ -46,10 +46,15 @@ def opened(folder: Path, rank: str, name: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def _by_jax(folder: Path) -> Iterator[None]:
-    """Record by JAX's profiler, which writes the same files as TensorFlow's to the same place."""
+    """Record by JAX's profiler, which writes the same files as TensorFlow's to the same place. Python's calls are left
+    out, because recording them slows the host down."""
     import jax
 
-    with jax.profiler.trace(str(folder)):
+    options = {}
+    if hasattr(jax.profiler, "ProfileOptions"):  # absent from older versions
+        options["profiler_options"] = jax.profiler.ProfileOptions()
+        options["profiler_options"].python_tracer_level = 0
+    with jax.profiler.trace(str(folder), **options):
         yield
 
 

@@ -148,7 +148,8 @@ def main() -> None:
         over.set()
         waits.join()
         recorder.finish()
-        if recorder.holds_nothing and rank == "0":
+        by_script = options.places and joined.started(options.places)  # then `record` says what is wrong
+        if recorder.holds_nothing and rank == "0" and not by_script:
             print(f"ringscope: {recorder.unopened(failed=failed)}", file=sys.stderr, flush=True)
 
 

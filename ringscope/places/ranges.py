@@ -1,5 +1,5 @@
-"""Ranges around parts of the user's code, for the profiler that records: NVTX ranges in domain `ringscope`,
-TensorFlow's ranges, or PyTorch's.
+"""Ranges around parts of the user's code, for the profiler that records: NVTX ranges in domain `ringscope`, or those of
+TensorFlow, JAX or PyTorch.
 
 A range inside another one gets the outer range's name and line, but keeps its kind: saving within a callback counts as
 that callback's saving.
@@ -58,6 +58,21 @@ class _TensorFlow:
             begun.Stop()
 
 
+class _Jax:
+    """Writes JAX's own ranges (TraceAnnotation), which its profiler records."""
+
+    def __init__(self, profiler: ModuleType) -> None:
+        self._made = profiler.TraceAnnotation
+
+    def begin(self, name: str) -> Any:
+        begun = self._made(name)
+        begun.__enter__()
+        return begun
+
+    def end(self, begun: Any) -> None:
+        begun.__exit__(None, None, None)
+
+
 class _PyTorch:
     """Writes PyTorch's own ranges (`user_annotation`), which its profiler records."""
 
@@ -84,8 +99,12 @@ class _Nothing:
         pass
 
 
-_TRACEME: Final = "tensorflow.python.profiler.internal._pywrap_traceme"
-_OF_PYTORCH: Final = "torch.autograd.profiler"
+# A framework -> its module that makes ranges, and the class that writes them.
+_WRITERS: Final[dict[str, tuple[str, Callable[[ModuleType], Writer]]]] = {
+    "tensorflow": ("tensorflow.python.profiler.internal._pywrap_traceme", _TensorFlow),
+    "pytorch": ("torch.autograd.profiler", _PyTorch),
+    "jax": ("jax.profiler", _Jax),
+}
 _by_framework = False  # True if a framework's own profiler records
 _framework: str | None = None
 _kept: Writer | None = None
@@ -93,8 +112,8 @@ _opened = threading.local()
 
 
 def for_framework(name: str | None) -> None:
-    """Write ranges of this framework's own kind, "tensorflow" or "pytorch", because its profiler records no others.
-    None: the framework is not known yet, and nothing is written until it is."""
+    """Write ranges of this framework's own kind, because its profiler records no others. name: a key of _WRITERS; None:
+    the framework is not known yet, and nothing is written until it is."""
     global _by_framework, _framework, _kept
     _by_framework, _framework, _kept = True, name, None
 
@@ -104,12 +123,12 @@ def writer() -> Writer:
     the script has imported the framework: a range may begin anywhere, and must import nothing."""
     global _kept
     if _kept is None:
-        module = sys.modules.get(_OF_PYTORCH if _framework == "pytorch" else _TRACEME) if _framework else None
+        name, own = _WRITERS.get(_framework or "", ("", None))
+        module = sys.modules.get(name)
         if _by_framework and module is None:
             return _Nothing()
         try:
-            own = _PyTorch if _framework == "pytorch" else _TensorFlow
-            _kept = _Nvtx() if module is None else own(module)
+            _kept = _Nvtx() if own is None or module is None else own(module)
         except (ImportError, AttributeError):
             _kept = _Nothing()
     return _kept

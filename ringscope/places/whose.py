@@ -60,11 +60,17 @@ def owner(filename: str) -> int:
     real = os.path.realpath(os.path.join(_STARTED, filename))
     if within_main(real):
         return USER
-    if real.startswith(_OURS) or os.path.basename(real).startswith("__autograph_generated_file"):
+    if real.startswith(_OURS) or _is_compiled(real) or os.path.basename(real).startswith("__autograph_generated_file"):
         return LIBRARY
     if library_root(real) is not None:
         return LIBRARY
     return STANDARD if real.startswith(_STANDARD) else USER
+
+
+def _is_compiled(real: str) -> bool:
+    """True for a file that torch.compile has written."""
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    return f"{os.sep}torchinductor_" in real or bool(folder and real.startswith(os.path.join(folder, "")))
 
 
 @cache
@@ -106,6 +112,8 @@ def framework(filename: str) -> str | None:
     real = os.path.realpath(os.path.join(_STARTED, filename))
     if real.startswith(_OURS):
         return "ringscope"
+    if _is_compiled(real):
+        return "torch"
     root = library_root(real)
     if root is None:
         return None

@@ -103,14 +103,21 @@ def test_saving_is_told_by_the_line_that_saves(told: list[str]) -> None:
     assert written == [1] and told == [marks.place("saving", "torch.save", HERE, at)]
 
 
-@pytest.mark.parametrize(("framework", "kind"), [(False, "_Nvtx"), ("pytorch", "_PyTorch"), (None, "_Nothing")])
+@pytest.mark.parametrize(
+    ("framework", "kind"),
+    [(False, "_Nvtx"), ("pytorch", "_PyTorch"), ("jax", "_Jax"), ("tensorflow", "_Nothing"), (None, "_Nothing")],
+)
 def test_ranges_are_written_for_the_profiler_that_records(
     framework: str | None | bool, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("nvtx")
     for name in ("_kept", "_framework", "_by_framework"):
         monkeypatch.setattr(ranges, name, None)
-    monkeypatch.setitem(sys.modules, "torch.autograd.profiler", ModuleType("profiler"))
+    module = ModuleType("profiler")
+    module.TraceAnnotation = object  # type: ignore[attr-defined]
+    for name in ("torch.autograd.profiler", "jax.profiler"):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, "tensorflow.python.profiler.internal._pywrap_traceme", raising=False)
     if framework is not False:
         ranges.for_framework(framework)
     assert type(ranges.writer()).__name__ == kind

@@ -235,6 +235,8 @@ def test_whose_code_is_told_by_where_it_lies() -> None:
     assert whose.owner(numpy.linalg.__file__) == whose.LIBRARY and whose.framework(numpy.linalg.__file__) is None
     assert whose.owner("/x/lib/python3.11/site-packages/keras/src/a.py") == whose.LIBRARY
     assert whose.framework("/x/lib/python3.11/site-packages/keras/src/a.py") == "keras"
+    compiled = "/tmp/torchinductor_root/ke/ckevjhtvo4lw5ewk.py"  # written by torch.compile
+    assert (whose.owner(compiled), whose.framework(compiled)) == (whose.LIBRARY, "torch")
     assert whose.owner(ranges.__file__) == whose.LIBRARY
     assert whose.owner("<frozen importlib._bootstrap>") == whose.STANDARD
 

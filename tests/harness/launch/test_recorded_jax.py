@@ -1,0 +1,41 @@
+"""A training on JAX is recorded by JAX's own profiler where TensorFlow is not installed.
+
+RINGSCOPE_JAX_PYTHON: the Python of an environment that has JAX and Keras, and no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiles.model import marks
+from profiles.readers import read
+from tests.harness.running import environment
+
+PYTHON = os.environ.get("RINGSCOPE_JAX_PYTHON")
+SCRIPT = """
+import os
+os.environ["KERAS_BACKEND"] = "jax"
+import keras, numpy as np
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+model.compile("sgd", "mse")
+model.fit(np.zeros((800, 8)), np.zeros((800, 4)), batch_size=8, verbose=0)
+"""
+
+
+@pytest.mark.skipif(PYTHON is None, reason="RINGSCOPE_JAX_PYTHON names no Python with JAX")
+def test_each_step_on_jax_is_marked_and_pythons_calls_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    words = ["record", "--profiler", "framework", "--out", "out", "--steps", "5", "--", str(PYTHON), "train.py"]
+    argv = [sys.executable, "-m", "harness", *words]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = read(tmp_path / "out" / "command" / "0" / "rank0.xplane.pb").marks["name"].astype(str)
+    steps = [int(name.split()[1]) for name in names if re.fullmatch(marks.STEP, name)]
+    assert len(steps) == 5 and steps == list(range(steps[0], steps[0] + 5))
+    assert not names.str.startswith("$").any()  # as JAX names Python's calls
