@@ -16,8 +16,7 @@ LAY_OUT = "before the model is made call keras.distribution.set_distribution(ker
 INITIALIZE = f"call keras.distribution.initialize(...) first in each process, and {LAY_OUT}"
 DIVIDE = (
     "no key of the LayoutMap matches a weight's path; a key must match the whole v.path, as by re.fullmatch: mend the "
-    "keys "
-    f"('.*dense/kernel'), give the mesh an axis for the batch, or {LAY_OUT}"
+    f"keys ('.*dense/kernel'), give the mesh an axis for the batch, or {LAY_OUT}"
 )
 Line = dict[str, Any]
 

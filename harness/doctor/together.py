@@ -179,8 +179,7 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
     if not apart and exchanged < values / 2 and not (ring and exchanged) and not _unseen(ranks, lines):
         text = (
             "the weights are equal on all ranks only because each rank trains alone on the same samples from the same "
-            "seed: "
-            f"{exchanged or 'no'} values were exchanged, and the model has {values} weights"
+            f"seed: {exchanged or 'no'} values were exchanged, and the model has {values} weights"
         )
         return Check("weights", FAILURE, text, remedy, data)
     first = [rank.steps.get(0) or rank.steps[common[0]] for rank in ranks]

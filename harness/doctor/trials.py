@@ -67,8 +67,7 @@ def judge_copies(found: dict[str, Any]) -> Check:
     pageable, pinned = found["pageable"], found["pinned"]
     text = (
         f"to the GPU {pageable['h2d_gb_per_s']:.1f} GB/s from pageable memory, {pinned['h2d_gb_per_s']:.1f} from "
-        "pinned; "
-        f"back {pageable['d2h_gb_per_s']:.1f} and {pinned['d2h_gb_per_s']:.1f}"
+        f"pinned; back {pageable['d2h_gb_per_s']:.1f} and {pinned['d2h_gb_per_s']:.1f}"
     )
     name = f"copies gpu {found['device']}"
     if pageable["h2d_gb_per_s"] < PAGEABLE_SHARE * pinned["h2d_gb_per_s"]:

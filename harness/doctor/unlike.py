@@ -74,8 +74,7 @@ def parts(lines: list[Line]) -> str | None:
         if other != first:
             return (
                 f"rank 0 trains {len(first)} weights and rank {rank} trains {len(other)} with other names: the ranks "
-                "have "
-                "parts of a model (a pipeline?), and there is nothing to compare"
+                "have parts of a model (a pipeline?), and there is nothing to compare"
             )
     return None
 

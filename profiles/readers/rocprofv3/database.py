@@ -44,14 +44,12 @@ _SQL: Final = {
     # All calls of HIP; of HSA only the calls that launched an operation, because HSA has many others.
     "api": "SELECT r.pid, r.start, r.end, r.tid, e.stack_id, r.name_id FROM {rocpd_region} r"
     " JOIN {rocpd_event} e ON e.id = r.event_id JOIN {rocpd_string} c ON c.id = e.category_id WHERE"
-    " c.string LIKE 'HIP%'"
-    " OR c.string LIKE 'HSA%' AND e.stack_id IN (SELECT l.stack_id FROM {rocpd_event} l WHERE l.id IN"
-    " (SELECT event_id FROM {rocpd_kernel_dispatch} UNION ALL SELECT event_id FROM {rocpd_memory_copy}))",
+    " c.string LIKE 'HIP%' OR c.string LIKE 'HSA%' AND e.stack_id IN (SELECT l.stack_id FROM {rocpd_event} l WHERE"
+    " l.id IN (SELECT event_id FROM {rocpd_kernel_dispatch} UNION ALL SELECT event_id FROM {rocpd_memory_copy}))",
     "marks": "SELECT r.pid, r.start, r.end, r.tid, r.name_id, e.extdata FROM {rocpd_region} r"
     " JOIN {rocpd_event} e ON e.id = r.event_id JOIN {rocpd_string} c ON c.id = e.category_id WHERE"
-    " c.string LIKE 'MARKER%'"
-    " UNION ALL SELECT t.pid, o.timestamp, o.timestamp, t.tid, NULL, e.extdata FROM {rocpd_sample} o"
-    " JOIN {rocpd_event} e ON e.id = o.event_id JOIN {rocpd_string} c ON c.id = e.category_id"
+    " c.string LIKE 'MARKER%' UNION ALL SELECT t.pid, o.timestamp, o.timestamp, t.tid, NULL, e.extdata"
+    " FROM {rocpd_sample} o JOIN {rocpd_event} e ON e.id = o.event_id JOIN {rocpd_string} c ON c.id = e.category_id"
     " LEFT JOIN {rocpd_track} t ON t.id = o.track_id WHERE c.string LIKE 'MARKER%'",
     "agents": "SELECT id, type, type_index, product_name, name, extdata FROM {rocpd_info_agent}",
     "hosts": "SELECT hostname FROM {rocpd_info_node}",

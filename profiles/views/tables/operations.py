@@ -83,9 +83,7 @@ def collectives(document: Document) -> Table:
         "Waiting lasts until the last rank has arrived, transfer from then on; a rank that arrives last often is the "
         "straggler that the others wait for. By turns: ranks that are late in turn, each at another collective, would "
         "save this time per step if they exchanged only once. Negotiation is idle time in which Horovod has the "
-        "gradients but "
-        "does not "
-        "launch their all-reduce, because other ranks' gradients are not ready.",
+        "gradients but does not launch their all-reduce, because other ranks' gradients are not ready.",
         ("GPU", *titles(COLLECTIVES)),
         tuple(rows),
     )

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from ...explaining.explained import Explained
 from ...ground import numbers
 from ..tables import explained as said
-from .fitted import Column, Fitted, Prose
+from .fitted import Column, Fitted, Prose, indented
 
 
 def blocks(found: Sequence[Explained], directory: str) -> Iterator[RenderableType]:
@@ -40,4 +40,4 @@ def blocks(found: Sequence[Explained], directory: str) -> Iterator[RenderableTyp
 
 
 def _line(mark: str, text: str, style: str = "") -> RenderableType:
-    return Padding(Prose(f"{mark} {text}" if mark else f"  {text}", style), (0, 0, 0, 2))
+    return indented(f"{mark or ' '} {text}", style)

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
 from rich.text import Text
 
 from ...ground import terminals
@@ -55,6 +56,11 @@ class Prose:
             last.truncate(max(0, options.max_width - 2))
             lines[self._most - 1 :] = [last.append(" …")]
         yield from lines
+
+
+def indented(text: Cell, style: str = "", *, most: int | None = None) -> Padding:
+    """Prose that is two columns further right."""
+    return Padding(Prose(text, style, most=most), (0, 0, 0, 2))
 
 
 class Fitted:

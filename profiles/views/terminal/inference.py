@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from ...ground import numbers
 from ...inference.records import Call, Inference, Served, Together
 from ..charts.chart import Chart, axis, series_colour
-from .fitted import Column, Fitted, Prose, Row
+from .fitted import Column, Fitted, Prose, Row, indented
 from .sweep import bar
 
 _BAR: Final = 10  # width of a bar, so that the tables fit 80 columns
@@ -147,7 +146,7 @@ def _table(titles: Sequence[str], rows: Sequence[Row], *, keys: int) -> Fitted:
 
 
 def _point(text: str, style: str = "") -> RenderableType:
-    return Padding(Prose(f"• {text}", style), (0, 0, 0, 2))
+    return indented(f"• {text}", style)
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:

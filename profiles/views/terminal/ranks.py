@@ -19,7 +19,7 @@ from ..palette import OWNERS as LOOKS
 from ..tables import ranks
 from ..tables.table import Table
 from . import recording as terminal
-from .fitted import Column, Fitted, Prose
+from .fitted import Column, Fitted, Prose, indented
 
 MOST_LINES = 60
 
@@ -104,14 +104,11 @@ def _findings(summary: Summary, most: int) -> Iterator[RenderableType]:
         return
     yield Text("\nwhat to change", style="bold")
     for finding in summary.findings[:most]:
-        text = Text("• ")
-        text.append(finding.code, style="italic")
-        whose, more = _whose(finding, summary), terminal.consequences(finding)
-        text.append(f": {whose}{finding.text}{terminal.worth(finding)}\n  → {finding.change}{more}")
-        yield Padding(Prose(text), (0, 0, 0, 2))
+        text = f"{_whose(finding, summary)}{finding.text}{terminal.worth(finding)}"
+        yield indented(terminal.point(finding.code, f"{text}\n  → {finding.change}{terminal.consequences(finding)}"))
     left = summary.findings[most:]
     if left:
-        yield Padding(Prose("also: " + ", ".join(f"{one.code}{terminal.worth(one)}" for one in left)), (0, 0, 0, 2))
+        yield indented("also: " + ", ".join(f"{one.code}{terminal.worth(one)}" for one in left))
 
 
 def _whose(finding: Finding, summary: Summary) -> str:
@@ -155,10 +152,7 @@ def _doubts(doubts: Sequence[CountedDoubt], most: int) -> Iterator[RenderableTyp
         return
     yield Text("\nwhat to doubt", style="bold")
     for doubt in doubts[:most]:
-        text = Text("• ")
-        text.append(doubt.code, style="italic")
         places = f" ({doubt.places} places)" if doubt.places > 1 else ""
-        text.append(f": {doubt.text}{places}\n  → {doubt.next}")
-        yield Padding(Prose(text), (0, 0, 0, 2))
+        yield indented(terminal.point(doubt.code, f"{doubt.text}{places}\n  → {doubt.next}"))
     if len(doubts) > most:
-        yield Padding(Prose("also: " + ", ".join(doubt.code for doubt in doubts[most:])), (0, 0, 0, 2))
+        yield indented("also: " + ", ".join(doubt.code for doubt in doubts[most:]))

@@ -22,7 +22,7 @@ from .. import spoken
 from ..palette import OWNERS as LOOKS
 from ..tables import report
 from .columns import COLUMN_WIDTH, NAMES_WIDTH, side_by_side
-from .fitted import Column, Fitted, Prose, Row
+from .fitted import Column, Fitted, Prose, Row, indented
 
 MOST_OPERATORS = 8
 MOST_BREAKS = 3
@@ -202,14 +202,17 @@ def findings(measures: Measures) -> Iterator[RenderableType]:
         return
     yield Text("\nwhat to change", style="bold")
     for one in measures.findings:
-        text = finding(measures, one).append(f"\n  → {one.change}{consequences(one)}")
-        yield Padding(Prose(text), (0, 0, 0, 2))
+        yield indented(finding(measures, one).append(f"\n  → {one.change}{consequences(one)}"))
 
 
 def finding(measures: Measures, of: Finding) -> Text:
     """A finding in a sentence: its code, the GPU, what was found, and the largest gain of the change."""
     whose = "" if of.gpu is None or of.code in OF_RANKS else f"{measures.titles[of.gpu]}: "
-    return Text("• ").append(of.code, style="italic").append(f": {whose}{of.text}{worth(of)}")
+    return point(of.code, f"{whose}{of.text}{worth(of)}")
+
+
+def point(code: str, text: str) -> Text:
+    return Text("• ").append(code, style="italic").append(f": {text}")
 
 
 def worth(of: Finding) -> str:
@@ -228,10 +231,10 @@ def breaks(measures: Measures) -> Iterator[RenderableType]:
         return
     yield Text("\nbreaks between the steps", style="bold")
     for one in measures.breaks[:MOST_BREAKS]:
-        yield Padding(Prose(f"• {one.text}"), (0, 0, 0, 2))
+        yield indented(f"• {one.text}")
     left = len(measures.breaks) - MOST_BREAKS
     if left > 0:
-        yield Padding(Prose(f"and {left} more kinds of breaks, which cost less time"), (0, 0, 0, 2))
+        yield indented(f"and {left} more kinds of breaks, which cost less time")
 
 
 def trusted(measures: Measures) -> Iterator[RenderableType]:
@@ -250,8 +253,5 @@ def doubts(found: Sequence[Doubt], *, remedies: bool = True) -> Iterator[Rendera
     for doubt in found:
         by_code.setdefault((doubt.code, doubt.next), []).append(doubt)
     for (code, remedy), alike in by_code.items():
-        text = Text("• ")
-        text.append(code, style="italic")
         more = f" (and {len(alike) - 1} more like it)" if len(alike) > 1 else ""
-        text.append(f": {alike[0].text}{more}" + (f"\n  → {remedy}" if remedies else ""))
-        yield Padding(Prose(text), (0, 0, 0, 2))
+        yield indented(point(code, f"{alike[0].text}{more}" + (f"\n  → {remedy}" if remedies else "")))

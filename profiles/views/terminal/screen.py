@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from ...ground import numbers
@@ -23,7 +22,7 @@ from ..palette import OWNERS as LOOKS
 from ..tables.gpu_metrics import BOUND_TITLES
 from . import recording as terminal
 from .columns import energy
-from .fitted import Column, Fitted, Prose, Row
+from .fitted import Column, Fitted, Prose, Row, indented
 
 LINES: Final = 60
 BESIDE: Final = 5  # lines of LINES that stay free for what a command prints below: its files, how to prove a finding
@@ -242,12 +241,12 @@ def _findings(measures: Measures, detail: _Detail) -> Iterator[RenderableType]:
         return
     yield Text("\nwhat to change", style="bold")
     for finding in measures.findings[:MOST_FINDINGS]:
-        yield Padding(Prose(terminal.finding(measures, finding), most=detail.finding), (0, 0, 0, 2))
-        yield Padding(Prose(f"  → {finding.change}{_folded(finding)}", most=detail.change), (0, 0, 0, 2))
+        yield indented(terminal.finding(measures, finding), most=detail.finding)
+        yield indented(f"  → {finding.change}{_folded(finding)}", most=detail.change)
     left = measures.findings[MOST_FINDINGS:]
     if left:
         named = ", ".join(f"{one.code}{terminal.worth(one)}" for one in left)
-        yield Padding(Prose(f"and {len(left)} more: {named}", most=2), (0, 0, 0, 2))
+        yield indented(f"and {len(left)} more: {named}", most=2)
 
 
 def _folded(finding: Finding) -> str:
