@@ -52,6 +52,21 @@ def say_loaders(adapters: ModuleType) -> None:
     before(adapters.PyDatasetAdapter, "__init__", say)
 
 
+def say_executions(keras: ModuleType) -> None:
+    """Say on stderr, before a training whose model takes several steps in one execution, that one mark stands for all
+    of them. ring marks each step."""
+    said = set[int]()
+
+    def say(callbacks: Any, *_: Any, **__: Any) -> None:
+        count = getattr(callbacks.model, "steps_per_execution", 1)
+        if count > 1 and "ringscope.ring" not in sys.modules and count not in said:
+            said.add(count)
+            text = f"ringscope: each recorded step is an execution of {count} steps (steps_per_execution={count})"
+            print(f"{text}; divide its time by {count}", file=sys.stderr, flush=True)
+
+    before(keras.callbacks.CallbackList, "on_train_begin", say)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="harness.launch.recorded", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
@@ -130,6 +145,8 @@ def main() -> None:
         _watch(Steps(recorder, within=folder is not None, stepped=stepped))
     if rank == "0":
         sys.meta_path.insert(0, AfterImport([_ADAPTER], say_loaders))
+        if options.steps:
+            sys.meta_path.insert(0, AfterImport(KERAS, say_executions))
     over = threading.Event()
     waits = threading.Thread(target=_by_time, args=(recorder, options.delay, options.duration, over), daemon=True)
     waits.start()

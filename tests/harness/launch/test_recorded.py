@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.launch.agreed import AHEAD, Agreed
-from harness.launch.recorded import _by_time, say_loaders
+from harness.launch.recorded import _by_time, say_executions, say_loaders
 from harness.launch.recorder import LAST_LOOK, Recorder
 from harness.launch.steps import Steps, watch, watch_deepspeed, watch_optimizers
 from profiles.ground.after_import import AfterImport
@@ -332,6 +332,19 @@ def test_more_loaders_than_cores_are_told_before_the_training(
     assert [PyDatasetAdapter(data).data for _ in range(2)] == [data, data]
     told = capsys.readouterr().err
     assert told.count("2 ranks of this host with 500 data-loading workers each") == told.count("\n") == (workers > 1)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_several_steps_in_one_execution_are_told_once(
+    count: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "ringscope.ring", raising=False)
+    keras = _keras()
+    say_executions(keras)
+    keras.callbacks.CallbackList.model = SimpleNamespace(steps_per_execution=count)
+    assert [keras.callbacks.CallbackList().on_train_begin() for _ in range(2)] == ["own", "own"]
+    told = capsys.readouterr().err
+    assert told.count("execution of 5 steps") == told.count("\n") == (count > 1)
 
 
 def test_a_checkpoint_every_ten_steps_is_steady() -> None:
