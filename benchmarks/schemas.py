@@ -21,7 +21,8 @@ NSYS: dict[str, dict[str, Any]] = {
     "StringIds": {"id": 0, "value": ""},
     "META_DATA_EXPORT": {"name": "", "value": ""},
     "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": 0, "utcTime": "", "localTime": ""},
-    "TARGET_INFO_GPU": {"vmId": 0, "id": 0, "name": "", "busLocation": "", "uuid": "", "cuDevice": 0},
+    "TARGET_INFO_GPU": {"vmId": 0, "id": 0, "name": "", "busLocation": "", "uuid": "", "cuDevice": 0,
+        "smCount": None},
     "NVTX_EVENTS": {
         "start": 0, "end": None, "eventType": 0, "rangeId": None, "category": None, "color": None, "text": "",
         "globalTid": None, "endGlobalTid": None, "textId": None, "domainId": None,

@@ -78,6 +78,7 @@ class Tables:
             call_end_ns=call_end_ns,
             bytes_of=tuple(sizes),
             node_of=tuple(node if node is not None and node.any() else None for node in nodes),
+            blocks_of=_column(timeline, "kernels", "blocks"),
             **_said("operator", timeline.kernels["operator"].cat),
             **_said("work", timeline.kernels["work"].cat),
         )

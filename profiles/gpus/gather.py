@@ -115,6 +115,11 @@ def _listed(timeline: Timeline, device: int) -> tuple[str | None, ...]:
     return tuple(str(timeline.devices[one].iat[rows[0]]) or None if len(rows) else None for one in columns)
 
 
+def _multiprocessors(timeline: Timeline, device: int) -> int | None:
+    told = timeline.devices["multiprocessors"].to_numpy()[timeline.devices["device"].to_numpy() == device]
+    return int(told[0]) or None if len(told) else None
+
+
 def _gpu(
     timelines: Sequence[Timeline],
     marked: Sequence[Mapping[int, marks.Rank]],
@@ -136,6 +141,7 @@ def _gpu(
         uuid=uuid,
         bus_id=bus_id,
         name=name,
+        multiprocessors=_multiprocessors(timelines[index], device),
         operations=did.operations.chosen(~early) if early.any() else did.operations,
         names=did.names,
         processes=did.processes,

@@ -40,6 +40,7 @@ class Source:
     # For each kernel, the index in `operators` of the operator that the recording names for it; -1: none.
     operator_of: Ints
     operators: tuple[str, ...]
+    blocks_of: Ints  # for each kernel, the thread blocks of its grid; 0: not known
     # For each kernel, the index in `works` of a text that describes its instruction; -1: none.
     work_of: Ints
     works: tuple[str, ...]
@@ -127,6 +128,15 @@ class Operations:
                     found[mine] = node_of[row[mine]]
         return found
 
+    def blocks(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The thread blocks of each of these rows, which are kernels; 0: not known."""
+        placed, row = self.place[rows], self.row[rows]
+        found = np.zeros(len(row), np.int64)
+        for place, source in enumerate(self.sources):
+            mine = placed == place
+            found[mine] = source.blocks_of[row[mine]]
+        return found
+
     @property
     def bytes(self) -> NDArray[np.int64]:
         """Bytes moved or set by each copy or memset; 0 for other operations."""
@@ -177,6 +187,7 @@ class Gpu:
     uuid: str | None
     bus_id: str | None
     name: str | None
+    multiprocessors: int | None
     operations: Operations
     names: pd.Index  # distinct names of the kernels in its recordings, also of kernels that other GPUs ran
     processes: tuple[tuple[int, int], ...]  # (recording, pid) for each process number

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..model.analysed import Ownership
 from ..model.names import fitting
 from ..model.operations import Kernels, NamedKernel
 from ..steps.found import FoundSteps
-from . import recurrence
+from . import recurrence, unfilled
 from .owned import owned_ns
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def measure(gpu: Gpu, steps: FoundSteps, window: Window, ownership: Ownership) -
         unfused_ns=_covered(inside, rows, unfused[code]),
         recurrent_cells=recurrence.cells(gpu.names, code),
         in_tenths=in_tenths(inside, window),
+        unfilled=unfilled.measure(gpu, window),
     )
 
 
@@ -139,6 +141,12 @@ def of_group(names: pd.Index, group: str) -> NDArray[np.bool_]:
     """True for each name that belongs to the group."""
     found: NDArray[np.bool_] = _groups(names) == list(GROUPS).index(group)
     return found
+
+
+def in_group(name: str, groups: Sequence[str]) -> bool:
+    """True if the kernel of this name belongs to one of the groups."""
+    first = next(group for group, pattern in GROUPS.items() if re.search(pattern, name))
+    return first in groups
 
 
 def median_per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> int | None:

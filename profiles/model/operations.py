@@ -45,6 +45,16 @@ class Operators:
 
 
 @dataclass(slots=True)
+class Unfilled:
+    """The time in which the running kernels have fewer thread blocks than half of the GPU's multiprocessors."""
+
+    multiprocessors: int
+    ns: int
+    lost_ns: int  # ns weighted by the share of the multiprocessors that have no block
+    kernels: list[str]  # names of the three kernels of so few blocks that take longest
+
+
+@dataclass(slots=True)
 class Kernels:
     count: int
     graph_launches: int
@@ -63,6 +73,8 @@ class Kernels:
     # Number of kernels and graph launches that start in each tenth of the window; empty in measures of earlier
     # versions.
     in_tenths: list[int] = field(default_factory=list)
+    # None if the blocks of kernels or the GPU's multiprocessors are not known.
+    unfilled: Unfilled | None = None
 
 
 @dataclass(slots=True)

@@ -46,7 +46,15 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         # graph_node: 0 for a kernel that no CUDA graph launched. operator: the framework's operator that the
         # recording names, or "". work: the kernel's operation and shapes, in the notation of readers.hlo, or "".
-        "kernels": {**_OPERATION, "name": TEXT, "graph_node": "int64", "operator": TEXT, "work": TEXT},
+        # blocks: thread blocks of its grid, MOST_BLOCKS for more; 0: not known.
+        "kernels": {
+            **_OPERATION,
+            "name": TEXT,
+            "graph_node": "int64",
+            "operator": TEXT,
+            "work": TEXT,
+            "blocks": "int16",
+        },
         # One row per launch of a CUDA graph whose nodes the profiler did not record.
         "graphs": {**_OPERATION, "graph": "int64"},
         "copies": {
@@ -109,8 +117,8 @@ COLUMNS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "gpu_metrics": {"at_ns": "int64", "lasts_ns": "int64", "device": "int32", **dict.fromkeys(METRICS, "int16")},
         # Readings of a GPU's power, sorted by device and time. device -1: the GPU is not known.
         "power": {"at_ns": "int64", "device": "int32", "watts": "float64"},
-        # Every GPU that the recording lists, used or not. uuid, bus_id, name: "" if not known.
-        "devices": {"device": "int32", "uuid": "str", "bus_id": "str", "name": "str"},
+        # Every GPU that the recording lists, used or not. uuid, bus_id, name: "" if not known; multiprocessors: 0.
+        "devices": {"device": "int32", "uuid": "str", "bus_id": "str", "name": "str", "multiprocessors": "int32"},
     }
 )
 TABLES = tuple(COLUMNS)
@@ -127,7 +135,10 @@ LONGEST_NAME = 1 << 20
 _LONGEST_FACT = 200
 _FACTS, _OF_DEVICES = ("tool_version", "schema_version", "host"), ("uuid", "bus_id", "name")
 _POINTER = re.compile(r"(?=/)(?:/gpus/\d{1,9})?(?:/(?!gpus/)[^/\x00-\x1f]*)*")
-UNSAID = ("operator", "work", "communicator")  # columns that a reader may leave out; they get empty texts
+# Columns that a reader may leave out; they get empty texts and zeros.
+UNSAID = ("operator", "work", "communicator", "blocks", "multiprocessors")
+# No GPU has as many multiprocessors, so more blocks need not be told apart.
+MOST_BLOCKS = 32_767
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +312,7 @@ def _conform(name: str, table: pd.DataFrame | None) -> pd.DataFrame:
         return _empty(name).copy(deep=False)
     for column in set(UNSAID) & set(columns) - set(table):
         table = table.copy(deep=False)
-        table[column] = unsaid(len(table))
+        table[column] = unsaid(columns[column], len(table))
     missing = [column for column in columns if column not in table]
     if missing:
         raise ValueError(f"table {name} lacks {missing}")
@@ -318,10 +329,12 @@ def _is(found: object, kind: str, or_smaller: bool) -> bool:
     return str(found) == kind
 
 
-def unsaid(count: int) -> pd.Categorical:
-    """A column of `count` empty texts."""
+def unsaid(kind: str, count: int) -> pd.Categorical | np.ndarray:
+    """A column of `count` empty texts or, if `kind` is a type of numbers, zeros."""
     import pandas as pd
 
+    if kind != TEXT:
+        return np.broadcast_to(np.zeros((), kind), count)
     return pd.Categorical.from_codes(np.zeros(count, np.int8), dtype=_nothing())
 
 

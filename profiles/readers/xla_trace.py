@@ -22,6 +22,7 @@ from ..model.timeline import WITHOUT_TIMES, Timeline
 from . import planes, xplane
 from .chrome import events as chrome
 from .programs import Programs
+from .tables.gathering import Device
 
 _NAMED: Final = re.compile(rb'"name"\s*:\s*"/(?:device:[GT]PU:\d+|host:CPU)"')
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
@@ -92,7 +93,7 @@ def _gpu(plane: str) -> int | None:
 def _add(found: xplane.Found, plane: str, line: str, tid: Any, rows: list[planes.Row]) -> None:
     device, stream = _gpu(plane), xplane.STREAM.match(line)
     if device is not None:
-        found.gpus.setdefault(device, "")
+        found.gpus.setdefault(device, Device())
         found.known |= set(xplane.OPERATIONS)
     if device is not None and stream:
         found.add_stream(device, int(stream[1]), rows)

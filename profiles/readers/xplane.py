@@ -27,7 +27,7 @@ from . import messages, planes, programs
 from .chrome import events as chrome
 from .programs import Programs
 from .tables import printed
-from .tables.gathering import gpus
+from .tables.gathering import Device, blocks, gpus, multiprocessors
 
 Array = np.ndarray
 
@@ -51,6 +51,7 @@ _WANTED: Final = re.compile(
 )
 OPERATIONS: Final = ("kernels", "graphs", "copies", "memsets")
 LIMIT: Final = 1 << 60
+_DIGITS: Final = 11  # a grid's extent has at most ten
 _MOST_BYTES: Final = 1 << 31  # protobuf's limit for the bytes of a message
 _RECORD: Final = "record again, and let the profiler stop before training ends"
 
@@ -105,7 +106,7 @@ def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt,
     if not frames:
         raise UnreadableRecording(path, "a TensorFlow profile without GPU work and without ranges", _RECORD)
     tables = {table: _with_texts(frame) for table, frame in frames.items()}
-    tables["devices"] = gpus({number: ("", "", name) for number, name in found.gpus.items()}, tables)
+    tables["devices"] = gpus(found.gpus, tables)
     # Times of 10^18 ns or more are UTC already: they lie in 2001 or later.
     from_epoch = np.median(np.concatenate([frame["start_ns"].to_numpy() for frame in frames.values()])) >= 10**18
     return make(
@@ -130,14 +131,14 @@ class Found:
 
     programs: Programs
     parts: dict[str, list[pd.DataFrame]] = field(default_factory=lambda: defaultdict(list))
-    gpus: dict[int, str] = field(default_factory=dict)
+    gpus: dict[int, Device] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     left_out: Counter[str] = field(default_factory=Counter)
 
     def add_gpu(self, plane: Any, device: int) -> None:
-        self.gpus[device] = next(
-            (str(v) for k, v in planes.statistics(plane, plane.stats) if k == "gpu_device_name"), ""
-        )
+        told = dict(planes.statistics(plane, plane.stats))
+        name, cores = str(told.get("gpu_device_name", "")), multiprocessors(told.get("core_count"))
+        self.gpus[device] = Device(name=name, multiprocessors=cores)
         self.known |= set(OPERATIONS)
         events, stats = planes.metadata(plane)
         keep = {number for number, name in stats.items() if _WANTED.search(name)}
@@ -209,6 +210,7 @@ def _operations(table: str, rows: list[planes.Row], programs: Programs) -> pd.Da
             name=_objects(row.name for row in rows),
             operator=_objects(_operator(row, programs) for row in rows),
             work=_objects(programs.work(row) for row in rows),
+            blocks=np.array([_blocks(row) for row in rows], dtype=np.int16),
         )
     key = "memcpy_details" if table == "copies" else "Memset_details"
     details = [planes.details(row.stats.get(key) or row.stats.get(key.lower())) for row in rows]
@@ -225,6 +227,12 @@ def _operations(table: str, rows: list[planes.Row], programs: Programs) -> pd.Da
         src_device=np.int32(-1),
         dst_device=np.where(peer, target, np.int32(-1)),
     )
+
+
+def _blocks(row: planes.Row) -> int:
+    """The blocks of a kernel's grid, which its details name as `grid:256,1,1`; 0: not known."""
+    extents = planes.details(row.stats.get("kernel_details")).get("grid", "").split(",")
+    return blocks([int(one) if one.isdecimal() and len(one) < _DIGITS else 0 for one in extents])
 
 
 def _objects(texts: Iterable[str]) -> pd.Series:

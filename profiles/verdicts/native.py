@@ -39,6 +39,9 @@ class Api:
             ),
             "graphs-updated-every-step": "keep buffers where they are, or make a graph for each set of buffers",
             "short-kernels": lambda gpu: "; ".join(filter(None, ("fuse kernels", self._graph(gpu), self.early_launch))),
+            "tiny-batch": "more blocks in each kernel: more independent work in one launch, or long loops split over "
+            f"several blocks; or several such kernels at once, on streams of their own; {self.name} graphs make no "
+            "kernel larger",
             "input-pipeline-slow": "read and make the next input in another thread while the GPU works",
             "no-prefetch": lambda gpu: f"read and make the next input in another thread; {self._ahead(gpu)}",
             "prefetch-on-host-only": self._ahead,

@@ -15,7 +15,7 @@ from ..metrics.kernels import TORCH_COMPILED
 from ..model.measures import GpuMeasures
 from .case import CONVOLUTIONS
 from .collectives import is_sharded, summed_as
-from .compute import CUDA_CORES, misaligned
+from .compute import CUDA_CORES, UNFILLED_SHARE, misaligned
 from .host_waits import mostly_after_waits
 
 TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")
@@ -197,13 +197,22 @@ def _all_reduce(gpu: GpuMeasures) -> str:
     return f"DistributedDataParallel{hooks} gradient_as_bucket_view=True, another bucket_cap_mb; {accumulated}"
 
 
+def _joined(gpu: GpuMeasures) -> str:
+    """Advice for kernels of few thread blocks; "" if the recording does not show such kernels."""
+    if gpu.kernels.unfilled is None or gpu.kernels.unfilled.lost_ns < UNFILLED_SHARE * gpu.span_ns:
+        return ""
+    return "; join small operations (torch.bmm, foreach=True of the optimizer); CUDA graphs make no kernel larger"
+
+
 TRAINING: Mapping[str, Words] = MappingProxyType(
     {
         "not-compiled": "torch.compile(model); in Keras model.compile(jit_compile=True)",
         "launch-bound": _launches,
         "python-in-the-loop": _python,
         "short-kernels": _short,
-        "tiny-batch": "a larger batch until samples/s stop growing, and a learning rate that grows with it",
+        "tiny-batch": lambda gpu: (
+            f"a larger batch until samples/s stop growing, and a learning rate that grows with it{_joined(gpu)}"
+        ),
         "generic-rnn-cell": "torch.nn.LSTM or torch.nn.GRU over whole sequences instead of LSTMCell and GRUCell in a "
         "loop",
         "input-pipeline-slow": _loader,
@@ -262,7 +271,7 @@ INFERENCE: Mapping[str, Words] = MappingProxyType(
         "copies-exposed": _inputs,
         "copies-to-host-exposed": "copy fewer results back (classes, not logits), while the next batch computes",
         "copies-on-gpu-exposed": "write inputs and caches where they are used, instead of copying whole tensors",
-        "tiny-batch": "a larger batch",
+        "tiny-batch": lambda gpu: f"a larger batch, or several requests at once (streams, processes){_joined(gpu)}",
         "collectives-exposed": "use fewer GPUs for one model; gather results less often, or while the next batch "
         "computes",
         "not-compiled": "torch.compile(model)",

@@ -22,6 +22,7 @@ ONNXRUNTIME: Mapping[str, Words] = {
     "python-in-the-loop": "enable_cuda_graph of ONNX Runtime's CUDA provider, with IOBinding; a larger batch; "
     "or move the host's work between runs into another thread",
     "short-kernels": "graph_optimization_level ORT_ENABLE_ALL; float16; a larger batch",
+    "tiny-batch": "a larger batch; several runs at once, each in a thread",
     **dict.fromkeys(("no-prefetch", "prefetch-on-host-only", "copies-pageable"), BOUND),
     "copies-synchronous": BOUND,
     "copies-exposed": BOUND + "; fewer bytes",
@@ -55,7 +56,7 @@ TENSORFLOW = {
 }
 # Codes of findings that do not apply to plain CUDA or HIP programs and to ONNX Runtime.
 TRAINING_ONLY = frozenset(
-    {"not-compiled", "unfused-batch-norm", "generic-rnn-cell", "tiny-batch", "cpu-may-be-faster", "model-too-small"}
+    {"not-compiled", "unfused-batch-norm", "generic-rnn-cell", "cpu-may-be-faster", "model-too-small"}
 )
 # Codes of findings that do not apply to inference.
 NOT_OF_INFERENCE = frozenset({"unfused-batch-norm", "model-too-small", "gradients-not-compressed"})

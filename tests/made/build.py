@@ -36,7 +36,8 @@ class Build:
         self._correlations = itertools.count(1)
 
     def kernel(self, start: int, end: int, name: str = "kernel", **more: Any) -> None:
-        self._operation("kernels", start, end, {"name": name, "graph_node": 0, **more}, "cudaLaunchKernel_v7000")
+        columns = {"name": name, "graph_node": 0, "blocks": 0, **more}
+        self._operation("kernels", start, end, columns, "cudaLaunchKernel_v7000")
 
     def graph(self, start: int, end: int, graph: int = 1, **more: Any) -> None:
         self._operation("graphs", start, end, {"graph": graph, **more}, "cudaGraphLaunch_v10000")
@@ -97,13 +98,14 @@ class Build:
     def power(self, at: int, watts: float, *, device: int = 0) -> None:
         self.rows["power"].append({"at_ns": at, "device": device, "watts": watts})
 
-    def device(self, device: int, uuid: str = "", bus_id: str = "", name: str = "") -> None:
-        self.rows["devices"].append({"device": device, "uuid": uuid, "bus_id": bus_id, "name": name})
+    def device(self, device: int, uuid: str = "", bus_id: str = "", name: str = "", multiprocessors: int = 0) -> None:
+        row = {"device": device, "uuid": uuid, "bus_id": bus_id, "name": name, "multiprocessors": multiprocessors}
+        self.rows["devices"].append(row)
 
     def many(self, table: str, **columns: Any) -> None:
         """Rows by columns, each an array or what all rows have; what is not said is as in a single row."""
         unsaid = {"stream": 7, "correlation": -1, "graph_node": 0, "tid": 1, "domain": "ringscope", "open": False}
-        unsaid |= {"src_device": -1, "dst_device": -1, "operator": "", "work": "", **self.defaults}
+        unsaid |= {"src_device": -1, "dst_device": -1, "operator": "", "work": "", "blocks": 0, **self.defaults}
         given = {name: columns.get(name, unsaid.get(name)) for name in contract.COLUMNS[table]}
         self.many_rows[table].append(pd.DataFrame(given))
 

@@ -59,10 +59,11 @@ def nsys(made: Build, path: Path) -> None:
                 "busLocation": f"0000:{_number(made, gpu) + 1:02X}:00.0",
             }
             uuid = f"{_number(made, gpu):08}-0000-0000-0000-000000000000"
-            put("TARGET_INFO_GPU", iter([{**told, "uuid": uuid, "cuDevice": gpu}]))
+            put("TARGET_INFO_GPU", iter([{**told, "uuid": uuid, "cuDevice": gpu, "smCount": 132}]))
         names = ("demangledName", "shortName", "mangledName")
         put("CUPTI_ACTIVITY_KIND_KERNEL",
-            (operation(row) | dict.fromkeys(names, number[row["name"]]) for row in rows["kernels"]))  # fmt: skip
+            (operation(row) | dict.fromkeys(names, number[row["name"]]) | {"gridX": row.get("blocks", 0)}
+             for row in rows["kernels"]))  # fmt: skip
         put("CUPTI_ACTIVITY_KIND_MEMCPY",
             (operation(row) | {"bytes": row["bytes"], "copyKind": _COPY[row["kind"]][0],
                                "srcKind": _MEMORY[row["src_kind"]], "dstKind": _MEMORY[row["dst_kind"]]}
@@ -88,7 +89,7 @@ def kineto(made: Build, path: Path) -> None:
             name = row.get("name") or (f"Memcpy {_COPY[row['kind']][1]} ({row['src_kind'].capitalize()} -> "
                                        f"{row['dst_kind'].capitalize()})")  # fmt: skip
             told = {"device": row["device"], "context": 1, "stream": row["stream"], "correlation": row["correlation"]}
-            told |= {"bytes": row["bytes"]} if table == "copies" else {}
+            told |= {"bytes": row["bytes"]} if table == "copies" else {"grid": [row.get("blocks", 0), 1, 1]}
             events.append({"ph": "X", "cat": category, "name": name, "pid": row["device"], "tid": row["stream"],
                            **_us(row), "args": told})  # fmt: skip
     for table, category in (("api", "cuda_runtime"), ("marks", "user_annotation")):
@@ -96,7 +97,7 @@ def kineto(made: Build, path: Path) -> None:
             name = row["name"].partition("_v")[0]
             events.append({"ph": "X", "cat": category, "name": name, "pid": row["pid"], "tid": row["tid"], **_us(row),
                            "args": {"correlation": row["correlation"]} if table == "api" else {}})  # fmt: skip
-    about: dict[str, Any] = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}]}
+    about: dict[str, Any] = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200", "numSms": 132}]}
     if rank is not None:
         about["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": 2}
     path.write_text(json.dumps({**about, "traceEvents": events}))
@@ -116,7 +117,7 @@ def xla(made: Build, path: Path) -> None:
                     ends = f"kind_src:{row['src_kind']} kind_dst:{row['dst_kind']}"
                     about["memcpy_details"] = f"{ends} size:{row['bytes']} dest:0 async:1"
                 else:
-                    about["kernel_details"] = "regs:32 grid:1,1,1 block:1,1,1"
+                    about["kernel_details"] = f"regs:32 grid:{row.get('blocks', 0)},1,1 block:1,1,1"
                 events.append((row.get("name") or _COPY[row["kind"]][2], *_ps(row), about))
             plane.line(stream, f"Stream #{stream}(Compute)", 0, *events)
     calls, host = Plane(space, "/host:CUPTI"), Plane(space, "/host:CPU")

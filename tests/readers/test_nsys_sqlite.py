@@ -57,10 +57,11 @@ def test_counts_times_and_bytes_are_those_of_plain_sql(path: Path) -> None:
 @pytest.mark.parametrize("path", few(OURS + NSYS), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_column_of_a_kernel_is_that_of_plain_sql(path: Path) -> None:
     read = timeline(path)
+    blocks = "min(gridX * gridY * gridZ, 32767)"
     expected = rows(
         path,
         "SELECT k.start, k.end, deviceId, contextId, streamId, (globalPid >> 24) & 16777215, correlationId, s.value,"
-        f" COALESCE(graphNodeId, 0), '', '' FROM {CUPTI}KERNEL k JOIN StringIds s ON s.id = k.demangledName"
+        f" COALESCE(graphNodeId, 0), '', '', {blocks} FROM {CUPTI}KERNEL k JOIN StringIds s ON s.id = k.demangledName"
         " ORDER BY k.rowid",
     )
     found = read.kernels.astype({"name": str})
@@ -215,7 +216,7 @@ def test_the_fewest_columns_an_old_schema_has_are_enough(tmp_path: Path) -> None
     bare = {"start": 5, "end": 9, "deviceId": 0, "streamId": 7, "shortName": 1}
     read = readers.read(build(tmp_path / "a", {"StringIds": strings("", "old"), CUPTI + "KERNEL": [bare]}))
     row = read.kernels.astype({"name": str}).iloc[0]
-    assert tuple(row) == (5, 9, 0, -1, 7, 0, -1, "old", 0, "", "")
+    assert tuple(row) == (5, 9, 0, -1, 7, 0, -1, "old", 0, "", "", 0)
     assert read.known == {"kernels", "graphs", "copies", "memsets", "devices"}
     assert read.recording.schema_version is None and read.recording.origin_utc_ns is None
 

@@ -58,6 +58,7 @@ class Args(msgspec.Struct, gc=False):
     in_context: Any = msgspec.field(name="inContext", default=None)
     collective: Any = msgspec.field(name="Collective name", default=None)
     elements: Any = msgspec.field(name="In msg nelems", default=None)
+    grid: Any = None
     group: Any = msgspec.field(name="Process Group Name", default=None)
     dtype: Any = None
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b""))

@@ -23,7 +23,7 @@ from ...model import marks
 from ...model.names import rows_named
 from ...model.possible import LIMIT_NS, OPERATIONS
 from ...model.timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
-from ..tables.gathering import gpus, joined, require_gpu_work
+from ..tables.gathering import Device, blocks, gpus, joined, multiprocessors, require_gpu_work
 from . import events as chrome
 from . import launches, operators, without_gpu
 from .events import Event
@@ -58,11 +58,6 @@ _ELEMENT_BYTES: Final = {
 _EACH: Final = "give one trace per process, not merged ones"
 # 10**18 ns after 1970 is in September 2001, before CUDA, so smaller times do not count from 1970.
 _EPOCH_FROM_NS: Final = 10**18
-
-
-class _Device(msgspec.Struct):
-    id: Any = None
-    name: Any = None
 
 
 class _Document(chrome.Document):
@@ -217,6 +212,8 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
         columns["src_device"] = chrome.integers([a.from_device for a in args], bits=32)
         columns["dst_device"] = chrome.integers([a.to_device for a in args], bits=32)
     if table == "kernels":
+        # ROCm counts the threads of kernels that a library loads (MIOpen, Tensile): too many, never too few.
+        columns["blocks"] = np.array([blocks(a.grid) for a in args], dtype=np.int16)
         columns["exchanged"] = np.array([_exchanged(a) for a in args], dtype=np.int64)
         columns["collective"] = chrome.texts([a.collective for a in args])
         columns["communicator"] = chrome.texts([a.group for a in args])
@@ -263,10 +260,10 @@ def _once(frames: dict[str, pd.DataFrame]) -> int:
     return twice
 
 
-def _listed(devices: Any) -> dict[int, tuple[str, str, str]]:
-    """device -> (uuid, bus id, name) of the devices that the file lists; it only has names."""
+def _listed(devices: Any) -> dict[int, Device]:
+    """The GPUs that the file lists, by number."""
     return {
-        device["id"]: ("", "", str(device.get("name") or ""))
+        device["id"]: Device(name=str(device.get("name") or ""), multiprocessors=multiprocessors(device.get("numSms")))
         for device in (devices if isinstance(devices, list) else [])
         if isinstance(device, dict) and type(device.get("id")) is int and 0 <= device["id"] < 1 << 31
     }

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..tables.gathering import Device, multiprocessors
 from ..tables.sqlite import Database, is_device
 
 _NUMBERS = "TARGET_INFO_CUDA_DEVICE"
@@ -53,22 +54,27 @@ class Devices:
         """The host's numbers of its GPUs, sorted."""
         return sorted(self._gpus)
 
-    def listed(self) -> dict[int, tuple[str, str, str]]:
-        """Device number of the operations -> (uuid, bus id, name), for each GPU that the file lists."""
+    def listed(self) -> dict[int, Device]:
+        """Each GPU that the file lists, by the device number of its operations."""
         if self._clash or not self._by_number:
             return self._gpus
-        return {cuda: self._gpus.get(gpu, ("", "", "")) for cuda, gpu in self._by_number.items()}
+        return {cuda: self._gpus.get(gpu, Device()) for cuda, gpu in self._by_number.items()}
 
 
-def _gpus(database: Database) -> dict[int, tuple[str, str, str]]:
-    """The host's number -> (uuid, bus id, name) of each GPU; "" for facts that the file lacks."""
+def _gpus(database: Database) -> dict[int, Device]:
+    """Each GPU that the file lists, by the host's number."""
     table = "TARGET_INFO_GPU"
     if not database.has(table, "id"):
         return {}
-    names = [c if database.has(table, c) else "''" for c in ("uuid", "busLocation", "name")]
+    names = [c if database.has(table, c) else "''" for c in ("uuid", "busLocation", "name", "smCount")]
     rows = database.query(f"SELECT id, {', '.join(names)} FROM {database.stored(table)} WHERE typeof(id) = 'integer'")
     return {
-        number: (str(uuid or "") if str(uuid or "").strip("0-") else "", str(bus or ""), str(name or ""))
-        for number, uuid, bus, name in rows
+        number: Device(_uuid(str(uuid or "")), str(bus or ""), str(name or ""), multiprocessors(sms))
+        for number, uuid, bus, name, sms in rows
         if is_device(number)
     }
+
+
+def _uuid(text: str) -> str:
+    """The UUID; "" if it is all zeros."""
+    return text if text.strip("0-") else ""

@@ -128,7 +128,7 @@ def _kernel_columns(database: Database, strings: Strings) -> dict[str, Column]:
         columns["name"] = Column(name, -1, strings.dtype, strings.codes)
     if database.has(KERNEL, "graphNodeId"):
         columns["graph_node"] = Column("graphNodeId")
-    return columns
+    return columns | cupti.grid_columns(database, KERNEL)
 
 
 def _graph_columns(database: Database) -> dict[str, Column]:
@@ -226,7 +226,8 @@ def _add_operations(gathered: Gathered, found: dict[str, Columns], strings: Stri
         count = len(kernels["start_ns"])
         codes = kernels.pop("name", np.full(count, -1, dtype=np.int32))
         gathered.meet("missing-strings", KERNEL, int((codes < 0).sum()))
-        gathered.add("kernels", {**kernels, "name": strings.categorical(codes), "graph_node": _nodes(kernels, count)})
+        told = {"name": strings.categorical(codes), "graph_node": _nodes(kernels, count)}
+        gathered.add("kernels", cupti.with_blocks(kernels) | told)
     if graphs := found.get(GRAPH):
         gathered.add("graphs", {"graph": constant(-1, len(graphs["start_ns"])), **graphs})
     if copies := found.get(MEMCPY):

@@ -19,7 +19,7 @@ from ...ground.errors import UnreadableRecording
 from ...model.timeline import NAMELESS, WITHOUT_TIMES, Recording, Timeline, make
 from ..opening import whole
 from ..tables import printed
-from ..tables.gathering import gpus, require_gpu_work
+from ..tables.gathering import Device, gpus, require_gpu_work
 
 Array = np.ndarray
 
@@ -134,7 +134,7 @@ def _tables(rows: printed.Rows, header: tuple[str, ...]) -> tuple[dict[str, pd.D
         ),
         "memsets": frame("memset", bytes=size),
     }
-    tables["devices"] = gpus({number: ("", "", name) for number, name in names_of_devices.items()}, tables)
+    tables["devices"] = gpus({number: Device(name=name) for number, name in names_of_devices.items()}, tables)
     left_out = {
         "not a row": rows.skipped,
         WITHOUT_TIMES: int((~timed).sum()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..tables.gathering import Device, multiprocessors
 from ..tables.sqlite import Database, is_device
 
 _CUPTI: Final = "CUPTI_ACTIVITY_KIND_"
@@ -18,14 +19,21 @@ def of_contexts(database: Database) -> dict[int, int]:
     return {context: device for context, device in rows if type(context) is int and is_device(device)}
 
 
-def listed(database: Database) -> dict[int, tuple[str, str, str]]:
-    """Device number -> (uuid, bus id, name) of the GPUs that the file lists; it has no bus ids."""
+def listed(database: Database) -> dict[int, Device]:
+    """Each GPU that the file lists, by number; the file has no bus ids."""
     gpus = _CUPTI + "DEVICE"
     if not database.has(gpus, "id", "name"):
         return {}
     uuid = "hex(uuid)" if database.has(gpus, "uuid") else "''"
-    rows = database.query(f"SELECT d.id, {uuid}, s.value FROM {gpus} d LEFT JOIN StringTable s ON s._id_ = d.name")
-    return {number: (_uuid(raw), "", str(name or "")) for number, raw, name in rows if is_device(number)}
+    sms = "d.numMultiprocessors" if database.has(gpus, "numMultiprocessors") else "0"
+    rows = database.query(
+        f"SELECT d.id, {uuid}, s.value, {sms} FROM {gpus} d LEFT JOIN StringTable s ON s._id_ = d.name"
+    )
+    return {
+        number: Device(_uuid(raw), "", str(name or ""), multiprocessors(count))
+        for number, raw, name, count in rows
+        if is_device(number)
+    }
 
 
 def _uuid(text: str) -> str:

@@ -133,7 +133,8 @@ def _operation_columns(database: Database, table: str) -> dict[str, Column]:
 def _kernel_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
     database.require(table, "name")
     columns = _operation_columns(database, table) | {"name": Column("name", -1, strings.dtype, strings.codes)}
-    return columns | present(database, table, {"graph_node": Column("graphNodeId")})
+    columns |= present(database, table, {"graph_node": Column("graphNodeId")})
+    return columns | cupti.grid_columns(database, table)
 
 
 def _copy_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
@@ -220,7 +221,7 @@ def _add_operations(gathered: Gathered, found: Mapping[str, Columns], strings: S
         if kernels := found.get(table):
             codes = kernels.pop("name")
             gathered.meet("missing-strings", table, int((codes < 0).sum()))
-            gathered.add("kernels", {**kernels, "name": strings.categorical(codes, demangled)})
+            gathered.add("kernels", cupti.with_blocks(kernels) | {"name": strings.categorical(codes, demangled)})
     for table in _COPIES:
         if copies := found.get(table):
             gathered.add("copies", cupti.copies(copies, cupti.NVPROF_MEMORY))

@@ -14,8 +14,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ...model.timeline import COPY_KINDS, MEMORY_KINDS
+from ...model.timeline import COPY_KINDS, MEMORY_KINDS, MOST_BLOCKS
 from .gathering import constant
+from .scan import Column, present
+from .sqlite import Database
 from .strings import categorical
 
 # Kinds of copies by number: 0 unknown, 1 HtoD, 2 DtoH, 3 HtoA, 4 AtoH, 5 AtoA, 6 AtoD, 7 DtoA, 8 DtoD, 9 HtoH, 10
@@ -25,6 +27,7 @@ _UNIFIED = 11
 NVPROF_MEMORY = ("unknown", "pageable", "pinned", "device", "array", "managed", "device", "managed")
 NSYS_MEMORY = ("pageable", "pinned", "device", "array", "managed", "device", "managed", "unknown")
 
+_GRID = ("gridX", "gridY", "gridZ")
 SYNCS = {1: "event", 2: "stream wait", 3: "stream", 4: "context"}
 
 Ints = NDArray[np.int64]
@@ -48,6 +51,27 @@ def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any
         "src_device": source,
         "dst_device": target,
     }
+
+
+def grid_columns(database: Database, table: str) -> dict[str, Column]:
+    """The columns of a table of kernels from which `with_blocks` computes a column."""
+    extents = {name: Column(name, convert=_extent, dtype="int16") for name in _GRID}
+    return present(database, table, extents)
+
+
+def _extent(values: Ints) -> NDArray[np.int16]:
+    return np.clip(values, 0, MOST_BLOCKS).astype(np.int16)
+
+
+def with_blocks(kernels: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a Timeline's table `kernels`, with `blocks` if the extents of the kernels' grids are known."""
+    grid = [kernels[name] for name in _GRID if name in kernels]
+    if len(grid) < len(_GRID):
+        return dict(kernels)
+    found = grid[0].astype(np.int32)
+    for extent in grid[1:]:
+        np.minimum(found * extent, MOST_BLOCKS, out=found)
+    return {**kernels, "blocks": found.astype(np.int16)}
 
 
 def _memory(kinds: Ints, meaning: tuple[str, ...]) -> pd.Categorical:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from ...doubts import recordings as doubts
 from ...ground.errors import UnreadableRecording
 from ...model import launching
 from ...model.possible import OPERATIONS
-from ...model.timeline import COLUMNS, UNSAID, Doubt, Recording, Timeline, make, unsaid
+from ...model.timeline import COLUMNS, MOST_BLOCKS, UNSAID, Doubt, Recording, Timeline, make, unsaid
 
 # Value in place of NULL in columns of times.
 NO_TIME: Final = -(1 << 63)
@@ -43,7 +44,8 @@ class Gathered:
         """Append rows to a table; columns that the table does not have are ignored."""
         # Columns are put into the table's order now, since reordering the columns of a frame later would copy them.
         kept: dict[str, Any] = {name: columns[name] for name in COLUMNS[table] if name in columns}
-        kept |= {name: unsaid(len(kept["start_ns"])) for name in UNSAID if name in COLUMNS[table] and name not in kept}
+        lacking = [name for name in COLUMNS[table] if name in UNSAID and name not in kept]
+        kept |= {name: unsaid(COLUMNS[table][name], len(kept["start_ns"])) for name in lacking}
         frame = pd.DataFrame(kept, copy=False)
         if table in self.tables:
             frame = _appended(self.tables[table], frame)
@@ -75,12 +77,31 @@ def require_gpu_work(timeline: Timeline, path: Path, remedy: str, holds: str = "
     raise UnreadableRecording(path, problem, remedy)
 
 
-def gpus(listed: Mapping[int, tuple[str, str, str]], tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The table `devices`: the GPUs `listed` in the file (number -> (uuid, bus id, name)), and those that only ran
-    operations."""
+class Device(NamedTuple):
+    """The facts that a file tells of a GPU; "" and 0 for facts that it lacks."""
+
+    uuid: str = ""
+    bus_id: str = ""
+    name: str = ""
+    multiprocessors: int = 0
+
+
+def multiprocessors(told: Any) -> int:
+    """A number of multiprocessors that a file tells; 0 if no GPU has such a number."""
+    return told if type(told) is int and 0 < told < MOST_BLOCKS else 0
+
+
+def blocks(grid: Any) -> int:
+    """The blocks of a kernel's grid, at most MOST_BLOCKS, from the list of its extents; 0: not known."""
+    known = isinstance(grid, list) and grid and all(type(extent) is int and extent > 0 for extent in grid)
+    return min(math.prod(grid), MOST_BLOCKS) if known else 0
+
+
+def gpus(listed: Mapping[int, Device], tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The table `devices`: the GPUs `listed` in the file by number, and those that only ran operations."""
     used = {number for name in OPERATIONS if name in tables for number in pd.unique(tables[name]["device"]).tolist()}
-    rows = [(number, *listed.get(number, ("", "", ""))) for number in sorted(used | set(listed))]
-    return pd.DataFrame(rows, columns=["device", "uuid", "bus_id", "name"])
+    rows = [(number, *listed.get(number, Device())) for number in sorted(used | set(listed))]
+    return pd.DataFrame(rows, columns=["device", *Device._fields])
 
 
 def joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
