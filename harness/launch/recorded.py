@@ -142,11 +142,9 @@ def main() -> None:
         def stepped() -> None:
             stepping[0] = threading.get_ident()
 
-        _watch(Steps(recorder, within=folder is not None, stepped=stepped))
+        _watch(Steps(recorder, within=folder is not None, stepped=stepped), tells=rank == "0")
     if rank == "0":
         sys.meta_path.insert(0, AfterImport([_ADAPTER], say_loaders))
-        if options.steps:
-            sys.meta_path.insert(0, AfterImport(KERAS, say_executions))
     over = threading.Event()
     waits = threading.Thread(target=_by_time, args=(recorder, options.delay, options.duration, over), daemon=True)
     waits.start()
@@ -165,15 +163,17 @@ def main() -> None:
         over.set()
         waits.join()
         recorder.finish()
-        by_script = options.places and joined.started(options.places)  # then `record` says what is wrong
-        if recorder.holds_nothing and rank == "0" and not by_script:
+        # `record` itself says which ranks the script has started
+        if recorder.holds_nothing and rank == "0" and not (options.places and joined.started(options.places)):
             print(f"ringscope: {recorder.unopened(failed=failed)}", file=sys.stderr, flush=True)
 
 
-def _watch(steps: Steps) -> None:
-    """Report the steps of the frameworks that the script imports."""
+def _watch(steps: Steps, *, tells: bool) -> None:
+    """Report the steps of the frameworks that the script imports. tells: True on the rank that prints lines."""
 
     def watched(keras: ModuleType) -> None:
+        if tells:
+            say_executions(keras)
         of_keras.lay(keras)
         watch(keras, steps)
 
