@@ -31,8 +31,8 @@ def at_once() -> Iterator[None]:
 
     def create(graph: Any, kind: str, inputs: Sequence[Any], *given: Any, **options: Any) -> Any:
         form = FORMS.get(kind)
-        # Single numbers are not replaced, so that constants.py can compute them.
-        if form is None or graph is not now or inputs[0].shape.num_elements() == 1:
+        # Single numbers are not replaced, so that constants.py can compute them, and integers cannot be composed.
+        if form is None or graph is not now or inputs[0].shape.num_elements() == 1 or not inputs[0].dtype.is_floating:
             return own(graph, kind, inputs, *given, **options)
         captured = [graph.capture(each) for each in inputs]
         name = options.get("name")

@@ -120,3 +120,12 @@ def test_gradients_that_are_found_by_operations_are_tensorflows() -> None:
 
     own, ours = found(nullcontext), found(translated.at_once)
     np.testing.assert_allclose(ours[0], own[0], rtol=1e-6)
+
+
+def test_magnitudes_of_integers_stay_and_are_tensorflows() -> None:
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def run(x: Any) -> Any:
+        with translated.at_once():
+            return tf.abs(x)
+
+    np.testing.assert_array_equal(run(tf.constant([[-3, 4], [0, -7]])), [[3, 4], [0, 7]])
