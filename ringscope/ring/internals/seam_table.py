@@ -177,6 +177,10 @@ form: resized
 form: augmented
     keras.src.backend numpy.bincount
     keras.src.layers.preprocessing.image_preprocessing.equalization Equalization._custom_histogram_fixed_width
+form: elastic
+    keras.src.backend image.elastic_transform standardize_data_format
+    keras.src.layers.preprocessing.image_preprocessing.random_elastic_transform RandomElasticTransform._transform_images
+    keras.src.random.seed_generator draw_seed
 form: lookups
     tensorflow.python.ops.lookup_ops InitializableLookupTableBase.lookup StaticHashTable.export
 form: hash_buckets
