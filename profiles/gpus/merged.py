@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LEAST = 3  # this many equal calls or overlapping collectives are no accident
 _CALL = ["context", "stream", "correlation"]
+_MOST_PROCESSES = 512  # more on one device are those of a damaged file: each is compared with all others
 
 
 def told_apart(timeline: Timeline) -> Timeline:
@@ -48,12 +49,20 @@ def told_apart(timeline: Timeline) -> Timeline:
 def _ranks(timeline: Timeline, kernels: pd.DataFrame) -> list[list[int]]:
     """The processes that ran these kernels of one device, grouped by rank, in order of appearance."""
     names = kernels["name"].cat
-    exchanges = kernels[rows_of(names.codes.to_numpy(), is_collective(names.categories))]
+    exchanges = _by_process(kernels[rows_of(names.codes.to_numpy(), is_collective(names.categories))])
+    processes = _by_process(kernels)
+    if len(processes) > _MOST_PROCESSES:
+        return [list(processes)]
     one_a_file = timeline.recording.format == "kineto"
+    calls = {pid: set(map(tuple, rows[_CALL].to_numpy().tolist())) for pid, rows in processes.items() if one_a_file}
     found: list[list[int]] = []
-    for pid in kernels["pid"].unique().tolist():
+    for pid in processes:
         apart = (
-            any(_overlap(exchanges, pid, one) or (one_a_file and _call_alike(kernels, pid, one)) for one in others)
+            any(
+                _overlap(exchanges.get(pid), exchanges.get(one))
+                or (one_a_file and len(calls[pid] & calls[one]) >= _LEAST)
+                for one in others
+            )
             for others in found
         )
         place = next((at for at, is_apart in enumerate(apart) if not is_apart), None)
@@ -64,19 +73,20 @@ def _ranks(timeline: Timeline, kernels: pd.DataFrame) -> list[list[int]]:
     return found
 
 
-def _overlap(exchanges: pd.DataFrame, pid: int, other: int) -> bool:
+def _by_process(table: pd.DataFrame) -> dict[int, pd.DataFrame]:
+    """pid -> its rows, in order of appearance."""
+    return {int(pid): rows for pid, rows in table.groupby("pid", sort=False)}
+
+
+def _overlap(one: pd.DataFrame | None, other: pd.DataFrame | None) -> bool:
     """True if at least half of the collectives of one process (the one with fewer) run during collectives of the
     other."""
-    fewer, more = sorted((exchanges[(exchanges["pid"] == one).to_numpy()] for one in (pid, other)), key=len)
-    start, end = fewer["start_ns"].to_numpy(), fewer["end_ns"].to_numpy()
+    if one is None or other is None or min(len(one), len(other)) < _LEAST:
+        return False
+    fewer, more = sorted((one, other), key=len)
     busy = intervals.union(more["start_ns"].to_numpy(), more["end_ns"].to_numpy())
-    together = int((intervals.total_in(busy, start, end) > 0).sum()) if len(fewer) else 0
-    return together >= max(_LEAST, len(fewer) / 2)
-
-
-def _call_alike(kernels: pd.DataFrame, pid: int, other: int) -> bool:
-    first, second = (kernels[_CALL][(kernels["pid"] == one).to_numpy()].drop_duplicates() for one in (pid, other))
-    return len(first.merge(second)) >= _LEAST
+    within = intervals.total_in(busy, fewer["start_ns"].to_numpy(), fewer["end_ns"].to_numpy()) > 0
+    return bool(within.sum() >= len(fewer) / 2 and within.sum() >= _LEAST)
 
 
 def _free(tables: dict[str, pd.DataFrame]) -> int:

@@ -42,7 +42,7 @@ def of_call(name: str, inputs: str) -> Work | None:
         return None
     try:
         told = json.loads(inputs)
-        found = count(told["dims"], told["values"])
+        found = count([_sizes(one) for one in told["dims"]], told["values"])
         kind = _TYPES.get(str(told["types"][found.operand]).lower().removeprefix("c10::"))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError):
         return None
@@ -76,6 +76,11 @@ class _Count:
     operand: int = 0  # index of the operand whose type the call computes in
 
 
+def _sizes(shape: Any) -> list[int]:
+    """The shape if it is a list of integers, else []: a text or list times a size could take all memory."""
+    return shape if isinstance(shape, list) and all(type(size) is int and abs(size) < _MOST for size in shape) else []
+
+
 def _mm(dims: Sequence[Any], _: Sequence[Any], first: int = 0) -> _Count:
     a, b = dims[first], dims[first + 1]
     *batch, m, k = a
@@ -92,10 +97,10 @@ def _addmm(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
 def _convolution(dims: Sequence[Any], values: Sequence[Any]) -> _Count:
     """Arguments: input, weight, bias, stride, padding, dilation, transposed, output_padding, groups."""
     image, weight = dims[0], dims[1]
-    stride, padding, dilation = (json.loads(values[at]) for at in (3, 4, 5))
+    stride, padding, dilation = (_sizes(json.loads(values[at])) for at in (3, 4, 5))
     kernel = weight[2:]
     if values[6] == "True":
-        more = json.loads(values[7])
+        more = _sizes(json.loads(values[7]))
         out = [
             (size - 1) * s - 2 * p + d * (k - 1) + o + 1
             for size, s, p, d, k, o in zip(image[2:], stride, padding, dilation, kernel, more, strict=True)

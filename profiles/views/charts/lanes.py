@@ -15,6 +15,7 @@ from ..palette import OWNERS as LOOKS
 
 KINDS = (*OWNERS, *HOST)
 _BLOCK = 1 << 17  # operations processed at a time, so that they fit a CPU cache
+_MOST_LAYERS = 1 << 10  # deeper than Python's stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +123,13 @@ def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]
     """The number of a lane, from 0, for each operation (sorted by start), so that no two in a lane overlap; int32[n].
 
     Each pass fills a lane with the operations that begin after all operations before them have ended, and leaves the
-    others to the next lane. So operations without overlap take one pass."""
+    others to the next lane. So operations without overlap take one pass. Those beyond _MOST_LAYERS get -1: a program
+    that is nested so deep is drawn as far as that."""
     if (start[1:] >= end[:-1]).all():
         return np.zeros(len(start), np.int32)
     lane = np.full(len(start), -1, np.int32)
     left, number = np.arange(len(start), dtype=np.int32), 0
-    while len(left):
+    while len(left) and number < _MOST_LAYERS:
         rest, reach = [], np.iinfo(np.int64).min
         for first in range(0, len(left), _BLOCK):
             some = left[first : first + _BLOCK]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from profiles import analyse, read
+from profiles.gpus import merged
 from profiles.gpus.gather import gather
 from profiles.ground.errors import UnreadableRecording
 from profiles.model.measures import Measures
@@ -98,6 +99,11 @@ def two_processes(*, overlapping: bool, uuid: str = "") -> Measures:
 
 def test_processes_whose_collectives_overlap_have_a_gpu_each() -> None:
     assert [gpu.device for gpu in two_processes(overlapping=True).gpus] == [0, 1]
+
+
+def test_more_processes_than_any_device_has_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merged, "_MOST_PROCESSES", 1)
+    assert len(two_processes(overlapping=True).gpus) == 1
 
 
 @pytest.mark.parametrize("known", [{"overlapping": False}, {"overlapping": True, "uuid": "GPU-1"}])

@@ -85,6 +85,9 @@ def test_calls_count_as_published(name: str, told: str, flops: int, moved: int |
         inputs([[4, 5], [5, 6]], kind="ScalarList"),
         inputs([[4, None], [5, 6]]),
         inputs([[], []]),
+        inputs([["x", 1 << 45], [1 << 45, 1]]),  # the product of a text and a size is a longer text
+        inputs([[[0], 1 << 45], [1 << 45, 1]]),
+        inputs([[1, 1, 8, 8], [1, 1, 1 << 45, 3], *[[]] * 7], [*CONV[:5], '["x", 1]', *CONV[6:]]),
         '{"dims":[[1,2],[2,3]],"types":7,"values":[]}',
         '{"dims":{"a":1},"types":[],"values":[]}',
     ],

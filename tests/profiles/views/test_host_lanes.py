@@ -15,6 +15,7 @@ from profiles import analyse
 from profiles.model.analysed import Analysis
 from profiles.model.measures import HOST
 from profiles.views import page
+from profiles.views.charts import lanes
 from profiles.views.charts.lanes import KINDS, of_host
 from profiles.views.files import perfetto
 from profiles.views.page import picture
@@ -93,3 +94,9 @@ def test_the_picture_says_names_of_xla_in_words() -> None:
 
 def test_what_is_not_drawn_keeps_nothing_of_the_host() -> None:
     assert analyse([RECORDING]).gpus[0].host is None
+
+
+def test_ranges_nested_deeper_than_any_stack_are_drawn_as_far_as_that() -> None:
+    start = np.arange(3000)
+    layers = lanes.layer(start, 10_000 - start)
+    assert layers.tolist() == [nth if nth < lanes._MOST_LAYERS else -1 for nth in range(3000)]
