@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import CodeType, FunctionType
 from typing import Any
 
 import keras
@@ -22,11 +23,27 @@ def of_all_layers(model: Any, share: totals.Share, ranks: int, found: Kinds, *, 
     losses."""
     with ExitStack() as stack:
         for layer in model._flatten_layers():
-            code = getattr(type(layer).call, "__code__", None)
-            if code is not None and "add_loss" in code.co_names and not type(layer).__module__.startswith("keras."):
+            if _may_add(layer):
                 call = _of_all_ranks(layer, share, ranks, found, uneven)
                 stack.enter_context(laid_over(layer, STAYS, call=call))
         yield
+
+
+def _may_add(layer: Any) -> bool:
+    """True if a method of a user's class mentions `add_loss`, or a function of the same module that it calls does."""
+    own = [each for each in type(layer).__mro__ if not each.__module__.startswith("keras.")]
+    waiting = [function for each in own for function in vars(each).values()]
+    seen: set[CodeType] = set()
+    for function in waiting:
+        codes = [function.__code__] if isinstance(function, FunctionType) and function.__code__ not in seen else []
+        for code in codes:
+            seen.add(code)
+            codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+            if "add_loss" in code.co_names:
+                return True
+            called = [function.__globals__.get(name) for name in code.co_names]
+            waiting += [each for each in called if getattr(each, "__module__", None) == function.__module__]
+    return False
 
 
 def _of_all_ranks(layer: Any, share: totals.Share, ranks: int, found: Kinds, uneven: bool) -> Callable[..., Any]:

@@ -1,7 +1,8 @@
 """Detect changes that a train step makes to its gradients before an optimizer takes them.
 
 Gradients that each rank scales or adds up may be averaged over ranks afterwards. Gradients that each rank clips by its
-own norm, or projects, may not: their average is not the joined batch's gradient.
+own norm, projects, or scales by what it computes from its own batch, may not: their average is not the joined batch's
+gradient.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ IN_ANOTHER_SHAPE = ("Reshape", "Transpose", "ExpandDims", "Squeeze", "ConcatV2",
 PARTS = ("Slice", "StridedSlice", "Tile", "BroadcastTo")
 PRODUCTS = ("Mul", "MulNoNan", "MatMul", "BatchMatMulV2", "Einsum")
 QUOTIENTS = ("RealDiv", "DivNoNan")
+OF_BATCH = "of this rank's batch"
 NO_NUMBERS = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 
 
 class Gradients:
     """The gradients that a traced step takes, and the tensors that the step computes from them."""
 
-    def __init__(self) -> None:
-        # Tensor's name -> True: computed from gradients by sums and factors only; False: otherwise; None: not from
-        # them.
-        self._known: dict[str, bool | None] = {}
+    def __init__(self, batch: Iterable[Any]) -> None:
+        # Tensor's name -> True: computed from gradients by sums and factors only; False: otherwise; OF_BATCH: not from
+        # gradients, but from this rank's batch; None: from neither.
+        self._known: dict[str, bool | str | None] = {tensor.name: OF_BATCH for tensor in _values(batch)}
 
     def taken(self, gradients: Iterable[Any]) -> None:
         for tensor in _values(gradients):
@@ -35,7 +37,7 @@ class Gradients:
         """True if one of `applied` was computed from gradients by more than sums and factors."""
         return any(self._follow(tensor) is False for tensor in _values(applied))
 
-    def _follow(self, tensor: Any) -> bool | None:
+    def _follow(self, tensor: Any) -> bool | str | None:
         waiting = [tensor]
         while waiting:
             op = waiting[-1].op
@@ -49,15 +51,17 @@ class Gradients:
         return self._known[tensor.name]
 
 
-def _made_by(kind: str, given: Sequence[bool | None]) -> bool | None:
-    of_gradients = [each for each in given if each is not None]
+def _made_by(kind: str, given: Sequence[bool | str | None]) -> bool | str | None:
     # Horovod's outputs cover all ranks, so everything computed from them is right for the joined batch.
-    if not of_gradients or kind in NO_NUMBERS or kind.startswith("Horovod"):
+    if kind in NO_NUMBERS or kind.startswith("Horovod"):
         return None
+    of_gradients = [each for each in given if isinstance(each, bool)]
+    if not of_gradients:
+        return OF_BATCH if OF_BATCH in given else None
     if not all(of_gradients):
         return False
     if kind in PRODUCTS:
-        return len(of_gradients) == 1
+        return len(of_gradients) == 1 and OF_BATCH not in given
     return kind in SUMS + IN_ANOTHER_SHAPE + PARTS or (kind in QUOTIENTS and given[1] is None)
 
 

@@ -7,7 +7,7 @@ the batch, beside these losses or instead of them. To try that number alone, Ker
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -32,7 +32,8 @@ from .loss_kinds import (
     shapes_of,
 )
 from .ratios import Apart, look
-from .trial import PARTS, made_rows, tried
+from .reductions import compared_with
+from .trial import PARTS, made_rows, tried, with_some
 
 NAMES = ("x", "y", "y_pred", "sample_weight", "training")  # the arguments of Keras's compute_loss, in order
 
@@ -97,46 +98,72 @@ def of_each_sample(losses: Any, ranks: int) -> Any:
 
 
 def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
-    beside: list[bool] = []
+    beside: list[list[Any]] = []  # the sample weights of each call of Keras's part
     kept = added_losses_kept(model._flatten_layers())
     with _keras_takes_nothing(model, beside), normalization.alone(model), kept:
-        apart = _apart(model, compute_loss, args, kwargs, ())
-        if apart is not None and apart.kind == SUM and beside:  # the own part could not be scaled alone later
-            apart = _apart(model, compute_loss, args, kwargs, (SUM,))
+        apart = _apart(model, compute_loss, args, kwargs, (), beside)
+        if apart is not None and apart.kinds[0] == SUM and beside:  # the own part could not be scaled alone later
+            apart = _apart(model, compute_loss, args, kwargs, (SUM,), beside)
         if apart is not None:
+            own = apart.kinds[0]
             # The gradient of several numbers is the gradient of their sum.
-            return Kind(SUM if apart.kind == "rows" else KINDS_OF_APART[apart.kind], bool(beside), apart)
+            return Kind(SUM if own == "rows" else KINDS_OF_APART[own], bool(beside), apart)
         beside.clear()
-        tries = [_values(model, compute_loss, args, kwargs, rows) for rows in (FEW_ROWS, FEW_ROWS + 2)]
+        constants = compared_with(_discarding(model, compute_loss, args, kwargs), [*args, *kwargs.values()])
+        tries = [_values(model, compute_loss, args, kwargs, rows, constants or ()) for rows in (FEW_ROWS, FEW_ROWS + 2)]
     exact = ROUNDED.get(model.compute_dtype, EXACT)
     kinds = [None if each is None else kind_of_values(*each, exact) for each in tries]
     # the model's method adds nothing to Keras's part
     if beside and not any(each is None or any(each) for each in tries):
         return Kind(MEAN, True)
+    if constants is None and MEAN in kinds:  # made-up labels may never be those that a mask leaves out
+        return Kind(None, bool(beside))
     # Try twice, because the loss may by chance be equal on both halves.
     return Kind(kinds[0] if len(set(kinds)) == 1 else None if None in kinds else NEITHER, bool(beside))
 
 
 def _apart(
-    model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], joins: tuple[str, ...]
+    model: Any,
+    compute_loss: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    joins: tuple[str, ...],
+    beside: list[list[Any]],
 ) -> Apart | None:
+    """The way in which the loss, and the weights that it gives to Keras's part, depend on the rows of the batch."""
+    names = [*NAMES[: len(args)], *kwargs]
+    taken = _discarding(model, compute_loss, args, kwargs)
+
+    def with_weights(*given: Any) -> list[Any]:
+        beside.clear()
+        return [taken(*given), *(weight for weights in beside for weight in weights)]
+
+    return look(with_weights, [*args, *kwargs.values()], [name == "y_pred" for name in names], joins=joins)
+
+
+def _discarding(
+    model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """`compute_loss` as a function of the values of `args` and `kwargs`; its assignments to variables are discarded."""
     from keras import StatelessScope
 
-    names = [*NAMES[: len(args)], *kwargs]
-
     def taken(*given: Any) -> Any:
-        # The scope discards assignments to variables.
         with StatelessScope(state_mapping=[(v, v.value) for v in model.trainable_variables], collect_losses=True):
             return compute_loss(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
 
-    return look(taken, [*args, *kwargs.values()], [name == "y_pred" for name in names], joins=joins)
+    return taken
 
 
 def _values(
-    model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], rows: int
+    model: Any,
+    compute_loss: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    rows: int,
+    constants: Sequence[float],
 ) -> tuple[float, float, float, float] | None:
     """The loss on made-up rows, on these rows in another order, and on each half; None if the model does not accept
-    them."""
+    them. constants: some of the made-up labels have these values."""
     from keras import StatelessScope
 
     random = np.random.default_rng(0)
@@ -144,7 +171,10 @@ def _values(
     def made(name: str, spec: Any) -> Any:
         """Made-up values for one argument; None, which few losses accept, if that is impossible."""
         given = any(leaf is not None and tf.is_tensor(leaf) for leaf in tf.nest.flatten(spec))
-        return made_rows(spec, random, rows, labels=name == "y") if given else spec
+        own = made_rows(spec, random, rows, labels=name == "y") if given else spec
+        if name == "y" and constants and own is not None:
+            return tf.nest.map_structure(lambda leaf: with_some(leaf, random, constants), own)
+        return own
 
     named = {**dict(zip(NAMES, args, strict=False)), **kwargs}
     whole = {name: made(name, spec) for name, spec in named.items()}
@@ -164,15 +194,19 @@ def _values(
 
 
 @contextmanager
-def _keras_takes_nothing(model: Any, met: list[bool]) -> Iterator[None]:
-    """Within this context Keras's part of the loss, and the losses of `compile`, are 0. met: gets an entry when the
-    model calls Keras's part."""
+def _keras_takes_nothing(model: Any, met: list[list[Any]]) -> Iterator[None]:
+    """Within this context Keras's part of the loss, and the losses of `compile`, are 0. met: gets the sample weights
+    when the model calls Keras's part."""
 
-    def nothing(*args: Any, **kwargs: Any) -> Any:
-        met.append(True)
-        return tf.zeros(())
+    def nothing(at: int) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            weights = tf.nest.flatten(kwargs.get("sample_weight", args[at] if len(args) > at else None))
+            met.append([each for each in weights if tf.is_tensor(each)])
+            return tf.zeros(())
+
+        return call
 
     compiled = model._compile_loss
-    calls = nullcontext() if compiled is None else laid_over(compiled, STAYS, call=nothing)
-    with laid_over(trainer.Trainer, STAYS, compute_loss=nothing), calls:
+    calls = nullcontext() if compiled is None else laid_over(compiled, STAYS, call=nothing(2))
+    with laid_over(trainer.Trainer, STAYS, compute_loss=nothing(4)), calls:
         yield

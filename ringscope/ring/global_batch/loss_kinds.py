@@ -168,7 +168,9 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
         if draw % 2 and constants:
             labels = tf.nest.map_structure(lambda leaf: with_some(leaf, random, constants), labels)
         tries.append(_values_of_rows(loss, labels, y_pred, random))
-    return _kind_of_tries(tries)
+    kind = _kind_of_tries(tries)
+    # Made-up labels may never be those that a mask leaves out.
+    return None if by_itself and constants is None and kind == MEAN else kind
 
 
 def _kind_of_tries(tries: Sequence[list[float] | None]) -> str | None:
@@ -249,14 +251,18 @@ def _added_kinds(model: Any, layers: list[Any], x: Any, rows: int) -> list[str |
 
 
 def kind_of_values(
-    whole: float, again: float, first: float, second: float, exact: float = EXACT, *, noisy: bool = False
+    whole: float, again: float, first: float, second: float, exact: float = EXACT, *, noisy: bool | None = None
 ) -> str | None:
     """The kind of a loss, from its values on some rows, on these rows in another order, and on each half. exact:
-    relative tolerance. noisy: True if the loss draws random numbers."""
+    relative tolerance. noisy: True if the loss draws random numbers; None: unknown, so that a value that differs in
+    another order counts as noise."""
     values = [whole, again, first, second]
     if not np.all(np.isfinite(values)) or not any(values):  # a loss that is 0 on all made-up rows says nothing
         return None
-    random = noisy or not np.isclose(whole, again, rtol=exact / 3)
+    in_any_order = bool(np.isclose(whole, again, rtol=exact / 3))
+    random = noisy or (noisy is None and not in_any_order)
+    if not random and not in_any_order:
+        return NEITHER
     near = NOISY if random else exact
     if np.isclose(whole, (first + second) / 2, rtol=near, atol=1e-6):
         return MEAN

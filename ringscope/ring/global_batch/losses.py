@@ -25,10 +25,11 @@ from profiles.ground.errors import RingscopeError
 from ..internals.frameworks import tf
 from ..internals.laid_over import STAYS, laid_over
 from ..internals.seams import unmet
+from ..say import once
 from . import added_losses, metrics, train_step_losses
 from . import compute_loss as own_loss
 from .batch import Batch
-from .loss_kinds import JOINED, SUM, apart_of, kind_of, kinds_of_added
+from .loss_kinds import JOINED, SUM, UNSEEN, apart_of, kind_of, kinds_of_added
 from .metric_kinds import metrics_tried
 from .ratios import Apart, of_all_ranks
 from .reductions import uncounted
@@ -140,6 +141,9 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
         yield
         return
     own, reduce, take = compiled.call, keras_losses.reduce_weighted_values, keras_losses.Loss.__call__
+    for _, loss, _, name in compiled._flat_losses or ():
+        if type(loss).__call__ is not take:
+            once(f"loss {name or loss.name!r} has a `__call__` of its own; name that method `call`. {UNSEEN}")
     # (loss, y_true, y_pred) of each loss that is being computed, since a user's loss may call others; and how each loss
     # depends on its rows, once known.
     taken: list[tuple[Any, Any, Any]] = []
@@ -205,6 +209,12 @@ def _reduced(
             number *= ranks
         elif batch is not None and kind != JOINED:
             number = batch.by_size(number)
+        if reduction in (None, "none") and not (sample_weight is None and mask is None):
+            # Keras makes a loss per sample of it: the gradient is that of their sum, and their mean is reported.
+            total, shown = (
+                number * _mean_weight(sample_weight, mask, each, number.dtype, share) for each in ("sum", "mean")
+            )
+            return total + tf.stop_gradient(shown - total)
         return number * _mean_weight(sample_weight, mask, reduction, number.dtype, share)
     if kind == JOINED:  # these numbers were computed from sums over all ranks
         return reduce(values, sample_weight, mask, reduction, dtype)

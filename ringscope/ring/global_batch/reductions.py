@@ -98,15 +98,18 @@ def taken(function: Callable[..., Any], given: Sequence[Any], *, open_batch: boo
         return Taken(graph, inputs, [tf.convert_to_tensor(each) for each in outputs], sums, of_all, of_layers)
 
 
-def compared_with(function: Callable[..., Any], given: Sequence[Any]) -> list[float]:
-    """The constants that the function compares values with, such as a label that marks padding; loops included."""
+def compared_with(function: Callable[..., Any], given: Sequence[Any]) -> list[float] | None:
+    """The constants that the function compares values with, such as a label that marks padding; loops included. None
+    if no graph shows them: the function needs the tensors' values, or calls Python."""
     try:
         graph = taken(function, given, open_batch=False).graph.as_graph_def()
     except Exception:  # a user's function may raise any error
-        return []
+        return None
     found: set[float] = set()
     for nodes in (graph.node, *(each.node_def for each in graph.library.function)):
         known = {node.name: node for node in nodes}
+        if any("PyFunc" in node.op for node in nodes):
+            return None
         for node in nodes:
             for name in node.input if node.op in COMPARISONS else ():
                 each = known.get(name.split(":")[0])

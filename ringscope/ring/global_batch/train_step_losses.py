@@ -82,8 +82,8 @@ def say(model: Any, found: OfStep, *, met: bool) -> None:
         once(f"{step} computes its loss by itself. {UNSEEN}")
     if found.changes:
         once(
-            f"{step} changes gradients by more than a factor, as clipping does. Each rank changes its own, so the "
-            "averaged gradient is not that of the joined batch; let the optimizer clip (clipnorm, global_clipnorm, "
+            f"{step} changes gradients by more than a fixed factor, as clipping does. Each rank changes its own, so "
+            "the averaged gradient is not that of the joined batch; let the optimizer clip (clipnorm, global_clipnorm, "
             "clipvalue), or take step='fit' and change the gradients of all ranks: gradients = "
             "ring.average_gradients(gradients)"
         )
@@ -92,7 +92,7 @@ def say(model: Any, found: OfStep, *, met: bool) -> None:
 def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any, noted: OfStep) -> list[Any]:
     """The numbers that the step takes gradients of to update its variables, with Keras's part of the loss as 0."""
     found: list[Any] = []
-    gradients = Gradients()
+    gradients = Gradients(tf.nest.flatten(data))
     gradient = GradientTape.gradient
     of_keras = tf.zeros(())
 

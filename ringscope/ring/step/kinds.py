@@ -33,6 +33,11 @@ def reduce_in_apply(
     scale together.
     """
     apply: Update = optimizer.apply
+    if not type(optimizer).apply_gradients.__module__.startswith("keras."):
+        once(
+            f"optimizer {optimizer.name!r} has an apply_gradients of its own, which gets each rank's own gradients. To"
+            " change gradients, override `apply` instead: it gets their average over all ranks"
+        )
 
     def update(gradients: Sequence[Any], variables: Any) -> None:
         if shards is None:

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
 pytest.importorskip("horovod.tensorflow")
 
 from ringscope.ring.global_batch.changed_gradients import Gradients  # noqa: E402
 from ringscope.ring.gradients.average import _has_each_once  # noqa: E402
+from ringscope.ring.step import kinds  # noqa: E402
 
 Made = Callable[[Any, Any, Any], list[Any]]
 LINEAR: dict[str, Made] = {
@@ -42,7 +44,7 @@ MORE: dict[str, Made] = {
 def test_gradients_that_are_changed_by_more_than_sums_and_factors_are_told(made: str) -> None:
     with tf.Graph().as_default():
         a, b, w = (tf.compat.v1.placeholder(tf.float32, (3, 3)) for _ in range(3))
-        gradients = Gradients()
+        gradients = Gradients([])
         taken = [2.0 * tf.exp(a), tf.exp(b)]
         gradients.taken([*taken, None])
         assert gradients.are_changed((LINEAR | MORE)[made](*taken, w)) == (made in MORE)
@@ -51,10 +53,30 @@ def test_gradients_that_are_changed_by_more_than_sums_and_factors_are_told(made:
 def test_rows_of_an_embedding_are_told_too() -> None:
     with tf.Graph().as_default():
         rows = tf.IndexedSlices(tf.compat.v1.placeholder(tf.float32, (4, 2)), tf.constant([0, 1, 1, 3]))
-        gradients = Gradients()
+        gradients = Gradients([])
         gradients.taken([rows])
         assert not gradients.are_changed([rows])
         assert gradients.are_changed([tf.IndexedSlices(tf.sign(rows.values), rows.indices)])
+
+
+def test_a_factor_that_a_rank_computes_from_its_own_batch_is_told() -> None:
+    with tf.Graph().as_default():
+        x, a = (tf.compat.v1.placeholder(tf.float32, (None, 3)) for _ in range(2))
+        gradients = Gradients([x])
+        gradients.taken([a])
+        assert gradients.are_changed([a * tf.reduce_mean(tf.square(x))])
+        assert gradients.are_changed([a / (1.0 + tf.reduce_sum(x))])
+        assert not gradients.are_changed([a / tf.cast(tf.shape(x)[0], tf.float32)])
+
+
+def test_an_optimizer_that_gets_gradients_before_they_are_averaged_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    class Signs(keras.optimizers.SGD):
+        def apply_gradients(self, pairs: Any) -> Any:
+            return super().apply_gradients([(tf.sign(gradient), variable) for gradient, variable in pairs])
+
+    for optimizer, lines in ((Signs(), 1), (keras.optimizers.Adam(), 0)):
+        kinds.reduce_in_apply(keras.Model(), optimizer, lambda gradients, _: gradients, 1)
+        assert capsys.readouterr().err.count("has an apply_gradients of its own") == lines
 
 
 def test_a_lookup_of_sparse_ids_has_each_once_and_one_of_words_has_not() -> None:

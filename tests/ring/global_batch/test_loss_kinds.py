@@ -14,7 +14,7 @@ keras = pytest.importorskip("keras")
 pytest.importorskip("horovod.tensorflow")
 
 from ringscope.ring.forms import layers as forms  # noqa: E402
-from ringscope.ring.global_batch import loss_kinds, trial  # noqa: E402
+from ringscope.ring.global_batch import added_losses, loss_kinds, losses, trial  # noqa: E402
 from tests.tiers import few  # noqa: E402
 
 BOUNDS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
@@ -120,6 +120,46 @@ def test_what_a_layer_adds_is_told_in_the_same_way() -> None:
     assert found[1:] == [loss_kinds.NEITHER] * len(BOUNDS)
 
 
+def _from_without(layer: Any, x: Any) -> None:
+    layer.add_loss(tf.reduce_mean(x))
+
+
+class AddsInHelper(keras.layers.Layer):
+    def call(self, x: Any) -> Any:
+        return self._kept(x)
+
+    def _kept(self, x: Any) -> Any:
+        self.add_loss(tf.reduce_mean(x))
+        return x
+
+
+class AddsNested(keras.layers.Layer):
+    def call(self, x: Any) -> Any:
+        return tuple(self.add_loss(each) or each for each in [x])[0]
+
+
+class AddsFromWithout(keras.layers.Layer):
+    def call(self, x: Any) -> Any:
+        _from_without(self, x)
+        return x
+
+
+class Inherits(AddsInHelper):
+    def call(self, x: Any) -> Any:
+        return super().call(2 * x)
+
+
+class AddsNothing(keras.layers.Dense):
+    def call(self, x: Any, training: bool = False) -> Any:
+        return super().call(x) + tf.reduce_mean(x)
+
+
+@pytest.mark.parametrize("layer", [AddsInHelper(), AddsNested(), AddsFromWithout(), Inherits(), AddsNothing(1)])
+def test_a_layer_that_adds_a_loss_is_known_wherever_its_class_does_it(layer: Any) -> None:
+    assert added_losses._may_add(layer) == (not isinstance(layer, AddsNothing))
+    assert not added_losses._may_add(keras.layers.Dense(1))
+
+
 class AddsSums(keras.layers.Layer):
     def call(self, x: Any) -> Any:
         self.add_loss(keras.ops.sum(keras.ops.square(x)))
@@ -177,6 +217,26 @@ def test_labels_that_a_loss_compares_with_are_tried_where_its_graph_cannot_be_re
     assert kind(of_each, (16, 2)) == loss_kinds.NEITHER
 
 
+def test_a_loss_that_depends_on_the_order_of_its_samples_is_no_mean() -> None:
+    def by_rank(y: Any, p: Any) -> Any:
+        return -tf.reduce_mean(p - tf.math.cumulative_logsumexp(p, axis=0, reverse=True))
+
+    assert kind(by_rank, (16, 2)) == loss_kinds.NEITHER
+
+
+def test_a_loss_whose_class_replaces_call_by_its_own_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    class Masked(keras.losses.Loss):
+        def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            return tf.reduce_sum(tf.abs(y_true - y_pred))
+
+    for loss, lines in ((Masked(name="by_itself"), 1), (keras.losses.MeanSquaredError(), 0)):
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", loss)
+        model.train_on_batch(tf.zeros((2, 1)), tf.zeros((2, 1)))
+        with losses._compiled_losses(model, 2, lambda own: own, None, []):
+            assert capsys.readouterr().err.count("has a `__call__` of its own") == lines
+
+
 def test_labels_of_the_training_are_tried_where_no_constant_of_the_graph_tells_of_a_mask() -> None:
     def by_python(y: Any, p: Any) -> Any:
         known = tf.numpy_function(lambda labels: (labels != 77).astype("float32"), [y], tf.float32)
@@ -185,7 +245,7 @@ def test_labels_of_the_training_are_tried_where_no_constant_of_the_graph_tells_o
     loss = keras.src.losses.losses.LossFunctionWrapper(by_python)
     of = tf.zeros((16, 2)), tf.zeros((16, 2))
     assert loss_kinds.apart_of(loss, *of) is None
-    assert kind(by_python, (16, 2)) == loss_kinds.MEAN
+    assert kind(by_python, (16, 2)) is None  # made-up labels are never 77, and no graph says so
     labels = tf.constant([[77.0, 1.0]] * 5 + [[0.0, 1.0]] * 11)
     with trial.at_hand(lambda: (of[1], labels)):
         assert loss_kinds._differs_of_labels_at_hand(loss, *of)
@@ -215,11 +275,16 @@ def _refuses(y: Any, p: Any) -> Any:
     raise ValueError
 
 
+def _counts_in_python(y: Any, p: Any) -> Any:
+    return tf.reduce_sum(tf.where(y != 77, (y - p) ** 2, 0.0)) / max(float(tf.math.count_nonzero(y != 77)), 1.0)
+
+
 @pytest.mark.parametrize(
     ("loss", "found", "says"),
     [
         (OwnLoss(_weighted, "by_label"), loss_kinds.NEITHER, "loss 'by_label' is not a mean over samples."),
         (OwnLoss(_refuses, "odd"), None, "loss 'odd' gives one number for its batch, and ring could not try"),
+        (OwnLoss(_counts_in_python, "eager"), None, "loss 'eager' gives one number for its batch, and ring could not"),
         (
             OwnLoss(lambda y, p: tf.reduce_mean((y - p) ** 2), "counting", keeps=True),
             loss_kinds.MEAN,
