@@ -300,7 +300,7 @@ def _function(kernel: str) -> str:
     for part in re.split(r"([<>])", kernel.replace("(anonymous namespace)::", "")):
         depth += {"<": 1, ">": -1}.get(part, 0)
         kept += part if depth == 0 and part != ">" else ""
-    return kept.split("(")[0].removeprefix("void ").strip() or kernel
+    return kept.split("(")[0].strip().rpartition(" ")[2] or kernel
 
 
 def misaligned(kernel: str) -> str | None:

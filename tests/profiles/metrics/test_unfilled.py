@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import lzma
+import math
 import random
 import sqlite3
 from contextlib import closing
@@ -105,6 +108,25 @@ def test_a_real_recording_has_what_its_rows_say(tmp_path: Path) -> None:
     found = gpu.kernels.unfilled
     assert found is not None and (found.multiprocessors, found.ns, found.lost_ns) == (most, few, weighted // most)
     assert found.ns >= 0.4 * gpu.span_ns
+
+
+@pytest.mark.parametrize(
+    ("name", "loses", "mostly"),
+    [("one_block", 0.9, "cunn_SoftMaxForward"), ("cells_graph", 0.2, "lstm_cell_forward")],
+)
+def test_busy_loops_of_few_blocks_on_an_h200_are_told_first(name: str, loses: float, mostly: str) -> None:
+    path = DATA / "few-blocks" / f"{name}.pt.trace.json.gz"
+    with gzip.open(path) as file:
+        events = [event for event in json.load(file)["traceEvents"] if event.get("cat") == "kernel"]
+    # They run one after the other on one stream.
+    lost_us = sum(event["dur"] * (1 - min(math.prod(event["args"]["grid"]) / 132, 1)) for event in events
+                  if math.prod(event["args"]["grid"]) < 66)  # fmt: skip
+    measures = analyse([path]).measures
+    (gpu,), found = measures.gpus, measures.findings[0]
+    assert gpu.kernels.unfilled is not None and gpu.kernels.unfilled.lost_ns == pytest.approx(1e3 * lost_us, rel=0.01)
+    assert gpu.kernels.unfilled.lost_ns >= loses * gpu.span_ns
+    assert found.code == "tiny-batch" and mostly in found.text
+    assert 1 + (found.at_most_gain or 0) == pytest.approx(1 / (1 - 1e3 * lost_us / gpu.span_ns), rel=0.1)
 
 
 def planted(blocks: int, suffix: str, folder: Path) -> Finding | None:
