@@ -67,6 +67,23 @@ _PEAKS: Final = (
 )  # fmt: skip
 
 
+# GPUs whose tensor cores take no float32 (TF32 came with compute capability 8.0) and no bfloat16.
+_VOLTA_AND_TURING: Final = re.compile(r"V100|TITAN (?:V|RTX)\b|\bT4\b|Quadro RTX|RTX 20[5-8]0")
+
+
+_BEFORE_VOLTA: Final = re.compile(r"GTX|(?:Tesla|Quadro) [KMP]\d|\bP100|TITAN X")  # and Turing's GTX 16
+
+
+def lacks_tensor_cores(name: str | None) -> bool:
+    """True for a GPU that is known to have no tensor cores."""
+    return bool(name and _BEFORE_VOLTA.search(name))
+
+
+def lacks_tf32(name: str | None) -> bool:
+    """True for a GPU that is known to have tensor cores for float16, but not for TF32 and bfloat16."""
+    return bool(name and _VOLTA_AND_TURING.search(name))
+
+
 def of(name: str | None) -> Peak | None:
     """The peak rates of the GPU with this name; None if not known."""
     return next((peak for pattern, peak in _PEAKS if name and re.search(pattern, name)), None)

@@ -8,6 +8,7 @@ from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..metrics.doubts import PLAIN
 from ..metrics.kernels import UNFUSED, in_group
+from ..metrics.peaks import lacks_tensor_cores, lacks_tf32
 from ..model.findings import Finding
 from .case import LEAST_KERNELS, OTHER_LADDER, REPORT_SHARE, Case, degree
 from .changes import compiling, longer_kernels
@@ -244,14 +245,15 @@ def off_tensor_cores(case: Case) -> Finding | None:
     named = [k for k in case.gpu.kernels.top if misaligned(k.name)]
     cell = case.cell
     uneven = cell is not None and cell.precision != "float32" and cell.per_rank_batch % 8
-    if not named and not uneven:
+    if (not named and not uneven) or lacks_tensor_cores(case.gpu.name):
         return None
     ns = sum(k.total_ns for k in named)
     if not uneven and ns < REPORT_SHARE * case.gpu.span_ns:
         return None
     if named:
         word = misaligned(named[0].name) or ""
-        why = "float32 without TF32, or dimensions that are no multiples of 8"
+        float32 = "float32, which they do not take" if lacks_tf32(case.gpu.name) else "float32 without TF32"
+        why = f"{float32}, or dimensions that are no multiples of 8"
         text = (
             f"{word} runs outside of the tensor cores: {why}"
             if CUDA_CORES.search(word)

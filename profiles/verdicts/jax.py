@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..metrics.peaks import lacks_tf32
 from ..model.measures import GpuMeasures
 from .collectives import summed_as
 from .pytorch import SIZES, Words, compiled, in_float32
@@ -28,6 +29,8 @@ def _by_operator(gpu: GpuMeasures) -> bool:
 
 
 def _tensor_cores(gpu: GpuMeasures) -> str:
+    if in_float32(gpu) and lacks_tf32(gpu.name):
+        return "float16 operands of matrix products, with a scaled loss; this GPU has neither TF32 nor bfloat16"
     if in_float32(gpu):
         return 'jax.config.update("jax_default_matmul_precision", "tensorfloat32"), or bfloat16'
     return SIZES

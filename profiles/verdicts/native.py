@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..metrics.peaks import lacks_tf32
 from ..model.measures import GpuMeasures
 from .host_waits import mostly_after_waits
 from .pytorch import SIZES, Words, in_float32, in_graphs, pageable
@@ -31,7 +32,7 @@ class Api:
     def changes(self) -> Mapping[str, Words]:
         """Advice by the code of the finding."""
         return {
-            "off-tensor-cores": lambda gpu: self.tensor_float if in_float32(gpu) else SIZES,
+            "off-tensor-cores": self._tensor_cores,
             "launch-bound": lambda gpu: f"launch ahead of the GPU; fewer, larger kernels; {self._graph(gpu)}",
             "python-in-the-loop": lambda gpu: (
                 "if the host computes between launches, move that to another thread, or launch ahead of it"
@@ -71,6 +72,11 @@ class Api:
             # RCCL has NCCL's names.
             "collectives-not-fused": "ncclGroupStart and ncclGroupEnd around them, or one call over a larger buffer",
         }
+
+    def _tensor_cores(self, gpu: GpuMeasures) -> str:
+        if not in_float32(gpu):
+            return SIZES
+        return "float16 numbers in matrix products" if lacks_tf32(gpu.name) else self.tensor_float
 
     def _graph(self, gpu: GpuMeasures) -> str:
         if in_graphs(gpu):

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from ..gpus.collective_kernels import names_collective
 from ..metrics.kernels import TORCH_COMPILED
+from ..metrics.peaks import lacks_tf32
 from ..model.measures import GpuMeasures
 from .case import CONVOLUTIONS
 from .collectives import is_sharded, summed_as
@@ -184,6 +185,8 @@ def in_float32(gpu: GpuMeasures) -> bool:
 
 def _tensor_cores(gpu: GpuMeasures) -> str:
     """Advice on tensor cores: TF32 if matrix products run in float32, else sizes that are multiples of 8."""
+    if in_float32(gpu) and lacks_tf32(gpu.name):
+        return "torch.autocast with float16, and torch.amp.GradScaler; this GPU has neither TF32 nor bfloat16"
     if in_float32(gpu):
         return 'float32: torch.set_float32_matmul_precision("high") (TF32), or torch.autocast with bfloat16'
     return SIZES

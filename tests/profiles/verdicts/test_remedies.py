@@ -53,6 +53,22 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str, str]] = {
     "products in float32 by cuBLAS": (
         _kernel("ampere_sgemm_128x64_tn"), {"framework": "pytorch"}, "off-tensor-cores", "multiples", "TF32",
     ),
+    "products in float32 on Volta": (
+        _kernel("cutlass_70_simt_sgemm_128x32_nn_align1"), {"framework": "pytorch", "name": "Tesla V100-SXM2-16GB"},
+        "off-tensor-cores", r"TF32\)|float32_matmul|with bfloat16", "float16",
+    ),
+    "products in float32 on Turing": (
+        _kernel("cutlass_70_simt_sgemm_128x32_nn_align1"), {"framework": "jax", "name": "NVIDIA GeForce RTX 2080 Ti"},
+        "off-tensor-cores", "tensorfloat32|, or bfloat16", "float16",
+    ),
+    "products in float32 on Turing, cuda": (
+        _kernel("cutlass_70_simt_sgemm_128x32_nn_align1"), {"framework": "cuda", "name": "Tesla T4"},
+        "off-tensor-cores", "TF32", "float16",
+    ),
+    "products in float32 on Ampere": (
+        _kernel("cutlass_80_simt_sgemm_128x32_nn_align1"), {"framework": "pytorch", "name": "NVIDIA RTX A6000"},
+        "off-tensor-cores", "GradScaler", "TF32",
+    ),
     "products in float64": (
         _kernel("cutlass_80_simt_dgemm_128x64_8x4_nn_align1"),
         {"framework": "pytorch"}, "off-tensor-cores", "TF32", "multiples",
@@ -296,3 +312,13 @@ def test_operators_that_are_jitted_one_by_one_are_no_jitted_step(functions: list
     ])  # fmt: skip
     one.framework = "jax"
     assert ("jax.jit around" in " ".join(_changes(one).values())) is not jitted
+
+
+@pytest.mark.parametrize("name", ["Tesla P100-PCIE-16GB", "NVIDIA GeForce GTX 1660 Ti", "Quadro P4000", "TITAN Xp"])
+def test_tensor_cores_are_not_advised_on_a_gpu_without_any(name: str) -> None:
+    old, new = (gpu(**_kernel("cutlass_70_simt_sgemm_128x32_nn_align1")) for _ in range(2))
+    old.name, new.name = name, "NVIDIA A10"
+    assert [["off-tensor-cores" in {one.code for one in find(measures([each]))}] for each in (old, new)] == [
+        [False],
+        [True],
+    ]
