@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ringscope.ring.forms import elastic
+from ringscope.ring.forms import elastic, forms
 
 pytestmark = pytest.mark.ci  # seconds each; no other code leans on this form
 DRAWS = 6  # batches, each of which has another blur
 
 
-def _batches(images: np.ndarray, *, formed: bool, compiled: bool = False, **options: Any) -> list[np.ndarray]:
+def _batches(images: np.ndarray, *, formed: bool, **options: Any) -> list[np.ndarray]:
     layer = keras.layers.RandomElasticTransform(factor=1.0, scale=1.0, seed=3, **options)
 
-    @tf.function(jit_compile=compiled, autograph=False)  # type: ignore[untyped-decorator]
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def run(given: Any) -> Any:
         with elastic.at_once() if formed else nullcontext():
             return layer(given, training=True)
@@ -63,7 +63,15 @@ def test_in_bfloat16_no_further_from_float32_than_kerass() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_xla_compiles_it_and_each_batch_is_moved_otherwise(dtype: str) -> None:
+def test_xla_compiles_it_among_all_forms_and_each_batch_is_moved_otherwise(dtype: str) -> None:
     images = _images(2, 40, 44, 3)
-    first, second, *_ = _batches(images, formed=True, compiled=True, dtype=dtype)
+    layer = keras.layers.RandomElasticTransform(factor=1.0, scale=1.0, seed=3, dtype=dtype)
+    model = keras.Sequential([keras.Input(images.shape[1:]), layer])
+
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def run(given: Any) -> Any:
+        with forms(model):
+            return tf.cast(model(given, training=True), tf.float32)
+
+    first, second = (np.asarray(run(tf.constant(images))) for _ in range(2))
     assert np.isfinite(first).all() and np.abs(first - images).max() > 20 and np.abs(first - second).max() > 20
