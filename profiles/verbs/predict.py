@@ -122,17 +122,17 @@ def _of_recordings(options: Options) -> None:
     import json
 
     from ..measuring import subject
-    from ..predicting import predict
+    from ..predicting import step_time
     from ..views.terminal import predict as view
     from ..views.terminal import recording as terminal
 
     wanted = _counts(options.ranks)
     one, two = (subject.load([path]) for path in options.paths)
-    found = predict.outlook(one, two, wanted, subject.load([options.larger]) if options.larger else None)
+    found = step_time.outlook(one, two, wanted, subject.load([options.larger]) if options.larger else None)
     if options.as_json is None:
         terminal.say(view.text(found))
     else:
-        write_json(json.dumps(predict.to_json(found), indent=1) + "\n", options.as_json)
+        write_json(json.dumps(step_time.to_json(found), indent=1) + "\n", options.as_json)
 
 
 def _forecast(options: Options) -> None:

@@ -17,7 +17,7 @@ from profiles.metrics import collectives
 from profiles.metrics.message_sizes import Moved
 from profiles.model.collectives import Bucket, OneStep
 from profiles.model.measures import GpuMeasures, Measures
-from profiles.predicting import curve, network, predict
+from profiles.predicting import curve, network, step_time
 from profiles.readers import read_all
 from profiles.runs.rank_records import RankRecord
 from profiles.scaling.rows import samples_per_s
@@ -261,11 +261,11 @@ def test_the_prediction_of_four_ranks() -> None:
     two = hand.gpu(step_ns=105_500_000, ledger={"collective": 5 * ms}, waiting=3 * ms, transfer=4 * ms)
     two.collectives.one_step = OneStep(4, 101 * ms, 2 * ms, [Bucket(None, 88 * ms, 90 * ms, 4 * ms)])
     two.collectives.varies_ns = 3_544_908
-    (found,), basis = predict.predict(hand.measures([one]), hand.measures([two, two]), [4])
+    (found,), basis = step_time.predict(hand.measures([one]), hand.measures([two, two]), [4])
     assert (basis.overlap, basis.varying_ns, basis.straggling_ns) == ("replayed", 2 * ms, 1 * ms)
     assert [round(ns / ms, 2) for ns in (found.step_ns, found.high_ns)] == [109.15, 115.15]
     assert [f"{100 * value:.1f}" for value in (found.efficiency, found.efficiency_low)] == ["91.6", "86.8"]
-    assert [round(predict.expected_largest(n), 3) for n in (2, 4)] == [0.564, 1.029]
+    assert [round(step_time.expected_largest(n), 3) for n in (2, 4)] == [0.564, 1.029]
     says("| 109.15, efficiency 91.6 % |", "| 115.15, efficiency 86.8 % |", "E(2) = 0.564 and E(4) = 1.029")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ground import numbers
-from ...predicting.predict import Basis, Outlook, Prediction
+from ...predicting.step_time import Basis, Outlook, Prediction
 
 HELD_BACK = (
     "more than 100 %: something slowed down the run on 1 rank, or the two runs did not train the same; look at the "

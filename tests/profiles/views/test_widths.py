@@ -21,7 +21,7 @@ from profiles.many_gpus import ranks_summary
 from profiles.measuring import subject
 from profiles.measuring.subject import Subject
 from profiles.model.measures import Measures
-from profiles.predicting import forecast, predict
+from profiles.predicting import forecast, step_time
 from profiles.predicting.curve import Point
 from profiles.scaling.remedies import remedies as remedies_of
 from profiles.views.terminal import compare as compare_view
@@ -126,7 +126,7 @@ def replayed(to: Console) -> None:
         Subject(f"{ranks}", hand.measures([hand.gpu(rank=k, waiting=0, transfer=10) for k in range(ranks)]), None)
         for ranks in (1, 2)
     )
-    to.print(Prose(predict_view.text(predict.outlook(one, two, [4, 8], None))))
+    to.print(Prose(predict_view.text(step_time.outlook(one, two, [4, 8], None))))
 
 
 def budgets(to: Console) -> None:

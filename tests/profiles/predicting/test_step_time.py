@@ -14,7 +14,7 @@ from profiles.ground.errors import RingscopeError
 from profiles.measuring.subject import Subject
 from profiles.model import measures_json
 from profiles.model.collectives import Bucket, OneStep
-from profiles.predicting.predict import check_alike, expected_largest, measured, predict
+from profiles.predicting.step_time import check_alike, expected_largest, measured, predict
 from profiles.runs.records import Cell, RunRecord
 from profiles.verbs.predict import command
 from tests.made.hand import gpu, measures
