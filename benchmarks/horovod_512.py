@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from benchmarks.published_scaling import series
 from profiles.ground import numbers
 from profiles.predicting.curve import Point
-from profiles.predicting.forecast import Hosts, Row, of_points
 from profiles.predicting.network import BACKWARD_SHARE, UNKNOWN_OVERLAP, between_hosts_ns, network
+from profiles.predicting.throughput import Hosts, Row, of_points
 
 GPUS, GPUS_PER_HOST = 512, 4
 NETWORK = "1x25Gb/s,30us"  # the latency is that of TCP

@@ -14,7 +14,7 @@ from ..ground.errors import RingscopeError
 from .options import Number, Output, Verb, refuse_ignored, write_json
 
 if TYPE_CHECKING:
-    from ..predicting.forecast import Hosts
+    from ..predicting.throughput import Hosts
 
 _PATH = click.Path(path_type=Path)
 _OF_A_NETWORK = ("step_bytes", "overlap")
@@ -139,26 +139,26 @@ def _forecast(options: Options) -> None:
     import json
 
     from ..measuring import subject
-    from ..predicting import forecast
+    from ..predicting import throughput
     from ..predicting.curve import Point
 
     wanted = _counts(options.ranks)
     hosts = _hosts(options)
     if options.points is not None:
         points = [Point(gpus, rate) for gpus, rate in _points(options.points)]
-        found = [forecast.of_points("measured", points, wanted, hosts, options.gpus_per_host)]
+        found = [throughput.of_points("measured", points, wanted, hosts, options.gpus_per_host)]
     else:
         scaling = subject.load(options.paths).scaling
         if scaling is None:
             raise RingscopeError(f"{options.paths[0]}: no sweep there; name a run directory of ringscope bench")
-        found = forecast.of_sweep(scaling, wanted, hosts, options.gpus_per_host)
+        found = throughput.of_sweep(scaling, wanted, hosts, options.gpus_per_host)
     if options.charts is not None:
         from ..views.charts import chart
         from ..views.terminal import forecast as pictures
 
         chart.write([pictures.chart(found)], options.charts)
     if options.as_json is not None:
-        write_json(json.dumps(forecast.to_json(found), indent=1) + "\n", options.as_json)
+        write_json(json.dumps(throughput.to_json(found), indent=1) + "\n", options.as_json)
     if str(options.as_json) != "-":
         from ..views.terminal import forecast as view
 
@@ -168,8 +168,8 @@ def _forecast(options: Options) -> None:
 def _hosts(options: Options) -> Hosts | None:
     if options.network is None:
         return None
-    from ..predicting.forecast import Hosts
     from ..predicting.network import measured, network
+    from ..predicting.throughput import Hosts
 
     batch = options.per_rank_batch if options.points is not None else 1  # run directories say the batch of each cell
     if options.gpus_per_host is None or options.step_bytes is None or batch is None:

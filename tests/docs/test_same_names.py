@@ -29,7 +29,7 @@ from profiles.model.measures import CLASSES, OWNERS, Rest
 from profiles.model.operations import Arithmetic, Computed
 from profiles.model.places import Line, Place, Places
 from profiles.model.steps import Break, ToldBreak
-from profiles.predicting import forecast, step_time
+from profiles.predicting import step_time, throughput
 from profiles.predicting.curve import Point
 from profiles.predicting.network import Network
 from profiles.scaling import fits
@@ -398,10 +398,10 @@ def test_every_key_of_the_json_of_predictions_is_in_its_section_and_the_page_kno
         told |= dict.fromkeys(re.sub(r"From .*: `(ringscope\.\w+/1)`", r"\1", heading).split(", "), keys)
     prediction = step_time.Prediction(4, 1, 1, 1, 0.5, 0.4, 0.6)
     outlook = step_time.Outlook([prediction], step_time.Basis("replayed", 1, 1, 1), step_time.Measured(4, 1))
-    hosts = forecast.Hosts(2, Network(1, 1e9, 5e3), step_bytes=10**8, per_rank_batch=32)
-    across = forecast.of_points("measured", [Point(1, 100.0), Point(2, 190.0)], [4, 8], hosts)
+    hosts = throughput.Hosts(2, Network(1, 1e9, 5e3), step_bytes=10**8, per_rank_batch=32)
+    across = throughput.of_points("measured", [Point(1, 100.0), Point(2, 190.0)], [4, 8], hosts)
     seen = set()
-    for written in (step_time.to_json(outlook), forecast.to_json([across])):
+    for written in (step_time.to_json(outlook), throughput.to_json([across])):
         for place, keys in objects(json.loads(json.dumps(written))):
             assert keys == told.get(place or written["schema"]), place
             seen.add(place or written["schema"])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from ...ground import numbers
-from ...predicting.forecast import Forecast, Row
+from ...predicting.throughput import Forecast, Row
 from ..charts.chart import Chart
 from ..charts.sweep import efficiency
 from .fitted import Column, Fitted, Prose

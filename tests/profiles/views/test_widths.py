@@ -21,7 +21,7 @@ from profiles.many_gpus import ranks_summary
 from profiles.measuring import subject
 from profiles.measuring.subject import Subject
 from profiles.model.measures import Measures
-from profiles.predicting import forecast, step_time
+from profiles.predicting import step_time, throughput
 from profiles.predicting.curve import Point
 from profiles.scaling.remedies import remedies as remedies_of
 from profiles.views.terminal import compare as compare_view
@@ -118,7 +118,7 @@ def sweeps(to: Console) -> None:
 
 
 def more_gpus(to: Console) -> None:
-    forecast_view.show([forecast.of_points("measured", [Point(1, 1492), Point(2, 2935)], [4, 128], None)], to)
+    forecast_view.show([throughput.of_points("measured", [Point(1, 1492), Point(2, 2935)], [4, 128], None)], to)
 
 
 def replayed(to: Console) -> None:

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from benchmarks.published_scaling import every, series
 from profiles.doubts.sweeps import shared_cores
 from profiles.ground.errors import RingscopeError
-from profiles.predicting import curve, forecast
+from profiles.predicting import curve, throughput
 from profiles.predicting.curve import Point
-from profiles.predicting.forecast import Hosts
 from profiles.predicting.network import Network, added, network
+from profiles.predicting.throughput import Hosts
 from profiles.runs.cell import Cell
 from profiles.scaling.measure import Scaling
 from profiles.scaling.rows import CellRow
@@ -38,7 +38,7 @@ def said(words: str, code: int = 0) -> str:
 
 
 def test_measured_points_stand_as_they_are_between_what_is_expected() -> None:
-    found = forecast.of_points("", [*DGX2, Point(8, 11368)], [4, 16])
+    found = throughput.of_points("", [*DGX2, Point(8, 11368)], [4, 16])
     assert [(row.gpus, row.measured) for row in found.rows] == [
         (1, True),
         (2, True),
@@ -54,20 +54,20 @@ def test_measured_points_stand_as_they_are_between_what_is_expected() -> None:
 
 
 def test_without_counts_it_is_asked_for_2_4_and_8_times_the_largest() -> None:
-    assert [row.gpus for row in forecast.of_points("", DGX2, []).rows] == [1, 2, 4, 8, 16]
+    assert [row.gpus for row in throughput.of_points("", DGX2, []).rows] == [1, 2, 4, 8, 16]
 
 
 def test_a_curve_is_called_by_all_that_tells_it_from_the_others() -> None:
     cells = [replace(PLAIN, ranks=ranks, step=step) for step in ("fit", "compiled") for ranks in (1, 2)]
-    found = forecast.of_sweep(sweep(*((cell, 100.0 * cell.ranks) for cell in cells)), [4])
-    (alone,) = forecast.of_sweep(sweep(*((cell, 100.0 * cell.ranks) for cell in cells[:2])), [4])
+    found = throughput.of_sweep(sweep(*((cell, 100.0 * cell.ranks) for cell in cells)), [4])
+    (alone,) = throughput.of_sweep(sweep(*((cell, 100.0 * cell.ranks) for cell in cells[:2])), [4])
     assert alone.label.startswith("mlp, ") and figures(alone.label) == ["64"]
     assert [one.label for one in found] == [f"{alone.label}, step {step}" for step in ("fit", "compiled")]
 
 
 def test_a_network_adds_its_time_to_the_step_of_a_host_and_none_inside_it() -> None:
     hosts = Hosts(2, Network(1, 1e9, 0), 10**7, 149)
-    inside, across = (row for row in forecast.of_points("", DGX2, [2, 8], hosts).rows[1:])
+    inside, across = (row for row in throughput.of_points("", DGX2, [2, 8], hosts).rows[1:])
     assert inside.per_s == 2935
     # A step of the curve's 2 GPUs, and 4 hosts: ring 2 x 3/4 x 10 ms = 15 ms, of which half of what backward could hide
     (two,) = curve.predict(DGX2, [2], 2)
@@ -81,7 +81,7 @@ def test_a_network_adds_its_time_to_the_step_of_a_host_and_none_inside_it() -> N
 
 def test_with_a_known_overlap_there_is_nothing_to_assume() -> None:
     hosts = Hosts(2, Network(1, 1e9, 0), 10**7, 149, overlap=0.4)
-    found = forecast.of_points("", DGX2, [8], hosts)
+    found = throughput.of_points("", DGX2, [8], hosts)
     row = found.rows[-1]
     (two,) = curve.predict(DGX2, [2], 2)
     step_ns = 149 * 2 / two.per_s * 1e9
@@ -94,7 +94,7 @@ def test_with_a_known_overlap_there_is_nothing_to_assume() -> None:
 
 def test_less_exchange_is_worth_what_the_network_is_then_spared() -> None:
     hosts = Hosts(2, Network(1, 1e9, 0), 10**8, 149)  # 150 ms of ring, more than backward of 101.5 ms hides
-    _, half, aggregated = forecast.of_points("", DGX2, [4, 8], hosts).what_if
+    _, half, aggregated = throughput.of_points("", DGX2, [4, 8], hosts).what_if
     (two,) = curve.predict(DGX2, [2], 2)
     step_ns = 149 * 2 / two.per_s * 1e9
     hidden_ns = 2 / 3 * step_ns
@@ -103,7 +103,7 @@ def test_less_exchange_is_worth_what_the_network_is_then_spared() -> None:
     assert half.row.efficiency == pytest.approx(two.efficiency * step_ns / (step_ns + added_ns))
     added_ns = (150e6 - 0.5 * hidden_ns) / 2
     assert aggregated.row.efficiency == pytest.approx(two.efficiency * step_ns / (step_ns + added_ns))
-    assert not forecast.of_points("", DGX2, [2], hosts).what_if
+    assert not throughput.of_points("", DGX2, [2], hosts).what_if
     words = (
         "--points 1:1492,2:2935 --ranks 8 --network 8Gb/s --gpus-per-host 2 --step-bytes 100000000 --per-rank-batch 149"
     )
@@ -123,7 +123,7 @@ def test_a_measured_network_predicts_what_the_same_one_does_in_words(tmp_path: P
 
 def test_exchanges_in_small_buffers_have_a_latency_each() -> None:
     hosts = Hosts(2, Network(1, 1e9, 50_000), 3 * 2**20 + 1, 149, overlap=0)
-    whole = forecast.of_points("", DGX2, [8], hosts)
+    whole = throughput.of_points("", DGX2, [8], hosts)
     small = whole.what_if[0]
     assert figures(small.change) == ["4", "1 MiB"]
     (two,) = curve.predict(DGX2, [2], 2)
@@ -133,13 +133,13 @@ def test_exchanges_in_small_buffers_have_a_latency_each() -> None:
     for row, exchanges in ((whole.rows[-1], 1), (small.row, 4)):
         adds_ns = min(4 * 50_000 * exchanges + 2 * moved_ns, 6 * 50_000 * exchanges + 1.5 * moved_ns)
         assert row.efficiency == pytest.approx(two.efficiency * step_ns / (step_ns + adds_ns))
-    one = forecast.of_points("", DGX2, [8], Hosts(2, Network(1, 1e9, 50_000), 2**20, 149)).what_if
+    one = throughput.of_points("", DGX2, [8], Hosts(2, Network(1, 1e9, 50_000), 2**20, 149)).what_if
     assert [each.change.split(" ")[0] for each in one] == ["half", "one"]
 
 
 def test_a_point_out_of_line_a_far_count_and_an_assumed_overlap_are_doubted() -> None:
     def codes(points: list[Point], counts: list[int], hosts: Hosts | None = None) -> list[str]:
-        return [doubt.code for doubt in forecast.of_points("", points, counts, hosts).doubts]
+        return [doubt.code for doubt in throughput.of_points("", points, counts, hosts).doubts]
 
     assert codes([Point(1, 100), Point(2, 160)], [8]) == ["point-out-of-line"]
     assert codes(DGX2, [8]) == []
@@ -155,34 +155,34 @@ def test_every_curve_of_weak_scaling_of_a_sweep_is_forecast_and_none_of_strong()
     two, other = replace(PLAIN, ranks=2), replace(PLAIN, feed="resident")
     strong = replace(PLAIN, global_batch=64, ranks=2)
     cells = [(PLAIN, 100.0), (two, 180.0), (other, 110.0), (replace(other, ranks=2), None), (strong, 170.0)]
-    (found,) = forecast.of_sweep(sweep(*cells), [4])
+    (found,) = throughput.of_sweep(sweep(*cells), [4])
     assert [(row.gpus, row.per_s) for row in found.rows if row.measured] == [(1, 100), (2, 180)]
-    assert found.rows == forecast.of_points("", [Point(1, 100), Point(2, 180)], [4]).rows
+    assert found.rows == throughput.of_points("", [Point(1, 100), Point(2, 180)], [4]).rows
     with pytest.raises(RingscopeError, match="bench --ranks 1,2"):
-        forecast.of_sweep(sweep((PLAIN, 100.0), (strong, 170.0)), [4])
+        throughput.of_sweep(sweep((PLAIN, 100.0), (strong, 170.0)), [4])
 
 
 def test_ranks_that_share_cores_are_not_said_to_have_gone_wrong() -> None:
     cells = [(PLAIN, 100.0), (replace(PLAIN, ranks=2), 90.0)]
     measured = sweep(*cells)
-    assert "point-out-of-line" in [doubt.code for doubt in forecast.of_sweep(measured, [4])[0].doubts]
+    assert "point-out-of-line" in [doubt.code for doubt in throughput.of_sweep(measured, [4])[0].doubts]
     on_cores = replace(measured, doubts=[shared_cores()])
-    assert [doubt.code for doubt in forecast.of_sweep(on_cores, [4])[0].doubts] == ["shared-cores"]
+    assert [doubt.code for doubt in throughput.of_sweep(on_cores, [4])[0].doubts] == ["shared-cores"]
 
 
 def test_where_another_gpu_stops_paying_is_said() -> None:
-    found = forecast.of_points("", [Point(1, 100), Point(8, 400)], [])
+    found = throughput.of_points("", [Point(1, 100), Point(8, 400)], [])
     assert found.stops_paying == curve.worth_adding([Point(1, 100), Point(8, 400)])
     assert f"from {found.stops_paying} GPUs on" in said("--points 1:100,8:400")
 
 
 def test_the_command_says_what_the_forecast_holds_on_80_columns() -> None:
     printed = said("--points 1:1492,2:2935 --ranks 16")
-    (row,) = (row for row in forecast.of_points("", DGX2, [16]).rows if not row.measured)
+    (row,) = (row for row in throughput.of_points("", DGX2, [16]).rows if not row.measured)
     assert f"{row.per_s:,.0f}" in printed and f"{100 * row.efficiency:.1f} %" in printed
     assert max(map(len, printed.splitlines())) <= 80 and "…" not in printed
     found = json.loads(said("--points 1:1492,2:2935 --ranks 16 --json -"))
-    assert found["schema"] == forecast.SCHEMA
+    assert found["schema"] == throughput.SCHEMA
     assert found["forecasts"][0]["rows"][-1]["efficiency"] == row.efficiency
 
 
@@ -219,7 +219,7 @@ def test_what_cannot_be_forecast_is_refused_in_one_line(words: str, refusal: str
 
 def test_every_published_series_gives_a_forecast() -> None:
     for one in every():
-        found = forecast.of_points("", one.points, [], gpus_per_host=one.gpus_per_host)
+        found = throughput.of_points("", one.points, [], gpus_per_host=one.gpus_per_host)
         assert found.rows[-1].gpus == 8 * one.points[-1].gpus
         assert "hosts-assumed" not in [doubt.code for doubt in found.doubts]
 
