@@ -123,7 +123,7 @@ def _of_recordings(options: Options) -> None:
 
     from ..measuring import subject
     from ..predicting import step_time
-    from ..views.terminal import predict as view
+    from ..views.terminal import predicted_step_time as view
     from ..views.terminal import recording as terminal
 
     wanted = _counts(options.ranks)
@@ -154,13 +154,13 @@ def _forecast(options: Options) -> None:
         found = throughput.of_sweep(scaling, wanted, hosts, options.gpus_per_host)
     if options.charts is not None:
         from ..views.charts import chart
-        from ..views.terminal import forecast as pictures
+        from ..views.terminal import predicted_throughput as pictures
 
         chart.write([pictures.chart(found)], options.charts)
     if options.as_json is not None:
         write_json(json.dumps(throughput.to_json(found), indent=1) + "\n", options.as_json)
     if str(options.as_json) != "-":
-        from ..views.terminal import forecast as view
+        from ..views.terminal import predicted_throughput as view
 
         view.show(found, terminals.console())
 

@@ -26,10 +26,10 @@ from profiles.predicting.curve import Point
 from profiles.scaling.remedies import remedies as remedies_of
 from profiles.views.terminal import compare as compare_view
 from profiles.views.terminal import fits as fits_view
-from profiles.views.terminal import forecast as forecast_view
 from profiles.views.terminal import gate as gate_view
 from profiles.views.terminal import inference as inference_view
-from profiles.views.terminal import predict as predict_view
+from profiles.views.terminal import predicted_step_time as predict_view
+from profiles.views.terminal import predicted_throughput as forecast_view
 from profiles.views.terminal import ranks as ranks_view
 from profiles.views.terminal import recording as terminal
 from profiles.views.terminal import rules as rules_view
