@@ -12,7 +12,7 @@ from ..ground.stats import Spread, ratio
 from ..model.timeline import Doubt
 from ..runs.cell import AXES, SETTINGS, Cell
 from ..runs.records import Run, SweepRecord
-from . import batches, beside
+from . import batches, strategies
 from .alike import same_but_ranks
 from .batches import most_ranks
 from .look import WORTH_A_LOOK, Look, ranks
@@ -126,13 +126,13 @@ def first_looks(
     ranked = [
         *_better(sweep.cells, spreads),
         *batches.looks(cells, spreads),
-        *([] if shared else beside.looks(sweep.cells, spreads)),
+        *([] if shared else strategies.looks(sweep.cells, spreads)),
         *([] if shared else _losses(cells)),
         *_waits(cells, with_gpu=bool(sweep.machine.get("gpus"))),
     ]
     alone = [cell for cell in sweep.cells if cell.ranks == 1] if shared else sweep.cells
     where = "these GPUs" if sweep.machine.get("gpus") else "this host"
-    answers = beside.answers(alone, spreads, where=where)
+    answers = strategies.answers(alone, spreads, where=where)
     return found + answers + sorted(ranked, key=lambda look: -look.worth)[:4]
 
 
