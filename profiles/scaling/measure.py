@@ -11,7 +11,8 @@ from ..ground.stats import Spread, spread
 from ..model.timeline import Doubt
 from ..runs.records import Run, SweepRecord
 from . import limits, out_of_memory
-from .advice import doubts, first_looks
+from .doubts import doubts
+from .first_looks import first_looks
 from .look import Look
 from .rows import CellRow, LaunchRow, cell_row, columns, launch_row, speedups_to_accuracy
 

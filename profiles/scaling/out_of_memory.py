@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..ground import numbers
 from ..runs.cell import in_words
 from ..runs.records import Run
-from .advice import options
+from .first_looks import options
 from .fits import capacity
 from .look import Look
 from .remedies import Remedy, alike, known, needed, remedies

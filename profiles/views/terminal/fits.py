@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...ground import numbers
-from ...scaling.advice import options
+from ...scaling.first_looks import options
 from ...scaling.fits import Expected, Fits, Prediction
 from ...scaling.look import ranks
 from ...scaling.remedies import Remedy

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from profiles.runs.rank_records import RankRecord
 from profiles.runs.records import Cell, Run, RunRecord, SweepRecord
-from profiles.scaling import advice, rows, run_directory
+from profiles.scaling import first_looks, rows, run_directory
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import CellRow, LaunchRow, column_names, columns, launch_row, samples_per_s
 from profiles.scaling.run_directory import csv_text
@@ -180,7 +180,7 @@ def test_cells_that_were_not_launched_are_compared_with_no_other(monkeypatch: py
     """A grid may have thousands of them."""
     compared: list[Cell] = []
     monkeypatch.setattr(rows, "same_but_ranks", lambda cell, other: bool(compared.append(cell)))
-    monkeypatch.setattr(advice, "_only_axis", lambda cell, other: compared.append(cell))
+    monkeypatch.setattr(first_looks, "_only_axis", lambda cell, other: compared.append(cell))
     cells = [replace(ONE, per_rank_batch=batch) for batch in range(1, 101)]
     scaling = measure(SweepRecord(cells, 1, "x"), [run(ONE, 0, [rank(0, end_ms=1000)])])
     assert len(compared) < 3 * len(cells) and {one.status for one in scaling.cells} == {"ok", "missing"}
