@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..model.findings import Finding
 from ..model.measures import Measures
-from . import because, breaks, collectives, compute, copies, feed, host, order, places, ranks, slow, spread, words
+from . import breaks, collectives, compute, consequences, copies, feed, host, order, places, ranks, slow, spread, words
 from .case import Case, Context
 from .not_judged import not_judged
 
@@ -87,7 +87,7 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         # Of findings priced by the same wait, `input-pipeline-slow` comes first, since it says why the host is late.
         return max(waiting, worth(finding)) if slow else worth(finding), slow
 
-    return because.causes_first(order.told_once(sorted(found, key=rank, reverse=True)), cases)
+    return consequences.causes_first(order.told_once(sorted(found, key=rank, reverse=True)), cases)
 
 
 def _together(each: list[Finding], gpus: int) -> list[Finding]:
