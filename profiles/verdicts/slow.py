@@ -13,8 +13,8 @@ from ..ground.numbers import share as percent
 from ..ground.stats import lasting
 from ..model.findings import Finding
 from ..model.measures import Measures
-from .among import LEAST_STEPS, Slower, Whose, far, slower, whose
 from .case import OTHER_LADDER, Case
+from .outliers import LEAST_STEPS, Slower, Whose, far, slower, whose
 
 SLOWER = 1.05  # A GPU is slow if its compute time per step is this many times the others' median.
 KERNELS_ALIKE = 1.01  # cuDNN may choose algorithms with 3,810 kernels on one GPU and 3,813 on another.

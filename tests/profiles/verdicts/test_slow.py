@@ -13,7 +13,7 @@ from profiles.ground.stats import lasting
 from profiles.model.findings import Finding
 from profiles.model.measures import Measures
 from profiles.model.timeline import Timeline
-from profiles.verdicts.among import _of_others
+from profiles.verdicts.outliers import _of_others
 from tests.made.build import Build
 
 MS, US = 1_000_000, 1_000
