@@ -7,7 +7,21 @@ from dataclasses import replace
 
 from ..model.findings import Finding
 from ..model.measures import Measures
-from . import breaks, collectives, compute, consequences, copies, feed, host, order, places, ranks, slow, spread, words
+from . import (
+    advice_by_framework,
+    breaks,
+    collectives,
+    compute,
+    consequences,
+    copies,
+    feed,
+    host,
+    order,
+    places,
+    ranks,
+    slow,
+    spread,
+)
 from .case import Case, Context
 from .not_judged import not_judged
 
@@ -103,7 +117,7 @@ def _together(each: list[Finding], gpus: int) -> list[Finding]:
 def _said(finding: Finding, cases: Sequence[Case]) -> Finding | None:
     """The finding with advice for its GPU's framework; None if it does not apply to that framework."""
     case = next((case for case in cases if case.index == finding.worst_gpu), cases[0])
-    return words.said(finding, case.gpu, exchange=case.exchange, cell=case.cell)
+    return advice_by_framework.said(finding, case.gpu, exchange=case.exchange, cell=case.cell)
 
 
 def _without_twins(found: Sequence[Finding]) -> list[Finding]:
