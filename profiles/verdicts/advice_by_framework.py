@@ -11,7 +11,7 @@ from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
 from ..model.measures import GpuMeasures
 from ..runs.records import Cell
-from . import jax, native, of_strategy, pytorch
+from . import advice_by_strategy, jax, native, pytorch
 from .collectives import MOSTLY_WAITING
 from .pytorch import TORCH_KERNEL, Words
 
@@ -77,7 +77,7 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell
     framework = "pytorch" if made_kernels(gpu) else gpu.framework
     if cell is not None:
         changes = pytorch.TRAINING if framework == "pytorch" else TENSORFLOW if exchange == "tf.distribute" else {}
-        return of_strategy.said(_changed(finding, changes, gpu), cell)
+        return advice_by_strategy.said(_changed(finding, changes, gpu), cell)
     if framework in (*PLAIN, "onnxruntime") and finding.code in TRAINING_ONLY:
         return None
     if gpu.steps.unit == "batch" and finding.code in NOT_OF_INFERENCE:
