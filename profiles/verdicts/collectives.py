@@ -9,7 +9,7 @@ from ..ground.numbers import share as percent
 from ..model.findings import Finding
 from ..model.measures import GpuMeasures
 from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
-from .changes import half_the_bytes, less_often
+from .shared_advice import half_the_bytes, less_often
 
 MANY = 10  # From this number per step on, collectives are many: fused gradients take one or two.
 SMALL_STEP_NS = 5_000_000

@@ -11,7 +11,7 @@ from ..metrics.kernels import UNFUSED, in_group
 from ..metrics.peaks import lacks_tensor_cores, lacks_tf32
 from ..model.findings import Finding
 from .case import LEAST_KERNELS, OTHER_LADDER, REPORT_SHARE, Case, degree
-from .changes import compiling, longer_kernels
+from .shared_advice import compiling, longer_kernels
 
 # A step with more kernels is not compiled: a compiled ResNet-50 step has some 700, an eager one 3 800.
 STORM_KERNELS = 1_000

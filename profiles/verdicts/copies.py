@@ -7,7 +7,7 @@ from ..ground.numbers import share as percent
 from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
 from .case import INPUT_LADDER, OTHER_LADDER, REPORT_SHARE, Case, degree
-from .changes import compiling
+from .shared_advice import compiling
 
 # If compute hides a smaller share of the copies, each batch was requested only by the step that needs it.
 LATE_OVERLAP = 0.5

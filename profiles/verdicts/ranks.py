@@ -10,8 +10,8 @@ from ..ground.numbers import share as percent
 from ..model.findings import Finding
 from ..model.measures import Measures
 from .case import OTHER_LADDER, Case, degree
-from .changes import less_often
 from .collectives import GRADIENTS, exposed_kind
+from .shared_advice import less_often
 
 ARRIVES_LAST = 0.5
 UNLIKE = "give its stage, its experts or its shard as much work as the others'; else "
