@@ -20,6 +20,7 @@ from . import (
     places,
     ranks,
     slow,
+    small_batches,
     spread,
 )
 from .case import Case, Context
@@ -35,6 +36,7 @@ _TWIN, _REMARK = 0.8, 0.5
 _COPIED_LATE = ("no-prefetch", "prefetch-on-host-only")
 PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
     *compute.RULES,
+    *small_batches.RULES,
     *host.RULES,
     *feed.RULES,
     *copies.RULES,
