@@ -21,7 +21,7 @@ from . import (
     ranks,
     slow,
     small_batches,
-    spread,
+    split_models,
 )
 from .case import Case, Context
 from .not_judged import not_judged
@@ -41,7 +41,7 @@ PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
     *feed.RULES,
     *copies.RULES,
     *collectives.RULES,
-    *spread.RULES,
+    *split_models.RULES,
 )
 ACROSS_GPUS: tuple[Callable[[Sequence[Case], Measures], list[Finding]], ...] = (
     *ranks.RULES,
@@ -69,8 +69,9 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
         if gpu.span_ns
     ]
     recorded = [case for case in every if case.gpu.told]
-    found = spread.pipeline_bubble(recorded)
-    cases = spread.own_idle(recorded)  # `pipeline-bubble` already counts the time in which stages wait for each other
+    found = split_models.pipeline_bubble(recorded)
+    # `pipeline-bubble` already counts the time in which stages wait for each other.
+    cases = split_models.own_idle(recorded)
     single: list[Finding] = []  # findings before they are merged over GPUs
     for rule in PER_GPU:
         made = [finding for case in cases if case.computes and (finding := rule(case)) is not None]
