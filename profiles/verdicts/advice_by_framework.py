@@ -1,5 +1,5 @@
 """Choose the advice of a finding by the framework that made the kernels. The rules contain the advice for Keras on
-TensorFlow; `pytorch`, `jax` and `native` (CUDA, HIP) contain the advice for other programs."""
+TensorFlow; `pytorch`, `jax` and `cuda_hip` (CUDA, HIP) contain the advice for other programs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
 from ..model.measures import GpuMeasures
 from ..runs.records import Cell
-from . import advice_by_strategy, jax, native, pytorch
+from . import advice_by_strategy, cuda_hip, jax, pytorch
 from .collectives import MOSTLY_WAITING
 from .pytorch import TORCH_KERNEL, Words
 
 BOUND = "IOBinding: inputs and outputs as OrtValues on the device (onnxruntime's run_with_iobinding)"
 ONNXRUNTIME: Mapping[str, Words] = {
-    **native.CUDA.changes(),
+    **cuda_hip.CUDA.changes(),
     "launch-bound": "enable_cuda_graph of the CUDA provider, with IOBinding; a larger batch; ORT_ENABLE_ALL",
     "python-in-the-loop": "enable_cuda_graph of ONNX Runtime's CUDA provider, with IOBinding; a larger batch; "
     "or move the host's work between runs into another thread",
@@ -64,8 +64,8 @@ BY_FRAMEWORK: Mapping[str, Mapping[str, Words]] = MappingProxyType(
     {
         "pytorch": pytorch.TRAINING,
         "jax": jax.TRAINING,
-        "cuda": native.CUDA.changes(),
-        "hip": native.HIP.changes(),
+        "cuda": cuda_hip.CUDA.changes(),
+        "hip": cuda_hip.HIP.changes(),
         "onnxruntime": ONNXRUNTIME,
     }
 )

@@ -11,7 +11,7 @@ from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
-from . import native
+from . import cuda_hip
 from .case import OTHER_LADDER, Case, degree
 from .host_waits import called, lost_by
 
@@ -135,7 +135,7 @@ def managed_memory_moves(case: Case) -> Finding | None:
         "time nothing computes meanwhile"
         + (f", {percent(back / case.gpu.span_ns)} while the host touches pages that are on the GPU" if by_host else "")
         + (f", and {waiting} kernels run that may be waiting for pages" if under_kernels else ""),
-        change=(native.HIP if case.gpu.framework == "hip" else native.CUDA).managed(by_host=by_host),
+        change=(cuda_hip.HIP if case.gpu.framework == "hip" else cuda_hip.CUDA).managed(by_host=by_host),
         evidence={
             "exposed_ns": sum(exposed.values()),
             "under_kernels_ns": under_kernels,
