@@ -13,7 +13,7 @@ from ...model.measures import CLASSES, OWNERS, GpuMeasures
 from ...model.steps import Gaps
 from ..palette import OWNERS as LOOKS
 from ..tables.gpu_metrics import BOUND_TITLES, TITLES
-from .fitted import Column, Fitted, Row
+from .widths import Column, Fitted, Row
 
 Cell = Callable[[GpuMeasures], str]
 COLUMN_WIDTH, NAMES_WIDTH = 24, 30

@@ -15,7 +15,7 @@ from ...comparing.named_changes import NamedChange, NamedChanges
 from ...ground import numbers
 from .. import spoken
 from ..palette import OWNERS as LOOKS
-from .fitted import Column, Fitted, Prose, Row
+from .widths import Column, Fitted, Prose, Row
 
 MOST_NAMES, NAME_WIDTH = 10, 40
 

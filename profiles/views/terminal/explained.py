@@ -10,7 +10,7 @@ from rich.padding import Padding
 from ...explaining.explained import Explained
 from ...ground import numbers
 from ..tables import explained as said
-from .fitted import Column, Fitted, Prose, indented
+from .widths import Column, Fitted, Prose, indented
 
 
 def blocks(found: Sequence[Explained], directory: str) -> Iterator[RenderableType]:

@@ -13,7 +13,7 @@ from ...scaling.fits import Expected, Fits, Prediction
 from ...scaling.look import ranks
 from ...scaling.remedies import Remedy
 from ...scaling.search import Try
-from .fitted import Column, Fitted, Prose, Row
+from .widths import Column, Fitted, Prose, Row
 
 
 def show(fits: Fits, directory: str, console: Console) -> None:

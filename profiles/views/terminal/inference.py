@@ -11,8 +11,8 @@ from rich.text import Text
 from ...ground import numbers
 from ...inference.records import Call, Inference, Served, Together
 from ..charts.chart import Chart, axis, series_colour
-from .fitted import Column, Fitted, Prose, Row, indented
 from .sweep import bar
+from .widths import Column, Fitted, Prose, Row, indented
 
 _BAR: Final = 10  # width of a bar, so that the tables fit 80 columns
 

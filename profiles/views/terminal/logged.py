@@ -10,7 +10,7 @@ from ...ground import numbers
 from ...model.logged import Logged, LoggedKind, LoggedProcess
 from ..tables.logged import last_arrivals
 from . import recording as terminal
-from .fitted import Column, Fitted, Prose
+from .widths import Column, Fitted, Prose
 
 MOST_KINDS = 20
 _KINDS = ("calls", "moved", "waiting", "transfer", "bus bandwidth", "with waiting")

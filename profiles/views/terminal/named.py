@@ -15,7 +15,7 @@ from ..tables import report
 from ..tables.table import Table, document_of
 from . import recording as terminal
 from .columns import BUSY, KERNELS, side_by_side
-from .fitted import Column, Fitted, Prose
+from .widths import Column, Fitted, Prose
 
 # Tables that only the terminal has. If all views have a table of that name, too, it is printed below.
 _SECTIONS: Final = {"busy": BUSY, "kernels": KERNELS}

@@ -10,8 +10,8 @@ from ...ground import numbers
 from ...predicting.throughput import Forecast, Row
 from ..charts.chart import Chart
 from ..charts.sweep import efficiency
-from .fitted import Column, Fitted, Prose
 from .sweep import bar
+from .widths import Column, Fitted, Prose
 
 _BAR = 24  # width of a bar, so that a line fits 80 columns
 

@@ -19,7 +19,7 @@ from ..palette import OWNERS as LOOKS
 from ..tables import ranks
 from ..tables.table import Table
 from . import recording as terminal
-from .fitted import Column, Fitted, Prose, indented
+from .widths import Column, Fitted, Prose, indented
 
 MOST_LINES = 60
 

@@ -22,7 +22,7 @@ from .. import spoken
 from ..palette import OWNERS as LOOKS
 from ..tables import report
 from .columns import COLUMN_WIDTH, NAMES_WIDTH, side_by_side
-from .fitted import Column, Fitted, Prose, Row, indented
+from .widths import Column, Fitted, Prose, Row, indented
 
 MOST_OPERATORS = 8
 MOST_BREAKS = 3

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ...ground import numbers
 from ...rules import Found, words
-from .fitted import Column, Fitted, Prose, Row
+from .widths import Column, Fitted, Prose, Row
 
 STYLES = {"holds": "green", "costs": "red", "failed": "red"}
 

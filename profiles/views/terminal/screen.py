@@ -22,7 +22,7 @@ from ..palette import OWNERS as LOOKS
 from ..tables.gpu_metrics import BOUND_TITLES
 from . import recording as terminal
 from .columns import energy
-from .fitted import Column, Fitted, Prose, Row, indented
+from .widths import Column, Fitted, Prose, Row, indented
 
 LINES: Final = 60
 BESIDE: Final = 5  # lines of LINES that stay free for what a command prints below: its files, how to prove a finding

@@ -16,7 +16,7 @@ from ...scaling.alike import HOW
 from ...scaling.limits import COMPUTE
 from ...scaling.rows import CellRow
 from ..tables.report import TOLD
-from .fitted import Column, Fitted, Prose
+from .widths import Column, Fitted, Prose
 
 Shown: TypeAlias = "tuple[str, Callable[[CellRow], str]]"
 LIMIT = ("limited_by", "limited_share")

@@ -17,7 +17,7 @@ from ...scaling.rows import CellRow, columns
 from ..tables import report
 from . import strategies
 from .explained import blocks
-from .fitted import Column, Fitted, Prose, Row
+from .widths import Column, Fitted, Prose, Row
 
 COLUMNS = ("ranks", "samples/s", "", "step", "waits", "memory")
 BAR_WIDTH = range(10, 41)

@@ -34,7 +34,7 @@ from profiles.views.terminal import ranks as ranks_view
 from profiles.views.terminal import recording as terminal
 from profiles.views.terminal import rules as rules_view
 from profiles.views.terminal import sweep
-from profiles.views.terminal.fitted import Column, Fitted, Prose, broken
+from profiles.views.terminal.widths import Column, Fitted, Prose, broken
 from tests.made import hand
 from tests.profiles.explaining import test_explained
 from tests.profiles.scaling import test_fits, test_learning
