@@ -66,12 +66,12 @@ def command(
     from ..measuring.cutting import of_steps
     from ..readers import cut, span
     from ..views.terminal import info as recordings
-    from ..views.terminal import waiting
+    from ..views.terminal import progress_bar
 
     within = span.parsed(time) if time is not None else None
     if steps is not None:
         within = of_steps(path, steps, max_bytes=max_size, cache=not no_cache)
-    with waiting.progress("writing") as progress:
+    with progress_bar.progress("writing") as progress:
         rows = cut.write(
             path,
             output,

@@ -222,10 +222,10 @@ def _numbers(text: str | None) -> tuple[int, ...]:
 def _info(given: Options) -> None:
     from ..readers import read_all
     from ..views.terminal import info as recordings
+    from ..views.terminal import progress_bar
     from ..views.terminal import recording as terminal
-    from ..views.terminal import waiting
 
-    with waiting.progress("reading") as progress:
+    with progress_bar.progress("reading") as progress:
         timelines, doubts = read_all(given.paths, strict=given.strict, progress=progress, **given.reading)
     terminal.say(recordings.text(timelines, doubts))
 
@@ -236,11 +236,11 @@ def _measure(given: Options) -> None:
     from ..model import measures_json
     from ..runs import records
     from ..views.files import recording_files
-    from ..views.terminal import named, ranks, screen, waiting
+    from ..views.terminal import named, progress_bar, ranks, screen
     from ..views.terminal import recording as terminal
 
     files = recording_files.Files(**{kind: getattr(given, kind) for kind in recording_files.KINDS})
-    with waiting.stages() as progress:
+    with progress_bar.stages() as progress:
         analysis = _analysis(given, files, progress)
         if analysis is None:
             return

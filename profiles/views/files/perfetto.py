@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...ground.files import gzipped, written_whole
 from ...model.analysed import Analysis, GpuAnalysis, HostThread
 from ..charts.lanes import KINDS, Lane, ledger_lane, of_gpus, of_host
-from ..terminal.waiting import Progress
+from ..terminal.progress_bar import Progress
 
 _COMPRESSION = 5
 BATCH = 50_000  # number of slices that are turned into text at a time

@@ -13,7 +13,7 @@ from ...ground.files import write_named
 from ...many_gpus import part
 from ...many_gpus.ranks_summary import Summary
 from ...model.analysed import Analysis
-from ..terminal.waiting import Progress
+from ..terminal.progress_bar import Progress
 
 
 @dataclass(frozen=True, slots=True)
