@@ -30,7 +30,7 @@ from ..ground.files import in_order, open_regular
 from ..model import marks
 from ..model.timeline import Doubt, Timeline
 from ..runs.written import of_a_run
-from . import opening, refused, sampled, twice
+from . import duplicates, opening, refused, sampled
 from .nsys import report
 from .progress import heard_by
 
@@ -140,7 +140,7 @@ def _each_once(files: Sequence[File]) -> list[File]:
     for file in files:
         once.setdefault(os.path.abspath(file.path), file)
     called = {file.path: file.called for file in once.values()}
-    for path, original in twice.originals(called).items():
+    for path, original in duplicates.originals(called).items():
         place = os.path.abspath(path)
         once[place] = dataclasses.replace(once[place], original=called[original])
     return list(once.values())

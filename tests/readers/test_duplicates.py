@@ -17,7 +17,7 @@ from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import readers
 from profiles.model import measures_json
-from profiles.readers import twice
+from profiles.readers import duplicates
 
 SHAPE = Shape(steps=6, kernels=12, gpus=2, processes=2, skew_ns=50, hidden_ns=150_000, feed_ns=100_000)
 
@@ -68,7 +68,7 @@ def test_a_packed_copy_is_the_same_recording_too(folder: Path, pack: Any) -> Non
     packed.write_bytes(pack.compress(plain.read_bytes()))
     other = folder / "rank2.sqlite.packed"
     other.write_bytes(pack.compress(plain.read_bytes()[:-1] + b"x"))  # the last byte tells
-    assert twice.originals([packed, plain, other]) == {plain: packed}
+    assert duplicates.originals([packed, plain, other]) == {plain: packed}
     other.unlink()
     (doubt,) = (doubt for doubt in ringscope.analyse([folder]).measures.doubts if doubt.code == "copy-left-out")
     assert f"{packed}: the same recording as {plain}" in doubt.text
@@ -86,7 +86,7 @@ def test_damaged_and_unlike_packed_files_are_nobodys_copies(tmp_path: Path) -> N
     (tmp_path / "b.gz").write_bytes(gzip.compress(text)[:-30_000])
     (tmp_path / "c.gz").write_bytes(gzip.compress(text[:100_000]))
     os.mkfifo(tmp_path / "pipe")
-    assert twice.originals(sorted(tmp_path.iterdir())) == {}
+    assert duplicates.originals(sorted(tmp_path.iterdir())) == {}
 
 
 def test_a_link_that_nobody_can_follow_is_named_and_the_rest_is_read(folder: Path, tmp_path: Path) -> None:
@@ -121,4 +121,4 @@ def test_originals_are_those_that_comparing_all_with_all_finds(seed: int, tmp_pa
         for number, (path, content) in enumerate(zip(paths, contents, strict=True))
         if content and contents.index(content) < number
     }
-    assert twice.originals([*paths, tmp_path / "pipe", tmp_path / "gone"]) == expected
+    assert duplicates.originals([*paths, tmp_path / "pipe", tmp_path / "gone"]) == expected
