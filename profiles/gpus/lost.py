@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from ..model import launching
 from ..model.operations import Launches
 from ..model.timeline import Timeline
-from . import missing
+from . import untimed_operations
 from .launch_calls import LaunchCalls
-from .missing import LAUNCHED, Columns, Missing
 from .operations import distinct
+from .untimed_operations import LAUNCHED, Columns, Missing
 
 # A launch up to this long after the end of the last recorded operation does not count as lost, since its operation
 # may have run after the recording's end.
@@ -38,12 +38,12 @@ def of_recording(timeline: Timeline, operations: Columns) -> Lost:
     """Find the lost launches of a recording. `operations`: columns by table; a `call_row` of -1 means no launch
     call."""
     if "api" not in timeline.known or not len(timeline.api):
-        return Lost({}, missing.joined([]))
+        return Lost({}, untimed_operations.joined([]))
     calls = _Calls(timeline, operations)
     counted = {process: calls.counted(process) for process in np.unique(calls.pid[calls.launches]).tolist()}
     rows = [lost for _, lost in counted.values() if len(lost)]
-    found = [calls.untimed, *(missing.lost(timeline, one, operations) for one in rows)]
-    return Lost({process: launches for process, (launches, _) in counted.items()}, missing.joined(found))
+    found = [calls.untimed, *(untimed_operations.lost(timeline, one, operations) for one in rows)]
+    return Lost({process: launches for process, (launches, _) in counted.items()}, untimed_operations.joined(found))
 
 
 class _Calls:
@@ -62,7 +62,7 @@ class _Calls:
         one = calls.rows(self.pid[rows], api["correlation"].to_numpy()[rows])
         self.launches = np.unique(np.where(one >= 0, one, rows))
         self.answered = np.zeros(len(api), bool)
-        self.untimed, self.nowhere = missing.untimed(timeline, calls)
+        self.untimed, self.nowhere = untimed_operations.untimed(timeline, calls)
         for found in (self.untimed.call, *(columns["call_row"] for columns in operations.values())):
             self.answered[found[found >= 0]] = True
         ends = [getattr(timeline, table)["end_ns"].to_numpy() for table in operations]
