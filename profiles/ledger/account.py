@@ -16,7 +16,7 @@ from ..model.measures import CAUSES, CLASSES, OWNERS
 from ..model.timeline import Timeline
 from ..steps import pauses
 from ..steps.found import FoundSteps
-from . import batch_ranges, causes, lacking, peers
+from . import batch_ranges, causes, peers, untimed_bounds
 from . import ownership as ledger
 from .handed_over import HandedOver
 from .input_copies import InputCopies, input_copies
@@ -76,7 +76,7 @@ def account(
     paused = _idle_in(pauses.covered(steps.pauses), edges, owners)
     feed = filled = intervals.EMPTY
     if causes_known:
-        filled = intervals.subtract(_idle_in(lacking.may_run(gpu), edges, owners), paused)
+        filled = intervals.subtract(_idle_in(untimed_bounds.may_run(gpu), edges, owners), paused)
         feed = causes.causes(operations, edges, owners, steps=steps, inputs=inputs, hosts=hosts)
     else:
         owners[owners == ledger.IDLE] = OWNERS.index("idle_unknown")
