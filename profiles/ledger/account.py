@@ -18,7 +18,7 @@ from ..steps import pauses
 from ..steps.found import FoundSteps
 from . import batch_ranges, causes, peers, untimed_bounds
 from . import ownership as ledger
-from .handed_over import HandedOver
+from .enqueued import HandedOver
 from .input_copies import InputCopies, input_copies
 from .peers import Waits
 from .window import Window

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..ground import intervals
 from ..model.timeline import Timeline
-from .handed_over import FOREVER
+from .enqueued import FOREVER
 
 Int64s = NDArray[np.int64]
 READY = "READY"  # name that readers.chrome.horovod gives to the event of a ready rank

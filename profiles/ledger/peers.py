@@ -19,7 +19,7 @@ from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..model.measures import OWNERS
 from ..model.names import fitting
-from .handed_over import BY_HOROVOD, FOREVER, UNKNOWN, HandedOver
+from .enqueued import BY_HOROVOD, FOREVER, UNKNOWN, HandedOver
 
 Int64s = NDArray[np.int64]
 _NEVER: Final = np.iinfo(np.int64).min

@@ -20,7 +20,7 @@ from ..ground.intervals import Intervals
 from ..ground.threads import each, release_unused
 from ..ledger import window
 from ..ledger.account import account
-from ..ledger.handed_over import BY_HOROVOD, HandedOver, handed_over
+from ..ledger.enqueued import BY_HOROVOD, HandedOver, handed_over
 from ..ledger.negotiated import Negotiated, of_timeline
 from ..ledger.peers import Waits
 from ..ledger.window import Window

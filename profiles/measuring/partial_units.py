@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..gpus.clock import Ends
 from ..ground.intervals import Intervals
 from ..ledger import peers
-from ..ledger.handed_over import FOREVER, SOURCES
+from ..ledger.enqueued import FOREVER, SOURCES
 from ..ledger.negotiated import Negotiated
 from ..ledger.peers import Waits
 from ..metrics.collectives import Own

@@ -20,7 +20,7 @@ from ..ground import intervals
 from ..ground.errors import RingscopeError
 from ..ground.intervals import Intervals
 from ..ledger import ownership, peers
-from ..ledger.handed_over import FOREVER
+from ..ledger.enqueued import FOREVER
 from ..ledger.negotiated import Negotiated
 from ..ledger.peers import Waits
 from ..ledger.window import Window

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ground import intervals
 from ..ground.intervals import Intervals
-from ..ledger.handed_over import BY_HOROVOD
+from ..ledger.enqueued import BY_HOROVOD
 from ..ledger.peers import Settled
 from ..ledger.window import Window
 from ..metrics import places

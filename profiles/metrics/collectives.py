@@ -19,7 +19,7 @@ from ..ground import intervals
 from ..ground.intervals import Intervals, one_after_another
 from ..ground.stats import lasting, nearest_rank
 from ..ledger import ownership
-from ..ledger.handed_over import FOREVER, HandedOver
+from ..ledger.enqueued import FOREVER, HandedOver
 from ..ledger.window import Window
 from ..model.collectives import Collectives
 from ..model.findings import Straggler

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..gpus.collective_kernels import KINDS, kind_of
 from ..gpus.operations import Gpu, Operations, distinct
-from ..ledger.handed_over import FOREVER, last_open, spans
+from ..ledger.enqueued import FOREVER, last_open, spans
 from ..model.timeline import Timeline
 
 if TYPE_CHECKING:
