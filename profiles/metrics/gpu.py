@@ -32,7 +32,7 @@ from . import (
     operators,
     places,
 )
-from .hand_over import hand_over_ns
+from .between_kernels import hand_over_ns
 from .held_launches import held_launches
 from .host import calling_threads, graph_updates, host_while_idle, launch_idle_by_host, launch_idle_waiting
 from .host_waits import host_waits

@@ -10,7 +10,7 @@ from profiles import measure, read
 from profiles.gpus.gather import gather
 from profiles.ledger.account import account
 from profiles.ledger.window import Window
-from profiles.metrics.hand_over import hand_over_ns
+from profiles.metrics.between_kernels import hand_over_ns
 from profiles.steps.find import find
 from tests.made.bruteforce import BruteForce
 from tests.made.build import Build
