@@ -20,7 +20,6 @@ from ..model.steps import Gaps, Percentiles, StepRow, Steps
 from ..model.timeline import Timeline
 from ..steps.found import FoundSteps
 from . import (
-    apart,
     arithmetic,
     breaks,
     collectives,
@@ -31,6 +30,7 @@ from . import (
     kernels,
     operators,
     places,
+    without_steps,
 )
 from .between_kernels import hand_over_ns
 from .held_launches import held_launches
@@ -127,7 +127,7 @@ def measure(
         capture=_capture(books) if window == "steps" else None,
     )
     if window != "steps":
-        found.rest = apart.measure(timelines, shift_ns, gpu, books, starting.total, found.framework)
+        found.rest = without_steps.measure(timelines, shift_ns, gpu, books, starting.total, found.framework)
     spans = books.waits.spans
     return found, {**{name: intervals.intersect(times, spans) for name, times in named.items()}, **movable}
 
