@@ -110,7 +110,7 @@ class Profiler:
         profiler stands before `python` and needs nothing inside the script."""
         if self.name not in INSIDE and span.steps is None:
             return []
-        wrapped = ["-m", "harness.launch.recorded", "--delay", f"{span.delay_s:g}"]
+        wrapped = ["-m", "harness.launch.recorded_script", "--delay", f"{span.delay_s:g}"]
         wrapped += ["--duration", f"{span.duration_s:g}"]
         wrapped += ["--steps", str(span.steps)] if span.steps is not None else []
         wrapped += ["--places", str(folder)]

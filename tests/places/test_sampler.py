@@ -294,7 +294,17 @@ def test_files_are_told_from_where_the_script_began(tmp_path: Path) -> None:
     script.write_text("import os, sys\nfrom ringscope.places import whose\nos.chdir('/')\ndef f():\n    pass\n"
                       "print(*whose.defined(f)[:2])\n")  # fmt: skip
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    argv = [sys.executable, "-m", "harness.launch.recorded", "--delay", "9", "--duration", "1", "--", "job/my.py"]
+    argv = [
+        sys.executable,
+        "-m",
+        "harness.launch.recorded_script",
+        "--delay",
+        "9",
+        "--duration",
+        "1",
+        "--",
+        "job/my.py",
+    ]
     environ = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "job/my.py 4", done.stderr

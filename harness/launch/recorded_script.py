@@ -1,6 +1,6 @@
 """Run a Python script and let a profiler record a part of it: some steps, once their time is steady, or some seconds.
 
-python -m harness.launch.recorded --steps 20 --delay 30 --duration 10 -- SCRIPT|-m MODULE ...
+python -m harness.launch.recorded_script --steps 20 --delay 30 --duration 10 -- SCRIPT|-m MODULE ...
 
 `ringscope record` puts this before a Python command. A script compiles for seconds or for minutes, so no fixed delay
 suits every script: steps.py observes the steps instead.
@@ -68,7 +68,9 @@ def say_executions(keras: ModuleType) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="harness.launch.recorded", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="harness.launch.recorded_script", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument(
         "--steps", type=int, help="number of steps to record once they are steady; without it, record by time"
     )
