@@ -24,7 +24,7 @@ from profiles.ground.errors import RingscopeError
 from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges, sampler
 
 from ..machine import capture_range, joined, ranks, sample
-from . import inside, script
+from . import framework_profiler, script
 from .agreed import Agreed
 from .hooked import before
 from .recorder import Recorder
@@ -96,7 +96,7 @@ def main() -> None:
     rank = os.environ.get("RINGSCOPE_RANK", "0")
     opened = ExitStack()
     folder = options.tensorflow or options.framework
-    framework = inside.TENSORFLOW if options.tensorflow else None
+    framework = framework_profiler.TENSORFLOW if options.tensorflow else None
     if folder:
         ranges.for_framework(framework)
     stepping = [sampler.main_thread()]
@@ -115,7 +115,9 @@ def main() -> None:
         try:
             if options.places and (count := joined.started(options.places)):
                 raise RingscopeError(joined.refusal(count, "record")[0])
-            opened.enter_context(inside.opened(folder, rank, framework) if folder else capture_range.opened())
+            opened.enter_context(
+                framework_profiler.opened(folder, rank, framework) if folder else capture_range.opened()
+            )
         # perhaps the script runs a profiler itself; the training goes on without a recording
         except Exception as error:
             print(f"ringscope: rank {rank} is not recorded: {error}", file=sys.stderr, flush=True)
