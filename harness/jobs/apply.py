@@ -161,7 +161,16 @@ def _turn(
     folder.mkdir()
     environment = {name: value for knob in turned for name, value in knob.environment.items()}
     change = [f"--change={name}={number}" for name, number in (knob.change for knob in turned if knob.change)]
-    tried = ["-m", "harness.launch.tried", "--out", str(folder), "--steps", str(steps), "--seconds", f"{SECONDS:g}"]
+    tried = [
+        "-m",
+        "harness.launch.timed_script",
+        "--out",
+        str(folder),
+        "--steps",
+        str(steps),
+        "--seconds",
+        f"{SECONDS:g}",
+    ]
     with Lifeline(lines=options.ranks + 1) as lifeline, (folder / "launcher.log").open("wb") as output:
         job = launch.command(
             [*words[0], *tried, *change, "--", *words[1]],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness.jobs.knobs import apart
-from harness.launch.tried import SEED, WARM_UP, Turn, changes, seeded
+from harness.launch.timed_script import SEED, WARM_UP, Turn, changes, seeded
 from tests.harness.running import prepared, run_python
 
 pytestmark = pytest.mark.train
@@ -81,7 +81,17 @@ def test_every_turn_of_ring_begins_with_the_same_numbers(tmp_path: Path) -> None
     (tmp_path / "my_train.py").write_text(
         "from ringscope import ring; ring.init(); import numpy; print('drawn', numpy.random.random())"
     )
-    words = ["-m", "harness.launch.tried", "--out", str(tmp_path), "--steps", "1", "--seconds", "1", "my_train.py"]
+    words = [
+        "-m",
+        "harness.launch.timed_script",
+        "--out",
+        str(tmp_path),
+        "--steps",
+        "1",
+        "--seconds",
+        "1",
+        "my_train.py",
+    ]
     words[-1] = str(tmp_path / words[-1])
     done = run_python(*words, prefix=prepared())
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,7 @@
 """Run a Python script for some steps, with a change that cannot alter its result, and write down how long the steps
 took.
 
-python -m harness.launch.tried --out DIR --steps 40 --seconds 20 [--change NAME=NUMBER ...] -- SCRIPT|-m MODULE ...
+python -m harness.launch.timed_script --out DIR --steps 40 --seconds 20 [--change NAME=NUMBER ...] -- SCRIPT|-m MODULE ...
 
 `ringscope record --apply` puts this before a command. Each rank writes `rank<k>.tried.json` (`Seen`) as soon as it has
 timed enough steps, and trains on until ringscope ends it. Ringscope sets environment variables itself; this module
@@ -269,7 +269,7 @@ def seeded(start: ModuleType) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="harness.launch.tried", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="harness.launch.timed_script", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the directory that gets rank<k>.tried.json")
     parser.add_argument("--steps", type=int, required=True, help="how many steps to time")
     parser.add_argument("--seconds", type=float, required=True, help="stop after this time, even before --steps")
