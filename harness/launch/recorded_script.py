@@ -25,7 +25,7 @@ from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges,
 
 from ..machine import capture_range, joined, ranks, sample
 from . import framework_profiler, script
-from .agreed import Agreed
+from .agreed_step import Agreed
 from .hooked import before
 from .recorder import Recorder
 from .steps import DEEPSPEED, KERAS, OPTIMIZERS, TORCH, Steps, watch, watch_deepspeed, watch_optimizers

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from profiles.ground import numbers
 
-from .agreed import Agreed
+from .agreed_step import Agreed
 
 LOOK_EVERY = 10  # steps between two checks whether the step time is steady
 FIRST_LOOK = 20  # steps before the first check

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.launch.agreed import AHEAD, Agreed
+from harness.launch.agreed_step import AHEAD, Agreed
 from harness.launch.recorded_script import _by_time, say_executions, say_loaders
 from harness.launch.recorder import LAST_LOOK, Recorder
 from harness.launch.steps import Steps, watch, watch_deepspeed, watch_optimizers
