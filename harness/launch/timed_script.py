@@ -1,7 +1,7 @@
 """Run a Python script for some steps, with a change that cannot alter its result, and write down how long the steps
 took.
 
-python -m harness.launch.timed_script --out DIR --steps 40 --seconds 20 [--change NAME=NUMBER ...] -- SCRIPT|-m MODULE ...
+python -m harness.launch.timed_script --out DIR --steps 40 --seconds 20 [--change NAME=NUMBER ...] -- SCRIPT|-m MODULE
 
 `ringscope record --apply` puts this before a command. Each rank writes `rank<k>.tried.json` (`Seen`) as soon as it has
 timed enough steps, and trains on until ringscope ends it. Ringscope sets environment variables itself; this module
