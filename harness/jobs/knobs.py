@@ -16,7 +16,7 @@ LEAST_GAIN = 0.01  # 1 %: a smaller gain is not worth a line in a script
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One setting to try: environment variables, or an argument of `fit` with its number (harness.launch.timed_script)."""
+    """One setting to try: environment variables, or an argument of `fit` with its number (timed_script.py)."""
 
     name: str
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -26,7 +26,7 @@ from profiles.views.terminal import screen
 from .. import launch
 from ..launch import hosts, profilers, ssh, users_launcher
 from ..launch.profilers import Profiler, Span
-from ..machine import describe, joined, nvml, sample
+from ..machine import describe, joined, nvml, recorded_ranks
 from ..processes import remote_files
 from ..processes.lifeline import Lifeline
 from . import bench, measuring, sweep
@@ -131,7 +131,7 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
     """Train one cell and record its timed steps. Returns the launch's folder (None if nothing was recorded) and True if
     the launch failed."""
     cell = grid(choices, gpus=how.gpus)[0]
-    sample.check(how.recorded, cell.ranks)
+    recorded_ranks.check(how.recorded, cell.ranks)
     bench.check_data([cell], how)
     directory = bench.new_directory(options.launch, [cell], 1, how)
     check_space(directory.path, _recorded(how, cell.ranks) * profilers.BYTES_A_RANK)
@@ -220,7 +220,7 @@ class _Ranks:
 
 
 def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
-    sample.check(how.recorded, options.ranks)
+    recorded_ranks.check(how.recorded, options.ranks)
     if not how.hosts:
         profilers.check_script(options.command)
     job = partial(
@@ -254,8 +254,8 @@ def _theirs(name: str, options: Record, how: sweep.How, profiler: Profiler, fold
         raise RingscopeError(f"{name} starts the ranks, so --{flag} has no effect; leave it out, or give it to {name}")
     if shutil.which(options.command[0]) is None:
         raise RingscopeError(f"{options.command[0]}: no such program; check the PATH")
-    if "ranks" in options.launch.given or options.recorded == sample.FIRST_PER_HOST:
-        sample.check(options.recorded, options.ranks)
+    if "ranks" in options.launch.given or options.recorded == recorded_ranks.FIRST_PER_HOST:
+        recorded_ranks.check(options.recorded, options.ranks)
     environ = users_launcher.environment(os.environ, profiler, folder, span, how.recorded)
     job = launch.Job(list(options.command), environ)
     count, missing = partial(users_launcher.count, folder, name), partial(users_launcher.missing, folder, name)
@@ -295,7 +295,7 @@ def _until_end(
 
 
 def _recorded(how: sweep.How, ranks: int) -> int:
-    return sample.count(how.recorded, ranks, [host.slots for host in hosts.take(how.hosts, ranks)])
+    return recorded_ranks.count(how.recorded, ranks, [host.slots for host in hosts.take(how.hosts, ranks)])
 
 
 def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:

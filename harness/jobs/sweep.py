@@ -23,7 +23,7 @@ from ..launch import mpirun, ssh
 from ..launch.environment import home, search_path
 from ..launch.hosts import Host, take
 from ..launch.profilers import Profiler
-from ..machine import sample, tuning
+from ..machine import recorded_ranks, tuning
 from ..processes.outcome import Outcome
 from ..processes.supervise import Limits, Progress, supervise
 from ..training import combinations
@@ -58,7 +58,7 @@ class How:
     limits: Limits = field(default_factory=Limits)
     launcher_args: tuple[str, ...] = ()
     profiler: Profiler | None = None  # records the timed steps; a recorded launch does not count as a measurement
-    recorded: str = sample.ALL  # which ranks the profiler records (machine.sample)
+    recorded: str = recorded_ranks.ALL  # which ranks the profiler records (machine.recorded_ranks)
     variables: tuple[str, ...] = ()  # environment variables that ranks get beside those that training needs
     container: str | None = None  # the image that ranks run in
     gpus: int = 0  # GPUs of this host that its ranks may use; 0: they train on the CPU

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from profiles.ground.errors import RingscopeError
 
-from ..machine import sample
+from ..machine import recorded_ranks
 from . import container as containers
 from . import horovodrun, mpirun, single, srun
 from .environment import OF_SLURM, allowed, on_this_host
@@ -68,7 +68,7 @@ def command(
     launcher_args: Sequence[str] = (),
     variables: Collection[str] = (),
     container: str | None = None,
-    recorded: str = sample.ALL,
+    recorded: str = recorded_ranks.ALL,
     memory_limit_mb: int = 0,
 ) -> Job:
     """The job that runs `rank_argv` on every rank.
@@ -83,7 +83,7 @@ def command(
     variables: names of environment variables that ranks on other hosts get besides the variables that training
         needs; ranks on this host get all variables.
     container: the image that ranks run in.
-    recorded: which ranks the prefix is for (`machine.sample`).
+    recorded: which ranks the prefix is for (`machine.recorded_ranks`).
     memory_limit_mb: a rank that uses more host memory than this, in MiB, is ended; 0: no limit.
 
     Raises RingscopeError for an unknown launcher, or if the hosts have too few slots.
@@ -95,7 +95,7 @@ def command(
     folders, words = [log_dir] if log_dir else [], list(launcher_args)
     if container and launcher != "srun":
         rank_argv = containers.apptainer(container, rank_argv, folders=folders)
-    more = ["--record-ranks", recorded, "--profiler-words", str(len(prefix))] if recorded != sample.ALL else []
+    more = ["--record-ranks", recorded, "--profiler-words", str(len(prefix))] if recorded != recorded_ranks.ALL else []
     if memory_limit_mb:
         more += ["--memory-limit-mb", str(memory_limit_mb)]
     kept = keeper([*prefix, *rank_argv], lifeline=lifeline, log_dir=log_dir, rank=True, more=more)

@@ -23,7 +23,7 @@ from profiles.ground.after_import import AfterImport
 from profiles.ground.errors import RingscopeError
 from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges, sampler
 
-from ..machine import capture_range, joined, ranks, sample
+from ..machine import capture_range, joined, ranks, recorded_ranks
 from . import framework_profiler, script
 from .agreed_step import Agreed
 from .hooked import before
@@ -90,7 +90,7 @@ def _options() -> argparse.Namespace:
 
 def main() -> None:
     options = _options()
-    if os.environ.get(sample.RECORDED) == "0":
+    if os.environ.get(recorded_ranks.RECORDED) == "0":
         script.run(options.script)
         return
     rank = os.environ.get("RINGSCOPE_RANK", "0")

@@ -19,7 +19,7 @@ from typing import Any
 from profiles.ground import numbers
 from profiles.ground.files import write_whole
 
-from ..machine import ranks, sample
+from ..machine import ranks, recorded_ranks
 from .environment import package_path
 from .profilers import Profiler, Span, python_words
 
@@ -112,10 +112,10 @@ def begin() -> None:
     os.environ["PYTHONPATH"] = package_path(told["paths"])
     number = ranks.rank()
     os.environ |= {"RINGSCOPE_RANK": str(number), "RINGSCOPE_SIZE": str(ranks.size())}
-    holds = sample.holds(told["recorded"], number, ranks.local_rank())
+    holds = recorded_ranks.holds(told["recorded"], number, ranks.local_rank())
     _say_started(Path(told["folder"]), number, recorded=holds)
     if not holds:
-        os.environ[sample.RECORDED] = "0"
+        os.environ[recorded_ranks.RECORDED] = "0"
         return
     argv = [*told["prefix"], sys.executable, *words[0][1:], *told["options"], *words[1]]
     os.execvp(argv[0], argv)

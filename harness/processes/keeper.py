@@ -26,7 +26,7 @@ from typing import Any
 
 from profiles.ground.files import write_whole
 
-from ..machine import ranks, sample
+from ..machine import ranks, recorded_ranks
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--lifeline", help="host:port/token of the sweep")
     parser.add_argument("--log-dir", type=Path, help="where rank<k>.log and rank<k>.end.json go")
     parser.add_argument("--rank", action="store_true", help="this command is a rank's")
-    parser.add_argument("--record-ranks", default=sample.ALL, help="the ranks to record")
+    parser.add_argument("--record-ranks", default=recorded_ranks.ALL, help="the ranks to record")
     parser.add_argument(
         "--memory-limit-mb", type=int, default=0, help="end the command when it uses more memory; 0: never"
     )
@@ -58,8 +58,8 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     argv = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if options.rank and not sample.holds(options.record_ranks, ranks.rank(), ranks.local_rank()):
-        os.environ[sample.RECORDED] = "0"
+    if options.rank and not recorded_ranks.holds(options.record_ranks, ranks.rank(), ranks.local_rank()):
+        os.environ[recorded_ranks.RECORDED] = "0"
         argv = argv[options.profiler_words :]
     if options.rank:
         limit_mb = options.memory_limit_mb

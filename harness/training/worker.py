@@ -32,7 +32,7 @@ from profiles.runs.rank_records import RankRecord, write_rank
 from profiles.runs.records import Cell
 from profiles.runs.strategies import TENSORFLOW
 
-from ..machine import capture_range, ranks, sample
+from ..machine import capture_range, ranks, recorded_ranks
 from ..machine.memory import OUT_OF_MEMORY
 from . import combinations, facts, turns, windows
 from .strategies import Trainer, Unsupported
@@ -282,7 +282,7 @@ def recording(profiler: str | None, out: Path) -> Iterator[None]:
     from ringscope.ring import marks
 
     capture: AbstractContextManager[Any] = nullcontext()
-    if os.environ.get(sample.RECORDED) == "0":
+    if os.environ.get(recorded_ranks.RECORDED) == "0":
         profiler = None
     if profiler == "cuda":
         capture = capture_range.opened()

@@ -15,7 +15,7 @@ from harness import launch
 from harness.jobs.measuring import collect
 from harness.launch import recorder
 from harness.launch.profilers import Profiler, Span, choose
-from harness.machine import describe, nvml, sample
+from harness.machine import describe, nvml, recorded_ranks
 from harness.verbs import record
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import read_runs
@@ -162,13 +162,13 @@ def test_a_profiler_stands_before_the_ranks_asked_for_alone(asked: str, recorded
         done = subprocess.run(job.argv, env=environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
         assert done.stdout == f"rank {rank} {int(rank in recorded)}\n", done.stderr
     assert sorted(path.name for path in tmp_path.glob("rank*")) == [f"rank{rank}" for rank in recorded]
-    assert sample.count(asked, 4, [2, 2]) == len(recorded)
+    assert recorded_ranks.count(asked, 4, [2, 2]) == len(recorded)
 
 
 @pytest.mark.parametrize("asked", ["0,4", "some", "", "1,,2", "-1"])
 def test_a_sample_that_no_job_has_is_refused(asked: str) -> None:
     with pytest.raises(RingscopeError, match="--record-ranks"):
-        sample.check(asked, 4)
+        recorded_ranks.check(asked, 4)
 
 
 def test_an_export_that_fails_leaves_nothing_that_looks_like_a_recording(tmp_path: Path) -> None:
