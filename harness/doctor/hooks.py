@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import reduce
 from importlib import import_module
 
-from .told import Told
+from .observations import Told
 
 # What a hook sees -> the names that it needs, as module:name.
 TABLE = {

@@ -1,7 +1,7 @@
 """Observe a rank of a script from inside its process: `ringscope doctor -- COMMAND`.
 
 The script is not changed. Hooks in Keras's optimizers see when weights are updated; hooks in TensorFlow's functions and
-data set iterators see the samples of a step (samples.py). Each rank writes its observations to a file (told.py).
+data set iterators see the samples of a step (samples.py). Each rank writes its observations to a file (observations.py).
 of_torch.py observes PyTorch, and of_jax.py Keras on JAX.
 
 Nothing is imported before the script imports it, so that environment variables set by the script still work.
@@ -25,10 +25,10 @@ from ..launch import users_launcher
 from ..launch.hooked import after, before
 from ..machine import joined, ranks
 from . import hooks
+from .observations import Told
 from .of_jax import OfJax
 from .of_torch import OfTorch
 from .samples import Batches, rows_of, values_of
-from .told import Told
 
 FOLDER, STEPS, PATHS = "RINGSCOPE_OBSERVED", "RINGSCOPE_OBSERVED_STEPS", "RINGSCOPE_OBSERVED_PATHS"
 REDUCES = ("allreduce", "allgather", "reducescatter", "grouped_allreduce", "grouped_allgather", "grouped_reducescatter")

@@ -15,8 +15,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .observations import Told
 from .samples import rows_of, values_of
-from .told import Told
 
 
 class OfJax:

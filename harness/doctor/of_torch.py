@@ -20,8 +20,8 @@ from profiles.ground.after_import import AfterImport
 
 from ..launch.hooked import after, before
 from . import hooks
+from .observations import Told
 from .samples import rows_of, values_of
-from .told import Told
 
 REDUCES = (
     *("all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "reduce", "reduce_scatter"),

@@ -14,9 +14,9 @@ from typing import Any, cast
 import pytest
 
 from harness.doctor import devices, hooks, workspace
+from harness.doctor.observations import Told
 from harness.doctor.script import Observed, Rank, Trial, observe
 from harness.doctor.together import judge
-from harness.doctor.told import Told
 from profiles.ground.errors import RingscopeError
 
 TRIAL = Trial(["python", "train.py"], 2, "horovodrun")
