@@ -107,7 +107,7 @@ class Switch:
         from ringscope.ring.alike import data as agreement
         from ringscope.ring.alike import weights
         from ringscope.ring.data import seeds
-        from ringscope.ring.fit import joint_callbacks, plan
+        from ringscope.ring.fit import joint_callbacks, step_counts
         from ringscope.ring.global_batch import metrics
         from ringscope.ring.ranks import channel, stopping
 

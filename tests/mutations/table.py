@@ -330,7 +330,7 @@ ALL = (
     ),
     Mutation(
         "refusals-unlike-steps",
-        "ringscope/ring/fit/plan.py",
+        "ringscope/ring/fit/step_counts.py",
         "len({count for _, count in known}) > 1",
         "len({count for _, count in known}) > 2",
         OF_ALIKE,

@@ -27,7 +27,7 @@ from ..models import is_distributed, kept
 from ..ranks import stopping
 from ..ranks.channel import Channel
 from ..say import once
-from . import joint_callbacks, plan, together
+from . import joint_callbacks, step_counts, together
 from .build import build
 from .callbacks import listed
 from .evaluation import distribute_evaluation
@@ -76,7 +76,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
         with stopping.loop(channel), watch.during_fit():
             if hvd.size() > 1:
                 watch.evaluated = _prepare(model, options, shard, unknown_length, channel)
-            ends_unknown = plan.agree(options, channel)
+            ends_unknown = step_counts.agree(options, channel)
             # Ranks that share a data set take equally many batches. If each has its own data, one rank's may end first.
             kept(model).ends_unknown = ends_unknown and not shard and hvd.size() > 1
             looked_at = build(model, options)
@@ -132,8 +132,8 @@ def _warm_up(model: Any, options: dict[str, Any]) -> None:
     warm_up, kept(model).warm_up = kept(model).warm_up, None
     if warm_up is None:
         return
-    steps = plan.steps(options)
-    if steps == plan.UNKNOWN:
+    steps = step_counts.steps(options)
+    if steps == step_counts.UNKNOWN:
         raise RingscopeError("warmup_epochs needs the number of steps in an epoch; give fit(..., steps_per_epoch=...)")
     warm_up(steps)
 

@@ -16,7 +16,7 @@ from profiles.ground.errors import RingscopeError
 from ringscope.ring.alike import statistics, weights
 from ringscope.ring.alike.data import check_data, data_facts
 from ringscope.ring.alike.weights import differing_weight, weights_digest
-from ringscope.ring.fit import fit, plan
+from ringscope.ring.fit import fit, step_counts
 from ringscope.ring.internals.frameworks import hvd
 from ringscope.ring.models import kept
 
@@ -32,12 +32,12 @@ Data = tf.data.Dataset
         ({"x": np.zeros((100, 3)), "validation_split": 0.2, "batch_size": 16}, 5),
         ({"x": {"a": np.zeros((64, 3)), "b": np.zeros(64)}, "steps_per_epoch": 7}, 7),
         ({"x": Data.range(10).batch(4)}, 3),
-        ({"x": Data.range(10).batch(4).repeat()}, plan.UNKNOWN),
-        ({"x": Data.range(10).filter(lambda x: x > 3).batch(4)}, plan.UNKNOWN),
+        ({"x": Data.range(10).batch(4).repeat()}, step_counts.UNKNOWN),
+        ({"x": Data.range(10).filter(lambda x: x > 3).batch(4)}, step_counts.UNKNOWN),
     ],
 )
 def test_the_steps_of_an_epoch_are_known_before_it(options: dict[str, Any], steps: int) -> None:
-    assert plan.steps(options) == steps
+    assert step_counts.steps(options) == steps
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_ranks_of_unlike_plans_are_refused_by_name_and_those_who_do_not_know_are
     counts: list[int], refused: str
 ) -> None:
     if not refused:
-        plan._check_alike(counts, "steps", "")
+        step_counts._check_alike(counts, "steps", "")
         return
     with pytest.raises(RingscopeError, match=refused):
-        plan._check_alike(counts, "steps", "")
+        step_counts._check_alike(counts, "steps", "")
 
 
 def _bits(values: np.ndarray[Any, Any]) -> int:
