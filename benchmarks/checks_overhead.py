@@ -122,7 +122,7 @@ class Switch:
         self._over(agreement, "layer_facts", nothing)
         self._over(channel.Channel, "begin_step", True)
         self._over(channel.Channel, "meet", [])
-        self._over(plan, "agree", None)
+        self._over(step_counts, "agree", None)
         self._over(stopping, "everybodys", lambda channel, what, own: [own])
         self._over(joint_callbacks.StopTogether, "on_epoch_end", None)
         self._over(metrics, "check_summable", None)

@@ -1,7 +1,7 @@
 """Observe a rank of a script from inside its process: `ringscope doctor -- COMMAND`.
 
 The script is not changed. Hooks in Keras's optimizers see when weights are updated; hooks in TensorFlow's functions and
-data set iterators see the samples of a step (samples.py). Each rank writes its observations to a file (observations.py).
+data set iterators see the samples of a step (samples.py). Each rank writes what it saw to a file (observations.py).
 of_torch.py observes PyTorch, and of_jax.py Keras on JAX.
 
 Nothing is imported before the script imports it, so that environment variables set by the script still work.

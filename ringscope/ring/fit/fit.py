@@ -27,7 +27,7 @@ from ..models import is_distributed, kept
 from ..ranks import stopping
 from ..ranks.channel import Channel
 from ..say import once
-from . import joint_callbacks, step_counts, together
+from . import changed_weights, joint_callbacks, step_counts
 from .build import build
 from .callbacks import listed
 from .evaluation import distribute_evaluation
@@ -63,7 +63,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
         options = _by_name(signature, args, kwargs)
         # Under elastic Horovod a rank that has joined gets its weights only later.
         own = (None, None) if launcher.is_elastic() else digests(model)
-        together.say_parted(model, *zip(*stopping.everybodys(channel, "fit", own), strict=True))
+        changed_weights.say_parted(model, *zip(*stopping.everybodys(channel, "fit", own), strict=True))
         if launcher.is_elastic():
             if shard:
                 _split_validation(options)
@@ -98,7 +98,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
                 with listed(model, functools.partial(joint_callbacks.around, model, options.get("x")), part):
                     history = fit(**options)
                 if not launcher.is_elastic():
-                    together.take_changed(model, stopping.everybodys(channel, "left", compared(model).changed()))
+                    changed_weights.take_changed(model, stopping.everybodys(channel, "left", compared(model).changed()))
                     statistics.alike_now(model)
             finally:
                 kept(model).loop.close()
