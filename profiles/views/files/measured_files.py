@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ground.files import write_named
-from .. import page
+from ..page import page
 from ..tables import logged, measured, report
 from ..tables.table import Document, Table
 from ..terminal import inference

@@ -75,8 +75,8 @@ def write(
     asked = [kind for kind in KINDS if getattr(files, kind)]
     if not asked:
         return []
-    from .. import page
     from ..charts import chart, recording
+    from ..page import page
     from ..tables import ranks, table
     from . import markdown, parquet, perfetto
 

@@ -12,9 +12,9 @@ from ...explaining.explained import Explained
 from ...ground.files import write_named
 from ...scaling.measure import Scaling
 from ...scaling.rows import columns
-from .. import page
 from ..charts import chart as drawing
 from ..charts import sweep as sweep_charts
+from ..page import page
 from ..tables import report
 from . import markdown as text
 

@@ -14,11 +14,10 @@ import pytest
 from profiles import analyse
 from profiles.model.analysed import Analysis
 from profiles.model.measures import HOST
-from profiles.views import page
 from profiles.views.charts import lanes
 from profiles.views.charts.lanes import KINDS, of_host
 from profiles.views.files import perfetto
-from profiles.views.page import picture
+from profiles.views.page import page, picture
 from tests.made.build import Build
 from tests.recordings import DATA, rows
 

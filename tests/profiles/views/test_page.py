@@ -14,8 +14,8 @@ from profiles import analyse
 from profiles.ground import numbers
 from profiles.model.analysed import Analysis
 from profiles.model.timeline import Timeline
-from profiles.views import page
 from profiles.views.files import markdown
+from profiles.views.page import page
 from profiles.views.tables import table
 from tests.browser import PATIENCE_S, wait_until
 from tests.made.build import Build

@@ -12,7 +12,7 @@ from rich.console import Console
 from profiles import analyse
 from profiles.ground import numbers
 from profiles.model import measures_json
-from profiles.views import page
+from profiles.views.page import page
 from profiles.views.tables import places
 from profiles.views.tables.table import Document
 from profiles.views.terminal import screen

@@ -13,10 +13,10 @@ from profiles.ground import numbers
 from profiles.model.findings import OF_RANKS
 from profiles.model.measures import Measures
 from profiles.model.steps import StepRow
-from profiles.views import page
 from profiles.views.charts import recording
 from profiles.views.charts.lanes import of_gpus
 from profiles.views.files import markdown
+from profiles.views.page import page
 from profiles.views.palette import OWNERS as LOOKS
 from profiles.views.tables import table, time
 from profiles.views.terminal import recording as terminal
