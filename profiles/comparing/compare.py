@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from ..gate import gpu_names, machine_gpu_names
+from ..gate.baseline import gpu_names, machine_gpu_names
 from ..ground.errors import RingscopeError
 from ..ground.stats import Difference, difference
 from ..measuring.subject import Subject

@@ -1,100 +1,95 @@
-"""A baseline: the metrics of a good run, in a file that is small enough for git."""
+"""Compare a run with a baseline, and make a baseline of a run. baseline_file.py holds a baseline's format."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
 
-from ..ground import typed
 from ..ground.errors import RingscopeError
-from ..ground.files import text_of
-from ..model.measures import CLASSES, OWNERS
-from ..readers import opening
-from ..runs import written
-from . import of_logs
-
-BASELINE_SCHEMA = "ringscope.baseline/1"
-# Tolerances: by noise alone a run may be worse by 5 % of a value, and a share by half a percentage point more.
-RELATIVE, ABSOLUTE_SHARE = 0.05, 0.005
-_WRITE = "write one with --write-baseline"
-_SHOWN = 60  # number of characters of a metric's name that errors show
-# Metrics that are an owner's share of the window, and the owner's name in the ledger.
-SHARES = {
-    "feed_gap_share": "idle_feed",
-    "compute_share": "compute",
-    **{f"exposed_{name}_share": name for name in CLASSES if name != "compute"},
-    **{f"{owner}_share": owner for owner in OWNERS if owner.startswith("idle_") and owner != "idle_feed"},
-}
-RECORDED = (*SHARES, "input_stall_share")
+from ..measuring.subject import Subject
+from ..model.measures import GpuMeasures
+from . import of_logs, same_work
+from .baseline_file import Baseline
+from .checks import UNJUDGED, Check, checked
+from .metrics import HIGHER_IS_BETTER, Metric, metrics
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """The metrics of a run, its GPUs, its work and the tolerances."""
-
-    metrics: Mapping[str, float]
-    gpus: Sequence[str]  # sorted names; empty for a run without a GPU
-    cell: str | None = None
-    relative: float = RELATIVE
-    absolute_share: float = ABSOLUTE_SHARE
-    schema: str = BASELINE_SCHEMA
-    # Kernels that identify the work of recordings without a cell; missing in baselines of older versions.
-    kernels_per_step: int | None = None
-    kernels: Mapping[str, float] = field(default_factory=dict)
-    ranks: int | None = None  # ranks of the largest communicator in logs of NCCL's Inspector; None without such logs
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for impossible numbers, with which a check would always hold or always be broken."""
-        if self.relative < 0 or self.absolute_share < 0:
-            raise ValueError("a tolerance is below 0")
-        for name, value in self.metrics.items():
-            _check_range(name, value, 1.0 if name.partition("[")[0] in (*RECORDED, of_logs.WAITING) else math.inf)
-        for name, value in self.kernels.items():
-            _check_range(f"the share of {name}", value, 1.0)
-        for name, count in (("kernels_per_step", self.kernels_per_step), ("ranks", self.ranks)):
-            _check_range(name, count or 0, math.inf)
+def against(subject: Subject, known: Mapping[str, Metric], baseline: Baseline) -> list[Check]:
+    """A check for each metric of the baseline, within its tolerances; or one that says why the run cannot be compared.
+    known: the run's metrics."""
+    why = unlike(subject, baseline, "the baseline")
+    if why or not baseline.metrics:
+        text = f"{why}; write a baseline of this run" if why else "the baseline has no metrics; write it again"
+        return [Check("baseline", "max", 0.0, None, UNJUDGED, f"{text} with --write-baseline")]
+    checks = []
+    for name, value in baseline.metrics.items():
+        metric = known.get(name, Metric(name, None, "this run does not have the metric"))
+        if name.split("[")[0] in HIGHER_IS_BETTER:
+            slack = baseline.relative * value
+            checks.append(checked(metric, "min", value - slack, f"baseline {value:.6g},"))
+        else:
+            slack = baseline.relative * value + baseline.absolute_share
+            checks.append(checked(metric, "max", value + slack, f"baseline {value:.6g},"))
+    return checks
 
 
-def _check_range(name: str, value: float, most: float) -> None:
-    if not 0 <= value <= most:
-        raise ValueError(f"{name[:_SHOWN]} is {value:g}, {'below 0' if value < 0 else f'above {most:g}'}")
+def unlike(subject: Subject, baseline: Baseline, it: str) -> str:
+    """The reason why a run cannot be compared with a baseline, or "". it: words for the baseline in that reason."""
+    mine = gpu_names(subject)
+    if list(baseline.gpus) != mine:
+        return f"unlike machines: {it} ran on {_names(baseline.gpus)}, this run on {_names(mine)}"
+    ranks = of_logs.ranks(subject.logged) if subject.logged else None
+    if ranks != baseline.ranks:
+        return f"unlike work: {it} has logs of {baseline.ranks or 'no'} ranks, this run of {ranks or 'no'} ranks"
+    cell = subject.record.cell.id if subject.record else None
+    if cell and baseline.cell:
+        if (before := work(baseline.cell)) == (now := work(cell)):
+            return ""
+        return f"unlike work: {it} trained {before}, this run {now}"
+    first = _first_gpu(subject)
+    why = first and same_work.unlike(baseline.kernels, baseline.kernels_per_step, first)
+    return f"unlike recordings: {why}" if why else ""
 
 
-def to_json(baseline: Baseline) -> dict[str, Any]:
-    return asdict(baseline)
+def work(cell: str) -> str:
+    """The part of a cell's id that names the model, ranks and batch. Cells that are compared may differ in other
+    settings."""
+    return "-".join(cell.split("-")[:3])
 
 
-def load(path: Path) -> Baseline:
-    """Read a baseline. Raises RingscopeError if the file holds none."""
-    try:
-        return from_json(typed.loads(text_of(path)))
-    except RingscopeError as error:
-        why = str(error)
-    except OSError as error:
-        why = f"no baseline can be read from this file ({error.strerror}); {_WRITE}"
-    except ValueError as error:
-        why = f"no baseline can be read from this file ({error}); {_WRITE}"
-    raise RingscopeError(f"{path}: {_other(path) or why}")
+def _names(gpus: Sequence[str]) -> str:
+    return ", ".join(gpus) or "no GPU"
 
 
-def _other(path: Path) -> str:
-    """Words for a file that ringscope wrote but that is no baseline; "" for any other file."""
-    try:
-        head = opening.head(path)
-    except RingscopeError:
-        return ""
-    found = written.told(path, head)
-    return f"{found[0]}, not a baseline; {_WRITE}" if found and found != written.BASELINE else ""
+def gpu_names(subject: Subject) -> list[str]:
+    """Sorted names of the GPUs that a run was measured on."""
+    if subject.measures is not None:
+        return sorted(gpu.name or "unknown GPU" for gpu in subject.measures.gpus)
+    return machine_gpu_names(subject)
 
 
-def from_json(data: Any) -> Baseline:
-    """Make a baseline from decoded JSON. Raises RingscopeError for anything else."""
-    if not isinstance(data, dict) or data.get("schema") != BASELINE_SCHEMA:
-        raise RingscopeError(f"not a baseline of schema {BASELINE_SCHEMA}; {_WRITE}")
-    try:
-        return typed.made(Baseline, data, texts=False)
-    except ValueError as error:
-        raise RingscopeError(f"an incomplete baseline ({error}); write it again with --write-baseline") from None
+def machine_gpu_names(subject: Subject) -> list[str]:
+    """Sorted names of all GPUs of the machine on which a run's launches ran."""
+    return sorted(str(gpu.get("name", "unknown GPU")) for gpu in subject.machine.get("gpus") or ())
+
+
+def _first_gpu(subject: Subject) -> GpuMeasures | None:
+    return subject.measures.gpus[0] if subject.measures and subject.measures.gpus else None
+
+
+def baseline_of(subject: Subject) -> Baseline:
+    """Make a baseline from all known metrics of a run. Raises RingscopeError if none is known."""
+    values = {name: metric.value for name, metric in metrics(subject).items() if metric.value is not None}
+    if not values:
+        raise RingscopeError(
+            f"{subject.label}: no metric is known, so there is nothing to compare later runs with; name a run that "
+            "has measures"
+        )
+    first = _first_gpu(subject)
+    return Baseline(
+        values,
+        gpu_names(subject),
+        subject.record.cell.id if subject.record else None,
+        kernels_per_step=first.kernels.per_step if first else None,
+        kernels=same_work.kernels(first) if first else {},
+        ranks=of_logs.ranks(subject.logged) if subject.logged else None,
+    )

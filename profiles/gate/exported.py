@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..measuring.subject import Subject
-from . import HIGHER_IS_BETTER, RECORDED, work
-from .baseline import Baseline
+from .baseline import work
+from .baseline_file import Baseline
 from .history import RATE, STEP, run_of
+from .metrics import HIGHER_IS_BETTER, RECORDED
 from .of_logs import BUS
 
 

@@ -18,9 +18,11 @@ from ..measuring.subject import Subject
 from ..model.measures import OWNERS, Measures
 from ..readers import opening
 from ..runs import written
-from . import BROKEN, HOLDS, UNJUDGED, Check, baseline_of, of_logs, unlike
-from .baseline import Baseline
+from . import of_logs
+from .baseline import baseline_of, unlike
+from .baseline_file import Baseline
 from .change import BY_FEW, BY_ONE, FEW, Found, last
+from .checks import BROKEN, HOLDS, UNJUDGED, Check
 
 SCHEMA: Final = "ringscope.run/1"
 MOST_RUNS: Final = 200

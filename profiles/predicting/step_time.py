@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any
 
 from ..comparing.compare import likeness
-from ..gate import gpu_names
+from ..gate.baseline import gpu_names
 from ..ground.errors import RingscopeError
 from ..measuring.subject import Subject
 from ..model.collectives import OneStep

@@ -100,8 +100,9 @@ def command(context: click.Context, /, **options: Any) -> None:
     import sys
     from datetime import datetime, timezone
 
-    from .. import gate
-    from ..gate import exported, history
+    from ..gate import baseline_file, exported, history
+    from ..gate.baseline import baseline_of
+    from ..gate.judgement import judge
     from ..ground.files import write_named
     from ..measuring import subject as subjects
     from ..views.files import exports
@@ -119,9 +120,9 @@ def command(context: click.Context, /, **options: Any) -> None:
     )
     formats = {path: exports.of(path) for path in given.export}
     maxima, minima = _budgets(given.at_most, "--max"), _budgets(given.at_least, "--min")
-    against = gate.load(given.baseline) if given.baseline else None
+    against = baseline_file.load(given.baseline) if given.baseline else None
     subject = subjects.load(given.paths, strict=given.strict)
-    judgement = gate.judge(subject, at_most=maxima, at_least=minima, baseline=against)
+    judgement = judge(subject, at_most=maxima, at_least=minima, baseline=against)
     values = exported.values(subject) if formats else []
     if given.history:
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -129,7 +130,7 @@ def command(context: click.Context, /, **options: Any) -> None:
     for path, written in formats.items():
         write_named(path, written(values))
     if given.write_baseline:
-        write_named(given.write_baseline, json.dumps(gate.to_json(gate.baseline_of(subject)), indent=1) + "\n")
+        write_named(given.write_baseline, json.dumps(baseline_file.to_json(baseline_of(subject)), indent=1) + "\n")
         terminals.echo(f"{given.write_baseline}: the baseline of {subject.label}")
     if not given.judges:
         return

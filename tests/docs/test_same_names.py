@@ -16,8 +16,10 @@ import pytest
 
 import ringscope
 from harness.verbs import VERBS as HARNESS_VERBS
-from profiles import gate, rules
+from profiles import rules
 from profiles.explaining import explained, without_exchange
+from profiles.gate.metrics import RECORDED, SWEPT
+from profiles.gate.of_logs import LOGGED
 from profiles.gpus.collective_kernels import KINDS
 from profiles.ground.lazy import LazyGroup
 from profiles.many_gpus import ranks_summary
@@ -219,7 +221,7 @@ def test_every_column_of_a_table_of_a_sweep_is_in_its_page_and_no_other(kind: ty
 
 
 def test_every_metric_that_can_be_gated_is_named() -> None:
-    assert not [metric for metric in (*gate.RECORDED, *gate.SWEPT, *gate.LOGGED) if not named(metric)]
+    assert not [metric for metric in (*RECORDED, *SWEPT, *LOGGED) if not named(metric)]
 
 
 # ---- keys of the JSON

@@ -26,8 +26,9 @@ from pathlib import Path
 
 from benchmarks.training import Shape
 from benchmarks.write import WRITERS
-from profiles import analyse, gate
-from profiles.gate import history
+from profiles import analyse
+from profiles.gate import baseline_file, history
+from profiles.gate.baseline import baseline_of
 from profiles.measuring import subject
 from profiles.model import measures_json
 
@@ -96,7 +97,7 @@ def of_documents(folder: Path) -> Callable[[random.Random], Try]:
     found = analyse(folder / "a", partial_to=folder / "a.partial").measures
     sound = folder / "sound.json"
     sound.write_text(measures_json.dumps(found))
-    baseline = gate.to_json(gate.baseline_of(subject.load([sound])))
+    baseline = baseline_file.to_json(baseline_of(subject.load([sound])))
     partial = json.loads(gzip.decompress((folder / "a.partial").read_bytes()))
     kinds = {"b.json": baseline, "host.partial": partial, "measures.json": json.loads(sound.read_text())}
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from profiles import analyse, gate
+from profiles import analyse
+from profiles.gate import baseline_file
+from profiles.gate.baseline import baseline_of
 from profiles.ground.errors import RingscopeError
 from profiles.measuring import subject
 from profiles.model import measures_json
@@ -27,7 +29,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("written")
     found = analyse(RECORDING, partial_to=folder / "a.partial").measures
     (folder / "measures.json").write_text(measures_json.dumps(found))
-    baseline = gate.to_json(gate.baseline_of(subject.load([folder / "measures.json"])))
+    baseline = baseline_file.to_json(baseline_of(subject.load([folder / "measures.json"])))
     texts = {"partial": gzip.decompress((folder / "a.partial").read_bytes()), "baseline": json.dumps(baseline)}
     return {name: json.loads(text) for name, text in {**texts, "measures": measures_json.dumps(found)}.items()}
 

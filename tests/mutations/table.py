@@ -8,7 +8,8 @@ FIND = "profiles/steps/find.py"
 CAUSES = "profiles/ledger/causes.py"
 ACCOUNT = "profiles/ledger/account.py"
 DOUBTS = "profiles/metrics/doubts.py"
-GATE = "profiles/gate/__init__.py"
+GATE = "profiles/gate/baseline.py"
+JUDGEMENT = "profiles/gate/judgement.py"
 JOIN = "profiles/measuring/together.py"
 FILE = "profiles/measuring/partial_file.py"
 GRADIENTS = "ringscope/ring/gradients/average.py"
@@ -198,9 +199,15 @@ ALL = (
         OF_GATE,
     ),
     Mutation("gate-slack-upwards-of-what-should-be-more", GATE, "value - slack", "value + slack", OF_GATE),
-    Mutation("gate-best-gpu-for-the-worst", GATE, "pick(((v, g) for", "min(((v, g) for", OF_GATE),
-    Mutation("gate-at-its-limit-is-broken", GATE, "metric.value <= limit if", "metric.value < limit if", OF_GATE),
-    Mutation("gate-unjudged-before-broken", GATE, "in (BROKEN, UNJUDGED)", "in (UNJUDGED, BROKEN)", OF_GATE),
+    Mutation("gate-best-gpu-for-the-worst", "profiles/gate/metrics.py", "pick(((v, g) for", "min(((v, g) for", OF_GATE),
+    Mutation(
+        "gate-at-its-limit-is-broken",
+        "profiles/gate/checks.py",
+        "metric.value <= limit if",
+        "metric.value < limit if",
+        OF_GATE,
+    ),
+    Mutation("gate-unjudged-before-broken", JUDGEMENT, "in (BROKEN, UNJUDGED)", "in (UNJUDGED, BROKEN)", OF_GATE),
     Mutation("gate-any-machine", GATE, "if list(baseline.gpus) != mine:", "if False:", OF_GATE),
     Mutation("gate-any-batch", GATE, 'cell.split("-")[:3]', 'cell.split("-")[:2]', OF_GATE),
     # What recordings say each by itself.
@@ -345,7 +352,7 @@ ALL = (
     ),
     Mutation(
         "refusals-two-percent-written-as-2",
-        GATE,
+        JUDGEMENT,
         "if name in (*RECORDED, of_logs.WAITING) and not 0 <= limit <= 1:",
         "if False:",
         OF_GATE,

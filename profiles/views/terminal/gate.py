@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from ...gate import BROKEN, HOLDS, Check, Judgement
+from ...gate.checks import BROKEN, HOLDS, Check
+from ...gate.judgement import Judgement
 from ...ground.terminals import plain
 from ..tables import report
 from ..tables.markdown import in_text

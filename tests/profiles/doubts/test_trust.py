@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from profiles.doubts import forecasts, inference, logged, sweeps, trust, weights
-from profiles.gate import judge
+from profiles.gate.judgement import judge
 from profiles.ground.errors import RingscopeError
 from profiles.measuring.subject import Subject
 from profiles.model import measures_json

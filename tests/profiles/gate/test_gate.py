@@ -12,22 +12,11 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from profiles.gate import (
-    BASELINE_SCHEMA,
-    BROKEN,
-    HOLDS,
-    RECORDED,
-    SWEPT,
-    UNJUDGED,
-    Check,
-    Judgement,
-    baseline_of,
-    from_json,
-    judge,
-    load,
-    metrics,
-    to_json,
-)
+from profiles.gate.baseline import baseline_of
+from profiles.gate.baseline_file import BASELINE_SCHEMA, from_json, load, to_json
+from profiles.gate.checks import BROKEN, HOLDS, UNJUDGED, Check
+from profiles.gate.judgement import Judgement, judge
+from profiles.gate.metrics import RECORDED, SWEPT, metrics
 from profiles.ground.errors import RingscopeError
 from profiles.measuring.subject import Subject
 from profiles.model import measures_json

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from profiles.gate import BROKEN, HOLDS, UNJUDGED, Check, exported, history
+from profiles.gate import exported, history
+from profiles.gate.checks import BROKEN, HOLDS, UNJUDGED, Check
 from profiles.gate.history import Run, from_text, judged_and_kept, run_of
 from profiles.ground.errors import RingscopeError
 from profiles.measuring.subject import Subject, load

@@ -15,9 +15,10 @@ from typing import Any
 import click
 import pytest
 
-from profiles import gate
 from profiles.cli import HELP
 from profiles.comparing.compare import compare
+from profiles.gate import baseline_file
+from profiles.gate.baseline import baseline_of
 from profiles.ground.lazy import LazyGroup, run
 from profiles.measuring import subject
 from profiles.verbs import VERBS
@@ -218,7 +219,7 @@ def test_a_damaged_baseline_is_refused_in_a_line(
     damage: str, swept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     baseline = swept.parent / "baseline.json"
-    baseline.write_text(json.dumps(gate.to_json(gate.baseline_of(subject.load([swept])))))
+    baseline.write_text(json.dumps(baseline_file.to_json(baseline_of(subject.load([swept])))))
     assert called(monkeypatch, capsys, "gate", swept, "--baseline", baseline)[0] == 0
     DAMAGES[damage](baseline)
     code, said, err = called(monkeypatch, capsys, "gate", swept, "--baseline", baseline)
@@ -231,7 +232,7 @@ def test_a_baseline_without_numbers_holds_nothing(
     value: object, key: str, swept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is compared with NaN would hold whatever it is."""
-    data = gate.to_json(gate.baseline_of(subject.load([swept])))
+    data = baseline_file.to_json(baseline_of(subject.load([swept])))
     (data if key == "relative" else data["metrics"])[key] = value
     (swept.parent / "baseline.json").write_text(json.dumps(data))
     code, said, err = called(monkeypatch, capsys, "gate", swept, "--baseline", swept.parent / "baseline.json")

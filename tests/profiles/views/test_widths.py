@@ -15,8 +15,9 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from profiles import analyse, gate, rules
+from profiles import analyse, rules
 from profiles.comparing import compare
+from profiles.gate.judgement import judge
 from profiles.many_gpus import ranks_summary
 from profiles.measuring import subject
 from profiles.measuring.subject import Subject
@@ -130,7 +131,7 @@ def replayed(to: Console) -> None:
 
 
 def budgets(to: Console) -> None:
-    found = gate.judge(
+    found = judge(
         Subject("both", measured(), None), at_most={"feed_gap_share": 0.001, "idle_sync_share": 0.5}, at_least={}
     )
     to.print(Prose(gate_view.text(found)))
