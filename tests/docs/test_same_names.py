@@ -84,7 +84,7 @@ OF_OTHERS = {
 }
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*\w(?![\w-])")
 SUMMARISED = ("Spread", "Difference", "Outlier", "Host", "CountedDoubt")
-# Keys of evidence that every finding may have (profiles/verdicts/__init__.py, Case.where).
+# Keys of evidence that every finding may have (profiles/verdicts/findings.py, Case.where).
 OF_ALL_FINDINGS = {"gain_of_whole", "gpu", "gpus", "worst_step", "worst_step_start_ns", "in_place_of"}
 VARIED = ("resnet50-2gpu-prefetch", "resnet50-2gpu-in-stream", "dense41m-2gpu-pinned", "cnn-1gpu-graph", "lstm-1gpu")
 SAMPLED = "gpu-metrics/phases-2gpu"
