@@ -21,7 +21,8 @@ from typing import Final
 
 from ..ground.errors import RingscopeError, UnreadableRecording
 from ..model.marks import RANK_PREFIX, STEP_PREFIX
-from . import opened, private, read
+from . import private
+from .formats import opened, read
 from .nsys import gpu_metrics
 from .nsys import marks as nsys_marks
 from .nsys import sqlite as nsys_sqlite

@@ -20,7 +20,7 @@ from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import readers
 from profiles.ground.errors import UnreadableRecording
-from profiles.readers import opening
+from profiles.readers import formats, opening
 from tests.fuzz.target import CORPUS
 from tests.tiers import few
 
@@ -320,7 +320,7 @@ def test_ranks_come_from_marks_then_the_format_then_the_file_name(tmp_path: Path
         "prank.1": None,
     }
     for name, rank in names.items():
-        match = readers._RANK_NAME.search(name)
+        match = formats._RANK_NAME.search(name)
         assert (int(match[1]) if match else None) == rank
 
 
