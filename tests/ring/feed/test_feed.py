@@ -161,8 +161,8 @@ def test_on_a_gpu_the_feed_delivers_what_the_source_made() -> None:
     tf = pytest.importorskip("tensorflow")
     if not tf.config.list_physical_devices("GPU"):
         pytest.skip("no GPU here")
-    from harness.training.feeds import pinned
     from harness.training.feeds.sources import Synthetic
+    from harness.training.feeds.to_device import pinned
     from harness.training.models import MODELS
 
     source = Synthetic(MODELS["cnn_cifar"], 64, dtype="uint8")
