@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from ..models import MODELS, build, compile_model
-from . import Subject, Way, Ways, stepping
 from .own_process import in_own_process
+from .ways import Subject, Way, Ways, stepping
 
 WIDTH, LAYERS, WIDE_BATCH = 1024, 3, 64
 

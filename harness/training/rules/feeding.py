@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..models import MODELS, Spec, build, compile_model
-from . import Subject, Way, Ways, stepping
+from .ways import Subject, Way, Ways, stepping
 
 SAMPLES = 1024  # the data set on the device has at least this many samples
 PICTURES, SIDE, INPUT_SIDE, BATCH = 512, 96, 32, 64

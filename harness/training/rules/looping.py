@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..models import MODELS, build, loss_for
-from . import Subject, Way, Ways
+from .ways import Subject, Way, Ways
 
 MODEL, BATCH = "mlp", 32
 TOGETHER = 16  # steps per execution of the way that follows the advice

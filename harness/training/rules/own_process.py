@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-from . import Subject, Way, growing_gpus
+from .ways import Subject, Way, growing_gpus
 
 
 def in_own_process(module: str, name: str, on: Subject, environ: Mapping[str, str]) -> Way:

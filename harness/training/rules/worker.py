@@ -22,7 +22,7 @@ from profiles.runs.rank_records import RankRecord, write_rank
 
 from .. import facts
 from ..worker import Progress, what_became
-from . import Subject, Way, Ways, growing_gpus, ways
+from .ways import Subject, Way, Ways, growing_gpus, ways
 
 TURN_NS = 300_000_000  # ns, length of a turn: long against clock errors, short against drift between neighbouring turns
 MOST_STEPS = 4096

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from harness.jobs import rules
-from harness.training.rules import Subject, Ways, worker
+from harness.training.rules import worker
+from harness.training.rules.ways import Subject, Ways
 from harness.verbs import rules as verb
 from profiles.ground.errors import RingscopeError
 from profiles.rules import RULES, judge
@@ -149,7 +150,7 @@ def test_the_ways_of_every_rule_train_what_they_say(tmp_path: Path) -> None:
 
 
 def test_every_rule_has_its_two_ways() -> None:
-    from harness.training import rules as ways
+    from harness.training.rules import ways
 
     assert set(ways._MODULES) == set(RULES)
     assert Subject("mlp", 8, gpu=False).device == "/CPU:0"

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from harness.training.rules import Subject, Way
 from harness.training.rules.own_process import in_own_process
+from harness.training.rules.ways import Subject, Way
 
 pytestmark = [pytest.mark.train, pytest.mark.ci]
 PLANTED = "RINGSCOPE_TEST_PLANTED"

@@ -10,11 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from harness.training import rules
-from harness.training.rules import Subject, feeding, ways
+from harness.training.rules import feeding
+from harness.training.rules.ways import _MODULES, Subject, ways
 from profiles.rules import RULES
 
-COMPILED = [rule for rule, module in rules._MODULES.items() if module == "computing"]
+COMPILED = [rule for rule, module in _MODULES.items() if module == "computing"]
 
 
 def decoded() -> dict[str, int]:
