@@ -15,7 +15,8 @@ from ringscope.ring.fit.loop import Turns
 from ..feeds import make_source
 from ..feeds.sources import Source
 from ..models import MODELS, build, compile_model, optimizer
-from . import Trainer, devices
+from . import devices
+from .trainers import Trainer
 
 
 def trainer(cell: Cell, device: str) -> Trainer:

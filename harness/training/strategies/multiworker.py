@@ -17,9 +17,9 @@ from profiles.runs.records import Cell
 from ringscope import ring
 
 from ..feeds import make_source
-from . import Trainer
 from .mirrored import training
 from .ports import held
+from .trainers import Trainer
 
 
 def trainer(cell: Cell, device: str) -> Trainer:

@@ -33,8 +33,8 @@ from ringscope.ring.marks import nvtx_marks
 
 from ..feeds import make_source
 from ..models import MODELS, build, compile_model, loss_for, optimizer
-from . import Trainer
 from .ports import held
+from .trainers import Trainer
 
 AHEAD = 2  # steps of each worker that may be scheduled before the oldest one is finished
 UNKNOWN_WAIT = "each worker fetches its own batches"

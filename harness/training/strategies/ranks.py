@@ -9,7 +9,7 @@ from ringscope.ring.models import kept
 
 from ..feeds import FEEDS, make_source
 from ..models import MODELS, build, compile_model, optimizer
-from . import Trainer
+from .trainers import Trainer
 
 RATE_WARM_UP_STEPS = 100  # steps of warm-up, until the learning rate for all ranks is reached
 

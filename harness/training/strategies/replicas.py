@@ -13,8 +13,9 @@ from ringscope.ring.fit.loop import Turns
 
 from ..feeds import FEEDS, make_source
 from ..models import MODELS, build, compile_model, loss_for, optimizer
-from . import Trainer, devices
+from . import devices
 from .parts import Plan, train_step
+from .trainers import Trainer
 
 
 def trainer(cell: Cell, device: str) -> Trainer:

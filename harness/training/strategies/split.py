@@ -22,9 +22,10 @@ from ringscope.ring.fit.loop import Turns
 
 from ..feeds import FEEDS, make_source
 from ..models import MODELS, build, compile_model, loss_for, optimizer
-from . import Trainer, devices
+from . import devices
 from .parts import Plan, train_step
 from .stages import cut
+from .trainers import Trainer
 
 TIMED_ALONE = 5
 

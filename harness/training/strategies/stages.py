@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import Unsupported
+from .trainers import Unsupported
 
 
 @dataclass(frozen=True, slots=True)
