@@ -72,7 +72,7 @@ def pinned(source: Source, device: str) -> Iterator[Batch]:
     `fit`."""
     import tensorflow as tf
 
-    from ringscope.ring.feed import slots, staged
+    from ringscope.ring.feed.feeds import slots, staged
 
     pool = slots()
     if pool is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from ..feed import Carried, data_of, leaves_of
+from ..feed.carriers import Carried, data_of, leaves_of
 from ..internals.frameworks import tf
 
 

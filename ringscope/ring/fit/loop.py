@@ -16,7 +16,8 @@ from typing import Any
 
 from ..data import ids
 from ..exchange import reduced_on_host
-from ..feed import AS_IT_IS, CARRIERS, Carried, Feed, data_of, feed, leaves_of, opened
+from ..feed.carriers import AS_IT_IS, CARRIERS, Carried, data_of, leaves_of, opened
+from ..feed.feeds import Feed, feed
 from ..forms import masks
 from ..global_batch import trial
 from ..global_batch.sizes import UNEVEN, tell, told

@@ -16,7 +16,7 @@ from typing import Any
 from profiles.ground.errors import RingscopeError
 
 from .. import say
-from ..feed import AS_IT_IS, opened
+from ..feed.carriers import AS_IT_IS, opened
 from ..internals import seams
 from ..internals.frameworks import hvd, tf
 from ..internals.laid_over import STAYS, laid_over

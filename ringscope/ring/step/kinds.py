@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ..feed import opened
+from ..feed.carriers import opened
 from ..global_batch import sizes
 from ..global_batch.loss_kinds import UNSEEN
 from ..gradients import float8_scales

@@ -9,7 +9,7 @@ from typing import Any
 
 from profiles.ground.errors import RingscopeError
 
-from ..feed import opened
+from ..feed.carriers import opened
 from ..forms import forms, optimizers
 from ..global_batch import losses, normalization, sizes
 from ..gradients.aggregate import Update

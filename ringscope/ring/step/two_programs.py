@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from ..feed import opened
+from ..feed.carriers import opened
 from ..forms import forms, optimizers
 from ..global_batch import losses, normalization, sizes
 from ..gradients.aggregate import Update, aggregated

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from profiles.ground.errors import RingscopeError
 from ringscope.ring.data import ids
-from ringscope.ring.feed import staged
+from ringscope.ring.feed.feeds import staged
 from tests.harness.host_slots import host_pool
 
 
