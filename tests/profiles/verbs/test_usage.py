@@ -19,7 +19,7 @@ WRONG = [
     ("rules --pairs 2", "invalid value for '--pairs'"),
     ("bench --launches none", "invalid value for '--launches'"),
 ]
-ONE = "import sys; from harness.cli import main; sys.argv[0] = 'ringscope'; main()"
+ONE = "import sys; from harness.verbs.cli import main; sys.argv[0] = 'ringscope'; main()"
 
 
 @pytest.mark.parametrize(("words", "said"), WRONG)

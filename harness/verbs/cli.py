@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiles.ground.lazy import LazyGroup, run
 from profiles.verbs import VERBS as PROFILE_VERBS
 
-from .verbs import VERBS
+from . import VERBS
 
 HELP = """Why are N GPUs not N times faster, and what do I change?
 
