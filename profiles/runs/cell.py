@@ -8,7 +8,7 @@ To add an axis of the grid:
 
 1. Give `Cell` a field with a default by `_axis`, with `digested=False` (else the ids of recorded cells change).
 2. Read `cell.<name>` where the setting acts, in `harness/training/`. Raise `Unsupported` in
-   `harness.training.worker.check` for settings that cannot be combined with it.
+   `harness.training.combinations.check` for settings that cannot be combined with it.
 3. If its default depends on the model or the machine: set `fits=True`, and its value in `harness.jobs.grid.suits`.
 4. Name it in docs/reference/results-csv.md and run scripts/command_line_page.py; tests fail if either is forgotten.
 """
