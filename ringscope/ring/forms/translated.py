@@ -53,7 +53,8 @@ def at_once() -> Iterator[None]:
 
 
 class _InPlaceOf:
-    """The original operation as gradient tapes record it, but with these inputs."""
+    """The new operation, given to TensorFlow as the one that it asked for: with the original's inputs, from which a
+    gradient tape computes the gradient."""
 
     def __init__(self, op: Any, inputs: Sequence[Any]) -> None:
         self._op, self.inputs = op, inputs
@@ -61,7 +62,7 @@ class _InPlaceOf:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._op, name)
 
-    def _get_attr_type(self, name: str) -> Any:  # "T" is the only attribute
+    def _get_attr_type(self, name: str) -> Any:  # tapes ask for no other attribute than "T"
         return self.outputs[0].dtype
 
 

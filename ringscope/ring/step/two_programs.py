@@ -1,7 +1,8 @@
-"""A train step as two XLA programs, one for gradients and one for the update, with the exchange between them or within
-the first.
+"""Compile a train step as two XLA programs: the first computes the gradients, the second updates the weights. Ranks sum
+the gradients between the two programs or, while the backward pass still runs, inside the first.
 
-Used for gradients that ranks cannot sum inside one program (one_program.py), or only in another form.
+Used where one program (one_program.py) cannot sum the gradients: in elastic training, for Adasum, for gradients sent as
+bfloat16 or in groups, with a sharded optimizer, and if Horovod's calls for XLA are missing.
 """
 
 from __future__ import annotations
