@@ -16,8 +16,9 @@ from ..metrics.peaks import lacks_tf32
 from ..model.measures import GpuMeasures
 from .case import CONVOLUTIONS
 from .collectives import is_sharded, summed_as
-from .compute import CUDA_CORES, UNFILLED_SHARE, misaligned
+from .compute import CUDA_CORES, misaligned
 from .host_waits import mostly_after_waits
+from .small_batches import UNFILLED_SHARE
 
 TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")
 Words = str | Callable[[GpuMeasures], str]
