@@ -96,9 +96,9 @@ def main() -> None:
     rank = os.environ.get("RINGSCOPE_RANK", "0")
     opened = ExitStack()
     folder = options.tensorflow or options.framework
-    framework = framework_profiler.TENSORFLOW if options.tensorflow else None
+    kind = framework_profiler.TENSORFLOW if options.tensorflow else None
     if folder:
-        ranges.for_framework(framework)
+        ranges.for_framework(kind)
     stepping = [sampler.main_thread()]
     looks = agreed = None
     if options.places:
@@ -115,9 +115,7 @@ def main() -> None:
         try:
             if options.places and (count := joined.started(options.places)):
                 raise RingscopeError(joined.refusal(count, "record")[0])
-            opened.enter_context(
-                framework_profiler.opened(folder, rank, framework) if folder else capture_range.opened()
-            )
+            opened.enter_context(framework_profiler.opened(folder, rank, kind) if folder else capture_range.opened())
         # perhaps the script runs a profiler itself; the training goes on without a recording
         except Exception as error:
             print(f"ringscope: rank {rank} is not recorded: {error}", file=sys.stderr, flush=True)
