@@ -27,6 +27,7 @@ from ..model.timeline import Timeline
 from . import opening, refused, sampled
 from .nsys import report
 
+MOST_GPUS = 1 << 10  # of one recording: each is measured by itself
 Detects = Callable[[bytes, Path], bool]
 Read = Callable[[Path], Timeline]
 _FORMATS = (
@@ -82,6 +83,9 @@ def _by_its_reader(path: Path, file: Path) -> Timeline | None:
     for detects, reader in formats():
         if detects(head, file):
             timeline = reader(file)
+            if (gpus := len(timeline.devices)) > MOST_GPUS:
+                problem = f"it names {gpus:,} GPUs, more than any host has, so the numbers of its devices are damaged"
+                raise UnreadableRecording(path, problem, "copy it again, or record it again")
             recording = dataclasses.replace(timeline.recording, path=str(path))
             impossible = [doubts.impossible_rows(timeline.impossible)] if timeline.impossible else []
             doubted = (*timeline.doubts, *impossible)

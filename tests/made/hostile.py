@@ -69,6 +69,9 @@ of_text("events nested a million deep", trace(EVENT % (1, 1))[:-2] + ',{"args":'
 of_text("a document nested a million deep", '{"traceEvents":' + '{"a":' * MIB)
 of_text("times that are no numbers", trace(*(EVENT % (one, 1) for one in ("NaN", "Infinity", "-Infinity", "1e400"))))
 of_text("durations that are no numbers", trace(*(EVENT % (1, one) for one in ("NaN", "Infinity", "1e400", '"x"'))))
+of_text(
+    "a GPU for each of 50 000 kernels", trace(*((EVENT % (at, 1)).replace(":0", f":{at}", 1) for at in range(50_000)))
+)
 of_text("durations below zero", trace(*(EVENT % (at, -5) for at in range(50))))
 of_text("integers of a hundred thousand digits", trace(EVENT % ("9" * 100_000, "9" * 100_000)))
 of_text("numbers with huge exponents", trace(EVENT % ("1e999999999", "1e-999999999"), EVENT % ("1e99999", 1)))
@@ -228,6 +231,27 @@ INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (9, 2, 0, 1, 7, 1, 1, 1, 1, 0);
 of_sql("a name of 50 MB", KERNELS, ROWS, "UPDATE StringIds SET value = printf('%.*c', 50000000, 'x')")
 of_sql("a start of 200 MB", KERNELS, ROWS,
        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = zeroblob(200000000) WHERE rowid = 7", into=READABLE)  # fmt: skip
+
+
+OF_POWER = """
+CREATE TABLE GENERIC_EVENTS (genericEventId INT, timestamp INT, typeId TEXT);
+CREATE TABLE GENERIC_EVENT_DATA (genericEventId INT, fieldIdx INT, uintVal INT);
+CREATE TABLE GENERIC_EVENT_TYPE_FIELDS (typeId INT, fieldIdx INT, fieldNameId INT);
+INSERT INTO StringIds VALUES (10, 'POWER'), (11, 'Power'), (12, 'Temperature');
+INSERT INTO GENERIC_EVENT_TYPE_FIELDS VALUES (5, 2, 10), (5, 0, 11), (5, 1, 12);
+INSERT INTO GENERIC_EVENTS VALUES (1, 100, 5);
+INSERT INTO GENERIC_EVENT_DATA VALUES (1, 0, 300);
+"""
+of_sql("power whose types are texts, and names in any case", KERNELS.replace("TEXT", "TEXT COLLATE NOCASE"), ROWS,
+       OF_POWER, into=READABLE)  # fmt: skip
+OF_NCCL = """
+CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT, domainId INT, binaryData BLOB);
+CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES (domainId, schemaId, name, type, offset);
+INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES VALUES (1, 1, 'Message size [bytes]', 18, 'x');
+INSERT INTO NVTX_EVENTS VALUES (0, NULL, 75, 'NCCL', 1, 1, NULL), (10, 15, 59, 'ncclAllReduce', 1, 1,
+ x'010000000000000001000000000000001000000000000000200000000000000001010101010101010101010101010101');
+"""
+of_sql("message sizes at a place that is a text", KERNELS, ROWS, OF_NCCL, into=READABLE)
 
 
 def tangled(path: Path, table: str, copies: int) -> Path:

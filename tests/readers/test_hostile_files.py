@@ -34,6 +34,8 @@ SLOW = {
 MARKS: dict[str, Any] = {
     "a database with a pipe where changes would be": (),
     "two contexts with streams of the same numbers": (),
+    "power whose types are texts, and names in any case": (),
+    "message sizes at a place that is a text": (),
     "a profile whose events share long names": pytest.mark.ci,  # smaller ones of other formats are above
 }
 

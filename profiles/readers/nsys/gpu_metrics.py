@@ -192,7 +192,7 @@ def add_power(gathered: Gathered, database: Database, devices: Devices) -> None:
     device = dict(zip(sorted(kinds), own, strict=True))
     read: dict[tuple[int, int], float] = {}
     for event, at, kind in database.query(f"SELECT genericEventId, timestamp, typeId {of_kinds}"):
-        value = watts.get((event, kinds[kind]))
+        value = watts.get((event, kinds[kind])) if kind in kinds else None  # a column of texts gives "5" for 5
         if value is not None and 0 <= value <= _MOST_WATTS and _fits(at):
             read.setdefault((device[kind], at), float(value))
     if read:
@@ -210,7 +210,7 @@ def _powered(database: Database) -> dict[int, int]:
     named = dict(strings)
     found: dict[str, dict[int, int]] = {_POWER: {}, _BESIDE: {}}
     for kind, field, name in database.query(f"SELECT typeId, fieldIdx, fieldNameId FROM {database.stored(FIELDS)}"):
-        if name in named and _fits(kind) and _fits(field):
+        if named.get(name) in found and _fits(kind) and _fits(field):  # SQLite may compare without case
             found[named[name]].setdefault(kind, field)
     both = {kind: field for kind, field in found[_POWER].items() if kind in found[_BESIDE]}
     return both if len(both) <= _MOST_TYPES else {}

@@ -93,7 +93,8 @@ def places(database: Database, name: str = SIZE) -> Places:
         return {}
     entries = database.stored(_ENTRIES)
     sql = f"SELECT domainId, schemaId, COALESCE(offset, 0) FROM {entries} WHERE name = ? AND type IN {_WIDE}"
-    return {(number, schema): offset for number, schema, offset in database.query(sql, (name,))}
+    found = database.query(sql, (name,))
+    return {(number, schema): offset for number, schema, offset in found if isinstance(offset, int)}
 
 
 def alone(blob: object, domain: object, where: Places, communicators: Places) -> bytes | None:
