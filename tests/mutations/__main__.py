@@ -105,7 +105,7 @@ def _pytest(tree: Tree, words: Sequence[str]) -> str | None:
         "tests.mutations.quick",
         *words,
     ]
-    environ = os.environ | {"PYTHONPATH": str(tree.root)}
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(tree.root), os.environ.get("PYTHONPATH"))))}
     with subprocess.Popen(
         command,
         cwd=tree.root,
