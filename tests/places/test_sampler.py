@@ -40,10 +40,22 @@ def takes(lock: threading.Lock) -> None:
         pass
 
 
+def look_on(looks: sampler.Sampler, times: int) -> None:
+    """Return once the sampler has looked so many times more, however busy the machine is."""
+    enough = looks.count + times
+    while looks.count < enough:
+        time.sleep(0.005)
+
+
 def sampled_while(work: Callable[[], None], folder: Path) -> dict[str, object]:
+    return sampled_by(lambda looks: work(), folder)
+
+
+def sampled_by(work: Callable[[sampler.Sampler], None], folder: Path) -> dict[str, object]:
+    """What the sampler writes of this process while `work`, which is given the sampler, runs."""
     looks = sampler.of_rank(folder, "3", sampler.main_thread, hz=500)
     looks.start()
-    work()
+    work(looks)
     looks.stop()
     told: dict[str, object] = json.loads((folder / "rank3.places.json").read_text())
     return told
@@ -110,19 +122,20 @@ def test_a_thread_that_waits_on_is_one_sample_until_it_goes_on_or_is_gone(tmp_pa
         one.start()
     began_ns = time.monotonic_ns()
 
-    def work() -> None:
-        sleeps(0.2)
+    def work(looks: sampler.Sampler) -> None:
+        look_on(looks, 10)
         replies.put(1)
-        sleeps(0.4)
+        while all(one.is_alive() for one in others):
+            time.sleep(0.005)
+        look_on(looks, 10)
 
-    told = sampled_while(work, tmp_path)
+    told = sampled_by(work, tmp_path)
     over_ns = time.monotonic_ns()
     replies.put(1)
     for one in others:
         one.join()
     gone, stays = sorted(spans_of(told, "waits"), key=lambda span: span[1])
-    assert 0.1e9 < gone[1] - gone[0] < 0.4e9 and gone[0] - began_ns < 0.1e9
-    assert over_ns - stays[1] < 0.1e9 and stays[1] - stays[0] > 0.5e9
+    assert began_ns <= gone[0] < gone[1] < stays[1] <= over_ns and began_ns <= stays[0] < gone[1]
 
 
 def looped(seconds: float) -> None:
@@ -144,14 +157,25 @@ def test_each_line_is_its_own_place_however_often_it_is_seen(tmp_path: Path) -> 
 def test_a_line_that_waits_for_a_lock_is_told_by_what_the_name_is(tmp_path: Path) -> None:
     held = threading.Lock()
     held.acquire()
-    threading.Timer(0.2, held.release).start()
-    told = sampled_while(lambda: takes(held), tmp_path)
+    main = threading.get_ident()
+
+    def work(looks: sampler.Sampler) -> None:
+        def release() -> None:
+            while sys._current_frames()[main].f_code is not takes.__code__:
+                time.sleep(0.005)
+            look_on(looks, 3)
+            held.release()
+
+        threading.Thread(target=release).start()
+        takes(held)
+
+    told = sampled_by(work, tmp_path)
     places = {one["function"]: one["via"] for one in told["places"]}  # type: ignore[attr-defined]
     assert places["takes"] == "threading.Lock"
 
 
 def test_samples_come_onto_the_recordings_clock_by_its_marks(tmp_path: Path) -> None:
-    told = sampled_while(lambda: sleeps(0.05), tmp_path)
+    told = sampled_by(lambda looks: look_on(looks, 3), tmp_path)
     thread = next(one for one in told["threads"] if one["steps"])  # type: ignore[attr-defined]
     at, made = thread["start_ns"][0], Build(path=str(tmp_path / "rank3.sqlite"))
     for late in (9_000, 2_000, 700_000):
@@ -159,7 +183,7 @@ def test_samples_come_onto_the_recordings_clock_by_its_marks(tmp_path: Path) -> 
     found = sampled.beside(tmp_path / "rank3.sqlite.xz", made.timeline())
     first = found.samples.sort_values("start_ns").iloc[0]
     assert first["start_ns"] <= 5_002_000 and found.samples["steps"].any()
-    assert [one.code for one in found.doubts] == ["places-few"]
+    assert [one.code for one in found.doubts] == ["places-few"] * (told["samples"] < 50)  # type: ignore[operator]  # a busy machine looks on
     mine = found.samples[found.samples["steps"]]
     assert mine["start_ns"].min() == 5_002_000
     assert set(mine["pid"]) == {1}  # the recording has one process, of another number
@@ -206,13 +230,17 @@ def test_a_place_of_a_longer_name_than_any_is_a_doubt(tmp_path: Path) -> None:
 
 
 def test_without_a_clock_the_time_of_day_serves_and_is_doubted(tmp_path: Path) -> None:
-    sampled_while(lambda: sleeps(0.02), tmp_path)
-    told = json.loads((tmp_path / "rank3.places.json").read_text())
-    made = Build(origin_utc_ns=int(told["began_utc_ns"]))
+    thread = {"steps": True, "start_ns": [1_500], "at_ns": [1_600], "end_ns": [1_700], "place": [0]}
+    place = {"file": "a.py", "line": 1, "function": "f", "via": "", "framework": False}
+    told = {"schema": marks.SAMPLES_SCHEMA, "pid": 1, "hz": 200, "samples": 7, "began_ns": 1_000}
+    told |= {"began_utc_ns": str(10**18 + 123), "places": [place], "threads": [thread]}
+    (tmp_path / "rank3.places.json").write_text(json.dumps(told))
+    made = Build(origin_utc_ns=10**18)
     made.mark("step 0", 0, 10)
     found = sampled.beside(tmp_path / "rank3.nsys-rep", made.timeline())
     assert [one.code for one in found.doubts] == ["places-not-aligned", "places-few"]
-    assert 0 <= found.samples["start_ns"].min() < 50_000_000
+    # 500 ns after the sampler began, which was 123 ns after the recording's origin
+    assert found.samples[["start_ns", "at_ns", "end_ns"]].values.tolist() == [[623, 723, 823]]
     unknown = sampled.beside(tmp_path / "rank3.nsys-rep", Build().timeline())
     assert [one.code for one in unknown.doubts] == ["places-not-aligned"] and not len(unknown.samples)
 
