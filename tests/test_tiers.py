@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import random
 import re
@@ -126,6 +127,18 @@ def test_what_seconds_are_kept_of_is_there_and_parts_of_it_fit_in_25_minutes() -
     places = tiers.balanced(seconds, tiers.SHARDS)
     for which in range(1, tiers.SHARDS + 1):
         assert sum(seconds[unit] for unit in seconds if places[unit] == which) < 25 * 60
+
+
+def test_seconds_are_kept_of_every_file_with_exhaustive_tests_and_of_each_script_of_people() -> None:
+    listed = {unit.partition("::")[0] for unit in tiers.seconds()}
+    files = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    missing = {name for name, text in files.items() if re.search(r"pytest\.mark\.exhaustive", text)} - listed
+    assert not missing, (
+        f"tests/seconds.csv has no row of {', '.join(sorted(missing))}; tests/tiers.py says how to measure them"
+    )
+    few = set(ast.literal_eval(re.findall(r"^FEW = (.*)$", files["tests/ring/test_people.py"], re.M)[0]))  # marked ci
+    scripts = {path.stem for path in (ROOT / "tests" / "ring" / "people").glob("*.py")}
+    assert scripts - few <= {unit.rpartition("[")[2].removesuffix("]") for unit in tiers.seconds()}
 
 
 def test_a_file_of_exhaustive_tests_says_what_they_alone_catch() -> None:
