@@ -215,6 +215,11 @@ def integers(values: Iterable[Any], *, bits: int = 64) -> Array:
     return found.astype(np.int64 if bits == 64 else np.int32, copy=False)
 
 
+def devices(values: Iterable[Any]) -> Array:
+    """int32 numbers of GPUs; -1 (unknown) for other values and for numbers below 0."""
+    return np.maximum(integers(values, bits=32), -1)
+
+
 def _integer(value: Any, limit: int) -> int:
     if isinstance(value, str) and (match := re.fullmatch(r"(?:stream )?(-?[0-9]{1,19})", value)):
         value = int(match[1])

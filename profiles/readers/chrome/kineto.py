@@ -193,9 +193,9 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
     if table in ("api", *launches.OPERATIONS):
         columns["correlation"] = chrome.integers([a.correlation for a in args])
     if table in launches.OPERATIONS:
-        devices = chrome.integers([a.in_device if a.device is None else a.device for a in args], bits=32)
+        devices = chrome.devices([a.in_device if a.device is None else a.device for a in args])
         if (devices < 0).any():  # the `pid` of a GPU operation is its device number, too
-            devices = np.where(devices < 0, chrome.integers([event.pid for event in events], bits=32), devices)
+            devices = np.where(devices < 0, chrome.devices([event.pid for event in events]), devices)
         contexts = [a.in_context if a.context is None else a.context for a in args]
         streams = [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
         columns |= {

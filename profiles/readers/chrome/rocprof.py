@@ -155,7 +155,7 @@ def _frame(table: str, events: list[_Event], left_out: Counter[str], older: bool
         columns["key"] = [_called(a, name, text, older) for a, name, text in zip(args, names, told, strict=True)]
     elif table != "marks":
         columns |= {
-            "device": chrome.integers([a.gpu if a.device is None else a.device for a in args], bits=32),
+            "device": chrome.devices([a.gpu if a.device is None else a.device for a in args]),
             "context": np.zeros(len(args), np.int32),
             "stream": chrome.integers([a.queue if a.stream is None else a.stream for a in args], bits=32),
             "correlation": np.full(len(args), -1),
