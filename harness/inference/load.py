@@ -111,7 +111,7 @@ def _alike(answer: Any, expected: Any) -> bool:
     try:
         one, other = np.asarray(answer, float), np.asarray(expected, float)
         return bool(one.shape == other.shape and np.allclose(one, other, rtol=RTOL, atol=ATOL, equal_nan=True))
-    except (ValueError, TypeError):  # different shapes, or no numbers
+    except (ValueError, TypeError):  # a list of parts of different shapes, or values that are not numbers
         return bool(answer == expected)
 
 

@@ -36,7 +36,7 @@ from .progress import Watch
 from .run_directory import check_space, new_path, writing
 
 POLL_S = 0.5  # seconds between checks for complete recordings
-STARTED_S = 60.0  # seconds until ranks that have not started are told of
+STARTED_S = 60.0  # seconds after which ranks that have not started are reported
 LOWEST = 19  # niceness: the lowest priority
 
 

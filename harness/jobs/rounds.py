@@ -63,7 +63,7 @@ class Rounds:
             return said
         times, first = self._times(), self._missing(0)
         for curve in sweep.curves([cell for cell, _ in first])[:1]:
-            ranks = ", ".join(str(cell.ranks) for cell in curve)
+            ranks = ", ".join(str(cell.ranks) for cell in curve) + (" ranks" if curve[-1].ranks > 1 else " rank")
             seconds = sum(map(times.next_s, curve))
             said += f": first {curve[0].model} on {ranks} ({about(seconds)})"
         said += f", all cells {about(sum(times.next_s(cell) for n in begun for cell, _ in self._missing(n)))}"

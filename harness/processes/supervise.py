@@ -75,7 +75,7 @@ def supervise(
         signals.noted() as look,
         Lifeline(hosts, lines=processes + 1) as lifeline,
     ):
-        look()  # a request may have come as the launch before ended
+        look()  # Ctrl-C or a signal may have come while the previous launch was ending
         job = make_job(lifeline.address)
         keeper = _start(job, lifeline.address, directory)
         try:

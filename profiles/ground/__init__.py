@@ -1,1 +1,1 @@
-"""Tools for every room: errors, numbers, statistics, intervals, files, threads, terminals; nothing about recordings."""
+"""Tools that know nothing of recordings: errors, numbers, statistics, intervals, files, threads, terminals."""

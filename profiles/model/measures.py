@@ -42,7 +42,7 @@ def gpu_titles(gpus: Iterable[tuple[int | None, int]]) -> list[str]:
 
 @dataclass(slots=True)
 class Rest:
-    """The measures of a window without steps after gaps that occur only once, such as start-up, are left out."""
+    """The measures of a window without steps, once the gaps that occur only once (such as start-up) are left out."""
 
     gaps_ns: list[int]  # the gaps left out, the longest first
     span_ns: int

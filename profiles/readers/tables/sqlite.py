@@ -169,15 +169,13 @@ class Database:
         """Raises UnreadableRecording if the table is missing, or lacks a column that every known schema has."""
         table = self.stored(table)
         if table not in self.tables:
-            problem = f"{table} is not a table: not a schema that this version knows"
-            raise UnreadableRecording(self.path, problem, "export it again with `nsys export -t sqlite`, or report it")
-        missing = [column for column in columns if column not in self.tables[table]]
-        if missing:
-            raise UnreadableRecording(
-                self.path,
-                f"table {table} has no column {', '.join(missing)}: not a schema that this version knows",
-                "export it again with `nsys export -t sqlite`, or report the file",
-            )
+            problem = f"there is no table {table}"
+        elif missing := [column for column in columns if column not in self.tables[table]]:
+            problem = f"table {table} has no column {', '.join(missing)}"
+        else:
+            return
+        remedy = "record it again (nsys: or export it again with `nsys export -t sqlite`), or report the file"
+        raise UnreadableRecording(self.path, f"{problem}: not a schema that this version knows", remedy)
 
     def first(self, table: str, names: Iterable[str]) -> str | None:
         """The first of `names` that is a column of the table; None if the table has none of them."""

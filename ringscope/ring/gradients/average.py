@@ -73,9 +73,10 @@ def average_gradients(
     for i in sparse:
         once = adds_in_any_order() or _has_each_once(averaged[i].indices)
         if once or _is_of_any_batch(averaged[i].indices):
-            # In some lookups a whole batch has one row for each index: for embedded positions, and for sparse ids,
-            # whose rows are summed first. Keras's optimizers square each row by itself, so rows of equal index on
-            # several ranks must be summed before.
+            # The gradients of some lookups have one row for each index, however large the batch: lookups of positions
+            # (`_is_of_any_batch`) and of sparse ids, which sum rows of equal index (`_has_each_once`). Keras's
+            # optimizers square each row by itself, so rows of equal index from several ranks must be summed before the
+            # update. On GPUs all sparse gradients are summed here, since all ranks then get the same bits.
             own = _rows_once(averaged[i], process_set) if once else averaged[i]
             (values,) = _average([own.values], compression, in_stream, how)
             averaged[i] = tf.IndexedSlices(values, own.indices, own.dense_shape)

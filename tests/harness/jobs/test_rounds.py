@@ -35,7 +35,7 @@ def test_stopped_after_the_first_curve_it_shows_that_and_its_losses_and_resume_g
     said = " ".join(sweep.communicate(timeout=PATIENCE_S)[0].split())
     assert sweep.returncode == 130 and carrying(mark) == [], said
     assert (launched(out), launched(out, "interrupted")) == (MLP, [("gru", 1)])
-    assert said.startswith("4 cells, 4 launches to do: first mlp on 1, 2 (")
+    assert said.startswith("4 cells, 4 launches to do: first mlp on 1, 2 ranks (")
     # As soon as it was whole, and again in the report at the end; so is what explains it.
     curve, losses = "ranks samples/s", "mlp: a step on 2 ranks takes"
     assert [said.count(words) for words in (curve, losses)] == [2, 2], said
