@@ -217,7 +217,9 @@ def integers(values: Iterable[Any], *, bits: int = 64) -> Array:
 
 def devices(values: Iterable[Any]) -> Array:
     """int32 numbers of GPUs; -1 (unknown) for other values and for numbers below 0."""
-    return np.maximum(integers(values, bits=32), -1)
+    found = integers(values, bits=32)
+    found[found < 0] = -1
+    return found
 
 
 def _integer(value: Any, limit: int) -> int:
