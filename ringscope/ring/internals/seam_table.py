@@ -32,7 +32,7 @@ needed: training
         TensorFlowTrainer._get_metrics_result_or_logs TensorFlowTrainer.train_on_batch
     keras.src.trainers.trainer Trainer.compute_loss Trainer._compute_loss Trainer._aggregate_additional_loss
         Trainer._compile_loss Trainer._compile_metrics Trainer._compile_config Trainer._loss_tracker
-    keras.src.trainers.compile_utils CompileLoss.call CompileMetrics._user_metrics
+    keras.src.trainers.compile_utils CompileLoss.call CompileLoss._flat_losses CompileMetrics._user_metrics
         CompileMetrics._user_weighted_metrics CompileMetrics.update_state CompileMetrics.result
     keras.src.layers.layer Layer._flatten_layers Layer._losses Layer._loss_ids Layer._get_own_losses
         Layer._non_trainable_variables
