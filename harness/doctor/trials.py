@@ -173,7 +173,7 @@ def judge_training(found: list[Equality], where: str) -> Check:
         for each in found
     }
     text = "; ".join(
-        f"{each.cell.step}: within {each.max_difference:.1e} of one rank, "
+        f"{each.cell.step}: weights within {each.max_difference:.1e} of a training on one rank, "
         f"ranks {'bit-equal' if each.trainable_bit_equal else 'DIFFER'}"
         for each in found
     )

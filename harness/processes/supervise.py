@@ -167,4 +167,4 @@ def _stopped_below(pid: int) -> str:
             rank = process.environ().get("RINGSCOPE_RANK")
             if rank and process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
                 stopped.add(int(rank))
-    return f"; rank {', '.join(map(str, sorted(stopped)))} is stopped (SIGSTOP or a debugger)" if stopped else ""
+    return f"; stopped (SIGSTOP or a debugger): rank {', '.join(map(str, sorted(stopped)))}" if stopped else ""

@@ -59,7 +59,7 @@ Examples:
     metavar="RANKS",
     default="all",
     show_default=True,
-    help="Ranks to record: all, first-per-host, or numbers such as 0,8,16. The other ranks train, too.",
+    help="Ranks to record: all, first-per-host, or numbers such as 0,8,16. The other ranks train without a recording.",
 )
 @click.option(
     "--then",

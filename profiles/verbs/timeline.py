@@ -105,7 +105,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
     "--ranks",
     metavar="N,N",
     callback=lambda _context, _option, text: _numbers(text),
-    help="Show the columns of these ranks.  [default: all of up to 8 GPUs, else a summary alone]",
+    help="Show the columns of these ranks.  [default: all, or only a summary of more than 8 GPUs]",
 )
 @click.option("--per-rank", is_flag=True, help="Show the columns of every GPU, however many there are.")
 @click.option("--full", is_flag=True, help="Show every number of up to 8 GPUs, on as many screens as needed.")

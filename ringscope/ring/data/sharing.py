@@ -170,8 +170,8 @@ def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, s
 def _tell_price(spared: Share, size: int, otherwise: str) -> None:
     if spared.works:
         once(
-            f"every rank prepares the batches of all {size} ranks: {spared.why or otherwise}; or give each"
-            " rank its part of the data (ring.rank() of ring.size()) and call fit(..., shard=False)"
+            f"every rank prepares the batches of all {size} ranks: {spared.why or otherwise}. To prepare fewer, you can"
+            " also give each rank its part of the data (ring.rank() of ring.size()) and call fit(..., shard=False)"
         )
 
 

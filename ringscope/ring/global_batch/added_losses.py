@@ -47,7 +47,8 @@ def _may_add(layer: Any) -> bool:
 
 
 def _of_all_ranks(layer: Any, share: totals.Share, ranks: int, found: Kinds, uneven: bool) -> Callable[..., Any]:
-    """The layer's `call`, which takes the sums of its added losses over all ranks where that is needed."""
+    """A replacement for the layer's `call`: where a loss that it adds divides by a sum over samples, that sum runs over
+    all ranks' samples."""
     own = layer.call
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -65,7 +65,7 @@ _alone = False
 
 
 def before() -> Before:
-    """The knowledge of this process from before this restart of the script; at the first start its `times` is 0."""
+    """The facts that this process knew before its script was restarted; at the first start `times` is 0."""
     global _before
     if _before is None:
         told = os.environ.pop(CARRIED, "")  # removed, because programs that the script starts are no restarted ranks
