@@ -105,7 +105,7 @@ def test_a_stopped_rank_is_a_row(tmp_path: Path, mark: str) -> None:
     rank_1_in_training(out, mark, launch=0).send_signal(signal.SIGSTOP)
     said, _ = sweep.communicate(timeout=PATIENCE_S)
     stopped = json.loads((launches(out)[0] / "record.json").read_text())
-    assert stopped["status"] == "hung" and "rank 1 is stopped" in stopped["reason"], said
+    assert stopped["status"] == "hung" and "stopped (SIGSTOP or a debugger): rank 1" in stopped["reason"], said
     assert carrying(mark) == []
 
 
