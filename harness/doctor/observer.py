@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from profiles.ground.after_import import AfterImport
+from profiles.ground.hooked import after, before
 
 from ..launch import users_launcher
-from ..launch.hooked import after, before
 from ..machine import joined, ranks
 from . import hooks
 from .observations import Told

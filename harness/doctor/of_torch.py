@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from profiles.ground.after_import import AfterImport
+from profiles.ground.hooked import after, before
 
-from ..launch.hooked import after, before
 from . import hooks
 from .observations import Told
 from .samples import rows_of, values_of

@@ -21,12 +21,12 @@ from typing import Any
 from profiles.ground import threads
 from profiles.ground.after_import import AfterImport
 from profiles.ground.errors import RingscopeError
+from profiles.ground.hooked import before
 from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges, sampler
 
 from ..machine import capture_range, joined, ranks, recorded_ranks
 from . import framework_profiler, script
 from .agreed_step import Agreed
-from .hooked import before
 from .recorder import Recorder
 from .steps import DEEPSPEED, KERAS, OPTIMIZERS, TORCH, Steps, watch, watch_deepspeed, watch_optimizers
 

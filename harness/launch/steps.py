@@ -14,10 +14,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from profiles.ground.hooked import after, before
 from profiles.model import marks
 from ringscope.places import ranges
 
-from .hooked import after, before
 from .recorder import Recorder
 
 KERAS = ("keras", "tf_keras")

@@ -25,9 +25,9 @@ from typing import Any
 
 from profiles.ground.after_import import AfterImport
 from profiles.ground.files import write_whole
+from profiles.ground.hooked import before
 
 from . import script
-from .hooked import before
 from .steps import KERAS
 
 WARM_UP = 16  # untimed steps at the start, in which programs are compiled; their losses are compared

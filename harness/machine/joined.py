@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.ground.after_import import AfterImport
+from profiles.ground.hooked import after
 
 from . import ranks
 
@@ -56,16 +57,11 @@ def refusal(count: int, verb: str) -> tuple[str, str]:
 
 
 def _watch(file: Path, groups: Any) -> None:
-    own = groups.init_process_group
-
-    @functools.wraps(own)
-    def joined(*arguments: Any, **options: Any) -> Any:
-        found = own(*arguments, **options)
+    def joined(*_: Any, **__: Any) -> None:
         # the variables of a launcher are those of the parent
         launched = 1 if multiprocessing.parent_process() else ranks.size()
         if (count := groups.get_world_size()) > launched:
             with suppress(OSError):
                 file.write_text(str(count))
-        return found
 
-    groups.init_process_group = joined
+    after(groups, "init_process_group", joined)

@@ -52,7 +52,7 @@ def sampled_while(work: Callable[[], None], folder: Path) -> dict[str, object]:
 
 
 def sampled_by(work: Callable[[sampler.Sampler], None], folder: Path) -> dict[str, object]:
-    """What the sampler writes of this process while `work`, which is given the sampler, runs."""
+    """The file that the sampler writes about this process while `work` runs; `work` gets the sampler."""
     looks = sampler.of_rank(folder, "3", sampler.main_thread, hz=500)
     looks.start()
     work(looks)
