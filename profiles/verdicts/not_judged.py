@@ -98,9 +98,11 @@ def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Mea
     """(why there is no advice, what to record or do instead), both as text."""
     largest = max(left, key=lambda owner: left[owner])
     about = list(_doubts(measures, case.index))
-    if not case.computes:
-        return "no kernel is in the recording", "record while the program computes"
     blind = [doubt for doubt, where in about if where in ("/ledger_ns/idle_unknown", "/ledger_ns")]
+    if not case.computes and not any(doubt.code == "launches-lost" for doubt in blind):
+        return "no kernel is in the recording", "record while the program computes"
+    if gpu.outside_calls_ns is None:  # without calls; a doubt on a file's clocks names no GPU
+        blind = [doubt for doubt in measures.doubts if doubt.code == "clocks-apart"] + blind
     if largest == "idle_unknown" and blind:
         return blind[0].text, blind[0].next
     if case.example:

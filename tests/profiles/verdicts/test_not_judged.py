@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from profiles import analyse
+from profiles.doubts.recordings import clocks_apart
 from profiles.ground.errors import RingscopeError
 from profiles.model import measures_json
 from profiles.model.measures import OWNERS
@@ -222,6 +224,29 @@ def test_why_idle_time_has_no_cause_is_said_in_the_words_of_the_doubt() -> None:
     (doubt,) = (one for one in analyse([made.timeline()]).measures.doubts if one.code == "no-api-rows")
     told = findings(made)["loss-not-judged"]
     assert doubt.text in told.text and told.change == doubt.next
+
+
+def test_calls_that_the_profiler_timed_by_another_clock_are_not_asked_for() -> None:
+    """The file holds calls, which were left out: the reason is the clock, also where few kernels run."""
+    made = Build()
+    for number in range(10):
+        made.kernel(number * MS, number * MS + 100 * US, f"kernel {number}")
+    made.kernel(900 * MS, 900 * MS + US)
+    apart = clocks_apart(3832.0, "after")
+    timeline = replace(made.timeline(), doubts=[apart], left_out={"clocks-apart in api": 20})
+    told = next(one for one in analyse([timeline]).measures.findings if one.code == "loss-not-judged")
+    assert apart.text in told.text and told.change == apart.next
+
+
+def test_copies_beside_launches_that_left_no_kernel_are_no_program_that_does_not_compute() -> None:
+    made = Build()
+    for number in range(21):
+        made.api("cudaLaunchKernel_v7000", MS + number * US, MS + number * US + US, correlation=10_000 + number)
+    for start in (0, 100 * MS):
+        made.copy("d2h", start, start + MS, call=(start - US, start + MS))
+    (doubt,) = (one for one in analyse([made.timeline()]).measures.doubts if one.code == "launches-lost")
+    told = findings(made)["loss-not-judged"]
+    assert doubt.text in told.text and told.change == doubt.next and "no kernel" not in told.text
 
 
 def test_every_owner_that_may_be_lost_has_words() -> None:
