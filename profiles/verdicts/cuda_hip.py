@@ -53,8 +53,10 @@ class Api:
             "copies-exposed": lambda gpu: (
                 f"{self._ahead(gpu)}; keep data that is needed again on the GPU; copy fewer bytes"
             ),
-            "copies-to-host-exposed": f"{self.calls}MemcpyAsync into pinned memory on a separate stream, while the "
-            "next kernels run; copy fewer bytes",
+            "copies-to-host-exposed": lambda gpu: (
+                f"{self.calls}MemcpyAsync into pinned memory{self._prefetched(gpu)} on a separate stream, while the "
+                "next kernels run; copy fewer bytes"
+            ),
             "offloaded-to-host": f"keep on the GPU what returns to it; else {self.calls}MemcpyAsync with pinned memory "
             "on a separate stream, while other kernels run",
             "copies-on-gpu-exposed": "work in place, or swap pointers in place of copying one buffer into another",
@@ -86,6 +88,9 @@ class Api:
     def _ahead(self, gpu: GpuMeasures) -> str:
         source = f" from pinned memory ({self.pinned})" if pageable(gpu) else ""
         return f"{self.calls}MemcpyAsync{source} on a separate stream, while kernels run"
+
+    def _prefetched(self, gpu: GpuMeasures) -> str:
+        return f", or {self.calls}MemPrefetchAsync of managed memory," if "managed" in (gpu.waits_on or ()) else ""
 
     def _waits(self, gpu: GpuMeasures) -> str:
         """Advice on waits of the host for the GPU, by the call with the longest wait."""

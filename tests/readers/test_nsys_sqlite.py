@@ -267,6 +267,25 @@ def test_pages_of_unified_memory_are_managed_where_nsys_knows_no_kind_of_their_m
     assert kinds == [unknown, managed, managed, managed, unknown, ("pageable", "device")]
 
 
+def test_pages_that_a_call_asked_for_belong_to_the_latest_call_before_them(tmp_path: Path) -> None:
+    """nsys gives pages of unified memory no call (correlation 0); cause 1 means that the program asked for them."""
+    pages = [
+        copy(12, start=at, end=at + 5, migrationCause=cause, correlationId=0, globalPid=PID | process << 24)
+        for at, cause, process in ((5, 1, 50), (25, 1, 50), (45, 1, 50), (55, 2, 50), (65, 1, 50), (65, 1, 51))
+    ]
+    calls = [
+        {"start": start, "end": start + 3, "nameId": name, "correlationId": number, "globalTid": PID | process << 24}
+        for start, name, number, process in ((40, 1, 8, 50), (20, 1, 7, 50), (60, 0, 9, 50), (41, 1, 10, 52))
+    ]
+    texts = strings("cudaLaunchKernel_v7000", "cudaMemPrefetchAsync_v8000")
+    tables = {"StringIds": texts, CUPTI + "MEMCPY": pages, CUPTI + "RUNTIME": calls}
+    copies = readers.read(build(tmp_path / "a", tables)).copies
+    assert copies["correlation"].tolist() == [0, 7, 8, 0, 8, 0]
+    assert list(copies["kind"].astype(str)) == ["d2h"] * 6
+    alone = readers.read(build(tmp_path / "b", {"StringIds": texts, CUPTI + "MEMCPY": pages})).copies
+    assert alone["correlation"].tolist() == [0] * 6
+
+
 def test_equal_device_numbers_of_two_processes_are_two_gpus(tmp_path: Path) -> None:
     gpus = [
         {"id": 0, "name": "A", "busLocation": "0000:01:00.0", "uuid": "u0"},

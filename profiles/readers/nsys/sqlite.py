@@ -21,7 +21,7 @@ from ..tables.gathering import NO_TIME, Gathered, constant, gpus, require_gpu_wo
 from ..tables.scan import Column, present, scan
 from ..tables.sqlite import Database
 from ..tables.strings import Strings
-from . import dropped, gpu_metrics, marks
+from . import dropped, gpu_metrics, marks, prefetched
 from .devices import Devices
 from .marks import NVTX
 
@@ -150,6 +150,7 @@ def _copy_columns(database: Database) -> dict[str, Column]:
         "src_device": Column("srcDeviceId", -1, "int32"),
         "dst_device": Column("dstDeviceId", -1, "int32"),
         "graph_node": Column("graphNodeId"),
+        "cause": Column("migrationCause", usual="int8"),
     }
     return columns | present(database, MEMCPY, optional)
 
@@ -232,6 +233,8 @@ def _add_operations(gathered: Gathered, found: dict[str, Columns], strings: Stri
         gathered.add("graphs", {"graph": constant(-1, len(graphs["start_ns"])), **graphs})
     if copies := found.get(MEMCPY):
         nodes = _nodes(copies, len(copies["start_ns"]))
+        copies["correlation"] = prefetched.calls(copies, found.get(RUNTIME), strings)
+        copies.pop("cause", None)
         gathered.add("copies", {**cupti.copies(copies, cupti.NSYS_MEMORY), "graph_node": nodes})
     if memsets := found.get(MEMSET):
         count = len(memsets["start_ns"])

@@ -38,9 +38,17 @@ def _summed(name: str) -> dict[str, Any]:
 
 
 PINNED, PAGEABLE = ({**COPIES, "h2d": {**COPIES["h2d"], "pageable_share": share}} for share in (0.0, 1.0))
+TO_HOST = {"ledger": {"d2h": 2 * MS}}
 # What was recorded, and of whom; the finding, what it must not say to change, and what it must.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str, str]] = {
     "pinned already": (PINNED, {"framework": "pytorch"}, "copies-exposed", "pin_memory|pinned", "non_blocking"),
+    "managed memory to the host": (
+        TO_HOST, {"framework": "cuda", "waits_on": ["managed"]}, "copies-to-host-exposed", "ringscope",
+        "cudaMemPrefetchAsync of managed memory",
+    ),
+    "no managed memory to the host": (
+        TO_HOST, {"framework": "cuda", "waits_on": []}, "copies-to-host-exposed", "managed", "into pinned memory on",
+    ),
     "pageable": (PAGEABLE, {"framework": "pytorch"}, "copies-pageable", "ringscope", "pin_memory"),
     "16-bit products": (
         _kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align2"),
