@@ -28,7 +28,7 @@ from ..machine import capture_range, joined, ranks, recorded_ranks
 from . import framework_profiler, script
 from .agreed_step import Agreed
 from .recorder import Recorder
-from .steps import DEEPSPEED, KERAS, OPTIMIZERS, TORCH, Steps, watch, watch_deepspeed, watch_optimizers
+from .steps import DEEPSPEED, KERAS, OPTIMIZERS, TORCH, Steps, of_execution, watch, watch_deepspeed, watch_optimizers
 
 _ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
 # module -> an attribute that it has once its import is complete
@@ -58,7 +58,7 @@ def say_executions(keras: ModuleType) -> None:
     said = set[int]()
 
     def say(callbacks: Any, *_: Any, **__: Any) -> None:
-        count = getattr(callbacks.model, "steps_per_execution", 1)
+        count = of_execution(callbacks)
         if count > 1 and "ringscope.ring" not in sys.modules and count not in said:
             said.add(count)
             text = f"ringscope: each recorded step is an execution of {count} steps (steps_per_execution={count})"

@@ -33,14 +33,17 @@ class Steps:
     ) -> None:
         self.recorder, self._within, self._stepped = recorder, within, stepped
         self._begun: list[Any] = []
+        self._next = 0  # number of the next step
 
-    def begin(self) -> None:
-        """Note that a step begins. The previous step's mark ends first, because the recording may close now."""
+    def begin(self, count: int = 1) -> None:
+        """Note that a step begins, or `count` steps that run as one. The previous step's mark ends first, because the
+        recording may close now."""
         self._stepped()
         self._end()
         self.recorder.step()
         if self._within or "ringscope.ring" not in sys.modules:
-            self._begun.append(ranges.writer().begin(marks.step(self.recorder.number)))
+            self._begun.append(ranges.writer().begin(marks.step(self._next)))
+        self._next += count
 
     def pause(self) -> None:
         """Note that the next work is no step."""
@@ -56,11 +59,16 @@ class Steps:
             ranges.writer().end(self._begun.pop())
 
 
+def of_execution(callbacks: Any) -> int:
+    """The number of steps that the model of this list of callbacks takes between two calls: steps_per_execution."""
+    return int(getattr(getattr(callbacks, "model", None), "steps_per_execution", 1))
+
+
 def watch(keras: ModuleType, steps: Steps) -> None:
     """Hook into this Keras, to report every step that it takes."""
     listed = keras.callbacks.CallbackList
     before(listed, "on_train_begin", lambda *_, **__: steps.expect())
-    before(listed, "on_train_batch_begin", lambda *_, **__: steps.begin())
+    before(listed, "on_train_batch_begin", lambda callbacks, *_, **__: steps.begin(of_execution(callbacks)))
     for name in ("on_test_begin", "on_epoch_end", "on_train_end"):
         before(listed, name, lambda *_, **__: steps.pause())
 

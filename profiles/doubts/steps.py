@@ -47,6 +47,16 @@ def steps_by_period(steps: Steps, where: str, recorded: str) -> Doubt:
     )
 
 
+def several_steps_each(steps: int, where: str) -> Doubt:
+    return Doubt(
+        "several-steps-each",
+        f"the numbers of the marks of steps rise by {steps}, so each step here holds {steps} steps of the training (as "
+        "with steps_per_execution in Keras): what is counted or timed per step is of all of them",
+        f"divide numbers per step by {steps}, or record with one step per mark",
+        (f"{where}/steps",),
+    )
+
+
 def steps_cover_little(measured: GpuMeasures, where: str) -> Doubt:
     whole = (measured.capture or {})["span_ns"]
     units = "batches" if measured.steps.unit == "batch" else "steps"

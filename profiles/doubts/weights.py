@@ -127,6 +127,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "steps-by-period": Weight(
             CARE, "all numbers per step: the steps may really be parts of a step, or several steps"
         ),
+        "several-steps-each": Weight(CARE, "all numbers per step: each is of several steps"),
         "steps-refused": Weight(NOTE, "steps, feed gaps and input copies; the window is all that was recorded"),
         "warm-up-inside-window": Weight(CARE, "all shares of the window: they include warm-up"),
         "breaks-inside-window": Weight(CARE, "all shares of the window: they include evaluations and checkpoints"),

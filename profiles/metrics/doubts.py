@@ -163,6 +163,8 @@ def _step_doubts(
         yield say_of_steps.starts_inside(measured, where)
     if steps.source == "period":
         yield say_of_steps.steps_by_period(measured.steps, where, recorded)
+    if steps.steps_each > 1:
+        yield say_of_steps.several_steps_each(steps.steps_each, where)
     if measured.leads_with_capture and measured.capture:
         yield say_of_steps.steps_cover_little(measured, where)
     if measured.window == "capture" and steps.warm_up + steps.partial:

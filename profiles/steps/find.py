@@ -70,6 +70,7 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None
         served=passes is not None,
         decodes=passes is None or passes.decodes,
         marked=0 if stepped is None else len(stepped),
+        steps_each=stepped.steps_each if stepped is not None and found.source == "marks" else 1,
         learns=content.learns(gpu, timelines),
     )
     return _without_pauses(found, pauses.pauses(gpu, timelines, shifts))

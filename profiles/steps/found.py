@@ -86,6 +86,7 @@ class FoundSteps:
     decodes: bool = True  # False if every pass of an inference server only reads prompts (prefill)
     learns: bool = False  # True if kernels or ranges name a backward pass or an optimizer
     marked: int = 0  # number of marks of steps, even if steps were found otherwise
+    steps_each: int = 1  # number of steps that each step here stands for, by the numbers of its marks
     repeats: Repeats | None = None  # set if no steps were found, but the kernels repeat
     pauses: tuple[Pause, ...] = ()  # pauses of the training; no measured step overlaps one
 

@@ -74,6 +74,12 @@ class Marks:
     def __len__(self) -> int:
         return len(self.start_ns)
 
+    @property
+    def steps_each(self) -> int:
+        """The number of steps that one mark stands for: the median difference between the numbers of successive
+        marks."""
+        return max(1, int(np.median(np.diff(self.number)))) if len(self) > 2 else 1
+
 
 def steps(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> Marks | None:
     """The marks that match the first pattern of `STEPS` for which there are marks; None if there are none."""

@@ -347,6 +347,17 @@ def test_several_steps_in_one_execution_are_told_once(
     assert told.count("execution of 5 steps") == told.count("\n") == (count > 1)
 
 
+def test_an_execution_of_several_steps_is_numbered_by_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    keras, told = _keras(), Told()
+    monkeypatch.setattr(ranges, "_kept", _Written(told.done))
+    watch(keras, Steps(told.recorder, within=True))
+    listed = keras.callbacks.CallbackList()
+    listed.model = SimpleNamespace(steps_per_execution=5)
+    for batch in range(0, 15, 5):
+        listed.on_train_batch_begin(batch)
+    assert _marked(told) == ["step 0", "step 5", "step 10"] and told.recorder.number == 2
+
+
 def test_a_checkpoint_every_ten_steps_is_steady() -> None:
     told = Told()
     told.take(200.0 if step % 10 == 0 else 1.0 if step % 10 < 5 else 18.0 for step in range(30))

@@ -6,6 +6,7 @@ import gc
 import json
 import shutil
 import weakref
+from dataclasses import replace
 
 import pytest
 
@@ -318,6 +319,18 @@ def test_copies_whose_order_is_known_are_not_doubted_where_why_the_gpu_waited_is
 def test_clocks_are_doubted_above_a_tenth_of_a_millisecond_and_where_ends_alone_tell_them(residual_ns, method, doubted):
     found = list(doubts.of_clock(Clock((0, 5), ("reference", method), residual_ns), []))
     assert [doubt.code for doubt in found] == ["clock-residual"] * doubted
+
+
+@pytest.mark.parametrize("apart", [1, 8])
+def test_marks_whose_numbers_rise_by_several_hold_several_steps_each(apart):
+    timeline = training(steps=12).timeline()
+    names = timeline.marks["name"].astype(str)
+    names = names.str.replace(r"^step (\d+)$", lambda name: f"step {int(name[1]) * apart}", regex=True)
+    measures = measure([replace(timeline, marks=timeline.marks.assign(name=names.astype("category")))])
+    (gpu,) = measures.gpus
+    assert (gpu.steps.source, gpu.steps.count) == ("marks", measure([timeline]).gpus[0].steps.count)
+    told = [doubt.text for doubt in measures.doubts if doubt.code == "several-steps-each"]
+    assert len(told) == (apart > 1) and all("holds 8 steps" in text for text in told)
 
 
 @pytest.mark.parametrize("marked", [True, False])
