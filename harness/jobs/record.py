@@ -52,7 +52,9 @@ def main(options: Record) -> int:
         raise RingscopeError(
             f"--nsys-args is for nsys, and {profiler.name} records here; leave it out, or install nsys"
         )
-    profiler = replace(profiler, more=tuple(shlex.split(options.nsys_args)))
+    profiler, refused = profilers.allowed(replace(profiler, more=tuple(shlex.split(options.nsys_args))))
+    if refused:
+        console.print(refused, soft_wrap=True)
     how = replace(bench.how_to_launch(options.launch), profiler=profiler, recorded=options.recorded)
     if options.choices:
         sweep.check_training()

@@ -4,9 +4,11 @@ files."""
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +148,10 @@ _PYTHON_FLAG = re.compile(r"(-[XW])|-(?:[bBdOPqRsuvx]+|[XW].+)")
 _NSYS = ("-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "--cuda-graph-trace=node", "--force-overwrite=true")
 
 
+_METRICS = "--gpu-metrics"  # nsys's options for GPU metrics begin so
+# nsys's words where none of the GPUs here can be read: a line for each GPU, with the reason after a dash
+_NO_METRICS = re.compile(r"None of the installed GPUs are supported.*?\s-\s+([^\n]+)", re.DOTALL)
+_ANSWER_S = 60.0  # seconds that nsys has to say whether it can read GPU metrics
 _IN_RANGE = ("-c", "cudaProfilerApi", "--capture-range-end=stop")
 
 
@@ -170,6 +176,24 @@ def choose(wanted: str | None = None) -> Profiler:
     if gpus and found["nvprof"] and all(_nvprof_records(gpu) for gpu in gpus):
         return Profiler("nvprof", found["nvprof"])
     return Profiler("framework")
+
+
+def allowed(profiler: Profiler) -> tuple[Profiler, str]:
+    """The profiler without options for GPU metrics if nsys cannot read them here, and a line that says so; else the
+    same profiler and "". With such an option nsys would end before it starts the command."""
+    metrics = [word for word in profiler.more if word.startswith(_METRICS)]
+    if not metrics:
+        return profiler, ""
+    asked = [str(profiler.path), "profile", "--gpu-metrics-devices=help"]
+    with suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(asked, capture_output=True, text=True, errors="replace", timeout=_ANSWER_S)
+        if found := _NO_METRICS.search(done.stdout + done.stderr):
+            values = {profiler.more.index(word) + 1 for word in metrics if "=" not in word}
+            more = [word for at, word in enumerate(profiler.more) if word not in metrics and at not in values]
+            return replace(profiler, more=tuple(more)), (
+                f"nsys cannot read GPU metrics here ({found[1].strip()}); the recording goes on without them"
+            )
+    return profiler, ""
 
 
 def _nvprof_records(gpu: Mapping[str, Any]) -> bool:

@@ -94,6 +94,55 @@ def test_more_options_of_nsys_reach_it_and_no_other_profiler(
     assert "--gpu-metrics-devices=all -e A=a b -o " in capfd.readouterr().out
 
 
+# what nsys prints: where GPU counters are for administrators alone, and on GPUs that it cannot read
+NO_RIGHT = """GPU Metrics: None of the installed GPUs are supported:
+\tNVIDIA GeForce RTX 4090 PCI[0000:01:00.0] - Insufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTRPERM
+See the user guide: https://docs.nvidia.com/nsight-systems/UserGuide/index.html#gms-introduction
+"""
+TOO_OLD = """Illegal --gpu-metrics-devices usage.
+None of the installed GPUs are supported:
+\tTesla V100-PCIE-32GB PCI[0000:17:00.0] - Unsupported architecture
+\tTesla V100-PCIE-32GB PCI[0000:fa:00.0] - Unsupported architecture
+"""
+ALLOWED = """Possible --gpu-metrics-devices values are:
+\t0: Hopper GH100 | NVIDIA H200 PCI[0000:18:00.0]
+\tall: Select all supported GPUs
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        (NO_RIGHT, "Insufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTRPERM"),
+        (TOO_OLD, "Unsupported architecture"),
+        (ALLOWED, None),
+    ],
+)
+def test_where_nsys_may_not_read_gpu_metrics_it_records_without_them_and_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], says: str, reason: str | None
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "help.txt").write_text(says)
+    # like nsys, it ends without a word of the command if it may not read the metrics that are asked for
+    refuses = f"case $* in *--gpu-metrics*) {'exit 1' if reason else ''} ;; esac"
+    helps = f"case $* in *=help) cat {tmp_path}/help.txt >&2; exit 1;; esac"
+    (tmp_path / "nsys").write_text(f'#!/bin/sh\n{helps}\n{refuses}\necho "nsys got $*"\n')
+    (tmp_path / "nsys").chmod(0o755)
+    words = ["--launcher", "single", "--profiler", "nsys", "--out", "out", "--nsys-args"]
+    words += ["--gpu-metrics-devices all -e A=b --gpu-metrics-frequency=10000", "--", "python", "train.py"]
+    with pytest.raises(RingscopeError, match="wrote no recording"):
+        record.command.main(words, standalone_mode=False)
+    lines = capfd.readouterr().out.splitlines()
+    assert [line for line in lines if "GPU metrics" in line] == (
+        [f"nsys cannot read GPU metrics here ({reason}); the recording goes on without them"] if reason else []
+    )
+    (got,) = (line for line in lines if line.startswith("nsys got "))
+    asked = "--gpu-metrics-devices all -e A=b --gpu-metrics-frequency=10000"
+    assert f" {'-e A=b' if reason else asked} -o " in got and ("--gpu-metrics" in got) == (reason is None)
+
+
 def test_nvprof_waits_for_a_cells_range_and_records_a_command_whole() -> None:
     nvprof = Profiler("nvprof", "/opt/nvprof")
     stem = ["/opt/nvprof", "-f", "-o", "/out/rank%q{RINGSCOPE_RANK}.nvvp"]
