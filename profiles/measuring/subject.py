@@ -114,6 +114,6 @@ def measured(paths: Sequence[Path]) -> Measures:
     """The measures of the given paths. Raises RingscopeError if the paths have none."""
     found = load(paths)
     if found.measures is None:
-        none = "no recording in it; record with ringscope record, or name recordings"
-        raise RingscopeError(f"{found.label}: {found.unmeasured or none}")
+        none = f"{found.label}: no recording in it; record with ringscope record, or name recordings"
+        raise RingscopeError(found.unmeasured or none)
     return found.measures

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from profiles.ground.errors import InspectorLog, RingscopeError, UnreadableRecording
 from profiles.measuring import logged
 from profiles.measuring.analysis import analyse
+from profiles.measuring.subject import measured
 from profiles.verbs.gate import command as gate
 from profiles.verbs.timeline import command as timeline
 from tests.recordings import DATA
@@ -199,3 +200,9 @@ def test_gate_holds_bandwidth_and_waiting_and_a_baseline_of_as_many_ranks(tmp_pa
     logs = write(tmp_path, *([line(rank, 0, 30)] for rank in range(4)))
     other = run(gate, *logs, "--baseline", baseline)
     assert other.exit_code == 2 and "unlike work" in other.output
+
+
+def test_a_verb_that_needs_a_timeline_names_the_log_once() -> None:
+    with pytest.raises(RingscopeError, match="no timeline of a GPU") as refused:
+        measured(REAL[:1])
+    assert str(refused.value).count(str(REAL[0])) == 1
