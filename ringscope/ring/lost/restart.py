@@ -13,9 +13,9 @@ import threading
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
+from ..internals import main_thread
 from . import launcher
 
 CARRIED = "RINGSCOPE_BEGUN_AGAIN"
@@ -56,7 +56,6 @@ _before: Before | None = None
 _next = Before()
 _gone_on = False
 _script_dir = os.getcwd()
-MEETINGS = ("ranks", "channel.py")  # end of the path of the file in whose code ranks wait for each other
 _lock = threading.Lock()
 _left: str | None = None
 _left_ns = 0
@@ -164,22 +163,13 @@ def _begin_if_blocked() -> None:
     computes, may continue until it asks."""
     seen: Any = None
     since = time.monotonic()
-    main = threading.main_thread().ident
     while not _alone:
-        frame = sys._current_frames().get(main or 0)
+        frame = main_thread.frame()
         place = None if frame is None else (id(frame), frame.f_lasti)
         if place != seen:
             seen, since = place, time.monotonic()
-        elif time.monotonic() - since > BLOCKED_S and frame is not None and _is_exchange(frame):
+        elif time.monotonic() - since > BLOCKED_S and frame is not None and main_thread.may_exchange(frame):
             assert _left is not None
             begin(_left, _left_ns)
         del frame
         time.sleep(0.25)
-
-
-def _is_exchange(frame: FrameType) -> bool:
-    file = Path(frame.f_code.co_filename)
-    if file.name == "threading.py":  # the main thread waits in one of ring's meetings; other waits are the script's own
-        callers = [each.f_code.co_filename for each in (frame.f_back, frame.f_back and frame.f_back.f_back) if each]
-        return any(Path(caller).parts[-2:] == MEETINGS for caller in callers)
-    return bool({"tensorflow", "horovod"} & set(file.parts))

@@ -19,9 +19,11 @@ from .. import say
 from ..internals.frameworks import hvd
 from ..lost import restart
 from .channel_server import Server, parse
+from .stalls import Stalls
 
 CONNECT_LIMIT_S = 20.0
 GRACE_S = 10.0  # seconds that a rank has to end by a Python error, its own or ring's, before its process is ended
+ENDED = "its script has ended; all ranks must take the same steps and make the same calls that exchange"
 SILENTLY = "its process ended without a message, by os._exit or a signal"
 
 
@@ -44,8 +46,15 @@ class Channel:
         self.last_step: int | None = None
         self.failure: tuple[int, str] | None = None
         self._lost_rank: tuple[int, str] | None = None  # a lost rank stays lost in later loops
+        self._ended: tuple[int, str] | None = None  # the first rank whose script has ended well
         self._process = os.getpid()
         self._say({"rank": rank, "token": token})
+        self._stalls = Stalls(
+            rank,
+            ends=when_lost is None,  # elastic ranks would begin again, at the same place
+            ask=lambda: self._say({"kind": "look"}),
+            step=lambda: self.steps_begun if self.training else 0,
+        )
         threading.Thread(target=self._listen, name="ring channel", daemon=True).start()
 
     @property
@@ -67,6 +76,7 @@ class Channel:
                 self._hear(parse(line))
         except OSError:
             pass
+        self._stalls.over.set()
         if self.rank != 0:
             self._lost(0)
         with self._changed:
@@ -98,8 +108,13 @@ class Channel:
                 self._say({"kind": "here", "step": self.steps_begun})
             elif message.get("kind") == "stop":
                 self.last_step, self._held = int(message["step"]), False
-            elif message.get("kind") == "over":
-                self._over = True
+            elif message.get("kind") == "ended":
+                self._ended = self._ended or (int(message["rank"]), ENDED)
+                self._over = self._over or message["rank"] == 0
+            elif message.get("kind") == "look":
+                self._say({"kind": "at", "place": self._stalls.place()})
+            elif message.get("kind") == "places":
+                self._stalls.judge(message["places"])
             elif message.get("kind") == "failed" and message["rank"] != self.rank and self._when_lost is None:
                 # Elastic ranks wait until that rank's connection ends, and continue without it.
                 self._fail(int(message["rank"]), str(message["what"]))
@@ -175,11 +190,14 @@ class Channel:
         self._say({"kind": "failed", "what": what})
 
     def heard_failure(self) -> tuple[int, str] | None:
-        """The failure that another rank has sent, if any. The message may arrive after Horovod has shut down here."""
+        """The failure that another rank has sent, if any, or the end of its script. The message may arrive after
+        Horovod has shut down here."""
         with self._changed:
             if self._when_lost is None:
-                self._changed.wait_for(lambda: self.failure is not None or self._closed, timeout=GRACE_S / 2)
-            return self.failure
+                self._changed.wait_for(
+                    lambda: self.failure is not None or self._ended is not None or self._closed, timeout=GRACE_S / 2
+                )
+            return self.failure or self._ended
 
     def close(self) -> None:
         self._say({"kind": "bye"})

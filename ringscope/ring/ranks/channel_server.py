@@ -23,6 +23,7 @@ class Server:
         self._given_up: dict[str, int] = {}  # failed meeting -> number of ranks that do not know of its failure yet
         self._patient: set[str] = set()  # meetings without a time limit
         self._steps: dict[int, int] = {}
+        self._places: dict[int, Any] = {}
         self._listener = socket.create_server(("", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="ring channel", daemon=True).start()
@@ -68,9 +69,15 @@ class Server:
             self._steps[rank] = int(message["step"])
             if len(self._steps) == self._size:
                 self._tell({"kind": "stop", "step": max(self._steps.values())})
+        elif kind == "look":
+            self._places = {}
+            self._tell({"kind": "look"})
+        elif kind == "at":
+            self._places[rank] = message["place"]
+            if len(self._places) == self._size:
+                self._tell({"kind": "places", "places": [self._places[each] for each in range(self._size)]})
         elif kind == "bye":
-            if rank == 0:  # the server ends with rank 0
-                self._tell({"kind": "over"})
+            self._tell({"kind": "ended", "rank": rank})  # the server ends with rank 0
             self._leave(rank)
 
     def _meet(self, rank: int, key: str, payload: Any, limit_s: float) -> None:

@@ -14,7 +14,7 @@ from tests.harness.running import wait_until
 
 pytest.importorskip("horovod.tensorflow")
 
-from ringscope.ring.lost import restart
+from ringscope.ring.internals import main_thread
 from ringscope.ring.ranks.channel import Channel
 
 
@@ -35,11 +35,11 @@ def _waiting(target: Callable[[], object]) -> FrameType:
 def test_a_rank_that_waits_in_a_meeting_stands_in_an_exchange() -> None:
     own, other = socket.socketpair()
     channel = Channel(own, 0, 2, "", None)
-    assert restart._is_exchange(_waiting(lambda: channel.meet("end")))
+    assert main_thread.may_exchange(_waiting(lambda: channel.meet("end")))
     other.close()
 
 
 def test_a_rank_that_waits_for_a_thread_of_its_own_does_not() -> None:
     event = threading.Event()
-    assert not restart._is_exchange(_waiting(event.wait))
+    assert not main_thread.may_exchange(_waiting(event.wait))
     event.set()
