@@ -9,6 +9,7 @@ from .table import Document, Field, Table, titles, words
 
 CALLS: tuple[Field, ...] = (
     ("batch", "batch", numbers.count),
+    ("parameters", "parameters", numbers.count),
     ("call, median", "call_ns", numbers.duration),
     ("call, p95", "p95_ns", numbers.duration),
     ("throughput", "samples_per_s", numbers.per_s),
@@ -47,7 +48,7 @@ def calls(document: Document) -> Table:
         for at, row in _rows(document, "calls")
     ]
     text = "A call is timed from samples in host memory to outputs in host memory."
-    return Table("calls", "CPU and GPU", text, ("model", "on", *titles(shown)), tuple(rows))
+    return Table("calls", "CPU and GPU", text, ("model", "on", *titles(shown)), tuple(rows), keys=3)
 
 
 def together(document: Document) -> Table:
@@ -57,7 +58,7 @@ def together(document: Document) -> Table:
     ]
     text = "One process per GPU, compared with one model that splits its batch over GPUs; the latency of a call."
     columns = ("model", "way", *titles(TOGETHER))
-    return Table("together", "Replicas against one synchronous model", text, columns, tuple(rows))
+    return Table("together", "Replicas against one synchronous model", text, columns, tuple(rows), keys=2)
 
 
 def served(document: Document) -> Table:
@@ -73,7 +74,7 @@ def served(document: Document) -> Table:
         "Latency of good answers, from the planned arrival of the request. 'p99 alone' is simulated with the model's "
         "own times, without HTTP, JSON and other processes. Unknown limits are the server's defaults."
     )
-    return Table("served", "Requests in batches", text, ("server", *titles(SERVED), "keeps up"), tuple(rows))
+    return Table("served", "Requests in batches", text, ("server", *titles(SERVED), "keeps up"), tuple(rows), keys=4)
 
 
 def failures(document: Document) -> Table:

@@ -9,7 +9,7 @@ from ...ground import numbers
 from ...model.measures import Trust
 from ...runs.cell import TELLING
 from .. import spoken
-from . import gpu_metrics, operations, places, ranks, time
+from . import busy, gpu_metrics, operations, places, ranks, time
 from .table import Cell, Document, Format, Json, Table, words
 
 PERCENTILES = ("p50", "p95", "min", "median", "max")
@@ -79,6 +79,7 @@ def doubts(document: Document) -> Table:
 MAKERS: Mapping[str, Callable[[Document], Table]] = {
     "gpus": time.summary,
     "ledger": time.ledger,
+    "busy": busy.busy,
     "bound-by": gpu_metrics.bound,
     "gpu-metrics": gpu_metrics.means,
     "what-if": time.what_if,
@@ -92,6 +93,7 @@ MAKERS: Mapping[str, Callable[[Document], Table]] = {
     "copies": operations.copies,
     "collectives": operations.collectives,
     "collective-sizes": operations.collective_sizes,
+    "all-kernels": busy.kernels,
     "kernels": operations.kernels,
     "groups": operations.groups,
     "operators": operations.operators,

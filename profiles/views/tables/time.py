@@ -64,7 +64,7 @@ def summary(document: Document) -> Table:
     for at, gpu, name in each_gpu(document):
         computing = document.number(f"{at}/ledger_ns/compute", numbers.share, of=f"{at}/span_ns")
         cells = (*document.numbers(at, OF_STEPS), computing, *document.numbers(at, OF_FEEDS))
-        rows.append((name, *cells, words(gpu["steps"]["source"] or "none")))
+        rows.append((name, *cells, words(_source(gpu["steps"])), words(_left_out(gpu["steps"]))))
     refused = dict.fromkeys(reason for _, gpu, _ in each_gpu(document) if (reason := gpu["steps"]["refused"]))
     return Table(
         "gpus",
@@ -72,9 +72,21 @@ def summary(document: Document) -> Table:
         "Each GPU over its window. The feed gap is the time in which the GPU waits for a batch that the host has not "
         "sent yet. The input stall is the sum of feed gap and exposed input copies."
         + "".join(f" No steps were found: {reason}." for reason in refused),
-        ("GPU", *titles(OF_STEPS), "computing", *titles(OF_FEEDS), "steps from"),
+        ("GPU", *titles(OF_STEPS), "computing", *titles(OF_FEEDS), "steps from", "left out"),
         tuple(rows),
     )
+
+
+def _source(steps: Json) -> str:
+    repeats = steps["repeats"]
+    none = f"none; kernels repeat every {numbers.duration(repeats['period_ns'])}" if repeats else "none"
+    return steps["source"] or none
+
+
+def _left_out(steps: Json) -> str:
+    """The steps that are not measured, such as `2 warm-up, 1 partial`."""
+    kinds = (("warm_up", "warm-up"), ("partial", "partial"), ("breaks", "breaks"))
+    return ", ".join(f"{steps[key]} {what}" for key, what in kinds if steps[key]) or "none"
 
 
 def ledger(document: Document) -> Table:

@@ -1,10 +1,9 @@
-"""All measures on a terminal: a bar of owners per GPU, numbers with a column per GPU, findings, breaks, doubts."""
+"""All measures on a terminal: a bar of owners per GPU, all tables, findings, breaks, doubts."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from rich.columns import Columns
@@ -15,18 +14,17 @@ from rich.text import Text
 from ...ground import numbers, terminals
 from ...model.findings import OF_RANKS, Finding
 from ...model.measures import OWNERS, GpuMeasures, Measures
-from ...model.operations import NamedOperator, Operators
 from ...model.steps import StepRow
 from ...model.timeline import Doubt
-from .. import spoken
 from ..palette import OWNERS as LOOKS
 from ..tables import report
-from .columns import COLUMN_WIDTH, NAMES_WIDTH, side_by_side
-from .widths import Column, Fitted, Prose, Row, indented
+from . import tables
+from .widths import Column, Fitted, Prose, indented
 
-MOST_OPERATORS = 8
 MOST_BREAKS = 3
 Form = Callable[[Any], str]
+# Tables that `--full` shows. Every step is shown on request; recordings and doubts are texts.
+_IN_FULL = [name for name in report.MAKERS if name not in ("steps", "recordings", "doubts")]
 _STEP_TITLES = ("step", "period", "kernels", "batch gap")
 # Idle owners are drawn lighter than busy ones, so that the bar can be read without colour.
 _BUSY, _IDLE = "█", "░"
@@ -67,22 +65,11 @@ def page(measures: Measures, *, width: int = 100, per_step: bool = False, only: 
 def one_by_one(
     measures: Measures, shown: Sequence[int], *, width: int, per_step: bool = False
 ) -> Iterator[RenderableType]:
-    """The GPUs with the indices `shown` in full: bars, numbers, host calls in idle time, operators, layers; with
-    per_step also their steps."""
-    titles = measures.titles
-    some = [(titles[place], measures.gpus[place]) for place in shown]
-    for title, gpu in some:
-        yield from (Prose(_title(title, gpu)), bar(gpu, width - 2), _legend(gpu), Text())
-    at_once = max(1, (width - NAMES_WIDTH) // COLUMN_WIDTH)
-    for first in range(0, len(some), at_once):
-        columns = some[first : first + at_once]
-        yield side_by_side([gpu for _, gpu in columns], [title for title, _ in columns])
-    for title, gpu in some:
-        if gpu.host_while_idle:
-            yield _host(title, gpu)
-        for what, found in (("operator", gpu.operators), ("layer", gpu.layers)):
-            if found is not None:
-                yield _operators(title, what, found, gpu.span_ns)
+    """The GPUs with the indices `shown` in full: a bar of each, then all tables; with per_step also their steps."""
+    for place in shown:
+        gpu = measures.gpus[place]
+        yield from (Prose(_title(measures.titles[place], gpu)), bar(gpu, width - 2), _legend(gpu), Text())
+    yield from tables.of_gpus(measures, shown, _IN_FULL)
     if per_step:
         yield from each_step(measures, shown)
 
@@ -151,34 +138,6 @@ def _legend(gpu: GpuMeasures) -> Padding:
         text.append(f" {LOOKS[owner].label} {numbers.share_of(ledger_ns[owner], span_ns)}", style="default")
         entries.append(text)
     return Padding(Columns(entries, padding=(0, 2)), (0, 1))
-
-
-def _host(whose: str, gpu: GpuMeasures) -> Group:
-    rows = [
-        (f"  {spoken.name(entry['name'])}", numbers.duration(entry["ns"]), numbers.share(entry["share"]))
-        for entry in gpu.host_while_idle[:5]
-    ]
-    title = f"{whose}: what the host did in the idle time (calls overlap, so their times do not add up)"
-    table = Fitted([Column(), Column(right=True), Column(right=True)], rows)
-    return Group(Text(), Prose(title, "bold"), table)
-
-
-def _operators(whose: str, what: str, found: Operators, span_ns: int) -> Group:
-    unknown = replace(found.unknown, name="none known")
-    rows: list[Row] = []
-    for row in (*found.rows[:MOST_OPERATORS], unknown):
-        if row.total_ns or row.idle_ns:
-            times = (numbers.duration(row.total_ns), numbers.share_of(row.owned_ns, span_ns), *_idle(row, span_ns))
-            rows.append((f"  {spoken.name(row.name)}", *times))
-    titles = ("kernels", "of the window", "idle before", "")
-    table = Fitted([Column(), *(Column(title, right=True) for title in titles)], rows)
-    more = max(found.distinct - MOST_OPERATORS, 0)
-    title = f"{whose}: time by {what}" + (f", the first {MOST_OPERATORS} of {found.distinct}" if more else "")
-    return Group(Text(), Prose(title, "bold"), table)
-
-
-def _idle(row: NamedOperator, span_ns: int) -> tuple[str, str]:
-    return (numbers.duration(row.idle_ns), numbers.share_of(row.idle_ns, span_ns)) if row.idle_ns else ("", "")
 
 
 def _steps(whose: str, gpu: GpuMeasures) -> Group:

@@ -21,7 +21,6 @@ from ...model.timeline import Doubt
 from ..palette import OWNERS as LOOKS
 from ..tables.gpu_metrics import BOUND_TITLES
 from . import recording as terminal
-from .columns import energy
 from .widths import Column, Fitted, Prose, Row, indented
 
 LINES: Final = 60
@@ -193,10 +192,22 @@ def _sampled(some: dict[str, GpuMeasures], width: int) -> Iterator[RenderableTyp
         yield Text(heading, style="bold")
     elif reasons := dict.fromkeys(one.bound_unknown for one in sampled if one.samples and one.bound_unknown):
         yield Prose(f"{heading}: {numbers.unknown(next(iter(reasons)))}")
-    if times and any(map(energy, gpus)):
-        rows.append(("energy, per step", *map(energy, gpus)))
+    if times and any(map(_energy, gpus)):
+        rows.append(("energy, per step", *map(_energy, gpus)))
     if rows:
         yield Fitted([Column(), *(Column(right=True) for _ in gpus)], rows)
+
+
+def _energy(gpu: GpuMeasures) -> str:
+    """The energy of the window and per step, such as `12 J, 1.5 J`. If samples cover only a part of the window: the
+    energy of that part, and the part's share of the window. Empty without samples."""
+    found = gpu.gpu_metrics.energy if gpu.gpu_metrics else None
+    if found is None:
+        return ""
+    told = numbers.energy(found.joules)
+    if not found.covers(gpu.span_ns):
+        return f"{told} in {numbers.share_of(found.sampled_ns, gpu.span_ns)}"
+    return told if found.joules_per_step is None else f"{told}, {numbers.energy(found.joules_per_step)}"
 
 
 def _places(some: dict[str, GpuMeasures], most: int) -> Iterator[RenderableType]:

@@ -15,7 +15,7 @@ from ...runs.setting import Setting
 from ...scaling.measure import Scaling
 from ...scaling.rows import CellRow, columns
 from ..tables import report
-from . import strategies
+from . import strategies, tables
 from .explained import blocks
 from .widths import Column, Fitted, Prose, Row
 
@@ -86,11 +86,7 @@ def learning(cells: Sequence[CellRow]) -> list[RenderableType]:
     found = report.learning([columns(row) for row in cells])
     if not found.rows:
         return []
-    titles = [
-        Column(name, right=place >= found.keys or found.numeric(place)) for place, name in enumerate(found.columns)
-    ]
-    table = Fitted(titles, [[cell.text for cell in row] for row in found.rows], keys=found.keys)
-    return [Text(f"\n{found.title}", style="bold"), table]
+    return [Text(f"\n{found.title}", style="bold"), tables.fitted(found)]
 
 
 def _tuned(cells: Sequence[CellRow]) -> list[RenderableType]:
