@@ -20,44 +20,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 import profiles
-from profiles import MissingLibrary, RingscopeError, UnreadableRecording
 from profiles.ground.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from profiles import (
-        Analysis,
-        Context,
-        Doubt,
-        Finding,
-        GpuMeasures,
-        Measures,
-        Recording,
-        Timeline,
-        analyse,
-        measure,
-        read,
-    )
+    from profiles import *  # noqa: F403
 
     from . import ring
 
-__all__ = [
-    "Analysis",
-    "Context",
-    "Doubt",
-    "Finding",
-    "GpuMeasures",
-    "Measures",
-    "MissingLibrary",
-    "Recording",
-    "RingscopeError",
-    "Timeline",
-    "UnreadableRecording",
-    "__version__",
-    "analyse",
-    "measure",
-    "read",
-    "ring",
-]
+__all__ = ["__version__", "ring"]
+__all__ += profiles.__all__
 
 
 if not TYPE_CHECKING:  # else a type checker would accept any name as an attribute
