@@ -16,6 +16,7 @@ from ..gpus import clock, gather, host_ranges
 from ..gpus.clock import Ends
 from ..gpus.merged import told_apart
 from ..gpus.operations import Gpu, for_pictures
+from ..ground.errors import RingscopeError
 from ..ground.intervals import Intervals
 from ..ground.threads import each, release_unused
 from ..ledger import window
@@ -141,8 +142,7 @@ def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns:
     handed = [handed_over(own, shift_ns, gpu, collectives.of(gpu)) for gpu in gpus]
     largest = max((len(gpu.operations) for gpu in gpus), default=0)
     found = list(each(partial(steps.find, timelines=own, shift_ns=shift_ns), gpus, largest))
-    first = dict.fromkeys((one.source for one in found), asked.from_step)
-    found = [starting_from(one, first) for one in found]
+    found = [_from_step(one, asked.from_step, own[0]) for one in found]
     release_unused(rows)
     heads = tuple(
         GpuHead(
@@ -156,6 +156,15 @@ def gather_unit(timelines: Sequence[Timeline], members: Sequence[int], shift_ns:
         for gpu, sizes, there, one in zip(gpus, moved, handed, found, strict=True)
     )
     return Unit(tuple(members), recordings, tuple(shift_ns), heads, _Gathered(own, gpus, found, moved, handed))
+
+
+def _from_step(found: FoundSteps, number: int, timeline: Timeline) -> FoundSteps:
+    """The steps from step `number` on. Raises RingscopeError if all whole steps lie before it."""
+    kept = starting_from(found, {found.source: number})
+    if found.count and not kept.count:
+        last = f"{timeline.recording.path} has no whole step from there on, its last is step {found.step_number[-1]}"
+        raise RingscopeError(f"--from-step {number}: {last}; give a smaller number")
+    return kept
 
 
 def _told_apart(timeline: Timeline) -> Timeline:

@@ -9,11 +9,16 @@ import pytest
 
 from tests.recordings import ROOT
 
+STEPS_3_TO_7 = "tests/data/resnet50-2gpu-device.rank0.sqlite.xz"
 WRONG = [
     ("nosuch", "no such command 'nosuch'; `ringscope --help` says more"),
     ("--nosuch timeline x", "no such option '--nosuch'; `ringscope --help` says more"),
     ("timeline", "missing argument 'PATH...'; `ringscope timeline --help` says more"),
     ("timeline x --window foo", "invalid value for '--window': 'foo' is not one of 'steps', 'capture'"),
+    (
+        f"timeline {STEPS_3_TO_7} --from-step 8",
+        f"--from-step 8: {STEPS_3_TO_7} has no whole step from there on, its last is step 7; give a smaller number",
+    ),
     ("cut x", "missing option '-o' / '--output'"),
     ("train", "missing option '--model'; `ringscope train --help` says more"),
     ("rules --pairs 2", "invalid value for '--pairs'"),
