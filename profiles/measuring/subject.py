@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..ground.errors import InspectorLog, RingscopeError
 from ..ground.files import open_regular
@@ -15,6 +15,9 @@ from ..model.measures import Measures
 from ..readers import opening
 from ..runs.records import RunRecord, beside
 from ..scaling.measure import Scaling
+
+if TYPE_CHECKING:
+    from .analysis import Progress
 
 _HEAD_BYTES: Final = 4096
 
@@ -33,8 +36,9 @@ class Subject:
     logged: Logged | None = None  # the collectives, if the input is logs of NCCL's Inspector
 
 
-def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
-    """Load one run from its paths. Raises RingscopeError if they hold nothing to judge."""
+def load(paths: Sequence[Path], *, strict: bool = False, progress: Progress | None = None) -> Subject:
+    """Load one run from its paths. `progress`: as in `analysis.analyse`. Raises RingscopeError if they hold nothing to
+    judge."""
     label = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if len(paths) == 1 and _is_run_directory(paths[0]):
         return _of_a_sweep(paths[0])
@@ -47,7 +51,7 @@ def load(paths: Sequence[Path], *, strict: bool = False) -> Subject:
     from .analysis import analyse
 
     try:
-        measures = analyse(paths, strict=strict).measures
+        measures = analyse(paths, strict=strict, progress=progress).measures
     except InspectorLog as error:
         return Subject(label, None, None, unmeasured=str(error), logged=logged.measure(paths, strict=strict))
     record = beside(Path(measures.recordings[0].path))
@@ -110,9 +114,10 @@ def _written(path: Path) -> Measures | None:
     return view.load(path)
 
 
-def measured(paths: Sequence[Path]) -> Measures:
-    """The measures of the given paths. Raises RingscopeError if the paths have none."""
-    found = load(paths)
+def measured(paths: Sequence[Path], progress: Progress | None = None) -> Measures:
+    """The measures of the given paths. `progress`: as in `analysis.analyse`. Raises RingscopeError if the paths have
+    none."""
+    found = load(paths, progress=progress)
     if found.measures is None:
         none = f"{found.label}: no recording in it; record with ringscope record, or name recordings"
         raise RingscopeError(found.unmeasured or none)

@@ -34,10 +34,12 @@ def command(context: click.Context, /, paths: tuple[Path, ...], json_to: Path | 
 
     from ..doubts import trust
     from ..measuring import subject as subjects
+    from ..views.terminal import progress_bar
     from ..views.terminal import recording as terminal
     from ..views.terminal import trust as view
 
-    measures = subjects.measured(paths)
+    with progress_bar.stages() as progress:
+        measures = subjects.measured(paths, progress)
     found = trust.to_json(measures)
     if json_to is not None:
         write_json(json.dumps(found, indent=1, ensure_ascii=False) + "\n", json_to)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from ..ground import terminals
 from .options import Output, Verb, write_json
 
 
@@ -34,9 +33,13 @@ def command(before: Path, after: Path, as_json: Path | None) -> None:
     from ..comparing import compare
     from ..measuring import subject
     from ..views.terminal import compare as view
+    from ..views.terminal import progress_bar
+    from ..views.terminal import recording as terminal
 
-    found = compare.compare(subject.load([before]), subject.load([after]))
+    with progress_bar.stages() as progress:
+        sides = [subject.load([path], progress=progress) for path in (before, after)]
+    found = compare.compare(*sides)
     if as_json is None:
-        view.show(found, terminals.console())
+        view.show(found, terminal.console())
     else:
         write_json(json.dumps(compare.to_json(found), indent=1) + "\n", as_json)

@@ -108,6 +108,7 @@ def command(context: click.Context, /, **options: Any) -> None:
     from ..measuring import subject as subjects
     from ..views.files import exports
     from ..views.terminal import gate as view
+    from ..views.terminal import progress_bar
     from ..views.terminal import recording as terminal
 
     given = Options(**options)
@@ -122,7 +123,8 @@ def command(context: click.Context, /, **options: Any) -> None:
     formats = {path: exports.of(path) for path in given.export}
     maxima, minima = _budgets(given.at_most, "--max"), _budgets(given.at_least, "--min")
     against = baseline_file.load(given.baseline) if given.baseline else None
-    subject = subjects.load(given.paths, strict=given.strict)
+    with progress_bar.stages() as progress:
+        subject = subjects.load(given.paths, strict=given.strict, progress=progress)
     judgement = judge(subject, at_most=maxima, at_least=minima, baseline=against)
     values = exported.values(subject) if formats else []
     if given.history:

@@ -124,11 +124,14 @@ def _of_recordings(options: Options) -> None:
     from ..measuring import subject
     from ..predicting import step_time
     from ..views.terminal import predicted_step_time as view
+    from ..views.terminal import progress_bar
     from ..views.terminal import recording as terminal
 
     wanted = _counts(options.ranks)
-    one, two = (subject.load([path]) for path in options.paths)
-    found = step_time.outlook(one, two, wanted, subject.load([options.larger]) if options.larger else None)
+    with progress_bar.stages() as progress:
+        one, two = (subject.load([path], progress=progress) for path in options.paths)
+        larger = subject.load([options.larger], progress=progress) if options.larger else None
+    found = step_time.outlook(one, two, wanted, larger)
     if options.as_json is None:
         terminal.say(view.text(found))
     else:

@@ -20,21 +20,22 @@ Progress = Callable[[float, float, Path], None]
 def progress(doing: str) -> Iterator[Progress]:
     """The progress bar of one activity, as a function to call with (done, total, path of the file at work); see
     `stages`."""
-    with stages() as report:
+    with stages(doing) as report:
         yield partial(report, doing)
 
 
 @contextmanager
-def stages() -> Iterator[Callable[[str, float, float, Path], None]]:
+def stages(at_first: str = "looking for recordings") -> Iterator[Callable[[str, float, float, Path], None]]:
     """The progress bar of several activities, as a function to call with (activity, done, total, path of the file at
-    work). The bar is on stderr, after PATIENCE_S, if stderr is a terminal."""
+    work). The bar is on stderr, after PATIENCE_S, if stderr is a terminal. `at_first`: what it says before the first
+    call."""
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     console = terminals.console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task = bar.add_task("", total=None)
+    task = bar.add_task(at_first, total=None)
     later = threading.Timer(PATIENCE_S, bar.start)
     later.daemon = True
     later.start()

@@ -125,10 +125,12 @@ def _of_what(gpus: Sequence[GpuMeasures]) -> str:
     with_steps = [gpu for gpu in gpus if gpu.steps.source is not None]
     if with_steps:
         sources = ", ".join(dict.fromkeys(gpu.steps.source or "" for gpu in with_steps))
-        unit = "batches" if with_steps[0].steps.unit == "batch" else "steps"
+        counts = _between([gpu.steps.count for gpu in with_steps], numbers.count)
+        unit = with_steps[0].steps.unit
+        unit += "" if counts == "1" else "es" if unit == "batch" else "s"
         periods = [gpu.steps.period_ns.p50 for gpu in with_steps if gpu.steps.period_ns]
         each = f", {_between(periods, numbers.duration)} each" if periods else ""
-        steps = f"{_between([gpu.steps.count for gpu in with_steps], numbers.count)} {unit} by {sources}{each}"
+        steps = f"{counts} {unit} by {sources}{each}"
         steps += f" on {len(with_steps)} of them" if len(with_steps) < len(gpus) else ""
     else:
         repeats = [gpu.steps.repeats["period_ns"] for gpu in gpus if gpu.steps.repeats]

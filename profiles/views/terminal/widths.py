@@ -15,7 +15,6 @@ from typing import Final, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.padding import Padding
 from rich.text import Text
 
 from ...ground import terminals
@@ -40,27 +39,30 @@ class Column:
 
 
 class Prose:
-    """Running text, broken into lines. If there are more than `most` lines, the first `most` are shown, with … at the
-    end."""
+    """Running text, broken into lines that begin `indent` columns from the left. If there are more than `most` lines,
+    the first `most` are shown, with … at the end."""
 
-    def __init__(self, text: Cell, style: str = "", *, most: int | None = None) -> None:
+    def __init__(self, text: Cell, style: str = "", *, most: int | None = None, indent: int = 0) -> None:
         self._text = Text(text, style=style) if isinstance(text, str) else text
         self._most = most
+        self._indent = indent
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         short = terminals.shortened(self._text.plain) if console.is_terminal else self._text.plain
         text = self._text if short == self._text.plain else Text(short, style=self._text.style)
-        lines = list(broken(text, options.max_width))
+        width = max(options.max_width - self._indent, 1)
+        lines = list(broken(text, width))
         if self._most is not None and len(lines) > self._most:
             last = lines[self._most - 1]
-            last.truncate(max(0, options.max_width - 2))
+            last.truncate(max(0, width - 2))
             lines[self._most - 1 :] = [last.append(" …")]
-        yield from lines
+        for line in lines:
+            yield Text(" " * self._indent).append_text(line)
 
 
-def indented(text: Cell, style: str = "", *, most: int | None = None) -> Padding:
+def indented(text: Cell, style: str = "", *, most: int | None = None) -> Prose:
     """Prose that is two columns further right."""
-    return Padding(Prose(text, style, most=most), (0, 0, 0, 2))
+    return Prose(text, style, most=most, indent=2)
 
 
 class Fitted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import shlex
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -14,7 +15,8 @@ from click.testing import CliRunner
 from profiles import analyse, read
 from profiles.ground.errors import RingscopeError
 from profiles.model import measures_json
-from profiles.verbs import VERBS, cut, gate, predict, timeline
+from profiles.verbs import VERBS, check, compare, cut, gate, predict, timeline
+from profiles.views.terminal import progress_bar
 from tests.made.hand import gpu, measures
 from tests.recordings import DATA
 
@@ -102,6 +104,27 @@ def test_steps_without_marks_are_cut_out_by_what_the_gpu_did(tmp_path):
 def test_a_step_that_is_not_there_says_which_are(tmp_path):
     result = CliRunner().invoke(cut.command, [str(MARKED), "--steps", "9000:", "-o", str(tmp_path / "n.sqlite")])
     assert "has no step 9000; there are steps" in str(result.exception) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        (check.command, [MARKED]),
+        (compare.command, [MARKED, MARKED]),
+        (gate.command, [MARKED, "--min", "compute_share=0"]),
+        (predict.command, [MARKED, MARKED, "--ranks", "4"]),
+    ],
+)
+def test_a_verb_that_measures_tells_the_progress_bar_of_each_recording(verb, words, monkeypatch):
+    told = []
+
+    @contextmanager
+    def stages():
+        yield lambda doing, done, total, path: told.append((doing, path))
+
+    monkeypatch.setattr(progress_bar, "stages", stages)
+    CliRunner().invoke(verb, [str(word) for word in words])
+    assert told[:1] == [("reading", MARKED)] and told.count(("measuring", MARKED)) >= words.count(MARKED)
 
 
 def test_predict_from_recordings_says_the_same_as_text_and_as_json(tmp_path):
