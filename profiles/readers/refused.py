@@ -16,6 +16,8 @@ _READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horo
 # The start of a Perfetto trace that `ringscope timeline --perfetto` wrote (views/perfetto.py).
 _DRAWN: Final = re.compile(rb'\A\{"displayTimeUnit":"ns","otherData":\{"origin":"the first (?:recording|operation)')
 _PACKET: Final = re.compile(rb"\n([\x80-\xff]{0,4}[\x00-\x7f])")  # tag and length of a packet in a Perfetto trace
+# the same, and zlib's header in a packet `compressed_packets`, as PyTorch's writer is to make them
+_COMPRESSED: Final = re.compile(_PACKET.pattern + rb"\x92\x03[\x80-\xff]{0,4}[\x00-\x7f]\x78[\x01\x5e\x9c\xda]")
 _OF_PACKETS: Final = (8, 10, 60)  # timestamp, sequence and track descriptor (perfetto/trace/trace_packet.proto)
 _ROCPROF = (
     "record with `rocprofv3 --runtime-trace --output-format json` (older: `rocprof --hip-trace`) and give its "
@@ -155,11 +157,14 @@ def recognised(head: bytes, path: Path) -> tuple[str, str] | None:
 
 
 def _is_perfetto(head: bytes) -> bool:
-    """True if the first bytes are a whole packet of Perfetto's with its time, its sequence or a track."""
+    """True if the first bytes are a whole packet of Perfetto's with its time, its sequence or a track, or the beginning
+    of compressed packets."""
     from google.protobuf.empty_pb2 import Empty
     from google.protobuf.message import DecodeError
     from google.protobuf.unknown_fields import UnknownFieldSet
 
+    if _COMPRESSED.match(head):
+        return True
     begins = _PACKET.match(head)
     if begins is None:
         return False

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sqlite3
 import string
 import tarfile
 import tempfile
 import unicodedata
+import zlib
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -173,6 +175,8 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "trace.bin": (lambda: bytes.fromhex(CHROMIUM), "Perfetto trace"),
     # As PyTorch's begins: a packet that names the track of a process, which has neither a time nor a sequence.
     "of_pytorch.bin": (lambda: b"\n\x15\xe2\x03\x12\x08\x01\x1a\x0e\x08\x07\x32\x0apython3.11", "Perfetto trace"),
+    # As a trace begins that Perfetto compressed, which PyTorch's writer is to do: packets within a packet.
+    "compressed.bin": (lambda: _packet(b"\n", _packet(b"\x92\x03", zlib.compress(os.urandom(9000)))), "Perfetto trace"),
     "half.bin": (lambda: bytes.fromhex(CHROMIUM)[:60], "known format"),
     "model.onnx": (lambda: b"\x08\x08\x12\x07pytorch" * 9, "known format"),
     "graph.pb": (lambda: b"\n\x0f\n\x01x\x12\x0bPlaceholder" * 9, "known format"),
@@ -207,6 +211,11 @@ CHROMIUM = (
     "0a63325a10030a0a080610e7a9f0e3ef9a010a0c080210b1a3af92e6c696f6180a0a080410b397b8e2ef9a010a0c080110bf"
     "b6e793e6c696f6180a0a080310d5aaf0e3ef9a010a0a080510e6e099edee9a010a0a080910fcaaf4f189920318005001d00306"
 )
+
+
+def _packet(tag: bytes, content: bytes) -> bytes:
+    """A field of a protobuf that holds bytes, of 128 to 16383 bytes' length."""
+    return tag + bytes((len(content) & 127 | 128, len(content) >> 7)) + content
 
 
 def _database(*tables: str) -> bytes:
