@@ -55,6 +55,7 @@ def main(options: Bench) -> int:
     if submitting:
         return _submit(chosen, options, how, gpus, console)
     sweep.check_training()
+    sweep.check_backends(chosen, os.environ)
     sweep.check_launcher(how)
     directory = _directory(options, chosen, how)
     rounds = Rounds(

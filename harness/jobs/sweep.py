@@ -239,6 +239,14 @@ def check_training() -> None:
         )
 
 
+def check_backends(cells: Iterable[Cell], environ: Mapping[str, str]) -> None:
+    """Raise RingscopeError if a variable names no program as the Python of a backend that a cell needs."""
+    for backend in sorted({cell.spread.backend for cell in cells} - {TENSORFLOW}):
+        name = f"RINGSCOPE_{backend.upper()}_PYTHON"
+        if (python := environ.get(name)) and not shutil.which(python):
+            raise RingscopeError(f"{name}={python}: no such program; name a Python that has keras and {backend}")
+
+
 def of_command(how: How, ranks: int, given: Collection[str]) -> How:
     """The launch of a command: one rank needs no launcher, unless the user named one, or hosts."""
     named = {"launcher", "launcher_args", "hosts", "hostfile"} & set(given)

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from harness import launch
+from harness.jobs import sweep
 from harness.training import combinations
+from profiles.ground.errors import RingscopeError
 from profiles.runs.rank_records import RankRecord, read_rank
 from profiles.runs.records import Cell
 from tests.harness.running import ROOT, environment, run_python
@@ -84,6 +86,16 @@ def test_a_backend_runs_by_the_python_that_is_named_for_it_without_the_libraries
     shown: Sequence[str] = [*launch.on_backend(["sh"], "torch", {}), "-c", "echo [$LD_LIBRARY_PATH]"]
     done = subprocess.run(shown, env=os.environ | {"LD_LIBRARY_PATH": "/x"}, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("cell", [JAX, TORCH], ids=lambda cell: cell.strategy)
+def test_a_python_that_is_not_there_is_refused_before_anything_is_trained(cell: Cell, tmp_path: Path) -> None:
+    name = f"RINGSCOPE_{cell.spread.backend.upper()}_PYTHON"
+    for python in (tmp_path, tmp_path / "python"):
+        with pytest.raises(RingscopeError, match=f"{name}={python}: no such program"):
+            sweep.check_backends([cell], {name: str(python)})
+    sweep.check_backends([cell], {name: sys.executable})
+    sweep.check_backends([cell], {})
 
 
 @pytest.mark.parametrize("cell", [JAX, TORCH], ids=lambda cell: cell.strategy)
