@@ -73,7 +73,7 @@ def measure(
     host_idle, outside = host_while_idle(timelines, shift_ns, gpu, books.ownership)
     starting, allocating = launch_idle_by_host(timelines, shift_ns, gpu, books.ownership, steps=window == "steps")
     waited = launch_idle_waiting(timelines, shift_ns, gpu, books.ownership)
-    named = {"startup_ns": starting, "allocating_ns": allocating, "waited_ns": waited}
+    named = {"startup_ns": starting, "allocating_ns": allocating.launch, "waited_ns": waited}
     if outside is not None:
         named["outside_calls_ns"] = outside.launch
     late = breaks.measure(timelines, shift_ns, gpu, steps, books)
@@ -104,7 +104,7 @@ def measure(
         host_while_idle=host_idle,
         outside_calls_ns=None if outside is None else outside.launch.total,
         startup_ns=starting.total,
-        allocating_ns=allocating.total,
+        allocating_ns=allocating.launch.total,
         waited_ns=waited.total,
         held_launches=held_launches(books, steps),
         hand_over_ns=hand_over_ns(books),
@@ -117,7 +117,7 @@ def measure(
         layers=by_layer,
         arithmetic=arithmetic.measure(timelines, gpu, books, counted),
         gpu_metrics=gpu_metrics.measure(timelines, shift_ns, gpu, steps.count if window == "steps" else 0, books),
-        host_waits=host_waits(timelines, shift_ns, gpu, books.ownership, outside),
+        host_waits=host_waits(timelines, shift_ns, gpu, books.ownership, outside, allocating),
         idle_gaps=idle_gaps.longest(timelines, shift_ns, gpu, steps, books.ownership),
         graph_updates=graph_updates(timelines, shift_ns, gpu, books.ownership, books.window),
         launches=gpu.launches,

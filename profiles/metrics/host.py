@@ -51,8 +51,8 @@ _THROUGHOUT = tuple(f"{marks.PLACE_PREFIX}{kind} " for kind in marks.PIPELINE)
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideCalls:
-    """Times of `idle_launch` and `idle_sync` during which no thread of the host is in a CUDA call."""
+class Meanwhile:
+    """Times of `idle_launch` and of `idle_sync` in which the host does one thing."""
 
     launch: Intervals
     sync: Intervals
@@ -60,7 +60,7 @@ class OutsideCalls:
 
 def host_while_idle(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership
-) -> tuple[list[dict[str, Any]], OutsideCalls | None]:
+) -> tuple[list[dict[str, Any]], Meanwhile | None]:
     """For each API call and range by name, the idle ns during which at least one was under way; and the launch and sync
     idle during which no call was, None if no calls are recorded.
 
@@ -75,7 +75,7 @@ def host_while_idle(
     )
     called = any(len(timelines[index].api) for index, _ in gpu.processes)
     if not idle.total:
-        return [], OutsideCalls(intervals.EMPTY, intervals.EMPTY) if called else None
+        return [], Meanwhile(intervals.EMPTY, intervals.EMPTY) if called else None
     spent: dict[tuple[str, str], list[Intervals]] = {}
     origin = shift_ns[gpu.places[0][0]]
     for index, pid in gpu.processes:
@@ -91,38 +91,39 @@ def host_while_idle(
     launch, sync = (
         intervals.subtract(ledger.owned_by(ownership, len(CLASSES) + cause), calls) for cause in (LAUNCH, SYNC)
     )
-    return entries, OutsideCalls(launch, sync) if called else None
+    return entries, Meanwhile(launch, sync) if called else None
 
 
 def launch_idle_by_host(
     timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu, ownership: Ownership, *, steps: bool
-) -> tuple[Intervals, Intervals]:
-    """Two parts of `idle_launch`: while the host starts up, and while it allocates memory throughout the recording.
+) -> tuple[Intervals, Meanwhile]:
+    """The part of `idle_launch` while the host starts up, and idle time while it allocates memory all along.
 
     Starting up means loading modules, compiling and tuning kernels (from 1 ms on), capturing graphs, and, without
     measured `steps`, the first run of a kernel (`_first_runs`). If these fill a quarter of an idle span, the whole span
     counts, since libraries read files in between. Calls of 1 ms or more that allocate or free memory are starting up,
-    too, because the first call creates the context. But if such calls are spread over the whole recording, they are the
+    too, because the first call creates the context. But if such calls come all along the recording, they are the
     second result instead, with all calls of 20 µs or more: shorter calls do not ask the driver."""
-    launch = ledger.owned_by(ownership, len(CLASSES) + LAUNCH)
+    launch, sync = (ledger.owned_by(ownership, len(CLASSES) + cause) for cause in (LAUNCH, SYNC))
 
-    def under(*calls: tuple[str, str, int]) -> Intervals:
+    def under(within: Intervals, *calls: tuple[str, str, int]) -> Intervals:
         found = (
             intervals.union(start[end - start >= least_ns], end[end - start >= least_ns])
             for table, pattern, least_ns in calls
             for start, end in _named(timelines, shift_ns, gpu, table, pattern)
         )
-        return intervals.intersect(launch, intervals.merge(*found))
+        return intervals.intersect(within, intervals.merge(*found))
 
-    begun = under(("api", _STARTS, 0), ("marks", _COMPILES, _LONG_NS))
+    begun = under(launch, ("api", _STARTS, 0), ("marks", _COMPILES, _LONG_NS))
     if not steps:
         begun = intervals.merge(begun, _first_runs(gpu.operations, launch))
     captures = intervals.intersect(launch, capturing(timelines, shift_ns, gpu))
     starting = _whole(launch, intervals.merge(begun, captures))
-    allocating = intervals.subtract(under(("api", _ALLOCATES, _POOLED_NS)), starting)
+    allocating = intervals.subtract(under(intervals.merge(launch, sync), ("api", _ALLOCATES, _POOLED_NS)), starting)
     if len(ownership.start_ns) and _all_along(allocating, int(ownership.start_ns[0]), int(ownership.end_ns[-1])):
-        return starting, allocating
-    return intervals.merge(starting, under(("api", _ALLOCATES, _LONG_NS))), intervals.EMPTY
+        return starting, Meanwhile(*(intervals.intersect(allocating, spans) for spans in (launch, sync)))
+    long = under(launch, ("api", _ALLOCATES, _LONG_NS))
+    return intervals.merge(starting, long), Meanwhile(intervals.EMPTY, intervals.EMPTY)
 
 
 def capturing(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) -> Intervals:

@@ -19,7 +19,7 @@ from ..model.measures import CLASSES
 from ..model.names import fitting, rows_named, rows_of
 from ..model.timeline import Timeline
 from .catching_up import Waits, catching_up
-from .host import OutsideCalls
+from .host import Meanwhile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,8 @@ def host_waits(
     shift_ns: Sequence[int],
     gpu: Gpu,
     ownership: Ownership,
-    outside: OutsideCalls | None,
+    outside: Meanwhile | None,
+    allocating: Meanwhile,
 ) -> list[dict[str, Any]]:
     """The ledger's `idle_sync` divided by the call in which the host waited, the longest first; `ns` add up to it.
 
@@ -46,8 +47,9 @@ def host_waits(
     {"call": None if neither is known; "within": the framework's operator around the call; "moves": the direction of the
     copy that the call made, or that ended when the GPU ran dry; "ns"; "count": idle spans; "held_ns": part of `ns` in
     which the next kernel had been launched and did not start; "own_ns": part of `ns` in which the host was in no CUDA
-    call (`outside`) and had not begun the next launch; "waited_ns": duration of the waits, or the idle time where the
-    recording does not tell it; "launch_ns": launch idle after the waits (`catching_up`)}."""
+    call (`outside`) and had not begun the next launch; "allocating_ns": part of `ns` in which it allocated or freed
+    memory all along (`allocating`) and had not begun the next launch; "waited_ns": duration of the waits, or the idle
+    time where the recording does not tell it; "launch_ns": launch idle after the waits (`catching_up`)}."""
     operations = gpu.operations.lasting()
     origin = shift_ns[gpu.places[0][0]]
     calls = [_calls(timelines[index].api, pid, shift_ns[index] - origin) for index, pid in gpu.processes]
@@ -89,7 +91,13 @@ def host_waits(
     columns = {"ns": (spans.end - spans.start, none), "count": (some, none), "held_ns": (held, none)}
     until = np.where(launched, np.clip(call_start, spans.start, spans.end), spans.end)
     own = np.zeros_like(called) if outside is None else intervals.total_in(outside.sync, spans.start, until)
-    columns |= {"own_ns": (own, none), "waited_ns": (waited_ns, none), "launch_ns": (np.zeros_like(called), later.ns)}
+    spent = intervals.total_in(allocating.sync, spans.start, until)
+    columns |= {
+        "own_ns": (own, none),
+        "allocating_ns": (spent, none),
+        "waited_ns": (waited_ns, none),
+        "launch_ns": (np.zeros_like(called), later.ns),
+    }
     return _summed(
         timelines,
         gpu,

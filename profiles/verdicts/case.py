@@ -142,11 +142,25 @@ class Case:
         return sum(one.get("held_ns", 0) for one in self.gpu.host_waits)
 
     @property
+    def allocating_ns(self) -> dict[str, int]:
+        """owner -> ns of idle time in which the host allocates and frees memory all along; empty if that is too short
+        for a finding."""
+        spent = {"idle_launch": self.gpu.allocating_ns or 0}
+        spent["idle_sync"] = sum(one.get("allocating_ns", 0) for one in self.gpu.host_waits)
+        return spent if self.trains and sum(spent.values()) >= OTHER_LADDER[1] * self.gpu.span_ns else {}
+
+    @property
+    def _host_waits(self) -> list[dict[str, Any]]:
+        """The entries of `gpu.host_waits`, with `ns` reduced by what `memory-allocated-in-the-loop` counts."""
+        told = bool(self.allocating_ns)
+        return [one | {"ns": one["ns"] - told * one.get("allocating_ns", 0)} for one in self.gpu.host_waits]
+
+    @property
     def after_waits_ns(self) -> tuple[int, ...]:
         """For each entry of `gpu.host_waits`, ns of sync idle that would remain if the host did not wait. Without the
         wait the host would launch earlier by the length of the wait, but by no more than the time for which the GPU has
         work while the host does other work."""
-        waits = self.gpu.host_waits
+        waits = self._host_waits
         late = [0 if self.copies_seldom(one) else one["ns"] - one.get("held_ns", 0) for one in waits]
         longer = tuple(max(0, ns - one.get("waited_ns", ns)) for ns, one in zip(late, waits, strict=True))
         own = [min(ns, one.get("own_ns", 0)) for ns, one in zip(late, waits, strict=True)]
@@ -171,7 +185,7 @@ class Case:
     def _waits(self) -> list[dict[str, Any]]:
         """The entries of `gpu.host_waits`, with `ns` reduced by the idle time that would remain without the wait."""
         if self.gpu.host_waits:
-            each = zip(self.gpu.host_waits, self.after_waits_ns, strict=True)
+            each = zip(self._host_waits, self.after_waits_ns, strict=True)
             return [one | {"ns": one["ns"] - stays} for one, stays in each]
         # Measures of an earlier version have one total for all waits.
         moves = "h2d" if self.copies_wait else "d2h" if self.fetches else None

@@ -96,13 +96,13 @@ def python_in_the_loop(case: Case) -> Finding | None:
 
 def allocates_all_along(case: Case) -> Finding | None:
     """A finding on a loop that allocates and frees memory by driver calls in every step; freeing waits for the GPU."""
-    waiting = case.gpu.allocating_ns or 0
+    waiting = sum(case.allocating_ns.values())
     calls = [e["name"] for e in case.gpu.host_while_idle if re.search("Malloc|Alloc|Free", e["name"])]
-    if not case.trains or waiting < OTHER_LADDER[1] * case.gpu.span_ns:
+    if not waiting:
         return None
     return case.finding(
         "memory-allocated-in-the-loop",
-        {"idle_launch": waiting},
+        case.allocating_ns,
         text=f"{percent(waiting / case.gpu.span_ns)} of the time the GPU waits while the host allocates and frees its "
         f"memory{f' ({calls[0]})' if calls else ''}",
         change="keep and reuse memory: no TF_GPU_ALLOCATOR that returns it to the driver, and buffers allocated once",

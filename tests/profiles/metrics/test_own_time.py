@@ -19,7 +19,9 @@ ROUNDS = 12
 NO_STEPS = FoundSteps(refused="none")
 
 
-def rounds(*, wait_us: int, own_us: int, item: bool = False, allocating_us: int = 0) -> Build:
+def rounds(
+    *, wait_us: int, own_us: int, item: bool = False, allocating_us: int = 0, allocates: str = "cudaMalloc"
+) -> Build:
     """Each round: two kernels, a wait for them, and the host by itself until it launches on, some of it in cudaMalloc.
 
     item: as `.item()` waits, most of the time within the call of a copy from pageable memory."""
@@ -35,7 +37,7 @@ def rounds(*, wait_us: int, own_us: int, item: bool = False, allocating_us: int 
         else:
             made.api("cudaDeviceSynchronize_v3020", begun + 2 * US, end + US)
         if allocating_us:
-            made.api("cudaMalloc", end + 10 * US, end + (10 + allocating_us) * US)
+            made.api(allocates, end + 10 * US, end + (10 + allocating_us) * US)
         now = end + own_us * US
     made.kernel(now, now + MS, call=(now - 3 * US, now - 2 * US))
     return made
@@ -79,13 +81,31 @@ def test_a_host_that_computes_for_longer_than_it_waits_is_not_told_to_wait_less(
     assert first.code == "python-in-the-loop" and "ynchron" not in first.change
 
 
-def test_calls_after_the_wait_stay_as_well_and_are_no_time_of_the_hosts_own() -> None:
-    """Of 2 ms the host allocates for 1.2."""
-    found = findings(rounds(wait_us=100, own_us=2000, allocating_us=1200))
-    stays = ROUNDS * (2000 - 98) * US
+def test_memory_that_is_allocated_after_the_wait_is_the_allocators_and_the_rest_stays() -> None:
+    """Of 2 ms the host allocates for 1.2, waits for 0.1, and is by itself for 0.8."""
+    made = rounds(wait_us=100, own_us=2000, allocating_us=1200)
+    found, (wait,) = findings(made), measured(made).host_waits
+    assert wait["allocating_ns"] == ROUNDS * 1200 * US and wait["own_ns"] == ROUNDS * 796 * US
+    assert found["memory-allocated-in-the-loop"].saved_ns == {"idle_sync": ROUNDS * 1200 * US}
+    assert next(iter(found)) == "memory-allocated-in-the-loop"
     assert found["host-synchronises"].saved_ns == {"idle_sync": ROUNDS * 98 * US}
-    assert found["launch-bound"].saved_ns == {"idle_sync": stays} and next(iter(found)) == "launch-bound"
-    assert "python-in-the-loop" not in found  # 796 of 2000 us: less than half
+    assert found["python-in-the-loop"].saved_ns == {"idle_sync": ROUNDS * (2000 - 1200 - 98) * US}
+
+
+@pytest.mark.parametrize(("call", "lasts_us"), [("cudaMallocAsync", 5), ("cudaMemGetInfo", 1200)])
+def test_other_calls_after_the_wait_stay_as_well_and_are_no_time_of_the_hosts_own(call: str, lasts_us: int) -> None:
+    made = rounds(wait_us=100, own_us=2000, allocating_us=lasts_us, allocates=call)
+    found, (wait,) = findings(made), measured(made).host_waits
+    assert wait["allocating_ns"] == 0 and wait["own_ns"] == ROUNDS * (1996 - lasts_us) * US
+    assert found["host-synchronises"].saved_ns == {"idle_sync": ROUNDS * 98 * US}
+    assert "memory-allocated-in-the-loop" not in found
+
+
+def test_memory_that_is_allocated_in_one_part_of_the_recording_is_no_loops() -> None:
+    made = rounds(wait_us=100, own_us=2000)
+    made.api("cudaMalloc", 11 * MS, 12 * MS)
+    (wait,) = measured(made).host_waits
+    assert wait["allocating_ns"] == 0 and "memory-allocated-in-the-loop" not in findings(made)
 
 
 def test_a_call_that_launches_and_returns_is_no_wait() -> None:
@@ -117,9 +137,9 @@ def test_long_waits_before_short_idle_time_pay_for_short_waits_before_long() -> 
     assert stays_ns(measured(made)) == 0 and "python-in-the-loop" not in findings(made)
 
 
-def random_rounds(chance: random.Random) -> Build:
+def random_rounds(chance: random.Random, call: str = "cudaMemGetInfo", most: int = 20) -> Build:
     made, now = Build(), MS
-    for _ in range(chance.randrange(3, 20)):
+    for _ in range(chance.randrange(3, most)):
         length = chance.randrange(20, 300) * US
         called = now - chance.randrange(1, 30) * US
         made.kernel(now, now + length, call=(called, called + US))
@@ -128,8 +148,41 @@ def random_rounds(chance: random.Random) -> Build:
             made.api("cudaDeviceSynchronize_v3020", begun, now + length + chance.randrange(1, 40) * US)
         now += length + chance.choice((30, 50, 400, 2000)) * US
         if chance.random() < 0.5:
-            made.api("cudaMalloc", now - chance.randrange(60, 200) * US, now - chance.randrange(31, 60) * US)
+            made.api(call, now - chance.randrange(60, 200) * US, now - chance.randrange(31, 60) * US)
     return made
+
+
+def allocating_by_loops(made: Build) -> tuple[int, int]:
+    """ns in cudaMalloc, where it comes all along: of launch idle, and of sync idle until the next launch begins. All
+    times are whole us."""
+    timeline = made.timeline()
+    kernels, calls = timeline.kernels.to_dict("records"), timeline.api.to_dict("records")
+    first, last = kernels[0]["start_ns"], kernels[-1]["end_ns"]
+    books = BruteForce([timeline], [(0, 0)], NO_STEPS, (first, last))
+    long = [row for row in calls if row["name"] == "cudaMalloc" and row["end_ns"] - row["start_ns"] >= 20 * US]
+    asked = {at for row in long for at in range(row["start_ns"], row["end_ns"], US)}
+    launch = {at for start, end, owner in books.pieces if owner == "idle_launch" for at in range(start, end, US)}
+    sync = {at for start, end, owner in books.pieces if owner == "idle_sync" for at in range(start, end, US)}
+    tenths = [0] * 10
+    for at in asked & (launch | sync):
+        tenths[10 * (at - first) // (last - first)] += 1
+    if sum(map(bool, tenths)) <= 5 or 2 * max(tenths) >= sum(tenths):
+        return 0, 0
+    late = {at for op in books.ops for at in range(op.call[0], op.start, US)}
+    return len(asked & launch) * US, len(asked & sync - late) * US
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_memory_that_is_allocated_at_random_is_what_plain_loops_say(seed: int) -> None:
+    made = random_rounds(random.Random(seed), "cudaMalloc", 60)
+    gpu = analyse([made.timeline()], window="capture").measures.gpus[0]
+    after = sum(one["allocating_ns"] for one in gpu.host_waits)
+    assert (gpu.allocating_ns, after) == allocating_by_loops(made)
+
+
+def test_most_random_memory_is_allocated_after_waits() -> None:
+    found = [allocating_by_loops(random_rounds(random.Random(seed), "cudaMalloc", 60)) for seed in range(20)]
+    assert sum(after > 0 for _, after in found) >= 8 and sum(launch > 0 for launch, _ in found) >= 4
 
 
 def by_loops(made: Build) -> int:

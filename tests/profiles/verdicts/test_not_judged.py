@@ -343,9 +343,12 @@ def test_shares_of_what_is_left_say_so() -> None:
     assert "only once" not in findings(looping(gap_us=50, each_us=50))["python-in-the-loop"].text
 
 
-@pytest.mark.parametrize(("kernel", "told"), [("solve(double *)", "host-synchronises"), (ATEN, "loss-not-judged")])
+@pytest.mark.parametrize(
+    ("kernel", "told"), [("solve(double *)", "memory-allocated-in-the-loop"), (ATEN, "loss-not-judged")]
+)
 def test_a_few_long_kernels_after_a_start_are_a_loop_of_plain_cuda_alone(kernel: str, told: str) -> None:
-    """Eighteen of 4 ms, the host waiting for each; a start of 12 ms. Of a framework they are one operator."""
+    """Eighteen of 4 ms, after each of which the host waits and allocates; a start of 12 ms. Of a framework they are one
+    operator."""
     made, at = Build(), 12 * MS
     made.memset(0, US, call=(-3 * US, -2 * US))
     for _ in range(18):
