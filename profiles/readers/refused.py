@@ -48,6 +48,10 @@ _SIGNS: Final = tuple(
             ("one of the tables of rocprofv3, each of which holds only kernels, copies or calls", _ROCPROF),
         ),
         (
+            rb"\A\s*(?:Domain,Function,Start_Timestamp|Dispatch_ID,GPU_ID,Queue_ID),",
+            ("one of the tables of rocprofv2, each of which holds only kernels or calls", _ROCPROF),
+        ),
+        (
             rb"(?:\A|\n)\"Name\",\"Calls\",\"TotalDurationNs\",",
             ("rocprof's totals by name, which do not say when anything ran", _ROCPROF),
         ),

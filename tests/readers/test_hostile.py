@@ -182,6 +182,14 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "graph.pb": (lambda: b"\n\x0f\n\x01x\x12\x0bPlaceholder" * 9, "known format"),
     "results.otf2": (lambda: b"\x0aOTF2" + bytes(60), "OTF2"),
     "results.db": (lambda: _database("rocpd_string_00_ab", "rocpd_kernel_dispatch_00_ab"), "rocpd"),
+    "rocprofv2.calls.csv": (
+        lambda: b'Domain,Function,Start_Timestamp,End_Timestamp,Correlation_ID\n\nHIP_API_DOMAIN,"hipMalloc",1,2,1\n',
+        "tables of rocprofv2",
+    ),
+    "rocprofv2.kernels.csv": (
+        lambda: b'Dispatch_ID,GPU_ID,Queue_ID,PID,TID,Grid_Size,Kernel_Name,Start_Timestamp\n1,2,1,5,5,64,"k",1\n',
+        "tables of rocprofv2",
+    ),
     "rocprof.db": (lambda: _database("A", "HIP", "COPY", "KERN"), "results.json beside it"),
     "rocprof-hsa.db": (lambda: _database("A", "HSA", "COPY"), "results.json beside it"),
     "hip_stats.csv": (
