@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import CodeType, FunctionType
+from functools import partial
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import keras
+
+from ringscope.places import whose
 
 from ..internals.laid_over import STAYS, laid_over
 from . import totals
@@ -30,20 +33,51 @@ def of_all_layers(model: Any, share: totals.Share, ranks: int, found: Kinds, *, 
 
 
 def _may_add(layer: Any) -> bool:
-    """True if a method of a user's class mentions `add_loss`, or a function of the same module that it calls does."""
-    own = [each for each in type(layer).__mro__ if not each.__module__.startswith("keras.")]
-    waiting = [function for each in own for function in vars(each).values()]
-    seen: set[CodeType] = set()
-    for function in waiting:
-        codes = [function.__code__] if isinstance(function, FunctionType) and function.__code__ not in seen else []
-        for code in codes:
-            seen.add(code)
-            codes += [each for each in code.co_consts if isinstance(each, CodeType)]
-            if "add_loss" in code.co_names:
-                return True
-            called = [function.__globals__.get(name) for name in code.co_names]
-            waiting += [each for each in called if getattr(each, "__module__", None) == function.__module__]
+    """True if code of the user's that this layer can reach mentions `add_loss`: in its class, in what its attributes
+    hold, and in whatever these name."""
+    package = type(layer).__module__.partition(".")[0]
+    waiting = [] if package == "keras" else [type(layer), *vars(layer).values()]
+    seen: dict[int, Any] = {}
+    while waiting:
+        found = waiting.pop()
+        if id(found) in seen or isinstance(found, (keras.layers.Layer, keras.Variable)):
+            continue
+        seen[id(found)] = found
+        if isinstance(found, FunctionType):
+            waiting += _around(found)
+            if whose.owner(found.__code__.co_filename) == whose.USER or str(found.__module__).startswith(package):
+                names = _names(found.__code__)
+                if "add_loss" in names:
+                    return True
+                waiting += _named(found, names)
+        elif isinstance(found, type):
+            waiting += [each for kind in found.__mro__ for each in vars(kind).values()]
+        elif isinstance(found, (list, tuple)):
+            waiting += found
+        elif isinstance(found, partial):
+            waiting += [found.func, *found.args]
+        else:
+            inner = getattr(found, "__func__", None)  # of methods, and of static and class methods
+            waiting.append(type(found) if inner is None else inner)
     return False
+
+
+def _around(function: FunctionType) -> list[Any]:
+    """The values in a function's closure, such as what a decorator calls."""
+    return [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names that code uses, and the code within it."""
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _named(function: FunctionType, names: set[str]) -> list[Any]:
+    """The global values and the members of modules that have these names where the function is defined."""
+    found = [function.__globals__[name] for name in names & function.__globals__.keys()]
+    modules = [each for each in found if isinstance(each, ModuleType)]
+    return [*found, *(vars(module).get(name) for module in modules for name in names)]
 
 
 def _of_all_ranks(layer: Any, share: totals.Share, ranks: int, found: Kinds, uneven: bool) -> Callable[..., Any]:

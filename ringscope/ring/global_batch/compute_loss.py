@@ -24,6 +24,7 @@ from .loss_kinds import (
     KINDS_OF_APART,
     MEAN,
     NEITHER,
+    OF_ROWS,
     ROUNDED,
     SUM,
     TOGETHER,
@@ -107,7 +108,7 @@ def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], k
         if apart is not None:
             own = apart.kinds[0]
             # The gradient of several numbers is the gradient of their sum.
-            return Kind(SUM if own == "rows" else KINDS_OF_APART[own], bool(beside), apart)
+            return Kind(SUM if own in OF_ROWS else KINDS_OF_APART[own], bool(beside), apart)
         beside.clear()
         constants = compared_with(_discarding(model, compute_loss, args, kwargs), [*args, *kwargs.values()])
         tries = [_values(model, compute_loss, args, kwargs, rows, constants or ()) for rows in (FEW_ROWS, FEW_ROWS + 2)]

@@ -23,7 +23,9 @@ from .ratios import Apart, look
 from .reductions import compared_with
 from .trial import OPEN, PARTS, is_known, labels_at_hand, made_rows, tried, with_some
 
-MEAN, SUM, NEITHER, JOINED = "mean", "sum", "neither", "joined"  # JOINED: computed from sums over all ranks
+MEAN, SUM, NEITHER = "mean", "sum", "neither"
+JOINED = "joined"  # computed from sums over all ranks
+SOME = "some"  # a value for each row that a mask keeps, so that ranks have unlike many
 # rows per trial: few for a whole model and for large rows, many if the loss draws noise
 ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64
 LARGE = 1 << 20  # elements of a large row
@@ -67,7 +69,8 @@ def _is_keras(loss: Any) -> bool:
     return all((each.__module__ or "").startswith("keras.") for each in (type(loss), getattr(loss, "fn", loss)))
 
 
-KINDS_OF_APART = {"mean": MEAN, "rows": MEAN, "fixed": MEAN, "sum": SUM, "joined": JOINED}
+OF_ROWS = {"rows", "some rows"}
+KINDS_OF_APART = {"mean": MEAN, "rows": MEAN, "some rows": SOME, "fixed": MEAN, "sum": SUM, "joined": JOINED}
 
 
 def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itself: bool) -> str | None:
@@ -131,7 +134,7 @@ def kinds_of_added(model: Any, x: Any, of_layers: dict[int, list[str]]) -> list[
     if not owners:
         return []
     counts = {id(layer): owners.count(layer) for layer in owners}
-    known = {each for each, kinds in of_layers.items() if len(kinds) == counts.get(each) and "rows" not in kinds}
+    known = {each for each, kinds in of_layers.items() if len(kinds) == counts.get(each) and not OF_ROWS & {*kinds}}
     kinds = None if counts.keys() <= known else _tried_kinds(model, x)
     if kinds is None or len(kinds) != len(owners):
         kinds = [None] * len(owners)
@@ -140,8 +143,10 @@ def kinds_of_added(model: Any, x: Any, of_layers: dict[int, list[str]]) -> list[
         if id(layer) in known:
             kinds[i] = waiting[id(layer)].pop(0)
     for layer, kind in zip(owners, kinds, strict=True):
-        if kind not in (MEAN, SUM, JOINED):
-            why = "is not a mean over samples" if kind == NEITHER else "could not be tried"
+        # Made-up rows may never be those that a mask leaves out.
+        unread = id(layer) not in of_layers and not type(layer).__module__.startswith("keras.")
+        if unread or kind not in (MEAN, SUM, JOINED):
+            why = "is not a mean over samples" if kind == NEITHER else "cannot be read from its graph"
             once(
                 f"the loss that layer {layer.name!r} adds {why}: the gradients are the mean of each rank's own;"
                 f" {TOGETHER}"

@@ -29,7 +29,7 @@ from ..say import once
 from . import added_losses, metrics, train_step_losses
 from . import compute_loss as own_loss
 from .batch import Batch
-from .loss_kinds import JOINED, SUM, UNSEEN, apart_of, kind_of, kinds_of_added
+from .loss_kinds import JOINED, SOME, SUM, UNSEEN, apart_of, kind_of, kinds_of_added
 from .metric_kinds import metrics_tried
 from .ratios import Apart, of_all_ranks
 from .reductions import uncounted
@@ -223,7 +223,7 @@ def _reduced(
     if reduction in (None, "none"):
         return reduce(values, sample_weight, mask, reduction, dtype)
     by_weight = reduction == "mean_with_sample_weight"
-    differs = batch is not None or mask is not None or (by_weight and sample_weight is not None)
+    differs = kind == SOME or batch is not None or mask is not None or (by_weight and sample_weight is not None)
     if not differs:
         return reduce(values, sample_weight, mask, reduction, dtype)
     total = reduce(values, sample_weight, mask, "sum", dtype)

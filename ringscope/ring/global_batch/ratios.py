@@ -23,9 +23,10 @@ from .reductions import Sum, Taken, each_sum, taken
 class Apart(NamedTuple):
     """The way in which the results of a function depend on the rows of its batch.
 
-    kinds: for each result `mean`, `sum`, `rows` (a value per row), `joined` (computed from sums over all ranks) or
-    `fixed`. cuts: (kind, turn) of each sum that must be exchanged -> if the sum is a mean, the Rows that it is the mean
-    of, else None. likes: kind -> `Sum.like` of each sum of that kind, up to the last one that is exchanged.
+    kinds: for each result `mean`, `sum`, `rows` (a value per row), `some rows` (a value for each that a mask keeps),
+    `joined` (computed from sums over all ranks) or `fixed`. cuts: (kind, turn) of each sum that must be exchanged ->
+    if the sum is a mean, the Rows that it is the mean of, else None. likes: kind -> `Sum.like` of each sum of that
+    kind, up to the last one that is exchanged.
     """
 
     kinds: tuple[str, ...]
@@ -109,7 +110,7 @@ def _likes(sums: Sequence[Sum], cuts: Iterable[tuple[str, int]]) -> dict[str, tu
 
 def _kind(value: Value) -> str:
     if isinstance(value, Rows) and not value.axis and not value.power:
-        return "rows"
+        return "rows" if value.whole else "some rows"
     if isinstance(value, Fixed):
         return "fixed"
     if isinstance(value, Own):

@@ -28,6 +28,7 @@ CASES = [
     "a mean by weight",
     "weights of samples and classes",
     "masked tokens",
+    "one loss a token that the loss keeps",
     "recurrent layers of masked tokens",
     "two masks and a regulariser",
     "a last batch that is smaller",

@@ -15,6 +15,7 @@ pytest.importorskip("horovod.tensorflow")
 
 from ringscope.ring.forms import layers as forms  # noqa: E402
 from ringscope.ring.global_batch import added_losses, loss_kinds, losses, trial  # noqa: E402
+from tests.ring.global_batch import adding  # noqa: E402
 from tests.tiers import few  # noqa: E402
 
 BOUNDS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
@@ -144,6 +145,40 @@ class AddsFromWithout(keras.layers.Layer):
         return x
 
 
+class Penalty:
+    def of(self, layer: Any, x: Any) -> None:
+        layer.add_loss(tf.reduce_mean(x))
+
+
+class AddsByAttribute(keras.layers.Layer):
+    def __init__(self, penalty: Any) -> None:
+        super().__init__()
+        self.penalty = penalty
+
+    def call(self, x: Any) -> Any:
+        self.penalty(self, x)
+        return x
+
+
+class AddsByObject(AddsByAttribute):
+    def call(self, x: Any) -> Any:
+        self.penalty.of(self, x)
+        return x
+
+
+class AddsUnconverted(keras.layers.Layer):
+    @tf.autograph.experimental.do_not_convert
+    def call(self, x: Any) -> Any:
+        self.add_loss(tf.reduce_mean(x))
+        return x
+
+
+class AddsFromAnotherModule(keras.layers.Layer):
+    def call(self, x: Any) -> Any:
+        adding.adds(self, x)
+        return x
+
+
 class Inherits(AddsInHelper):
     def call(self, x: Any) -> Any:
         return super().call(2 * x)
@@ -154,7 +189,21 @@ class AddsNothing(keras.layers.Dense):
         return super().call(x) + tf.reduce_mean(x)
 
 
-@pytest.mark.parametrize("layer", [AddsInHelper(), AddsNested(), AddsFromWithout(), Inherits(), AddsNothing(1)])
+ADDING = (
+    AddsInHelper(),
+    AddsNested(),
+    AddsFromWithout(),
+    AddsByAttribute(lambda layer, x: layer.add_loss(tf.reduce_mean(x))),
+    AddsByAttribute(partial(_from_without)),
+    AddsByAttribute(Penalty().of),
+    AddsByObject(Penalty()),
+    AddsUnconverted(),
+    AddsFromAnotherModule(),
+    Inherits(),
+)
+
+
+@pytest.mark.parametrize("layer", [*ADDING, AddsNothing(1)])
 def test_a_layer_that_adds_a_loss_is_known_wherever_its_class_does_it(layer: Any) -> None:
     assert added_losses._may_add(layer) == (not isinstance(layer, AddsNothing))
     assert not added_losses._may_add(keras.layers.Dense(1))

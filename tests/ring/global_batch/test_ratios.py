@@ -324,6 +324,17 @@ def test_a_loss_of_two_parts_is_that_of_the_whole(name: str) -> None:
         np.testing.assert_allclose(joined, gradient, rtol=2e-4, atol=1e-6)
 
 
+def test_a_loss_for_each_row_that_a_mask_keeps_is_told_from_one_for_each_row() -> None:
+    def kept(y: Any, p: Any) -> Any:
+        return tf.boolean_mask(tf.square(p[:, :4] - y), y != 2)
+
+    def each(y: Any, p: Any) -> Any:
+        return tf.square(p[:, :4] - y)
+
+    kinds = [apart and apart.kind for apart in (found(Case("", LABELS, loss)) for loss in (kept, each))]
+    assert kinds == ["some rows", "rows"]
+
+
 def pairs(y: Any, p: Any) -> Any:
     return tf.reduce_mean(tf.square(p - tf.transpose(p[:, :1])))
 
