@@ -158,7 +158,7 @@ class _Gpu:
     def __init__(self, tables: Sequence[Tables], shifts: Sequence[int], places: Places) -> None:
         self._sources = tuple(tables[index].source(shifts[index] - shifts[places[0][0]]) for index, _ in places)
         self._names = [tables[index].names for index, _ in places]
-        self._processes: list[tuple[int, int]] = []
+        self._processes: dict[tuple[int, int], int] = {}
         self._parts: list[_Part] = []
         for place, (index, device) in enumerate(places):
             for table, columns in tables[index].columns.items():
@@ -174,9 +174,7 @@ class _Gpu:
         rows here."""
         found = np.zeros(len(pids), np.int32)
         for one in distinct(process).tolist():
-            if (index, pids[one]) not in self._processes:
-                self._processes.append((index, pids[one]))
-            found[one] = self._processes.index((index, pids[one]))
+            found[one] = self._processes.setdefault((index, pids[one]), len(self._processes))
         return found
 
     def __len__(self) -> int:
@@ -308,6 +306,7 @@ def _first_of_each(numbers: Array) -> list[int]:
     found: list[int] = []
     for first in range(0, len(numbers), _BLOCK):
         block = numbers[first : first + _BLOCK]
-        for number in range(len(found), int(block.max()) + 1):
-            found.append(first + int(np.argmax(block == number)))
+        if len(block) and int(block.max()) >= len(found):
+            values, places = np.unique(block, return_index=True)
+            found += (first + places[values >= len(found)]).tolist()
     return found

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ground.groups import by_value
 from ..model.analysed import HostRanges, HostThread
 from ..model.measures import HOST
 from ..model.timeline import Timeline
-from .operations import Gpu, distinct
+from .operations import Gpu
 
 _TABLES = {"host_range": "marks", "host_operator": "operators", "host_call": "api"}
 
@@ -69,8 +70,8 @@ def _numbered(
 ) -> NDArray[np.int32]:
     """The number of each row's thread in `threads`, to which new threads are added."""
     found = np.empty(len(tid), np.int32)
-    for one in distinct(tid).tolist():
-        found[tid == one] = threads.setdefault(HostThread(index, pid, one), len(threads))
+    for one, rows in by_value(tid):
+        found[rows] = threads.setdefault(HostThread(index, pid, one), len(threads))
     return found
 
 

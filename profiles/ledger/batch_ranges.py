@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import H2D, Gpu, Operations, distinct
+from ..gpus.operations import H2D, Gpu, Operations
+from ..ground.groups import by_value
 from ..model.marks import BATCH, BATCH_PREFIX, DOMAIN
 from ..model.names import rows_named
 from ..model.timeline import Timeline
@@ -42,14 +43,17 @@ def numbers(
         rows, copies = np.flatnonzero(which), operations.chosen(which)
         called = copies.call_start_ns - (shift_ns[recording] - origin)
         called_by = timelines[recording].api["tid"].to_numpy()[copies.call_row]
-        for thread in distinct(ranges["tid"].to_numpy()).tolist():
-            of_thread = ranges[(ranges["tid"] == thread).to_numpy()]
+        copies_of = dict(by_value(called_by))
+        none = np.empty(0, np.int64)
+        for thread, places in by_value(ranges["tid"].to_numpy()):
+            of_thread = ranges.iloc[places]
             start, end = of_thread["start_ns"].to_numpy(), of_thread["end_ns"].to_numpy()
-            last = np.searchsorted(start, called, side="right") - 1
-            inside = (last >= 0) & (called < np.where(of_thread["open"], _FOREVER, end)[last])
-            inside &= np.isin(called_by, (thread, _NO_THREAD)) | (thread == _NO_THREAD)
+            own = [copies_of.get(one, none) for one in (thread, _NO_THREAD)]
+            mine = np.arange(len(called)) if thread == _NO_THREAD else np.concatenate(own)
+            last = np.searchsorted(start, called[mine], side="right") - 1
+            inside = (last >= 0) & (called[mine] < np.where(of_thread["open"], _FOREVER, end)[last])
             number = of_thread["name"].astype(str).str.removeprefix(BATCH_PREFIX).to_numpy(np.int64)
-            found[rows[inside]] = number[last[inside]]
+            found[rows[mine[inside]]] = number[last[inside]]
     return found if (found >= 0).any() else None
 
 

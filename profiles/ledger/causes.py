@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import D2D, D2H, H2D, HAND_OVER_NS, P2P, Operations, distinct
 from ..ground import intervals
+from ..ground.groups import by_value
 from ..ground.intervals import Intervals
 from ..model.launching import SYNCHRONISING
 from ..model.marks import WAIT_INPUT
@@ -60,7 +61,7 @@ def host_calls(timeline: Timeline, pid: int, shift_ns: int = 0) -> HostCalls:
     start, end = _named(timeline.api, SYNCHRONISING, pid, shift_ns)
     order = np.argsort(end, kind="stable")
     begun, ended, thread = _named(timeline.marks, WAITING_FOR_INPUT, pid, shift_ns, "tid")
-    waits = {one: intervals.union(begun[thread == one], ended[thread == one]) for one in distinct(thread).tolist()}
+    waits = {one: intervals.union(begun[rows], ended[rows]) for one, rows in by_value(thread)}
     marks = intervals.merge(*waits.values()) if len(begun) else None
     return HostCalls(start[order], end[order], marks, waits, timeline.api["tid"].to_numpy())
 
@@ -163,8 +164,7 @@ def _end_on_stream(operations: Operations) -> NDArray[np.int64]:
     latest = np.full(int(operations.stream.max(initial=-1)) + 1, np.iinfo(np.int64).min // 2, np.int64)
     for first in range(0, len(operations), _BLOCK):
         stream, end = operations.stream[first : first + _BLOCK], operations.end_ns[first : first + _BLOCK]
-        for one in distinct(stream).tolist():
-            rows = np.flatnonzero(stream == one)
+        for one, rows in by_value(stream):
             reach = np.maximum.accumulate(np.append(latest[one], end[rows]))
             prior[first + rows], latest[one] = reach[:-1], reach[-1]
     return prior
@@ -245,9 +245,10 @@ def _waited_for(dry: Intervals, call_row: NDArray[np.int32], enders: _Enders, ho
         if not len(mine):
             continue
         thread = host.call_tid[call_row[mine]]
-        for one, waits in host.waits.items():
-            spans = mine[thread == one]
-            parts.append(intervals.intersect(Intervals(dry.start[spans], dry.end[spans]), waits))
+        for one, rows in by_value(thread):
+            if one in host.waits:
+                spans = mine[rows]
+                parts.append(intervals.intersect(Intervals(dry.start[spans], dry.end[spans]), host.waits[one]))
     return intervals.merge(*parts)
 
 

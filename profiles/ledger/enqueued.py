@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import Gpu, Operations, distinct
+from ..gpus.operations import Gpu, Operations
+from ..ground.groups import by_value
 from ..model.names import rows_named
 from ..model.timeline import Timeline
 
@@ -87,9 +88,10 @@ def _begun(told: pd.DataFrame, called: Int64s) -> Int64s:
 def _begun_on_thread(told: pd.DataFrame, called: Int64s, threads: NDArray[np.signedinteger]) -> Int64s:
     """As `_begun`, but a call is compared only with the ranges of the call's thread."""
     found = np.full(len(called), FOREVER)
-    for thread in distinct(threads).tolist() if len(told) else ():
-        mine = threads == thread
-        found[mine] = _begun(told[(told["tid"] == thread).to_numpy()], called[mine])
+    told_by = dict(by_value(told["tid"].to_numpy())) if len(told) else {}
+    for thread, mine in by_value(threads):
+        if thread in told_by:
+            found[mine] = _begun(told.iloc[told_by[thread]], called[mine])
     return found
 
 

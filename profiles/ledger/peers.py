@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import COLLECTIVE, Gpu, Operations
 from ..ground import intervals
+from ..ground.groups import by_value
 from ..ground.intervals import Intervals
 from ..model.measures import OWNERS
 from ..model.names import fitting
@@ -102,10 +103,9 @@ def _exchanged(operations: Operations, rows: Int64s, ender: Int64s, called: Int6
     _NEVER for operations that are no copy.
     """
     found = np.full(len(ender), -1)
-    stream = operations.stream[ender]
-    for one in np.unique(operations.stream[rows]).tolist():
-        on_stream = np.flatnonzero(operations.stream[rows] == one)
-        mine = np.flatnonzero(stream == one)
+    enders_of = dict(by_value(operations.stream[ender]))
+    for one, on_stream in by_value(operations.stream[rows]):
+        mine = enders_of.get(one, np.empty(0, np.int64))
         following = np.searchsorted(rows[on_stream], ender[mine])
         mine, following = mine[following < len(on_stream)], following[following < len(on_stream)]
         place = on_stream[following]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import TABLES, Gpu, Operations
+from ..ground.groups import by_value
 from ..ledger.account import Account
 from ..model.operations import Arithmetic, Computed, Kernels
 from ..model.timeline import Timeline
@@ -193,8 +194,7 @@ def _calls(timeline: Timeline, pid: int, first: int) -> tuple[Ranges | None, lis
     order = np.lexsort((-end, start, tid))
     known, start, end, tid = known[order], start[order], end[order], tid[order]
     outermost = np.ones(len(known), bool)
-    for one in np.unique(tid).tolist():
-        mine = np.flatnonzero(tid == one)
+    for _, mine in by_value(tid):
         outermost[mine[1:]] = start[mine[1:]] >= np.maximum.accumulate(end[mine])[:-1]
     known, start, end, tid = known[outermost], start[outermost], end[outermost], tid[outermost]
     return Ranges(start, end, tid, first + np.arange(len(known))), [told[at] for at in place[known].tolist()]

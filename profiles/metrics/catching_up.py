@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import HAND_OVER_NS, Gpu, Operations
 from ..ground import intervals
+from ..ground.groups import by_value
 from ..ledger import ownership as ledger
 from ..ledger.causes import LAUNCH, SYNC
 from ..model.analysed import Ownership
@@ -76,12 +77,13 @@ def _of_process(
     mine = np.flatnonzero((operations.process[ender] == number) & operations.launched[ender])
     _, called, _ = operations.calls(ender[mine])
     thread = thread_of[operations.call_row[ender[mine]]]
+    waits_of = dict(by_value(waits.thread))
     found = []
-    for one in np.unique(thread).tolist():
-        theirs = np.flatnonzero(waits.thread == one)
+    for one, rows in by_value(thread):
+        theirs = waits_of.get(one, np.empty(0, np.int64))
         theirs = theirs[np.argsort(waits.end_ns[theirs], kind="stable")]
-        asked = mine[thread == one]
-        last = np.searchsorted(waits.end_ns[theirs], called[thread == one], side="right") - 1
+        asked = mine[rows]
+        last = np.searchsorted(waits.end_ns[theirs], called[rows], side="right") - 1
         asked, call = asked[last >= 0], theirs[last[last >= 0]]
         held = (waits.start_ns[call] <= dry[asked]) & (dry[asked] <= waits.end_ns[call] + HAND_OVER_NS)
         # Count a wait once, although several idle spans may follow it.

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import TABLES, Gpu, Ints, distinct
+from ..ground.groups import by_value
 from ..model.timeline import Timeline
 from ..model.xla_names import compiled
 from .operator_names import Texts, Thunk, thunk
@@ -64,8 +65,8 @@ def operators(timelines: Sequence[Timeline], gpu: Gpu, rows: Int64s, texts: Text
             continue
         threads = _threads(timelines[index], pid)
         graph = nodes[mine] >> _GRAPH_BITS
-        for one in distinct(graph).tolist():
-            places = mine[graph == one]
+        for _, of_one in by_value(graph):
+            places = mine[of_one]
             commands = _of_graph(timelines[index], gpu, rows[places], nodes[places], threads)
             number = np.array([texts[commands[node]] if node in commands else -1 for node in nodes[places].tolist()])
             told[places] = number >= 0
@@ -90,8 +91,8 @@ def _threads(timeline: Timeline, pid: int) -> dict[int, _Thunks]:
     start, end, tid = (marks[column].to_numpy()[rows] for column in ("start_ns", "end_ns", "tid"))
     order = np.lexsort((-end, start))
     found = {}
-    for one in distinct(tid).tolist():
-        mine = order[tid[order] == one]
+    for one, of_thread in by_value(tid[order]):
+        mine = order[of_thread]
         thunks = [told for place in code[rows[mine]].tolist() if (told := said[place])]
         found[one] = _Thunks(start[mine], end[mine], thunks)
     return found

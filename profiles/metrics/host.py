@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import TABLES, Gpu, Operations, distinct
 from ..ground import intervals
+from ..ground.groups import by_value
 from ..ground.intervals import Intervals
 from ..ground.stats import all_along
 from ..ledger import ownership as ledger
@@ -229,11 +230,12 @@ def under_way(
             names = [str(name) for name in table["name"].cat.categories]
         distinct: dict[str, int] = {}
         number = np.array([distinct.setdefault(name, len(distinct)) for name in names] or [0])
+        texts = list(distinct)
         yield from (
-            (kind, name, intervals.union(start[mine], end[mine]))
-            for name, mine in _split(number[table["name"].cat.codes.to_numpy()[rows]], list(distinct))
+            (kind, texts[place], intervals.union(start[mine], end[mine]))
+            for place, mine in by_value(number[table["name"].cat.codes.to_numpy()[rows]])
             # These ranges are always open, so they explain nothing.
-            if not (_STEPS.match(name) or name.startswith(_THROUGHOUT))
+            if not (_STEPS.match(texts[place]) or texts[place].startswith(_THROUGHOUT))
         )
 
 
@@ -248,12 +250,3 @@ def _meeting(idle: Intervals, table: pd.DataFrame, pid: int, shift: int) -> NDAr
         span = np.searchsorted(idle.end, start[rows] + shift, side="right")
         meeting.append(rows[idle_start[span] < end[rows] + shift])
     return np.concatenate(meeting)
-
-
-def _split(number: NDArray[np.int64], names: list[str]) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Pairs of a name and the indices of the elements of `number` that stand for it."""
-    order = np.argsort(number, kind="stable")
-    edges = np.searchsorted(number[order], np.arange(len(names) + 1))
-    for at, name in enumerate(names):
-        if edges[at] < edges[at + 1]:
-            yield name, order[edges[at] : edges[at + 1]]

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.collective_kernels import KINDS, kind_of
-from ..gpus.operations import Gpu, Operations, distinct
+from ..gpus.operations import Gpu, Operations
+from ..ground.groups import by_value
 from ..ledger.enqueued import FOREVER, last_open, spans
 from ..model.timeline import Timeline
 
@@ -83,9 +84,11 @@ def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
     """Sizes from the range that is open on the launching thread at the call; if several are open, the one that began
     last."""
     found = _unknown(len(called))
-    for thread in distinct(called_by).tolist():
-        mine = np.flatnonzero(called_by == thread)
-        ranges = told if thread == _NO_THREAD else told[told["tid"].isin((thread, _NO_THREAD)).to_numpy()]
+    told_by = dict(by_value(told["tid"].to_numpy()))
+    none = np.empty(0, np.int64)
+    for thread, mine in by_value(called_by):
+        own = [told_by.get(one, none) for one in (thread, _NO_THREAD)]
+        ranges = told if thread == _NO_THREAD else told.iloc[np.sort(np.concatenate(own))]
         ranges = ranges.sort_values("start_ns", kind="stable")
         last = last_open(ranges, called[mine])
         inside = np.flatnonzero(last >= 0)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import TABLES, Gpu, Operations, distinct
+from ..gpus.operations import TABLES, Gpu, Operations
+from ..ground.groups import by_value
 from ..ground.intervals import Nested
 from ..ledger.account import Account
 from ..ledger.ownership import is_idle
@@ -122,16 +123,14 @@ def under(timelines: Sequence[Timeline], gpu: Gpu, ranges: Sequence[Ranges | Non
         if of_process is None or process in gpu.off_clock:
             continue
         called_ns, called_by = (timelines[index].api[column].to_numpy() for column in ("start_ns", "tid"))
-        threads = {tid: np.flatnonzero(of_process.tid == tid) for tid in distinct(of_process.tid).tolist()}
+        threads = dict(by_value(of_process.tid))
         nested = {tid: Nested(of_process.start_ns[rows], of_process.end_ns[rows]) for tid, rows in threads.items()}
         for first in range(0, len(operations), _BLOCK):
             block = slice(first, first + _BLOCK)
             mine = first + np.flatnonzero(operations.launched[block] & (operations.process[block] == process))
             call = operations.call_row[mine]
-            tid = called_by[call]
-            for one in distinct(tid).tolist():
+            for one, rows in by_value(called_by[call]):
                 if one in threads:
-                    rows = np.flatnonzero(tid == one)
                     at = nested[one].innermost(called_ns[call[rows]])
                     inside = at >= 0
                     found[mine[rows[inside]]] = of_process.name[threads[one][at[inside]]]
@@ -207,9 +206,9 @@ def _backward(operators: pd.DataFrame, modules: pd.DataFrame, names: Int64s) -> 
     back = numbered[numbered["backward"].to_numpy()]
     forth = numbered[~numbered["backward"].to_numpy()].sort_values("start_ns").drop_duplicates("sequence", keep="last")
     layer = np.full(len(forth), -1)
-    for tid in distinct(forth["tid"].to_numpy()).tolist():
-        rows = np.flatnonzero(forth["tid"] == tid)
-        inside = np.flatnonzero(modules["tid"] == tid)
+    modules_of = dict(by_value(modules["tid"].to_numpy()))
+    for tid, rows in by_value(forth["tid"].to_numpy()):
+        inside = modules_of.get(tid, np.empty(0, np.int64))
         around = Nested(modules["start_ns"].to_numpy()[inside], modules["end_ns"].to_numpy()[inside])
         found = around.innermost(forth["start_ns"].to_numpy()[rows])
         layer[rows[found >= 0]] = names[inside[found[found >= 0]]]

@@ -27,7 +27,7 @@ from ..model.timeline import Timeline
 from . import opening, refused, sampled
 from .nsys import report
 
-MOST_GPUS = 1 << 10  # of one recording: each is measured by itself
+MOST_GPUS = MOST_PROCESSES = 1 << 10  # of one recording
 Detects = Callable[[bytes, Path], bool]
 Read = Callable[[Path], Timeline]
 _FORMATS = (
@@ -83,9 +83,7 @@ def _by_its_reader(path: Path, file: Path) -> Timeline | None:
     for detects, reader in formats():
         if detects(head, file):
             timeline = reader(file)
-            if (gpus := len(timeline.devices)) > MOST_GPUS:
-                problem = f"it names {gpus:,} GPUs, more than any host has, so the numbers of its devices are damaged"
-                raise UnreadableRecording(path, problem, "copy it again, or record it again")
+            _check_counts(path, timeline)
             recording = dataclasses.replace(timeline.recording, path=str(path))
             impossible = [doubts.impossible_rows(timeline.impossible)] if timeline.impossible else []
             doubted = (*timeline.doubts, *impossible)
@@ -94,6 +92,18 @@ def _by_its_reader(path: Path, file: Path) -> Timeline | None:
     if reason := refused.recognised(head, file):
         raise UnreadableRecording(path, *reason)
     return None
+
+
+def _check_counts(path: Path, timeline: Timeline) -> None:
+    """Raises UnreadableRecording if there are too many GPUs or processes, since each is measured by itself."""
+    if (gpus := len(timeline.devices)) > MOST_GPUS:
+        problem = f"it names {gpus:,} GPUs, more than any host has, so the numbers of its devices are damaged"
+        raise UnreadableRecording(path, problem, "copy it again, or record it again")
+    tables = (timeline.kernels, timeline.graphs, timeline.copies, timeline.memsets, timeline.api)
+    processes = len(set().union(*(table["pid"].unique().tolist() for table in tables)))
+    if processes > MOST_PROCESSES:
+        problem = f"it holds the GPU work of {processes:,} processes, but one recording may hold {MOST_PROCESSES:,}"
+        raise UnreadableRecording(path, problem, "record the training alone, without other programs")
 
 
 @contextmanager

@@ -458,6 +458,13 @@ def a_trace_with_400_MB_of_blanks(folder: Path) -> Path:
     return path
 
 
+of_sql("a process for each of 20 000 kernels", KERNELS, ROWS,
+       "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = correlationId << 24")  # fmt: skip
+of_sql("a stream and a context for each of 20 000 kernels", KERNELS, ROWS,
+       "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET streamId = correlationId, contextId = correlationId % 9000",
+       into=READABLE)  # fmt: skip
+
+
 def two_contexts_with_streams_of_the_same_numbers(folder: Path) -> Path:
     streams = "(SELECT 7 AS s UNION ALL SELECT 13 UNION ALL SELECT 14 UNION ALL SELECT 15 UNION ALL SELECT 16)"
     rows = f"""INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT 1000 * n, 1000 * n + 900, 0, c, s, n, 1, 1, 1, 0 FROM

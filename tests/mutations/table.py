@@ -147,7 +147,7 @@ ALL = (
     Mutation(
         "causes-any-threads-wait-for-input",
         CAUSES,
-        "spans = mine[thread == one]",
+        "spans = mine[rows]",
         "spans = mine",
         OF_CAUSES,
     ),

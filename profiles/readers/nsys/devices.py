@@ -37,10 +37,12 @@ class Devices:
     ) -> NDArray[np.signedinteger[Any]]:
         if not self._clash:
             return device
-        result = device.astype(np.int32)
-        for (process, cuda), gpu in self._of_process.items():
-            result[(pid == process) & (device == cuda)] = gpu
-        return result
+        import pandas as pd
+
+        place, pairs = pd.factorize((pid.astype(np.int64) << 32) + device)  # device: -1 or more
+        own = [(pair + 1 >> 32, (pair + 1 & 0xFFFFFFFF) - 1) for pair in pairs.tolist()]
+        found: NDArray[np.int32] = np.array([self._of_process.get(one, one[1]) for one in own], np.int32)[place]
+        return found
 
     def number_of(self, gpu: int) -> int:
         """The device number that operations on this GPU have; -1 if no process uses it. `gpu`: the host's number of

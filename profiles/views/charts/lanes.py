@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ground.groups import by_value
 from ...model.analysed import Analysis, GpuOperations, HostRanges, Ownership
 from ...model.measures import CLASSES, HOST, OWNERS
 from ..palette import OWNERS as LOOKS
@@ -77,8 +78,9 @@ def _streams(operations: GpuOperations) -> Iterator[Lane]:
     several = len({(stream.recording, stream.pid) for stream in operations.streams}) > 1
     # Contexts of one process may use the same stream numbers.
     alike = Counter((stream.recording, stream.pid, stream.number) for stream in operations.streams)
+    rows_of = dict(by_value(operations.stream))
     for number, stream in sorted(enumerate(operations.streams), key=lambda one: one[1]):
-        mine = np.flatnonzero(operations.stream == number)
+        mine = rows_of[number]
         context = f", context {stream.context}" if alike[stream.recording, stream.pid, stream.number] > 1 else ""
         process = f", process {stream.pid}" if several else ""
         name = f"stream {stream.number}{context}{process}"
@@ -100,9 +102,8 @@ def of_host(host: HostRanges) -> Iterator[Lane]:
     """Yields the lanes of each thread of the host, the thread with most ranges first. Ranges inside another range are
     in further lanes below it."""
     several = len({(thread.recording, thread.pid) for thread in host.threads}) > 1
-    counts = np.bincount(host.thread, minlength=len(host.threads))
-    for number in np.argsort(-counts, kind="stable").tolist():
-        mine = np.flatnonzero(host.thread == number).astype(np.int32)
+    for number, rows in sorted(by_value(host.thread), key=lambda one: -len(one[1])):
+        mine = rows.astype(np.int32)
         thread = host.threads[number]
         name = f"thread {thread.tid}" + (f", process {thread.pid}" if several else "")
         layers = layer(host.start_ns[mine], host.end_ns[mine])

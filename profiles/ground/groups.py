@@ -1,0 +1,18 @@
+"""Group the elements of an array by value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def by_value(values: NDArray[np.signedinteger[Any]]) -> Iterator[tuple[int, NDArray[np.intp]]]:
+    """Each distinct value, ascending, and the indices of its elements, ascending. It takes one sort, however many
+    values there are."""
+    order = np.argsort(values, kind="stable")
+    inside = values[order]
+    for rows in np.split(order, np.flatnonzero(inside[1:] != inside[:-1]) + 1) if len(order) else ():
+        yield int(values[rows[0]]), rows
