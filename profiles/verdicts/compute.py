@@ -208,7 +208,7 @@ def off_tensor_cores(case: Case) -> Finding | None:
         "off-tensor-cores",
         text=text,
         change="make batch, channels, units and classes multiples of 8 for 16-bit numbers, of 16 for 8-bit ones",
-        evidence={"kernels": {k.name: k.total_ns for k in named}},
+        evidence={"kernels": {k.name: k.total_ns for k in named}, "time_share": ns / (case.whole or case.gpu).span_ns},
         refuted_by="padded dimensions take as long",
     )
 

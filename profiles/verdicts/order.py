@@ -76,13 +76,21 @@ def named_first(found: Sequence[Finding], price: Callable[[Finding], float]) -> 
     """`price`, but general findings on launches come after a large finding on input or on a line of the user's code.
 
     That finding must cost a fifth of the time, and half as much as the one on launches. Slow batches and callbacks
-    delay launches, too, and are the more specific cause.
+    delay launches, too, and are the more specific cause. `off-tensor-cores` comes just before `loss-not-judged` if its
+    kernels take at least as long as the lost time: tensor cores are at least twice as fast.
     """
+    lost = max((one for one in found if one.code == "loss-not-judged"), key=price, default=None)
     named = (one for one in found if one.evidence.get("file") or one.code == "input-pipeline-slow")
     largest = max((price(one) for one in named), default=0.0)
 
     def ranked(finding: Finding) -> float:
         own = price(finding)
+        if (
+            lost
+            and finding.code == "off-tensor-cores"
+            and finding.evidence["time_share"] >= lost.evidence["lost_share"]
+        ):
+            return price(lost) * (1 + 1e-9)
         is_near = _lost_share(largest) >= max(INPUT_LADDER[0], _lost_share(own) / 2)
         return min(own, largest * (1 - 1e-9)) if finding.code in _PAID_BY["launches"] and is_near else own
 

@@ -328,6 +328,15 @@ def test_the_first_run_of_a_kernel_is_a_start_and_no_loop(first_ms: int) -> None
     assert ("loss-not-judged" in found) is (first_ms == 40)
 
 
+@pytest.mark.parametrize(("first_ms", "first"), [(40, "off-tensor-cores"), (400, "loss-not-judged")])
+def test_products_off_the_tensor_cores_come_before_a_loss_that_is_shorter(first_ms: int, first: str) -> None:
+    """Kernels of 300 ms in all, beside a start of 80 or of 800."""
+    found = findings(loaded(300, weights_ms=0, first_ms=first_ms, framework="ampere_sgemm_128x64_tn"))
+    assert {"off-tensor-cores", "loss-not-judged"} <= set(found) and next(iter(found)) == first
+    share = 300 / (300 + 2 * first_ms)  # the window begins with the first kernel
+    assert found["off-tensor-cores"].evidence["time_share"] == pytest.approx(share)
+
+
 def test_a_call_that_fills_no_gap_is_not_under_way_in_it() -> None:
     made = work_after_a_gap(100)
     told = findings(made)["loss-not-judged"].text
