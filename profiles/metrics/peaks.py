@@ -67,8 +67,9 @@ _PEAKS: Final = (
 )  # fmt: skip
 
 
-# GPUs whose tensor cores take no float32 (TF32 came with compute capability 8.0) and no bfloat16.
-_VOLTA_AND_TURING: Final = re.compile(r"V100|TITAN (?:V|RTX)\b|\bT4\b|Quadro RTX|RTX 20[5-8]0")
+# GPUs whose tensor cores take no float32 (TF32 came with compute capability 8.0) and no bfloat16; the RTX 2050 is an
+# Ampere.
+_VOLTA_AND_TURING: Final = re.compile(r"V100|TITAN (?:V|RTX)\b|\bT4\b|Quadro RTX|RTX 20[6-8]0")
 
 
 _BEFORE_VOLTA: Final = re.compile(r"GTX|(?:Tesla|Quadro) [KMP]\d|\bP100|TITAN X")  # and Turing's GTX 16

@@ -30,38 +30,42 @@ def measure(gpu: Gpu, window: Window) -> Unfilled | None:
     few = int(np.ceil(FEW * most))  # the least number of blocks that is not too few
     ns_with = np.zeros(most + 1, np.int64)  # by the number of blocks that run at once
     ns_of = np.zeros(len(gpu.names), np.int64)
-    for rows, blocks, edges, running in _swept(operations, most):
+    for name, blocks, start, end, edges, running in _swept(operations, most):
         lasted = _within(window, edges[:-1], edges[1:])
         ns_with += intervals.summed(lasted, np.minimum(running[:-1], most), most + 1)
-        rows = rows[blocks < few]
-        lasted = _within(window, operations.start_ns[rows], operations.end_ns[rows])
-        ns_of += intervals.summed(lasted, operations.name[rows], len(ns_of))
+        few_ns = np.append(0, np.cumsum(np.where(running[:-1] < few, lasted, 0)))  # up to each edge
+        small = blocks < few
+        until_start, until_end = (few_ns[np.searchsorted(edges, at[small])] for at in (start, end))
+        ns_of += intervals.summed(until_end - until_start, name[small], len(ns_of))
     lost_ns = sum(ns * (most - blocks) for blocks, ns in enumerate(ns_with.tolist()) if 0 < blocks < few) // most
     largest = np.argsort(-ns_of, kind="stable")[:_NAMED].tolist()
     kernels = [str(gpu.names[at]) for at in largest if ns_of[at]]
     return Unfilled(most, int(ns_with[1:few].sum()), lost_ns, kernels)
 
 
-def _swept(operations: Operations, most: int) -> Iterator[tuple[Int64s, Int64s, Int64s, Int64s]]:
-    """Yields blocks of operations that compute: their rows, their thread blocks (at most `most`), and the sum of the
+def _swept(operations: Operations, most: int) -> Iterator[tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int64s]]:
+    """Yields pieces of time, one after another. First the operations that compute in the piece: the index of their
+    names, their thread blocks (at most `most`), and their start and end within the piece in ns. Then the sum of the
     thread blocks that run at once: running[i] from edges[i] to edges[i + 1]."""
     rows = np.flatnonzero(operations.kind == COMPUTE)
-    open_end = open_blocks = np.empty(0, np.int64)
+    open_rows = open_blocks = np.empty(0, np.int64)
     since = 0
     for first in range(0, len(rows), _BLOCK):
         mine, following = rows[first : first + _BLOCK], rows[first + _BLOCK :][:1]
-        start, end = operations.start_ns[mine], operations.end_ns[mine]
         blocks = np.full(len(mine), most)
         kernels = operations.table[mine] == TABLES.index("kernels")
         known = operations.blocks(mine[kernels])
         blocks[kernels] = np.where(known > 0, np.minimum(known, most), most)
-        start = np.append(np.full(len(open_end), since), start)
-        end, height = np.append(open_end, end), np.append(open_blocks, blocks)
+        mine, blocks = np.append(open_rows, mine), np.append(open_blocks, blocks)
+        start, end = np.maximum(operations.start_ns[mine], since), operations.end_ns[mine]
         since = int(operations.start_ns[following[0]]) if len(following) else int(end.max())
-        edges = np.append(start, np.minimum(end, since))
+        lasts = end > since
+        end = np.minimum(end, since)
+        edges = np.append(start, end)
         order = np.argsort(edges, kind="stable")
-        yield mine, blocks, edges[order], np.cumsum(np.append(height, -height)[order])
-        open_end, open_blocks = end[end > since], height[end > since]
+        running = np.cumsum(np.append(blocks, -blocks)[order])
+        yield operations.name[mine], blocks, start, end, edges[order], running
+        open_rows, open_blocks = mine[lasts], blocks[lasts]
 
 
 def _within(window: Window, start: Int64s, end: Int64s) -> Int64s:

@@ -51,7 +51,7 @@ class Unfilled:
     multiprocessors: int
     ns: int
     lost_ns: int  # ns weighted by the share of the multiprocessors that have no block
-    kernels: list[str]  # names of the three kernels of so few blocks that take longest
+    kernels: list[str]  # names of the three kernels of so few blocks that run longest in `ns`
 
 
 @dataclass(slots=True)

@@ -215,3 +215,12 @@ def test_a_peak_is_that_of_the_gpu_of_this_name(name: str, bfloat16: float | Non
     peak = peaks.of(name)
     assert (peak.flops_per_s.get("bfloat16") if peak else None) == bfloat16
     assert peak is None or (peak.source and set(peak.flops_per_s) <= set(peaks.DTYPES))
+
+
+@pytest.mark.parametrize(
+    ("name", "lacks"),
+    [("Tesla T4", True), ("NVIDIA GeForce RTX 2080 Ti", True), ("NVIDIA GeForce RTX 2060", True)]
+    + [("NVIDIA GeForce RTX 2050", False), ("NVIDIA RTX 2000 Ada Generation", False), ("NVIDIA H200", False)],
+)
+def test_volta_and_turing_lack_tf32_and_the_ampere_named_like_them_has_it(name: str, lacks: bool) -> None:
+    assert peaks.lacks_tf32(name) == lacks

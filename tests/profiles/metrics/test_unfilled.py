@@ -32,16 +32,22 @@ def measured(made: Build) -> Unfilled | None:
     return gpu.kernels.unfilled
 
 
-def counted(made: Build, most: int, first: int, last: int) -> tuple[int, int]:
-    """(ns with too few blocks, their sum weighted by the empty part, times `most`), one nanosecond after another."""
+def counted(made: Build, most: int, first: int, last: int) -> tuple[int, int, list[int]]:
+    """(ns with too few blocks, their sum weighted by the empty part, times `most`, the most of these ns in which one
+    name's kernels of few blocks run), one nanosecond after another."""
     running = np.zeros(last, np.int64)
     for row in made.rows["kernels"]:
         if not row["name"].startswith("nccl"):
             running[row["start_ns"] : row["end_ns"]] += row["blocks"] or most
     for row in made.rows["graphs"]:
         running[row["start_ns"] : row["end_ns"]] += most
-    few = running[first:][(running[first:] > 0) & (2 * running[first:] < most)]
-    return len(few), int((most - few).sum())
+    few = (running > 0) & (2 * running < most)
+    few[:first] = False
+    names: dict[str, int] = {}
+    for row in made.rows["kernels"]:
+        if row["blocks"] and 2 * row["blocks"] < most and not row["name"].startswith("nccl"):
+            names[row["name"]] = names.get(row["name"], 0) + int(few[row["start_ns"] : row["end_ns"]].sum())
+    return int(few.sum()), int((most - running[few]).sum()), sorted(filter(None, names.values()), reverse=True)[:3]
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 1 << 17])
@@ -59,8 +65,18 @@ def test_it_is_what_a_count_of_every_nanosecond_says(block: int, monkeypatch: py
         made.graph(310, 320)
         found = measured(made)
         assert found is not None and found.multiprocessors == most
-        ns, weighted = counted(made, most, 0, 400)
-        assert (found.ns, found.lost_ns) == (ns, weighted // most)
+        ns, weighted, named = counted(made, most, 0, 400)
+        assert (found.ns, found.lost_ns, len(found.kernels)) == (ns, weighted // most, len(named))
+
+
+def test_a_kernel_of_few_blocks_beside_one_that_fills_the_gpu_is_not_named() -> None:
+    made = Build()
+    made.device(0, multiprocessors=100)
+    made.kernel(0, 900, "hidden", blocks=1, stream=1)
+    made.kernel(0, 900, "filling", blocks=500, stream=2)
+    made.kernel(900, 1_000, "alone", blocks=2, stream=2)
+    found = measured(made)
+    assert found is not None and (found.ns, found.kernels) == (100, ["alone"])
 
 
 def test_only_the_window_of_the_steps_counts() -> None:
@@ -73,7 +89,7 @@ def test_only_the_window_of_the_steps_counts() -> None:
         made.kernel(at + 500 * US, at + 900 * US, "many", blocks=500, call=(at + 3 * US, at + 4 * US))
     (gpu,) = analyse([made.timeline()]).measures.gpus
     assert gpu.window == "steps" and gpu.kernels.unfilled is not None
-    ns, weighted = counted(made, 100, *gpu.window_ns)
+    ns, weighted, _ = counted(made, 100, *gpu.window_ns)
     found = gpu.kernels.unfilled
     assert (found.ns, found.lost_ns, found.kernels) == (ns, weighted // 100, ["few"]) and ns >= 2 * MS
 
