@@ -78,7 +78,7 @@ def _places(timelines: Sequence[Timeline]) -> list[list[tuple[int, int]]]:
     return list(by_identity.values())
 
 
-def identity(timeline: Timeline, device: int) -> tuple[object, ...]:
+def identity(timeline: Timeline, device: int) -> tuple[str | int | None, ...]:
     """A key that identifies a physical GPU in all recordings: its UUID, else host and bus id, else host, rank and
     device number."""
     uuid, bus_id, _ = _listed(timeline, device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -40,14 +40,15 @@ def known(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name in names}
 
 
-def decoded(kind: type[Made], text: bytes) -> Made:
+def decoded(kind: type[Made], text: bytes, other: Callable[[Any, Any], Any] | None = None) -> Made:
     """Decode JSON into the dataclass `kind`, each field of its declared type; a number may be written as text. Raises
-    ValueError for other types, missing fields, integers beyond 64 bits, too deep nesting, and too many values."""
+    ValueError for other types, missing fields, integers beyond 64 bits, too deep nesting, and too many values. `other`:
+    makes values of types that JSON lacks, called with type and decoded value."""
     import msgspec
 
     refuse_many(text)
     try:
-        return _checked(msgspec.json.decode(text, type=kind, strict=False))
+        return _checked(msgspec.json.decode(text, type=kind, strict=False, dec_hook=other))
     except (msgspec.MsgspecError, *_OF_FIELDS) as error:
         raise ValueError(_why(error)) from None
 
@@ -91,7 +92,7 @@ def _check_numbers(values: Iterable[Any], limit: int) -> None:
         elif type(value) is float:
             if not math.isfinite(value):
                 _refused(str(value))
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, (list, tuple, frozenset)):
             _check_numbers(value, limit)
         elif isinstance(value, dict):
             _check_numbers(value.values(), limit)

@@ -23,7 +23,7 @@ from ..model.measures_json import plain
 from ..model.timeline import Doubt
 from ..readers import opening
 from .one_recording import Asked, Unit
-from .partial_units import Written, plain_unit
+from .partial_units import Written, array_of, listed, plain_unit
 
 SCHEMA: Final = "ringscope.partial/1"
 _BEGINS: Final = b'{"schema": "ringscope.partial/'
@@ -62,7 +62,7 @@ def written(path: Path, units: Sequence[Unit], doubts: Sequence[Doubt], asked: A
         with gzipped(beside, 6, errors="replace") as out:
             # Not as ASCII escapes: `errors` replaces lone surrogates, which names outside UTF-8 have, only if they
             # are written raw.
-            json.dump(data, out, allow_nan=False, ensure_ascii=False)
+            json.dump(data, out, allow_nan=False, ensure_ascii=False, default=listed)
         yield
 
 
@@ -92,7 +92,7 @@ def read(path: Path, asked: Asked, max_bytes: int | None = None) -> list[Unit]:
         if head.window != asked.window:
             problem = f"measured with --window {head.window or 'steps where there are any'}, but asked for with "
             raise UnreadableRecording(path, problem + (asked.window or "the default"), again)
-        held = typed.decoded(_File, text)
+        held = typed.decoded(_File, text, array_of)
         units = [one.made() for one in held.units]
         if not units:
             raise ValueError("it holds nothing")

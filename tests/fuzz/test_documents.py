@@ -109,31 +109,31 @@ def test_a_doubt_about_no_place_in_measures_is_refused(where: str, written: dict
     doubt = {"code": "x", "text": "x", "next": "x", "where": [where]}
     with pytest.raises(RingscopeError, match="no place in measures"):
         measures_json.from_json(put(written["measures"], [doubt], "doubts"))
-    text = json.dumps(put(written["partial"], [doubt], "units", 0, "gpus", 0, "doubts")).encode()
+    text = json.dumps(put(written["partial"], [doubt], "units", 0, "measured", 0, "doubts")).encode()
     assert all("no place in measures" in one for one in tried("partial", text, written, tmp_path).values())
 
 
 def test_a_doubt_about_another_gpu_of_a_partial_file_is_read(written: dict[str, Any], tmp_path: Path) -> None:
     doubt = {"code": "x", "text": "x", "next": "x", "where": ["/gpus/7/collectives/bytes_per_step"]}
-    text = json.dumps(put(written["partial"], [doubt], "units", 0, "gpus", 0, "doubts")).encode()
+    text = json.dumps(put(written["partial"], [doubt], "units", 0, "measured", 0, "doubts")).encode()
     assert not any(tried("partial", text, written, tmp_path).values())
 
 
 def test_a_kind_of_collective_that_is_not_known_is_told_as_an_exchange(written: dict[str, Any], tmp_path: Path) -> None:
-    ledger = written["partial"]["units"][0]["gpus"][0]["measures"]["ledger_ns"]
+    ledger = written["partial"]["units"][0]["measured"][0]["measures"]["ledger_ns"]
     ledger = {**ledger, "collective": ledger["collective"] + ledger["compute"], "compute": 0}
     own = {"": {"count": 5, "busy_ns": ledger["collective"], "exposed_ns": ledger["collective"]}}
-    text = put(written["partial"], own, "units", 0, "gpus", 0, "measures", "collectives", "kinds")
-    text = put(text, ledger, "units", 0, "gpus", 0, "measures", "ledger_ns")
+    text = put(written["partial"], own, "units", 0, "measured", 0, "measures", "collectives", "kinds")
+    text = put(text, ledger, "units", 0, "measured", 0, "measures", "ledger_ns")
     assert not any(tried("partial", json.dumps(text).encode(), written, tmp_path).values())
 
 
 def test_a_partial_file_with_times_of_a_number_that_it_does_not_have_is_refused(
     written: dict[str, Any], tmp_path: Path
 ) -> None:
-    gpu = written["partial"]["units"][0]["gpus"][0]
+    gpu = written["partial"]["units"][0]["measured"][0]
     gone = next(name for name in gpu["meanwhile"] if gpu["measures"].get(name) is not None)
-    text = json.dumps(put(written["partial"], None, "units", 0, "gpus", 0, "measures", gone)).encode()
+    text = json.dumps(put(written["partial"], None, "units", 0, "measured", 0, "measures", gone)).encode()
     said = tried("partial", text, written, tmp_path)
     assert all(gone in one for one in said.values()), said
 
