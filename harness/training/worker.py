@@ -292,7 +292,7 @@ def recording(profiler: str | None, out: Path) -> Iterator[None]:
         # A directory per rank; otherwise ranks would overwrite each other's files.
         capture = tf.profiler.experimental.Profile(str(out / f"rank{ring.rank()}.xplane"))
     with capture:
-        marks.nvtx_marks().rank(ring.rank(), ring.size())
+        marks.mark_rank(ring.rank(), ring.size())
         yield
 
 

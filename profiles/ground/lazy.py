@@ -41,8 +41,6 @@ class LazyGroup(click.Group):
         return list(self.verbs)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name == "analyze":
-            name = "timeline"
         if name not in self.verbs:
             return None
         command: click.Command = importlib.import_module(self.verbs[name][0]).command

@@ -10,13 +10,15 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, Final, Protocol
 
 from profiles.model import marks
 
 from .whose import Where
+
+_NAMES: Final = 1024  # number of names kept for the next range of the same name; names of steps never come again
 
 
 class Writer(Protocol):
@@ -35,7 +37,8 @@ class _Nvtx:
 
         domain = nvtx.get_domain(marks.DOMAIN)
         self._push, self._pop = domain.push_range, domain.pop_range
-        self._attributes: Callable[[str], Any] = cache(lambda name: domain.get_event_attributes(message=name))
+        attributes = lru_cache(_NAMES)(lambda name: domain.get_event_attributes(message=name))
+        self._attributes: Callable[[str], Any] = attributes
 
     def begin(self, name: str) -> None:
         self._push(self._attributes(name))
@@ -118,6 +121,15 @@ def for_framework(name: str | None) -> None:
     _by_framework, _framework, _kept = True, name, None
 
 
+@cache
+def nvtx() -> Writer:
+    """The object that writes NVTX ranges; it writes nothing if the package nvtx is not installed."""
+    try:
+        return _Nvtx()
+    except ImportError:
+        return _Nothing()
+
+
 def writer() -> Writer:
     """The object that writes ranges. It writes nothing if NVTX is not installed, or, for a framework's ranges, until
     the script has imported the framework: a range may begin anywhere, and must import nothing."""
@@ -128,8 +140,8 @@ def writer() -> Writer:
         if _by_framework and module is None:
             return _Nothing()
         try:
-            _kept = _Nvtx() if own is None or module is None else own(module)
-        except (ImportError, AttributeError):
+            _kept = nvtx() if own is None or module is None else own(module)
+        except AttributeError:
             _kept = _Nothing()
     return _kept
 

@@ -29,7 +29,7 @@ import tensorflow as tf
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import Cell
 from ringscope import ring
-from ringscope.ring.marks import nvtx_marks
+from ringscope.ring import marks
 
 from ..feeds import make_source
 from ..models import MODELS, build, compile_model, loss_for, optimizer
@@ -107,10 +107,9 @@ class Asynchronous:
     def __init__(self, schedule: Callable[[], Any], coordinator: Any, workers: int, check: Callable[[], None]) -> None:
         self._schedule, self._coordinator, self._workers, self._check = schedule, coordinator, workers, check
         self._begun: list[Any] = []  # results of the scheduled steps, in their order; some are pending
-        self._marks = nvtx_marks()
 
     def turn(self) -> tuple[dict[str, Any], int]:
-        with self._marks.step(len(self._begun) // self._workers):
+        with marks.step(len(self._begun) // self._workers):
             self._begun += [self._schedule() for _ in range(self._workers)]
             overdue = len(self._begun) - self._workers * AHEAD
             if overdue > 0:

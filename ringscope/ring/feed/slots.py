@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..marks import nvtx_marks
+from .. import marks
 from . import dlpack
 from .carriers import Array, Batch, Carried
 from .cuda import Gpu
@@ -41,7 +41,7 @@ class GpuSlot:
     """A pinned.Slot: for each array of a batch a pinned buffer and a device buffer, which grow as needed."""
 
     def __init__(self, gpu: Gpu, writers: Executor) -> None:
-        self._gpu, self._writers, self._marks = gpu, writers, nvtx_marks()
+        self._gpu, self._writers = gpu, writers
         self._host: list[Array] = []  # bytes
         self._addresses: list[int] = []
         self._views = Views((dlpack.CUDA, gpu.tensorflow_id))
@@ -73,7 +73,7 @@ class GpuSlot:
             # Ranks step together, and four simultaneous copies run at 38 to 46 GB/s each, so the GPUs of a host take
             # turns.
             time.sleep(self._gpu.ordinal * sum(array.nbytes for array in arrays) / TURN_BYTES_PER_S)
-        with self._marks.batch(number):
+        with marks.batch(number):
             for address, host, array in zip(self._addresses, self._host, arrays, strict=False):
                 driver.cuMemcpyHtoDAsync_v2(
                     ctypes.c_uint64(address), ctypes.c_void_p(host.ctypes.data), ctypes.c_size_t(array.nbytes), stream

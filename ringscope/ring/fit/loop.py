@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
+from .. import marks
 from ..data import ids
 from ..exchange import reduced_on_host
 from ..feed.carriers import AS_IT_IS, CARRIERS, Carried, data_of, leaves_of, opened
@@ -22,7 +23,6 @@ from ..forms import masks
 from ..global_batch import trial
 from ..global_batch.sizes import UNEVEN, tell, told
 from ..internals.frameworks import hvd, tf
-from ..marks import mark_pause, nvtx_marks
 from ..models import kept
 from ..say import once
 from ..step.choose import left_to_xla
@@ -38,21 +38,21 @@ class Turns:
     """Takes steps one after the other, and marks each in a recording."""
 
     def __init__(self, step: Callable[..., Any]) -> None:
-        self._step, self._marks = step, nvtx_marks()
+        self._step = step
         self.number = 0  # number of the next step
         self.loader = ""  # name of the pipeline that makes the batches
 
     def turn(self, batches: Feed, *spec: Any) -> tuple[Any, int]:
         """One step on the feed's next batch: (its logs, the ns that it waited for the batch)."""
-        mark_pause()
+        marks.mark_pause()
         if self.number % RANK_MARK_EVERY == 0:
-            self._marks.rank(hvd.rank(), hvd.size())
+            marks.mark_rank(hvd.rank(), hvd.size())
             if self.loader:
-                self._marks.fed_by(self.loader)
-        with self._marks.step(self.number):
+                marks.mark_loader(self.loader)
+        with marks.step(self.number):
             batches.wait_for_room()
             waited_from_ns = time.perf_counter_ns()
-            with self._marks.wait_input():
+            with marks.wait_input():
                 batch = next(batches)
             waited_ns = time.perf_counter_ns() - waited_from_ns
             logs = self._step(batch, *spec)
