@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+
+@contextmanager
+def _library() -> Iterator[Any]:
+    """The package pynvml, with NVML initialised. Raises OSError with the reason if NVML does not answer."""
+    try:
+        import pynvml
+    except ImportError:
+        raise OSError("the package nvidia-ml-py is not installed") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:  # there is no driver, or it does not answer
+        raise OSError(f"no NVIDIA driver: {error}") from None
+    try:
+        yield pynvml
+    except pynvml.NVMLError as error:
+        raise OSError(f"the NVIDIA driver does not answer: {error}") from None
+    finally:
+        pynvml.nvmlShutdown()
 
 
 def gpu_list() -> tuple[list[dict[str, Any]], str | None]:
     """Every GPU of this host in the order of NVML, and the reason if there is none."""
     try:
-        import pynvml
-    except ImportError:
-        return [], "the package nvidia-ml-py is not installed"
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:  # there is no driver, or it does not answer
-        return [], f"no NVIDIA driver: {error}"
-    try:
-        gpus = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError as error:
-        return [], f"the NVIDIA driver does not answer: {error}"
-    finally:
-        pynvml.nvmlShutdown()
+        with _library() as nvml:
+            gpus = [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+    except OSError as error:
+        return [], str(error)
     return gpus, None if gpus else "the NVIDIA driver reports no GPU"
 
 
@@ -68,19 +80,12 @@ def _active_nvlinks(nvml: Any, handle: Any) -> int:
 
 def topology() -> list[list[str]] | None:
     """The link between each pair of GPUs, named as by `nvidia-smi topo -m`: NV<links>, PIX, PXB, PHB, NODE, SYS."""
-    import pynvml
-
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+        with _library() as nvml:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+            return [[_join(nvml, a, b) if a is not b else "X" for b in handles] for a in handles]
+    except OSError:
         return None
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return [[_join(pynvml, a, b) if a is not b else "X" for b in handles] for a in handles]
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def _join(nvml: Any, a: Any, b: Any) -> str:
@@ -116,18 +121,10 @@ def _links_between(nvml: Any, a: Any, b: Any) -> int:
 def driver_versions() -> dict[str, str | None]:
     """`driver`: the version of the kernel driver; `cuda_driver`: the newest CUDA version that it supports."""
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no package or no driver; gpu_list gives the reason
+        with _library() as nvml:
+            version, driver = int(nvml.nvmlSystemGetCudaDriverVersion()), nvml.nvmlSystemGetDriverVersion()
+    except OSError:  # gpu_list gives the reason
         return {"driver": None, "cuda_driver": None}
-    try:
-        version = int(pynvml.nvmlSystemGetCudaDriverVersion())
-        driver = pynvml.nvmlSystemGetDriverVersion()
-    except pynvml.NVMLError:
-        return {"driver": None, "cuda_driver": None}
-    finally:
-        pynvml.nvmlShutdown()
     driver = driver.decode() if isinstance(driver, bytes) else driver
     return {"driver": driver, "cuda_driver": f"{version // 1000}.{version % 1000 // 10}"}
 
