@@ -55,7 +55,6 @@ class Options:
     window: str | None
     per_step: bool
     ranks: tuple[int, ...]
-    per_rank: bool
     full: bool
     table: str | None
     html: Path | None
@@ -75,7 +74,7 @@ class Options:
     def again(self) -> list[str]:
         """The arguments of a command that measures the same: the paths, and the options that choose steps and GPUs."""
         chosen = ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
-        return [*self.paths, *chosen, *(["--per-rank"] if self.per_rank else [])]
+        return [*self.paths, *chosen, *(["--full"] if self.full else [])]
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -105,10 +104,9 @@ _FILE, _JSON = Output(), Output(stdout=True)
     "--ranks",
     metavar="N,N",
     callback=lambda _context, _option, text: _numbers(text),
-    help="Show the columns of these ranks.  [default: all, or only a summary of more than 8 GPUs]",
+    help="Show these ranks.  [default: all, or only a summary of more than 8 GPUs]",
 )
-@click.option("--per-rank", is_flag=True, help="Show the columns of every GPU, however many there are.")
-@click.option("--full", is_flag=True, help="Show every number of up to 8 GPUs, on as many screens as needed.")
+@click.option("--full", is_flag=True, help="Show every number of every GPU, on as many screens as needed.")
 @click.option(
     "--show",
     "table",
@@ -181,13 +179,8 @@ def _rules(given: Options) -> list[Rule]:
     shown = _shown() | {"json_to"}
     return [
         (given.info, shown, "has no effect with --info, which measures nothing; leave one of them out"),
-        (given.per_rank, ("ranks",), "has no effect with --per-rank, which shows all; leave one of them out"),
-        (given.json_to == STDOUT, ("per_rank", "full", "table"), "has no effect with --json -; write JSON to a file"),
-        (
-            given.table is not None,
-            ("full", "per_rank"),
-            "has no effect with --show, which shows one table; leave one of them out",
-        ),
+        (given.json_to == STDOUT, ("full", "table"), "has no effect with --json -; write JSON to a file"),
+        (given.table is not None, ("full",), "has no effect with --show, which shows one table; leave one of them out"),
         (
             given.json_to == given.json_summary == STDOUT,
             ("json_summary",),
@@ -246,7 +239,7 @@ def _measure(given: Options) -> None:
             return
         measures = analysis.measures
         summary, asked = ranks_summary.summarise(measures), _asked(measures, given.ranks)
-        summarised = measures.many and not given.per_rank
+        summarised = measures.many and not given.full
         written = recording_files.write(
             analysis,
             files,
@@ -269,7 +262,7 @@ def _measure(given: Options) -> None:
         return
     if summarised:
         ranks.show(measures, summary, to, in_full=asked, per_step=given.per_step)
-    elif given.full or given.per_rank:
+    elif given.full:
         terminal.show(measures, to, per_step=given.per_step, only=asked or None)
     else:
         screen.show(measures, to, per_step=given.per_step, only=asked)

@@ -84,7 +84,7 @@ def _page(measures: Measures, summary: Summary, room: _Room) -> Iterator[Rendera
     some = [str(rank) for rank in (summary.ranks[0], summary.ranks[last]) if rank is not None]
     which = f"--ranks {','.join(some)}: shows these ranks in full; " if some else ""
     yield Prose(
-        f"\n{which}--per-rank: shows all {len(summary.titles)} GPUs; --json-summary FILE: writes these numbers", "dim"
+        f"\n{which}--full: shows all {len(summary.titles)} GPUs; --json-summary FILE: writes these numbers", "dim"
     )
 
 

@@ -23,7 +23,7 @@ from tests.recordings import DATA
 MARKED = DATA / "dense41m-1gpu-pinned-float32.rank0.sqlite.xz"
 UNMARKED = DATA / "lstm-1gpu.rank0.sqlite.xz"
 SHOWN = ("--json m.json", "--window steps", "--per-step", "--html p.html", "--perfetto t.gz", "--markdown m.md")
-SHOWN += ("--charts charts", "--parquet s.parquet", "--json-summary s.json", "--ranks 1", "--per-rank")
+SHOWN += ("--charts charts", "--parquet s.parquet", "--json-summary s.json", "--ranks 1")
 SHOWN += ("--from-step 3", "--processes 2", "--partial h.partial", "--full", "--show gpus")
 
 # verb, words, what is said

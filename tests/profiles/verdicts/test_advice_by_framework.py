@@ -103,7 +103,7 @@ def test_no_frameworks_words_are_said_to_another(framework: str) -> None:
     assert gpu.framework == framework
     for one in findings(made).values():
         assert not re.search(
-            r"tf\.|dataset\.|ring\.|hvd\.|HOROVOD|ringscope bench|model\.compile\(\)|--per-rank", one.change
+            r"tf\.|dataset\.|ring\.|hvd\.|HOROVOD|ringscope bench|model\.compile\(\)|--full", one.change
         )
 
 

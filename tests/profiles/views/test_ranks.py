@@ -90,11 +90,11 @@ def test_a_narrow_terminal_has_no_more_lines_and_the_planted_rank_first(partial:
 
 
 @pytest.mark.exhaustive
-def test_ranks_asked_for_follow_the_summary_with_their_columns_and_per_rank_shows_all(recordings: Path) -> None:
+def test_ranks_asked_for_follow_the_summary_in_full_and_full_shows_all(recordings: Path) -> None:
     some = run(recordings, "--ranks", "7,19").stdout
-    assert "who differs" in some and some.count("who had the GPU") == 1
+    assert "who differs" in some and some.count("\nLedger\n") == 1
     assert "rank 7, GPU 7" in some and "rank 8, GPU 8  " not in some
-    whole = run(recordings, "--per-rank").stdout
+    whole = run(recordings, "--full").stdout
     assert "who differs" not in whole and all(f"rank {rank}, GPU {rank}" in whole for rank in range(32))
 
 
@@ -110,7 +110,7 @@ def test_of_few_gpus_the_ranks_asked_for_are_the_columns(recordings: Path) -> No
     [
         (["--ranks", "19,40"], "no GPU of rank 40; there are recordings of ranks 0 to 31"),
         (["--ranks", "a"], "give ranks as whole numbers"),
-        (["--ranks", "1", "--per-rank"], "has no effect with --per-rank"),
+        (["--show", "gpus", "--full"], "has no effect with --show"),
         (["--json", "-", "--json-summary", "-"], "cannot both go to stdout"),
         (["--info", "--json-summary", "x"], "has no effect with --info"),
     ],
