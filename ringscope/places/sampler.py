@@ -33,14 +33,15 @@ HZ: Final = 200
 # The part of a core's time that sampling may take. The sampled thread loses about as much again, because it hands over
 # Python's lock.
 BUDGET: Final = 0.004
-# number of durations whose median sets the rate, because the first sample of a new line takes many times as long
+# Number of sample durations whose median sets the sampling rate. A mean would not do, because the first sample of a new
+# line takes many times as long.
 _LOOKS: Final = 5
 # A thread hands over Python's lock after this many seconds, or when it leaves Python. With Python's default, 5 ms, a
 # sample due within 3 ms of Python code would only see what comes after that code.
 _SWITCH_S: Final = 0.0002
 _CLOCK_EVERY_NS: Final = 250_000_000
-# Waiting threads stand in these files: while a thread's innermost frame is in one of them and has not moved, its last
-# sample still holds.
+# Threads wait in functions of these files: while a thread's innermost frame is in one of them and has not moved, its
+# last sample still holds.
 _WAITING: Final = ("threading.py", "queue.py", "selectors.py", "socket.py", "connection.py", "thread.py")
 
 
@@ -51,7 +52,7 @@ class Seen(NamedTuple):
     line: int
     function: str
     via: str
-    framework: bool  # True if that library is one of whose.FRAMEWORKS
+    framework: bool  # True if the call goes to a library of whose.FRAMEWORKS
 
 
 class Sampler:
@@ -116,7 +117,8 @@ class Sampler:
                 clock_ns = time.monotonic_ns()
                 writer().end(writer().begin(marks.clock(clock_ns)))
                 now = time.monotonic_ns()
-            # The sampler may have waited for Python's lock, which the thread in the line seen now was holding.
+            # While the sampler waited for Python's lock, the thread seen now may have held the lock, in the line where
+            # it is now.
             since = (before + min(before + wait_ns, now)) // 2
             begun_ns = time.thread_time_ns()
             self._look(own, since, now)

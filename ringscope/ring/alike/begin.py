@@ -21,7 +21,7 @@ def broadcast(model: Any) -> None:
     optimizers = optimizers_of(model)
     said = _everybodys(model, optimizers)
     # Rank 0's optimizer may be built because it was loaded with the model. An optimizer that no rank has built stays
-    # so, because weights may still be unfrozen.
+    # unbuilt, because weights may still be unfrozen.
     for optimizer, built_for in zip(optimizers, said[0].built_for, strict=True):
         if built_for and not optimizer.built and built_for == len(model.trainable_variables):
             optimizer.build(model.trainable_variables)

@@ -192,7 +192,7 @@ def check_data(everybodys: Sequence[Facts]) -> list[str]:
         if name.startswith("~"):
             warned.append(
                 f"{name[1:]} differs between rank 0 and rank {differing[0]}; unless it is augmented at random, each "
-                "rank prepares other data, so that the ranks' shares overlap"
+                "rank has prepared other data, and the ranks' shares overlap"
             )
             continue
         raise RingscopeError(

@@ -58,7 +58,7 @@ def _end(channel: Channel) -> None:
     own = [] if _failed else [each.changed() for each in _compared]
     limit_s = LIMIT_S if not any(own) else CHANGED_LIMIT_S
     everybodys = None if _failed or not own else channel.meet("end", own, limit_s=limit_s)
-    if not (_failed and launcher.is_elastic()):  # the exception: tells the other ranks that this rank is lost
+    if not (_failed and launcher.is_elastic()):  # without close()'s goodbye, elastic ranks learn that this one is lost
         channel.close()
     if everybodys is None:
         return

@@ -38,7 +38,8 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
     ours = UNEVEN
     if isinstance(x, tf.data.Dataset):
         smaller = False if static_batch(x) else has_smaller_last_batch(x)
-        # Each group of N batches goes to the N ranks. An incomplete group is left out, with a smaller last batch in it.
+        # Each group of N batches goes to the N ranks. An incomplete group is left out, and with it a smaller last
+        # batch.
         if smaller is not None and not (smaller and int(x.cardinality()) % size == 0):
             ours = ALIKE if _is_of_known_shape(x) else EVEN
         bounded = bool(options.get("steps_per_epoch"))

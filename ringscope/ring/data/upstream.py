@@ -64,7 +64,7 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
     while type(dataset).__name__ in (*ONE_BY_ONE, SHUFFLE):
         if why := _holds(dataset, shuffled=any(map(is_shuffle, before))):
             if any(map(_is_map, after + before)):
-                break  # the operations after this one can be divided all the same
+                break  # operations after this one can still be divided
             return Share(None, why, works=_has_maps(dataset, ()))
         before.append(dataset)
         dataset = inputs(dataset)[0]

@@ -43,8 +43,8 @@ def agreed() -> Commit:
 
 
 def keep() -> None:
-    """Store the current commit for a restart of the script. If the restart comes while this runs, it finds the commit
-    before."""
+    """Store the current commit for a restart of the script. If the restart comes while this function runs, it finds
+    the previous commit."""
     global _file
     commit = agreed()
     commit.number += 1

@@ -51,8 +51,8 @@ class Data:
             raise RingscopeError(f"{why}: leave commit_steps out; then every epoch is committed")
 
     def begun_in_an_epoch(self) -> int:
-        """Number of times that Keras begins the data set in an epoch that runs to its end: if it knows the length, it
-        makes the next epoch's iterator ahead, and does not use it."""
+        """Number of times that Keras begins the data set in an epoch that runs to its end: if Keras knows the length,
+        it also makes an iterator for the next epoch, and then makes another one instead of using it."""
         return _begun_by_keras() if self.total() >= 0 and not self._options.get("steps_per_epoch") else 1
 
     def order(self) -> int:

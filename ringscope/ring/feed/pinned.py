@@ -124,7 +124,8 @@ class Staged:
             self._given = None
         self._filler.shutdown(wait=False, cancel_futures=True)
         for slot, brought in self._coming:
-            # Nothing is cancelled: the copier may be waiting for the filler, and would end at once.
+            # The copier's work is not cancelled, because it may be waiting for a cancelled task of the filler, and ends
+            # at once.
             brought.add_done_callback(partial(self._returned, slot))
         self._coming.clear()
         self._copier.shutdown(wait=False)

@@ -25,7 +25,7 @@ class ByGraph:
         """Forget the graph, because the next batches may nest equal leaves differently."""
         self._kind: Any = None
         self._graph: Callable[[Any], Any] | None = None
-        self.variables: Sequence[Any] = ()  # of the graph
+        self.variables: Sequence[Any] = ()  # the graph's variables
 
     def __call__(self, batch: Any) -> Any:
         """Call the function. batch: as the function takes it, or `Carried`."""

@@ -20,8 +20,8 @@ from ..internals.frameworks import hvd
 from ..models import kept
 
 _OWN_SHARE = (
-    "the callback {} reads the logs of a batch, which are of each rank's own samples. Where it changes the training by "
-    "them, as a weight of the loss, let it take ring.mean(logs[...]) on all ranks"
+    "the callback {} reads the logs of a batch, which are of each rank's own samples. If it changes the training by "
+    "them, for example a weight of the loss, let it take ring.mean(logs[...]) on all ranks"
 )
 DRAW_EVERY_S = 0.05  # seconds between two drawings of the bar, as in Keras
 
@@ -43,7 +43,7 @@ class Logs(dict[str, Any]):
     def __init__(self, fetch: Callable[[], dict[str, Any]], names: list[str]) -> None:
         super().__init__(dict.fromkeys(names))
         self._fetch: Callable[[], dict[str, Any]] | None = fetch
-        self.read = False  # by the callback that has the logs now
+        self.read = False  # True if the callback that has the logs now has read a value
 
     def _fetched(self) -> None:
         self.read = True

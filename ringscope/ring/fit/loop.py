@@ -195,17 +195,17 @@ class Loop(Turns):
             self._feed = None
 
     def variables(self) -> list[Any]:
-        """The variables in the graphs by which the current kinds of batches are computed."""
+        """The variables in the graphs of the steps traced so far, one graph for each kind of batch."""
         found = [each for function in self._functions.values() for each in getattr(function, "variables", ())]
         return list({id(each): each for each in found}.values())
 
     def forget(self) -> None:
-        """Trace again, because the model was compiled again."""
+        """Forget the traced steps, because the model was compiled again."""
         self._functions.clear()
 
 
 def _tried_by(batch: Any, kinds: tuple[str, ...] | None) -> AbstractContextManager[None]:
-    """Within this context, a step that is traced may use this batch to try losses."""
+    """Within this context, losses are tried on this batch while a step is traced."""
     return trial.at_hand(lambda: opened(data_of(batch), kinds))
 
 

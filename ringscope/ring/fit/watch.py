@@ -138,12 +138,12 @@ class Watch:
         if self.evaluating:
             if self.evaluated == WHOLE:
                 return self._result(logs)
-            # Of numbers that a test step itself returns, Keras reports the last batch's, which the last rank has.
+            # Keras reports a number that a test step itself returns from the last batch alone, which the last rank has.
             return metrics.result_over_ranks(self._model, logs, _of_last_rank)
         if not self.training:
             return self._result(logs)
         logs = self._finish_together(logs)
-        # Launched before the host waits for the last step, so that the device computes at once.
+        # The digest is launched before the host waits for the last step, so that the device computes it at once.
         self.weights = weights.weights_now(self._model)
         return metrics.result_over_ranks(self._model, logs, _averaged)
 

@@ -67,7 +67,7 @@ def _drawn(shape: Any, seed: Any, alpha: Any) -> Any:
     several = tf.concat([[ROUNDS], shape], axis=0)
     normal = tf.random.stateless_normal(several, of_normal, dtype=alpha.dtype)
     uniform = 1 - tf.random.stateless_uniform(several, of_uniform, dtype=alpha.dtype)  # in (0, 1]
-    # For alpha below 1: a number for alpha + 1, times a uniform number to the power of 1 / alpha.
+    # For alpha below 1: a gamma number for alpha + 1, times a uniform number to the power of 1 / alpha.
     small = alpha < 1
     third = tf.where(small, alpha + 1, alpha) - 1 / 3
     cube = (1 + normal / tf.sqrt(9 * third)) ** 3

@@ -59,7 +59,7 @@ def workspace_bytes(
     operands: Sequence[Any], planes: Sequence[int] | None, *, scale: float, causal: bool, rate: float, back: bool
 ) -> int:
     """The bytes of cuDNN's workspace for these operands; -1 if cuDNN has no kernel for them. operands: query, key,
-    value. planes: the bias's first sizes, (batch or 1, heads or 1)."""
+    value. planes: the bias's first two sizes, (batch or 1, heads or 1); None without a bias."""
     (batch, queries, heads, size), (_, keys, shared, _) = (each.shape for each in operands[:2])
     half = operands[0].dtype == tf.float16
     numbers = [batch, queries, keys, heads, shared, size, *(planes or (0, 0)), half, causal, back]

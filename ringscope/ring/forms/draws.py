@@ -19,7 +19,7 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from ..models import kept
 
-GIVEN = 1  # stands in the place of TensorFlow's global seed if the operation has a seed of its own; 0 if it has none
+GIVEN = 1  # returned as TensorFlow's global seed for an operation that has a seed of its own; 0 for one that has none
 
 
 @contextmanager

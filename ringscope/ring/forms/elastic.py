@@ -107,7 +107,8 @@ def _neighbours(place: Any, interpolation: str) -> list[tuple[Any, Any]]:
 
 
 def _inside(index: Any, size: int, mode: str) -> tuple[Any, Any]:
-    """(the pixel to read in the place of pixel `index` of an axis, True where that is no other), as Keras does it."""
+    """(the index of the pixel to read for `index`, which may lie outside the axis; True where `index` lies inside), by
+    Keras's rules for this mode."""
     is_there = (index >= 0) & (index < size)
     if mode == "wrap":
         index = tf.math.floormod(index, size)

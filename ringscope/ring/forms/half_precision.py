@@ -15,8 +15,8 @@ def wide_type(kind: Any) -> Any:
 
 
 def times_transposed(left: Any, right: Any) -> Any:
-    """left . right^T: (..., m, n) from (..., m, k) and (..., n, k). float32 for 16-bit operands, so that it is not
-    rounded."""
+    """left . right^T: (..., m, n) from (..., m, k) and (..., n, k). The result of 16-bit operands is float32, so that
+    it is not rounded."""
     if left.dtype not in NARROW:
         return tf.matmul(left, right, transpose_b=True)
     from tensorflow.compiler.tf2xla.python import xla

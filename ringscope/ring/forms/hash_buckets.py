@@ -17,8 +17,8 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 
 K0, K1, K2 = (np.uint64(each) for each in (0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F))
-BYTES = 24  # of the three words; the string ends where they end
-MINUS, ZERO = 45, 48  # in ASCII
+BYTES = 24  # length of the three words together; the string ends at their end
+MINUS, ZERO = 45, 48  # the characters - and 0 in ASCII
 
 
 @contextmanager
@@ -47,7 +47,8 @@ def bucket(values: Any, buckets: int) -> Any:
 
 
 def _written(values: Any) -> tuple[Any, list[Any]]:
-    """(length, words): each integer's decimal string at the end of three words, whose first bytes are the lowest."""
+    """(length, words): each integer as a decimal string, which fills the end of three 64-bit words; a word's lowest
+    byte comes first."""
     is_below = values < 0
     bits = tf.cast(values, tf.uint64)
     rest = tf.where(is_below, ~bits + np.uint64(1), bits)
@@ -90,14 +91,14 @@ def _of_words(length: Any, words: list[Any]) -> Any:
 
 
 def _from(words: list[Any], begin: Any) -> Any:
-    """The 8 bytes from `begin` on; beyond the last word they are 0."""
+    """The word made of the 8 bytes from byte `begin` on; bytes beyond the last word are 0."""
     word, bits = _right(begin, 3), _left(begin & np.uint64(7), 3)
     none = tf.zeros_like(begin)
     low, high = none, none
     for place, pair in enumerate(zip(words, [*words[1:], none], strict=True)):
         is_here = word == place
         low, high = (tf.where(is_here, one, other) for one, other in zip(pair, (low, high), strict=True))
-    # By two shifts, for one of 64 bits has no defined result.
+    # Two shifts, because one shift by 64 bits has no defined result.
     above = _left(tf.bitwise.left_shift(high, np.uint64(56) - bits), 8)
     return tf.bitwise.right_shift(low, bits) | above
 

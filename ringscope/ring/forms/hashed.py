@@ -81,7 +81,8 @@ def of(inputs: Any, rate: float, shape: Sequence[Any], seed: Any) -> Any:
 
 
 def apart(seed: Any) -> Any:
-    """The seed behind a barrier, so that XLA does not recognise it and keep the mask that was computed from it."""
+    """The seed behind an optimisation barrier: otherwise XLA would see that both passes compute one mask, and keep the
+    mask."""
     from tensorflow.compiler.tf2xla.python import xla
 
     return xla.optimization_barrier(seed)[0]

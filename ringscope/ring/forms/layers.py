@@ -14,7 +14,7 @@ from .choice import wanted
 from .rnn import conv_lstm
 from .rnn import layers as recurrent
 
-NARROW_CHANNELS = 4  # channels; so few input channels, as images have, leave most of a tensor core's tile empty
+NARROW_CHANNELS = 4  # with this few input channels (images have 3), most of a tensor core's tile stays empty
 TILE_CHANNELS = 8  # tensor cores take 16-bit channels in multiples of 8 (NVIDIA's deep learning performance guide)
 
 

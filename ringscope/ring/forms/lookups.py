@@ -41,7 +41,7 @@ def found(keys: Any, known: np.ndarray, values: np.ndarray, default: Any) -> Any
     twice."""
     order = np.argsort(known)
     known, values = known[order], values[order]
-    below = tf.zeros_like(keys, tf.int32)  # a number of entries that are less than the key, made larger in each step
+    below = tf.zeros_like(keys, tf.int32)  # entries known to be less than the key, bit by bit
     for bit in reversed(range(known.size.bit_length())):
         more = below + (1 << bit)
         is_less = tf.gather(known, tf.minimum(more, known.size) - 1) < keys

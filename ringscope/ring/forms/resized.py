@@ -31,7 +31,7 @@ METHODS = ("resize_area", "resize_bicubic", "resize_bilinear", "resize_nearest_n
 @contextmanager
 def by_own_weights() -> Iterator[None]:
     """Within this context, `tf.image.resize`, which Keras's layers and `keras.ops` call, resizes by such weights."""
-    # replaced are the functions below the public one, which chooses among them
+    # The public function stays: it chooses among the functions that are replaced here.
     from tensorflow.python.ops import gen_image_ops
 
     def by_weights(name: str) -> Callable[..., Any]:

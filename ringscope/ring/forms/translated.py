@@ -21,8 +21,9 @@ UNARY = ("Abs", "Exp", "Log1p", "Reciprocal", "Rsqrt", "Sigmoid", "Sqrt", "Tanh"
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """Within this context, slow operations are replaced in the current graph. They stay in graphs of its loops, where
-    TensorFlow finds gradients by the operations. A gradient tape records the original operation."""
+    """Within this context, slow operations are replaced in the current graph. Graphs of loops in it keep the slow
+    operations, because TensorFlow looks up gradients by the kind of operation there. A gradient tape records the
+    original operation."""
     from tensorflow.python.framework.func_graph import FuncGraph
     from tensorflow.python.ops import gen_nn_ops
 
@@ -62,7 +63,7 @@ class _InPlaceOf:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._op, name)
 
-    def _get_attr_type(self, name: str) -> Any:  # tapes ask for no other attribute than "T"
+    def _get_attr_type(self, name: str) -> Any:  # gradient tapes ask for the output's type, "T", alone
         return self.outputs[0].dtype
 
 

@@ -17,7 +17,7 @@ class Batch:
         self.size: Any = None
 
     def measure(self, *data: Any) -> None:
-        """Keep the batch size of the first of `data` that has an axis."""
+        """Keep the batch size: the length of the first tensor in `data` that has an axis."""
         for leaf in tf.nest.flatten(data):
             shape = getattr(leaf, "shape", None)
             if shape is not None and len(shape):

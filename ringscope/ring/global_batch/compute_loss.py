@@ -40,8 +40,9 @@ NAMES = ("x", "y", "y_pred", "sample_weight", "training")  # the arguments of Ke
 
 
 class Kind(NamedTuple):
-    """The way in which the loss of a model's own `compute_loss` depends on its samples. kind: of the model's own
-    part of the loss. beside: True if Keras's part is added to it. apart: as read from the loss's graph."""
+    """The way in which the loss of a model's own `compute_loss` depends on its samples. kind: the kind of the model's
+    own part of the loss. beside: True if Keras's part is added to it. apart: what the loss's graph shows; None if it
+    shows nothing."""
 
     kind: str | None
     beside: bool
@@ -93,8 +94,8 @@ def scaled(loss: Any, kind: Kind, ranks: int, by_size: Callable[[Any], Any]) -> 
 
 
 def of_each_sample(losses: Any, ranks: int) -> Any:
-    """Losses (one per sample) with unchanged values, which are reported as a mean, and the gradient of a sum over
-    ranks."""
+    """The losses (one per sample) with their values, which Keras reports as a mean, and with `ranks` times their
+    gradient, because gradients are averaged over ranks and the losses count as a sum."""
     return losses * ranks - tf.stop_gradient(losses * (ranks - 1))
 
 
@@ -103,7 +104,7 @@ def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], k
     kept = added_losses_kept(model._flatten_layers())
     with _keras_takes_nothing(model, beside), normalization.alone(model), kept:
         apart = _apart(model, compute_loss, args, kwargs, (), beside)
-        if apart is not None and apart.kinds[0] == SUM and beside:  # the own part could not be scaled alone later
+        if apart is not None and apart.kinds[0] == SUM and beside:  # the own part of the loss could not be scaled alone
             apart = _apart(model, compute_loss, args, kwargs, (SUM,), beside)
         if apart is not None:
             own = apart.kinds[0]

@@ -210,7 +210,8 @@ def _reduced(
         elif batch is not None and kind != JOINED:
             number = batch.by_size(number)
         if reduction in (None, "none") and not (sample_weight is None and mask is None):
-            # Keras makes a loss per sample of it: the gradient is that of their sum, and their mean is reported.
+            # Keras makes one loss per sample of the number: gradients are taken of their sum, and their mean is
+            # reported.
             total, shown = (
                 number * _mean_weight(sample_weight, mask, each, number.dtype, share) for each in ("sum", "mean")
             )

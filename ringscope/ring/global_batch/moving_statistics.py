@@ -21,7 +21,7 @@ def average_statistics(model: Any, *, set_by_one: str = "") -> None:
 
     Values that users' layers keep (a counter, a maximum, a queue of features) are averaged too, which may be wrong: one
     line names them. set_by_one: given if no rank has taken a step since the values were equal, so that the script must
-    have set them on one rank: words on when they differ, for a line that names the first such value.
+    have set them on one rank: a phrase that says when, for the line that names the first value that differs.
     """
     if hvd.size() == 1:
         return

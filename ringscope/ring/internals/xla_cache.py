@@ -57,7 +57,8 @@ def is_on() -> bool:
 
 def may_lack_determinism() -> bool:
     """True if determinism was enabled only after `turn_on` had chosen the directory for programs that need not be
-    deterministic. TensorFlow and XLA look up programs and choices by the computation alone, and would use those."""
+    deterministic. TensorFlow and XLA look up programs and choices by the computation alone, so they would use programs
+    that are not deterministic."""
     named = re.search(rf"{FLAG}=\S*/[0-9a-f]{{16}}(?!\S)", os.environ.get("TF_XLA_FLAGS", ""))
     return named is not None and _is_deterministic()
 

@@ -42,7 +42,7 @@ class Channel:
         self._closed = self._over = False
         self.steps_begun = 0
         self.training = False
-        self._held = False  # ranks agree on a common last step, so no other step may begin
+        self._held = False  # True while ranks agree on a common last step: no step may begin then
         self.last_step: int | None = None
         self.failure: tuple[int, str] | None = None
         self._lost_rank: tuple[int, str] | None = None  # a lost rank stays lost in later loops

@@ -103,8 +103,8 @@ class Server:
             self._part()
 
     def _part(self) -> None:
-        """End meetings that cannot succeed: one with a time limit, if ranks wait at different meetings; one without, if
-        all ranks wait at different meetings."""
+        """End meetings that cannot succeed: one with a time limit, if ranks wait at different meetings; one without,
+        only if all ranks wait, and not all at one meeting."""
         if len(self._meetings) > 1:
             limited = [key for key in self._meetings if key not in self._patient]
             nobody_comes = sum(map(len, self._meetings.values())) == self._size

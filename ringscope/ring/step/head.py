@@ -22,7 +22,8 @@ from ..internals.frameworks import hvd, tf
 from ..internals.laid_over import STAYS, laid_over
 from .variables import trains_as_keras
 
-UNTIMED, TIMED = 10, 5  # steps before those whose time is taken for `priced`, and the number of those
+# `priced` times the TIMED steps that follow the first UNTIMED steps.
+UNTIMED, TIMED = 10, 5
 
 
 class NotBefore(RingscopeError):
@@ -40,7 +41,7 @@ class Head:
         self._nodes: list[Any] = []  # calls of operations, as the model's graph holds them
         self._before: set[int] = set()  # ids of the nodes that run before the step
         self._cut: list[Any] = []  # the symbolic tensors that the program takes in place of the model's inputs
-        self._names: list[str] = []  # of the layers that make them
+        self._names: list[str] = []  # names of the layers that make these tensors
         self._alone: Any = None  # tf.function: the model's inputs of a batch -> the layers' outputs
         self._taken = 0  # steps that rank 0 has taken by a graph that was traced before
         self._steps_s: list[float] = []  # seconds of the steps that rank 0 has waited for

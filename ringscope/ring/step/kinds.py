@@ -79,7 +79,7 @@ def compile_step(
     without XLA if it turns out that it cannot be divided. `reduces`: True if ranks exchange gradients. `chooser`:
     decides for each batch whether the programs are compiled, and runs the step.
     """
-    halved: set[str] = set()  # how ranks' batches compared (`sizes`) in steps that one program was refused for
+    halved: set[str] = set()  # relations of the ranks' batch sizes (`sizes`) in steps that cannot be one program
     has_halves = True  # False once a trace shows that the step cannot be divided
     one = partial(taken_whole, model, model.train_step, [(optimizer, apply)], chooser, inside)
     at_once, whole = one(refuses=True), one()

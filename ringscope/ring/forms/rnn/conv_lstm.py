@@ -69,7 +69,7 @@ class Convolved:
         return self._cell.recurrent_conv(state, recurrent)
 
     def back(self, part: Any, recurrent: Any) -> Any:
-        # any value will do, because a convolution is linear
+        # the gradient is the same at every state, because a convolution is linear
         state = tf.zeros([*part.shape[:-1], recurrent.shape[-2]], part.dtype)
         return gradients(lambda state: self.there(state, recurrent), [state], part)[0]
 
