@@ -18,7 +18,8 @@ from ..launch import mpirun
 
 SCHEMA = "ringscope.doctor/1"
 OK, WARNING, FAILURE, UNKNOWN = "ok", "warning", "failure", "n/a"
-# bytes; containers have 64 MB by default, and NCCL and Open MPI need some 10 MB for each pair of ranks
+# Bytes that /dev/shm should have. Containers give it 64 MB by default; NCCL and Open MPI need some 10 MB for each pair
+# of ranks.
 SHM_WANTED_BYTES = 1 << 30
 
 

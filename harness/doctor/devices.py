@@ -38,7 +38,7 @@ def of_jax(lines: list[Line]) -> str:
 
 
 def of_each_part(ranks: list[Rank]) -> list[Rank]:
-    """The ranks, but only one of those that get the same part of a batch from JAX: together they hold one model."""
+    """One rank for each part of JAX's batch, because ranks that get the same part hold one model together."""
     found: dict[str, Rank] = {}
     for rank in ranks:
         part = rank.steps[rank.last_step].get("part")

@@ -30,7 +30,7 @@ BROADCAST = (
 )
 # if each rank drew this many samples before its first repeated one, only the samples before it are compared
 FIRST_EPOCH = 32
-DISTINCT = 0.9  # if fewer of a rank's samples differ from each other, equal samples on two ranks prove nothing
+DISTINCT = 0.9  # share of a rank's samples that must be distinct, else equal samples on two ranks prove nothing
 Line = dict[str, Any]
 
 
@@ -210,8 +210,8 @@ def _differing(lines: list[Line]) -> tuple[str, int, float, int] | None:
 
 
 def _data(ranks: list[Rank]) -> tuple[Check, bool]:
-    """Judge the ranks' samples: how many samples they share. Also True if the samples are known to differ between
-    ranks."""
+    """Judge the ranks' samples: how many samples they share. Also returns True if the samples are known to differ
+    between ranks."""
     last = min(rank.last_step for rank in ranks)
     if len(ranks := devices.of_each_part(ranks)) == 1:
         text = (

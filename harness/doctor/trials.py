@@ -30,7 +30,7 @@ PAGEABLE_SHARE = 0.5
 # more.
 NVLINK_GB_PER_S = 20.0
 NAMES_ERROR = re.compile("rror")
-SMALL = 1 << 16  # bytes; an all-reduce of them takes only latency
+SMALL = 1 << 16  # bytes; the time of an all-reduce this small is latency alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,9 @@ def check_load() -> None:
     import importlib.util
 
     if not importlib.util.find_spec("aiohttp"):
-        raise RingscopeError("aiohttp, which asks servers, is not here; pip install 'ringscope[serve]', or make setup")
+        raise RingscopeError(
+            "aiohttp, which sends requests to servers, is not installed; pip install 'ringscope[serve]', or make setup"
+        )
 
 
 def free_port() -> int:

@@ -47,8 +47,8 @@ def steps(options: Infer, gpus: int, out: Path, found: Inference) -> list[Step]:
 class Way:
     name: str
     processes: int
-    devices: int  # of each device in each process
-    batch: int  # of each device
+    devices: int  # number of devices in each process
+    batch: int  # samples per device and call
 
 
 def ways(count: int, batch: int, gpus: int) -> tuple[Way, Way]:

@@ -104,7 +104,7 @@ class Record:
 class Infer:
     """Options of `infer`: the inference to measure, and how long."""
 
-    parts: tuple[str, ...]  # of devices, replicas and batching
+    parts: tuple[str, ...]  # what to measure: some of devices, replicas and batching
     models: tuple[str, ...] = ()  # names, or .keras files; empty: what fits the machine
     batches: tuple[int, ...] = ()
     replicas: int | None = None

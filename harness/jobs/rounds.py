@@ -76,7 +76,8 @@ class Rounds:
         return [task for task in tasks if not self.directory.done(*task, retry_failed=self.retry_failed)]
 
     def _curve(self, curve: Sequence[Cell], tasks: Sequence[sweep.Task]) -> bool:
-        """Launch what is missing of a scaling curve once, and show the curve. Returns True if anything was missing."""
+        """Make the launches that are missing for a first view of a scaling curve, and show the curve. Returns True if
+        any were missing."""
         self._launch(tasks)
         if tasks and len(sweep.curves(self.directory.sweep.cells)) > 1:
             view.show_curve(run_directory.read(self.directory.path), curve, self.console)

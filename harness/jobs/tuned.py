@@ -25,7 +25,7 @@ def path() -> Path | None:
 
 
 def key(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> str:
-    """The key under which a choice is kept: the machine, the launcher, and the settings in ON of the cell."""
+    """The key under which a choice is kept: the machine, the launcher, and the cell's settings in _OF_A_CELL."""
     gpus = sorted(str(gpu.get("name")) for gpu in machine.get("gpus") or ())
     cpu = (machine.get("cpu") or {}).get("model")
     versions = (machine.get("packages") or {}).get("horovod")

@@ -11,8 +11,8 @@ from profiles.ground.errors import RingscopeError
 
 from .hosts import Host, is_local
 
-# horovodrun waits up to this long for its service on every host, a short time, so that one missing host does not use up
-# the whole limit.
+# Seconds that horovodrun waits at most for its service on every host: few, so that one missing host does not use up the
+# whole time limit of the launch.
 START_TIMEOUT_S = 45
 
 

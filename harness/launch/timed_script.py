@@ -5,7 +5,7 @@ python -m harness.launch.timed_script --out DIR --steps 40 --seconds 20 [--chang
 
 `ringscope record --apply` puts this before a command. Each rank writes `rank<k>.tried.json` (`Seen`) as soon as it has
 timed enough steps, and trains on until ringscope ends it. Ringscope sets environment variables itself; this module
-changes arguments of `fit`, but none of which there is a sign that it may alter the result.
+changes arguments of `fit`, except where something in the script suggests that the change may alter the result.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def refusal(count: int, verb: str) -> tuple[str, str]:
 
 def _watch(file: Path, groups: Any) -> None:
     def joined(*_: Any, **__: Any) -> None:
-        # the variables of a launcher are those of the parent
+        # a process started by multiprocessing has inherited its launcher's variables from its parent
         launched = 1 if multiprocessing.parent_process() else ranks.size()
         if (count := groups.get_world_size()) > launched:
             with suppress(OSError):

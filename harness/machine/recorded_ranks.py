@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from profiles.ground.errors import RingscopeError
 
 ALL, FIRST_PER_HOST = "all", "first-per-host"
-# "0" in a rank that must not be recorded; read by the rank's own code, where no profiler stands before the command.
+# Environment variable: "0" in a rank that must not be recorded. If no profiler stands before the rank's command, the
+# rank's own code reads the variable.
 RECORDED = "RINGSCOPE_RECORDED"
 
 

@@ -26,7 +26,7 @@ from profiles.ground.errors import RingscopeError
 from ..launch.hosts import Host, is_local
 
 TOKEN_S = 10.0
-SPARE_FILES = 64  # open files that the sweep itself needs: logs, records, libraries
+SPARE_FILES = 64  # number of open files that the sweep itself needs: logs, records, libraries
 RETRY_S = 0.2
 LETTING_GO_S = 15  # seconds that a keeper has to end after the lifeline closes
 

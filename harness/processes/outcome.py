@@ -30,7 +30,7 @@ UNREACHABLE = re.compile(
     r"[Uu]nable to connect|unable to reliably start|lost communication with|cannot reach the sweep|"
     r"closed by remote host|Timed out waiting for|not reachable"
 )
-# Looked for if no line says why a host could not be reached.
+# Texts that are searched for if no line says why a host could not be reached.
 UNREACHABLE_SOMEHOW = re.compile(r"ssh not successful|A daemon failed to report back")
 UNSUPPORTED = re.compile(
     r"(Gloo|MPI|NCCL)( support)? has not been built|not (been )?built with|unavailable because|Invalid MPI type"

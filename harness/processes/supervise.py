@@ -121,7 +121,7 @@ def _watch(
         look()
         now = time.monotonic()
         progress = read_progress(directory)
-        if progress and progress != seen:  # none: somebody has deleted the files
+        if progress and progress != seen:  # empty if somebody has deleted the files
             seen, moved = progress, now
             on_progress(min(seen.values(), key=Progress.order))
         if failed is None and any(directory.glob("rank*.error.json")):

@@ -28,9 +28,11 @@ def check(cell: Cell, *, gpus: int | None) -> None:
     for name in OWN_SETTINGS:
         if name not in spread.heeds and getattr(cell, name) != setting(name).default:
             heeding = (one.name for one in STRATEGIES.values() if name in one.heeds)
-            raise Unsupported(f"{cell.strategy} has no {name.replace('_', '-')}; {', '.join(heeding)} have")
+            raise Unsupported(
+                f"--{name.replace('_', '-')} does not work with --strategy {cell.strategy}; use {', '.join(heeding)}"
+            )
     if spread.backend != TENSORFLOW and (cell.data != "synthetic" or cell.memory_limit_mb):
-        raise Unsupported(f"{cell.strategy} takes --data synthetic alone, and no --memory-limit-mb")
+        raise Unsupported(f"{cell.strategy} takes only --data synthetic, and no --memory-limit-mb")
     own = (setting(name) for name in ("fusion_mb", "cycle_us"))
     if cell.autotune == "on" and any(getattr(cell, one.name) != one.default for one in own):
         raise Unsupported("autotune chooses fusion and cycle by itself; leave out --fusion-mb and --cycle-us")

@@ -22,7 +22,7 @@ from .sources import options
 LABEL_NOISE = 0.02
 BEST_ACCURACY = 1 - LABEL_NOISE
 CLASSES = 10
-NOISE, SIGNAL = 0.3, 0.4  # of samples, whose values are in the range -1..1
+NOISE, SIGNAL = 0.3, 0.4  # weights of noise and pattern in a sample, whose values lie in -1..1
 FAINT = 0.05  # the strength of the pattern at one step of a sequence
 COARSE = 4  # an image's pattern has this many squares per side
 SIGNS = np.array([-1, 1], np.float32)

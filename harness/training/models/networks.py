@@ -9,8 +9,8 @@ from typing import Any
 
 import keras
 
-UNITS = 256  # of a recurrent layer
-WIDTH, HEADS, BLOCKS = 768, 12, 12  # of the transformer: GPT-2's smallest size (Radford et al. 2019)
+UNITS = 256  # units of a recurrent layer
+WIDTH, HEADS, BLOCKS = 768, 12, 12  # sizes of the smallest GPT-2 (Radford et al. 2019)
 
 
 def dense2(x: Any) -> Any:

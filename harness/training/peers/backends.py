@@ -52,8 +52,9 @@ class Peer(Protocol):
 
 
 class WithoutTensorFlow(PathFinder):
-    """An import hook that hides TensorFlow, as if it were not installed. Keras imports TensorFlow on any backend,
-    for its random seed. TensorFlow brings stub functions for cuBLAS, in which later calls by JAX would end."""
+    """An import hook that hides TensorFlow, as if it were not installed. Keras imports TensorFlow on any backend, for
+    its random seed. TensorFlow brings stub functions with cuBLAS's names, and later calls by JAX would reach these
+    stubs."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:

@@ -23,7 +23,7 @@ def on_one_batch(model: Any, batch: int, spec_shape: tuple[int, ...], classes: i
     x = tf.constant(generator.random((batch, *spec_shape), dtype=np.float32))
     y = tf.constant(generator.integers(0, max(2, classes), batch))
     if compiled:
-        model.train_step((x[:1], y[:1]))  # one eager step makes the variables, which code compiled by XLA cannot
+        model.train_step((x[:1], y[:1]))  # one eager step makes the variables, because code compiled by XLA cannot
 
     @tf.function(jit_compile=compiled)  # type: ignore[untyped-decorator]
     def step() -> Any:

@@ -58,8 +58,8 @@ class Plan:
     def backward(self, pieces: Sequence[Sequence[Piece]], gradient: Any) -> list[list[Any]]:
         """Gradients of each stage's variables, summed over the parts, on the device of the variables.
 
-        gradient: of the loss by the joined outputs. Without explicit devices TensorFlow would run the backward pass of
-        every stage on the first device.
+        gradient: the loss's gradient with respect to the joined outputs. Without explicit devices TensorFlow would run
+        the backward pass of every stage on the first device.
         """
         with tf.device(self.places[0][-1]):
             cut = self._cut(gradient)
