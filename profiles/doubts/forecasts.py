@@ -10,7 +10,8 @@ from ..model.timeline import Doubt
 def point_out_of_line(gpus: int) -> Doubt:
     return Doubt(
         "point-out-of-line",
-        f"{gpus} GPUs lose more than any published table shows for that many: most likely a run went wrong",
+        f"{gpus} GPUs lose a larger share of their speed than any published table shows for {gpus} GPUs: most likely a "
+        "run went wrong",
         f"measure {gpus} again, or record both and compare them",
     )
 

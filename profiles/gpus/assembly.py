@@ -225,7 +225,8 @@ class _Gpu:
         self._names = [names]
 
     def gathered(self) -> Gathered:
-        place = narrow(np.array([part.place for part in self._parts], np.int32))  # of hundreds of recordings, maybe
+        # `narrow` chooses the type, because there may be hundreds of recordings.
+        place = narrow(np.array([part.place for part in self._parts], np.int32))
         table = np.array([TABLES.index(part.table) for part in self._parts], np.int8)
         operations = Operations(
             **self._columns, place=place[self._part], table=table[self._part], row=self._row, sources=self._sources

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _LEAST = 3  # this many equal calls or overlapping collectives are no accident
 _CALL = ["context", "stream", "correlation"]
-_MOST_PROCESSES = 512  # more on one device are those of a damaged file: each is compared with all others
+# A file with more processes on one device is damaged. There is a limit because each is compared with all others.
+_MOST_PROCESSES = 512
 
 
 def told_apart(timeline: Timeline) -> Timeline:

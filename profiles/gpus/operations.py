@@ -195,7 +195,7 @@ class Gpu:
     # Numbers of processes whose API calls are on a clock far from the GPU's; their launch calls are ignored.
     off_clock: tuple[int, ...] = ()
     too_early: int = 0  # number of operations left out because they started before their launch call
-    launches: Launches = field(default_factory=Launches)  # by its processes
+    launches: Launches = field(default_factory=Launches)  # launches by the GPU's processes
     lacking: Lacking = field(default_factory=lambda: Lacking(*[np.empty(0, np.int64)] * 3))
 
     @property

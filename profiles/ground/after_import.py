@@ -20,7 +20,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name not in self._names:
             return None
-        self._names.discard(name)  # or the search below would come back here, directly or through another finder
+        self._names.discard(name)  # otherwise the search below would come back here, directly or through another finder
         try:
             spec = importlib.util.find_spec(name)
         finally:

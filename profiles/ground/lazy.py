@@ -106,7 +106,7 @@ def run(group: LazyGroup) -> None:
         print(shortened(said) if sys.stderr.isatty() else said, file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
-        if error.filename is None and error.errno == errno.ENOENT:  # of os.getcwd
+        if error.filename is None and error.errno == errno.ENOENT:  # raised by os.getcwd
             print(
                 "ringscope: the working directory is gone; change to another, or give absolute paths", file=sys.stderr
             )
@@ -114,7 +114,7 @@ def run(group: LazyGroup) -> None:
         if error.filename is None and error.errno not in _CANNOT_PRINT:
             raise
         about = error.filename or "what is printed"
-        if error.filename is None:  # or the flush at exit would fail again, and change the exit code
+        if error.filename is None:  # otherwise the flush at exit would fail again, and change the exit code
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(plain(f"ringscope: {about}: {error.strerror}"), file=sys.stderr)
         sys.exit(2)

@@ -259,7 +259,7 @@ class _Gpu:
         )
 
     def doubts(self, place: int) -> list[Doubt]:
-        there = f"/gpus/{place}"  # its pointers count GPUs within the unit; a damaged partial file may name any
+        there = f"/gpus/{place}"  # replaces the number within the unit, which a damaged partial file may have wrong
         found = [
             replace(doubt, where=tuple(_IN_UNIT.sub(there, where) for where in doubt.where))
             for doubt in self._measured.doubts

@@ -54,8 +54,10 @@ def with_transfers(
 ) -> list[OfSize]:
     """Add transfer times and bandwidths to the rows of which every collective was matched with another rank's.
 
-    `moved` (bytes), `all_reduce`, `transfer_ns` and `ranks_of` have one entry per matched collective. They tell only
-    all-reduces from other kinds. So rows of different other kinds with equal sizes stay unchanged."""
+    `moved` (bytes), `all_reduce`, `transfer_ns` and `ranks_of` have one entry per matched collective. They tell
+    all-reduces from the rest, but not the other kinds from each other: if two rows of other kinds have equal sizes,
+    both stay unchanged.
+    """
     found = []
     for one in each:
         reduces = one.kind == _ALL_REDUCE

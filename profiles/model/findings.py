@@ -21,8 +21,8 @@ class Consequence:
     """The waiting of other GPUs that a finding's cause leads to."""
 
     gpus: list[int]  # indices into Measures.gpus, the GPU that waits longest first
-    share: float  # part of its time in which that GPU waits
-    cost_ns_per_step: int | None  # ns per step in which that GPU waits
+    share: float  # share of the window for which the first of these GPUs waits
+    cost_ns_per_step: int | None  # ns per step for which the first of these GPUs waits
     codes: list[str]  # codes of findings that consist of this waiting alone, and are listed only here
     text: str
 

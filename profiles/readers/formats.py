@@ -27,7 +27,7 @@ from ..model.timeline import Timeline
 from . import opening, refused, sampled
 from .nsys import report
 
-MOST_GPUS = MOST_PROCESSES = 1 << 10  # of one recording
+MOST_GPUS = MOST_PROCESSES = 1 << 10  # the most of each in one recording, because each is measured by itself
 Detects = Callable[[bytes, Path], bool]
 Read = Callable[[Path], Timeline]
 _FORMATS = (

@@ -140,7 +140,7 @@ class _Module:
         return self._graphs[called]
 
     def _graph(self, inside: list[Any]) -> dict[str, str]:
-        if any(one.opcode in ("while", "conditional") for one in inside):  # its number of iterations is not known
+        if any(one.opcode in ("while", "conditional") for one in inside):  # how often these run is not known
             inside = []
         calls = [one for one in inside if one.opcode == "custom-call"]
         found = {xla_names.of_kernel(one.name): self.text([one]) for one in inside if one.opcode != "custom-call"}

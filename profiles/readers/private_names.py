@@ -1,7 +1,7 @@
 """Names of ranges and kernels without the folders, addresses and users that some programs write into them.
 
-A name is kept, for measures need it. A word in it that holds a slash, a backslash, an at sign or a network address is
-not: of a path the name of its file stays, of anything else nothing. Two kinds of names have slashes between layers of
+A name is kept, because measures need it. Words with a slash, a backslash, an at sign or a network address are taken
+out of it, but a path's last part stays if it is the name of a file. Two kinds of names have slashes between layers of
 a model, and keep them: ranges of XLA's thunks and of ONNX Runtime's operators.
 """
 

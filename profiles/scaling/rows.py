@@ -83,7 +83,7 @@ class CellRow:
     staleness_max: float | None = None
     of_horovod: float | None = None
     limited_by: str | None = None  # input, exchange, bubble or compute; None unless strategies are compared
-    limited_share: float | None = None  # of the step
+    limited_share: float | None = None  # share of the step that `limited_by` takes
     tuned_fusion_mib: float | None = None
     tuned_cycle_ms: float | None = None
     reached: int | None = None  # number of launches that reached the accuracy of --until

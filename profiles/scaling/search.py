@@ -128,8 +128,8 @@ def _predicted(tries: Sequence[Try], plan: Plan) -> int | None:
 
 
 def _farther(low: int, guess: int | None, plan: Plan, most: int) -> int:
-    """The next batch while none has failed: the prediction; a little more once the prediction has been reached; without
-    a prediction the double."""
+    """The next batch while none has failed: the prediction; a little more once the prediction has been reached; twice
+    the largest batch that fits if there is no prediction."""
     if guess is None:
         wanted: float = 2 * low
     elif plan.lattice(guess) > low:
