@@ -231,7 +231,7 @@ def _data(ranks: list[Rank]) -> tuple[Check, bool]:
     judged = firsts if min(map(len, firsts)) >= FIRST_EPOCH else taken
     kinds = [set(each) for each in judged]
     common = set.intersection(*kinds)
-    # few samples in common: a second epoch began with another shuffle
+    # A few common samples count as none: they come from a second epoch, which began in another order.
     if judged != taken and len(common) <= (1 - DISTINCT) * min(map(len, judged)):
         common = set()
     counts = " and ".join(str(len(each)) for each in taken)

@@ -137,7 +137,7 @@ def main(options: Record, copied: Copied) -> int:
             turns = TURNS * (1 + len(every)) - 1
             took_s = turns * (time.monotonic() - began_s)
             names = ", ".join(knob.name for knob in every)
-            console.print(f"{counted(len(every), 'knob')} by {turns} turns, {about(took_s)}: {names}")
+            console.print(f"{counted(len(every), 'knob')} to try in {turns} turns, about {about(took_s)}: {names}")
             trials.by_turns(every)
             if paid := [knob for knob, verdict in trials.verdicts().items() if verdict.kept]:
                 trials.confirm(paid)

@@ -62,7 +62,7 @@ class Fits:
     launch: Launch
     choices: Choices
     most: int
-    within: float  # how exactly to find the batch, as a share of it
+    within: float  # precision of the batch that is found, as a share of it
     multiple_of: int
     resume: bool = False
     of: Path | None = None  # directory of the runs to predict the batch from, without a launch
@@ -108,7 +108,7 @@ class Infer:
     models: tuple[str, ...] = ()  # names, or .keras files; empty: what fits the machine
     batches: tuple[int, ...] = ()
     replicas: int | None = None
-    most: tuple[int, ...] = ()  # limits on the requests in a batch
+    most: tuple[int, ...] = ()  # numbers of requests that a batch may hold at most, one server for each
     wait_ms: tuple[float, ...] = ()
     rates: tuple[float, ...] = ()  # requests per second, one load for each
     seconds: float = 10.0  # duration of each load

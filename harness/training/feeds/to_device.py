@@ -81,7 +81,7 @@ def pinned(source: Source, device: str) -> Iterator[Batch]:
 
 
 def resident(source: Source, device: str) -> Iterator[Batch]:
-    """One batch that stays on the device: without any feeding, the fastest that another feed can be."""
+    """One batch that stays on the device: nothing is fed, so no other feed can be faster."""
     import tensorflow as tf
 
     x, y = next(source.arrays())

@@ -15,8 +15,8 @@ from ..models import kept, optimizers_of, parts_of, without_loss_scale
 def broadcast(model: Any) -> None:
     """Give every rank rank 0's weights and optimizer state; the model must be built.
 
-    Call it before the first step: Horovod's own callback does it after the first batch, and so discards a step. Random
-    generators (dropout) are made to differ by rank, because otherwise all ranks would drop the same units.
+    Call it before the first step: Horovod's own callback broadcasts after the first batch, and so discards that step.
+    Random generators (dropout) are made to differ by rank, because otherwise all ranks would drop the same units.
     """
     optimizers = optimizers_of(model)
     said = _everybodys(model, optimizers)

@@ -122,8 +122,8 @@ def differing_weight(everybodys: np.ndarray[Any, Any]) -> tuple[int, int] | None
 
 
 class Weights(NamedTuple):
-    """A model's trainable weights, the variables outside the model that its train step reads, and the digests of their
-    values at that point of the training."""
+    """A model's trainable weights, the variables outside the model that its train step reads, and digests of both, of
+    their values when this object was made."""
 
     variables: list[Any]
     digest: Any

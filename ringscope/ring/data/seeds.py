@@ -150,7 +150,8 @@ def _set_keras_apart(rank: int) -> None:
     before, is_new = random.getstate(), generator is None
     _apart = seed_generator.global_seed_generator()
     random.setstate(before)
-    # A new generator is moved by STRIDE, because the next layer's seed will be the number just drawn.
+    # With the state restored, the next layer will get the same seed as this generator. So a new generator is moved by
+    # STRIDE.
     state, moved = _apart.state, [rank, STRIDE if is_new else 0]
     state.assign(state.value + tf.constant(moved, state.value.dtype))
 

@@ -31,8 +31,8 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
     ranks.
 
     Returns how the ranks' batches compare in size (ringscope/ring/global_batch/sizes.py). unknown_length: how ranks
-    find the end of a data set of unknown length: they stop after the last N whole batches (`together`), or each counts
-    all batches first (`count`). share: gives every rank rank 0's value.
+    find the end of a data set of unknown length: they stop after the last whole batches of which each rank has one
+    (`together`), or each counts all batches first (`count`). share: gives every rank rank 0's value.
     """
     x = options.get("x")
     ours = UNEVEN

@@ -41,8 +41,9 @@ def begun(dataset: Any) -> Begun:
 
 
 def catch_up(dataset: Any, everybodys: Callable[[Begun], list[Begun]]) -> None:
-    """Begin this rank's shuffles as often as the rank on which they began most often. everybodys: a rank's value ->
-    the values of all ranks. Raises RingscopeError if only some ranks have filled a cache."""
+    """Begin this rank's shuffles until they have begun as often as on the rank where they began most often.
+    everybodys: a rank's value -> the values of all ranks. Raises RingscopeError if only some ranks have filled a
+    cache."""
     own = of(dataset)
     if not own:
         return

@@ -7,5 +7,5 @@ that was computed from the old number of ranks remains. A process that waits in 
 exception reaches it, is freed, too. A rank that joins also restores the last commit, which the others send.
 
 Horovod's own way, `elastic.run`, restarts a function inside the script. It does not notice a lost rank in grouped
-operations, nor in named operations, as ring's are.
+operations, nor in named operations, and ring's operations have names.
 """

@@ -29,7 +29,7 @@ def give_back(model: Any, state: dict[str, Any], rates: Sequence[float | None]) 
     """Restore a model's committed state. Raises RingscopeError if the model differs from the committed one.
 
     If the script, or `scale_learning_rate`, now sets another learning rate because the number of ranks is another one,
-    the committed rate changes in proportion, so that what callbacks changed remains.
+    the committed rate changes in proportion, so that changes by callbacks remain.
     """
     optimizers = optimizers_of(model)
     if not has_weights(model) or len(optimizers) != len(state["optimizers"]):

@@ -54,8 +54,8 @@ def at_once() -> Iterator[None]:
 
 
 class _InPlaceOf:
-    """The new operation, given to TensorFlow as the one that it asked for: with the original's inputs, from which a
-    gradient tape computes the gradient."""
+    """Stands for the new operation where TensorFlow asked for the original one. It shows the inputs of the original,
+    from which a gradient tape computes the gradient."""
 
     def __init__(self, op: Any, inputs: Sequence[Any]) -> None:
         self._op, self.inputs = op, inputs

@@ -118,7 +118,7 @@ def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], k
     # the model's method adds nothing to Keras's part
     if beside and not any(each is None or any(each) for each in tries):
         return Kind(MEAN, True)
-    if constants is None and MEAN in kinds:  # made-up labels may never be those that a mask leaves out
+    if constants is None and MEAN in kinds:  # made-up labels may lack those that a mask leaves out
         return Kind(None, bool(beside))
     # Try twice, because the loss may by chance be equal on both halves.
     return Kind(kinds[0] if len(set(kinds)) == 1 else None if None in kinds else NEITHER, bool(beside))

@@ -174,7 +174,7 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
             labels = tf.nest.map_structure(lambda leaf: with_some(leaf, random, constants), labels)
         tries.append(_values_of_rows(loss, labels, y_pred, random))
     kind = _kind_of_tries(tries)
-    # Made-up labels may never be those that a mask leaves out.
+    # Made-up labels may lack those that a mask leaves out.
     return None if by_itself and constants is None and kind == MEAN else kind
 
 

@@ -113,7 +113,8 @@ def batches_count_alike(model: Any) -> Iterator[None]:
     """Within this context, every batch has the same weight in the reported loss of each of several outputs.
 
     Keras weights this loss by the batch size if that is known when the step is traced, and then it is equal for all
-    batches. With ring more sizes may be known: those of a rank's share of the data, and of each shape's own graph.
+    batches. Ring makes more sizes known, because a rank's share of the data may have batches of one size, and each
+    batch size may have a graph of its own. Then the weights would differ from plain Keras's.
     """
     compiled = getattr(model, "_compile_loss", None)
     if compiled is None:

@@ -63,9 +63,9 @@ def alone(model: Any) -> Iterator[None]:
 def moments_over_ranks(layer: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
     """Mean and variance (channels,) over the inputs of all ranks; masked inputs do not count.
 
-    Of the inputs' distances from the moving mean, the counts, sums and sums of squares are summed over ranks: one
-    exchange in the forward pass and one in the backward pass. Distances avoid cancellation where the mean is large, as
-    in `tf.nn.sufficient_statistics`.
+    Ranks sum counts, sums and sums of squares of the inputs' distances from the moving mean: by one exchange in the
+    forward pass and one in the backward pass. Distances avoid cancellation where the mean is large, as in
+    `tf.nn.sufficient_statistics`.
     """
     layer.__dict__[TAKEN] = True
     axis = layer.axis % len(inputs.shape)

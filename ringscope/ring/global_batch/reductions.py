@@ -27,8 +27,8 @@ SUMS = {
     (gen_array_ops, "size"): "Size",
     (gen_array_ops, "strided_slice"): "StridedSlice",
 }
-# Gradients, Keras's part of a loss, metrics of `compile` and layers also take sums; how many depends on their form.
-# These are not counted.
+# Sums that are taken for gradients, for Keras's part of a loss, for metrics of `compile` and in layers are not counted,
+# because their number depends on how these are traced.
 NOT_COUNTED = (
     (GradientTape, "gradient"),
     (Trainer, "compute_loss"),
