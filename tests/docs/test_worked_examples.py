@@ -145,7 +145,7 @@ def test_the_feed_gaps_and_the_input_stall_of_a_gpu_that_waits() -> None:
     batch, feed = gpu.batch_gaps.total_ns, gpu.feed_gaps.total_ns
     assert (gpu.steps.count, gpu.batch_gaps.count, gpu.feed_gaps.count) == (6, 5, 5)
     says(f"the batch gaps take {grouped(batch)} ns, of which {grouped(feed)} ns are feed gaps")
-    says(f"{feed / 5e6:.1f} ms per gap are waiting for the batch, and {(batch - feed) / 5e6:.1f} ms")
+    says(f"for the batch for {feed / 5e6:.1f} ms, and for something else for {(batch - feed) / 5e6:.1f} ms")
     this, later = (int(gpu.input_copies[f"exposed_{which}_step_ns"] or 0) for which in ("this", "later"))
     says(
         f"({grouped(feed)} + {grouped(this)} + {grouped(later)}) / {grouped(gpu.span_ns)} = "
