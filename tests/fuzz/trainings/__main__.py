@@ -151,11 +151,14 @@ def against_plain(ours: Trained | str, plain: Trained | str, tolerance: float) -
 
 
 def apart(names: Sequence[str], one: Trained, alone: Trained, tolerance: float) -> str:
-    """The verdict on those numbers."""
-    moved = max(np.abs(one[f"ended {name[6:]}"] - one[name]).max() for name in one if name.startswith("began"))
+    """The verdict on those numbers. Float16 may overflow to NaN, also in plain Keras."""
+    moved = max(
+        np.nanmax(np.abs(one[f"ended {name[6:]}"] - one[name]), initial=0.0) for name in one if name.startswith("began")
+    )
     for name in names:
-        off = float(np.abs(one[name].astype(float) - alone[name].astype(float)).max(initial=0.0))
-        size = max(moved, float(np.abs(alone[name]).max(initial=0.0))) if not name.startswith("ended") else moved
+        unlike = np.abs(one[name].astype(float) - alone[name].astype(float))
+        off = float(unlike[~(np.isnan(one[name]) & np.isnan(alone[name]))].max(initial=0.0))
+        size = max(moved, float(np.nanmax(np.abs(alone[name]), initial=0.0))) if not name.startswith("ended") else moved
         if not off <= tolerance * size + 1e-7:
             return f"WRONG: {name} is {off:.2g} from that of one rank, where training moved weights by {moved:.2g}"
     return "equal"

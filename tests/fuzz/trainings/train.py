@@ -186,7 +186,7 @@ def main() -> None:
             # NumPy knows no bfloat16 in a file.
             found = {name: v.astype(np.float32) if v.dtype.kind == "V" else v for name, v in found.items()}
             np.savez(path.with_name(path.name + ".npz"), **found)
-        except (RingscopeError, ValueError, TypeError, tf.errors.OpError) as error:
+        except (RingscopeError, ValueError, TypeError, IndexError, tf.errors.OpError) as error:
             path.with_name(path.name + ".txt").write_text(f"{type(error).__name__}: {error}")
         keras.backend.clear_session(free_memory=False)
         keras.config.set_dtype_policy("float32")
