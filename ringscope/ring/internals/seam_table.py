@@ -71,6 +71,7 @@ needed: synchronised normalisation
     keras.src.layers.normalization.batch_normalization BatchNormalization._moments
         BatchNormalization._reduction_axes
 needed: compiled steps
+    tensorflow.python.autograph.core.ag_ctx ControlStatusCtx Status.ENABLED
     tensorflow.python.eager.polymorphic_function.autograph_util py_func_from_autograph
     tensorflow.python.eager.polymorphic_function.polymorphic_function Function.__call__ Function._autograph
         Function._experimental_autograph_options Function._omit_frequent_tracing_warning

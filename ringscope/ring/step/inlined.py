@@ -18,6 +18,7 @@ from ..internals.laid_over import STAYS, laid_over
 def functions() -> Iterator[None]:
     """Within this context, a tf.function that is called in a graph adds its operations to that graph. Ring's own
     functions do not."""
+    from tensorflow.python.autograph.core import ag_ctx
     from tensorflow.python.eager.polymorphic_function import autograph_util
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
@@ -26,10 +27,13 @@ def functions() -> Iterator[None]:
     def call(function: Any, *given: Any, **options: Any) -> Any:
         if tf.executing_eagerly() or hasattr(function, "by_ring"):
             return own(function, *given, **options)
-        python = function.python_function
-        if function._autograph:
-            python = autograph_util.py_func_from_autograph(python, function._experimental_autograph_options)
-        return python(*given, **options)
+        if not function._autograph:
+            return function.python_function(*given, **options)
+        further = function._experimental_autograph_options
+        python = autograph_util.py_func_from_autograph(function.python_function, further)
+        # The step around it is traced without AutoGraph.
+        with ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED, further):
+            return python(*given, **options)
 
     with laid_over(Function, STAYS, __call__=call):
         yield
