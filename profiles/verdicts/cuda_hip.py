@@ -90,7 +90,8 @@ class Api:
         return f"{self.calls}MemcpyAsync{source} on a separate stream, while kernels run"
 
     def _prefetched(self, gpu: GpuMeasures) -> str:
-        return f", or {self.calls}MemPrefetchAsync of managed memory," if "managed" in (gpu.waits_on or ()) else ""
+        managed = "managed" in (gpu.waits_on or ()) and not gpu.copies["d2h"].pageable_share
+        return f", or {self.calls}MemPrefetchAsync of managed memory," if managed else ""
 
     def _waits(self, gpu: GpuMeasures) -> str:
         """Advice on waits of the host for the GPU, by the call with the longest wait."""

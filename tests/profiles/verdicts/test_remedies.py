@@ -190,6 +190,13 @@ def test_a_remedy_is_said_where_nothing_refutes_it_and_only_there(name: str) -> 
     assert re.search(said, change), change
 
 
+@pytest.mark.parametrize(("pageable", "said"), [(0.0, True), (1.0, False)])
+def test_managed_memory_is_not_spoken_of_where_pageable_memory_is_copied(pageable: float, said: bool) -> None:
+    one = gpu(**TO_HOST)
+    one.framework, one.waits_on, one.copies["d2h"].pageable_share = "cuda", ["managed"], pageable
+    assert ("managed" in _changes(one)["copies-to-host-exposed"]) is said
+
+
 @pytest.mark.parametrize(("framework", "halves"), [("pytorch", "compress_hook"), ("jax", "16-bit")])
 @pytest.mark.parametrize(("dtype", "halved"), [("bfloat16", False), ("half", False), ("float", True), (None, True)])
 def test_halves_of_bytes_are_for_gradients_that_are_not_halves_already(
