@@ -52,6 +52,12 @@ def begin() -> None:
     torch = OfTorch(told)
     observer = Observer(told, {"torch": torch, "jax": OfJax(told)})
     torch.watch()
+
+    def on_jax(_: Any) -> None:
+        if "keras" not in sys.modules:  # Keras tells its backend itself
+            told.write({"kind": "backend", "backend": "jax"})
+
+    sys.meta_path.insert(0, AfterImport(["jax"], on_jax))
     sys.meta_path.insert(0, AfterImport(["keras"], observer.keras_is_there))
     sys.meta_path.insert(0, AfterImport(["horovod.tensorflow.mpi_ops"], observer.horovod_is_there))
 
@@ -76,8 +82,8 @@ class Observer:
 
     def keras_is_there(self, keras: Any) -> None:
         backend = keras.backend.backend()
+        self._told.write({"kind": "backend", "backend": backend})
         if backend != "tensorflow":
-            self._told.write({"kind": "backend", "backend": backend})
             if backend in self._others:
                 steps = f"steps of Keras on {'PyTorch' if backend == 'torch' else 'JAX'}"
                 hooks.lay(self._told, steps, self._others[backend].keras_is_there)

@@ -56,7 +56,7 @@ def _script(found: Observed) -> Check:
     if failed:
         data["log"] = failed[0].log.strip().splitlines()[-20:]
         return Check("script", FAILURE, _how_it_failed(failed[0]), _mend(found), data)
-    if not any(steps) and ranks[0].backend not in (None, "torch", "jax"):
+    if not any(steps) and ranks[0].backend not in (None, "tensorflow", "torch", "jax"):
         text = f"Keras runs on {ranks[0].backend}; its steps are seen on TensorFlow, PyTorch and JAX"
         return Check("script", FAILURE, text, "set KERAS_BACKEND to tensorflow, torch or jax", data)
     waiting = [rank for rank in ranks if not rank.done and rank.end is None]
@@ -75,8 +75,8 @@ def _script(found: Observed) -> Check:
             )
         if ranks[steps.index(0)].backend == "jax":
             text = (
-                f"{command} ended, and on rank {steps.index(0)} Keras's fit took no step on JAX: nothing is known of a "
-                "loop of the script's own, which JAX compiles"
+                f"{command} ended, and on rank {steps.index(0)} Keras's fit took no step: nothing is known of a loop "
+                "of the script's own, which JAX compiles"
             )
             return Check("script", UNKNOWN, text, None, data)
         text = f"{command} ended, and on rank {steps.index(0)} no optimizer of Keras or PyTorch took a step"

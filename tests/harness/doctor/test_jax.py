@@ -79,3 +79,17 @@ def test_processes_are_judged_by_what_became_of_their_weights(
     assert checks["script"]["data"]["steps"] == [4, 4]
     if how == "model":  # both get the whole batch, rightly
         assert "sharded" in checks["weights"]["text"] and checks["data"]["text"].startswith("64 samples in 4 steps")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_of_a_loop_of_jax_alone_nothing_is_known_and_nothing_is_called_wrong(folder: Path, ranks: int) -> None:  # noqa: F811
+    (folder / "loop.py").write_text("""
+import jax, jax.numpy as jnp
+step = jax.jit(lambda w: w - 0.1 * jax.grad(lambda w: jnp.sum(w**2))(w))
+w = jnp.ones(3)
+for _ in range(20):
+    w = step(w)
+""")
+    code, checks = doctor(folder, "-np", ranks, "--launcher", "mpirun", "--", PYTHON, "loop.py")
+    assert (code, checks["script"]["status"]) == (0, "n/a"), checks
+    assert "a loop of the script's own, which JAX compiles" in checks["script"]["text"]
