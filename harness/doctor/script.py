@@ -93,6 +93,11 @@ def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[s
         raise RingscopeError(f"{trial.command[0]}: no such program; give a command such as: python train.py")
     if not trial.own:
         check_script(trial.command)
+        if trial.launcher != "single" and shutil.which(trial.launcher, path=search_path(environ)) is None:
+            raise RingscopeError(
+                f"{trial.launcher} is not installed: take another --launcher, -np 1 which needs none, or the launcher "
+                "of the script, such as: ringscope doctor -- torchrun --nproc-per-node 2 train.py"
+            )
     with tempfile.TemporaryDirectory(prefix="ringscope-doctor-") as temporary:
         seen = Path(temporary, "seen")
         seen.mkdir()

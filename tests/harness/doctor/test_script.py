@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from harness.doctor.script import Trial, observe
+from profiles.ground.errors import RingscopeError
 from tests.harness.running import ROOT, carrying, environment
 
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -139,6 +141,12 @@ def test_a_rank_that_waits_for_one_that_has_ended_is_named_with_its_line(folder:
 
 
 @pytest.mark.ci
+def test_a_launcher_that_is_not_installed_is_refused_before_the_script_runs() -> None:
+    trial = Trial([sys.executable, "-c", "1"], 2, "no-such-launcher")
+    with pytest.raises(RingscopeError, match="no-such-launcher is not installed: .* torchrun"):
+        observe(trial, lambda _: None, dict(os.environ))
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
