@@ -26,6 +26,7 @@ TABLE = {
     ),
     "steps of Keras on JAX": ("keras.src.backend.jax.trainer:JAXTrainer.make_train_function",),
     "calls of DistributedDataParallel": ("torch.nn.parallel.distributed:DistributedDataParallel._pre_forward",),
+    "steps of DeepSpeed": ("deepspeed.runtime.engine:DeepSpeedEngine._take_model_step",),
     "samples of a DataLoader": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),
 }
 

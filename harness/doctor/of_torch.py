@@ -56,6 +56,7 @@ class OfTorch:
             ("torch.distributed.distributed_c10d", self._collectives),
             ("torch.nn.parallel.distributed", self._if_there("calls of DistributedDataParallel", self._ddp)),
             ("torch.utils.data.dataloader", self._if_there("samples of a DataLoader", self._loaders)),
+            ("deepspeed.runtime.engine", self._if_there("steps of DeepSpeed", self._deepspeed)),
         ):
             sys.meta_path.insert(0, AfterImport([name], then))
 
@@ -72,6 +73,20 @@ class OfTorch:
     def _pre_step(self, optimizer: Any, *_: Any) -> None:
         groups = optimizer.param_groups
         self._begins(optimizer, lambda: [("", each) for group in groups for each in group["params"]])
+
+    def _deepspeed(self, engines: ModuleType) -> None:
+        """Count an engine's update as one step: it calls its optimizer once for each group of weights, and only then
+        sends the ranks each other's parts."""
+        own = engines.DeepSpeedEngine._take_model_step
+
+        @functools.wraps(own)
+        def taken(engine: Any, *arguments: Any, **options: Any) -> Any:
+            self._begins(engine, list)
+            result = own(engine, *arguments, **options)
+            self._ended(engine)
+            return result
+
+        engines.DeepSpeedEngine._take_model_step = taken
 
     def keras_is_there(self) -> None:
         """Hook Keras's optimizers, which are no subclasses of PyTorch's."""

@@ -65,6 +65,18 @@ def test_ranks_of_torchrun_are_judged_by_what_became_of_their_weights(
     assert checks["script"]["data"]["steps"] == [4, 4]
 
 
+def test_an_update_of_deepspeeds_engine_is_one_step_however_many_groups_of_weights_it_has(
+    folder: Path,  # noqa: F811
+) -> None:
+    assert PYTHON is not None
+    if subprocess.run([PYTHON, "-c", "import deepspeed"], capture_output=True).returncode:
+        pytest.skip("DeepSpeed is not installed beside PyTorch")
+    launcher = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2]
+    code, checks = doctor(folder, "--steps", 4, "--", *launcher, "deepspeed_zero.py")
+    assert code == 0 and checks["script"]["data"]["steps"] == [4, 4], checks
+    assert (checks["weights"]["status"], checks["data"]["status"]) == ("ok", "ok"), checks
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ranks_that_the_script_starts_itself_are_refused(folder: Path, ranks: int) -> None:  # noqa: F811
     code, checks = doctor(folder, "-np", ranks, "--", PYTHON, "spawned.py")
