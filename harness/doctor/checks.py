@@ -224,6 +224,8 @@ def _seams(libraries: dict[str, Any]) -> Check:
     if not lines:
         return Check("private names", OK, f"all {seams['names']} private names that ring uses are there", None, seams)
     needed = any(one["kind"] == "needed" for one in seams["missing"])
+    if not (needed or seams["outside"]) and all(one["in_last"] for one in seams["missing"]):  # no release would help
+        return Check("private names", OK, "; ".join(lines), None, seams)
     return Check("private names", FAILURE if needed else WARNING, "; ".join(lines), remedy, seams)
 
 

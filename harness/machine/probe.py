@@ -60,7 +60,9 @@ def _seams() -> dict[str, Any]:
     """The number of private names of Keras, TensorFlow and Horovod that ring uses, and the missing ones."""
     from ringscope.ring.internals import seams, versions
 
-    missing = [{"kind": one.seam.kind, "line": one.line} for one in seams.look(load=True)]
+    missing = [
+        {"kind": one.seam.kind, "line": one.line, "in_last": one.package.is_last} for one in seams.look(load=True)
+    ]
     return {"names": seams.count(), "missing": missing, "outside": versions.outside()}
 
 

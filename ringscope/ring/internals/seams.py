@@ -29,14 +29,18 @@ class Missing(NamedTuple):
     names: tuple[str, ...]  # the names, each as module.name
 
     @property
+    def package(self) -> versions.Tried:
+        return versions.installed()[self.names[0].partition(".")[0]]
+
+    @property
     def line(self) -> str:
         """A line that says which names are missing, and what ring does without them."""
-        package = versions.installed()[self.names[0].partition(".")[0]]
+        package = self.package
         what = f"{package.package} {package.version} has no {', '.join(self.names)}"
         if self.seam.kind == NEEDED:
             return f"{what}, which ring needs for {self.seam.name}: {package.remedy}"
         left = f"the form {self.seam.name!r} is" if self.seam.kind == FORM else f"{self.seam.name}:"
-        return f"{what}; {left} left out ({package.remedy})"
+        return f"{what}; {left} left out" + ("" if package.is_last else f" ({package.remedy})")
 
 
 def lacks() -> str | None:

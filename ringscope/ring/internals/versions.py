@@ -17,6 +17,11 @@ class Tried(NamedTuple):
         return not _numbers(self.first) <= _numbers(self.version) <= _numbers(self.last)
 
     @property
+    def is_last(self) -> bool:
+        """True for the newest of the tested releases that this Python can have."""
+        return self.version == self.last
+
+    @property
     def remedy(self) -> str:
         """The command that installs a release which ring was tested with."""
         if self.package == "horovod":  # Horovod's release on PyPI does not work without edits

@@ -98,6 +98,14 @@ def test_a_healthy_machine_has_nothing_to_remedy():
     assert {"gpu 0", "gpu 1", "topology", "cuda", "tensorflow", "keras", "horovod", "mpi", "profilers"} <= set(checks)
 
 
+LACKING = {"kind": "form", "line": "keras 3.12.4 has no NAME; the form 'elastic' is left out", "in_last": False}
+
+
+def test_a_form_that_the_newest_release_for_this_python_lacks_is_told_without_a_remedy():
+    told = judged(libraries__seams__missing=[{**LACKING, "in_last": True}])["private names"]
+    assert (told.status, told.remedy, told.text) == ("ok", None, LACKING["line"])
+
+
 @pytest.mark.parametrize(
     ("changes", "name", "status", "remedy"),
     [
@@ -116,8 +124,8 @@ def test_a_healthy_machine_has_nothing_to_remedy():
         ({"cuda_driver": "11.8"}, "cuda", "failure", "update the driver"),
         ({"libraries__seams": None}, "private names", "failure", "pip install '.[train]'"),
         ({"libraries__seams__outside": ["keras 3.17.0 ..."]}, "private names", "warning", "pip install '.[train]'"),
-        ({"libraries__seams__missing": [{"kind": "form", "line": "x"}]}, "private names", "warning", "pip install"),
-        ({"libraries__seams__missing": [{"kind": "needed", "line": "x"}]}, "private names", "failure", "pip install"),
+        ({"libraries__seams__missing": [{**LACKING, "kind": "form"}]}, "private names", "warning", "pip install"),
+        ({"libraries__seams__missing": [{**LACKING, "kind": "needed"}]}, "private names", "failure", "pip install"),
         ({"packages__keras": "2.15.0"}, "keras", "failure", "Keras 3"),
         ({"gpus__0__processes": 1}, "gpu 0", "warning", "already use this GPU"),
         ({"gpus__1__pcie_width": 4}, "gpu 1", "warning", "x4 of the card's x16"),
