@@ -17,6 +17,8 @@ _RECORD_ALL = {
     "kineto": "record with ProfilerActivity.CPU and ProfilerActivity.CUDA",
     **dict.fromkeys(("rocprofv3", "rocpd"), "record with rocprofv3 --runtime-trace"),
     "rocprof": "record with rocprof --sys-trace",
+    "xplane": "record with JAX's or TensorFlow's profiler and its defaults (host_tracer_level=2, "
+    "device_tracer_level=1), and give its .xplane.pb",
 }
 # Formats of AMD's profilers.
 _AMD = ("rocprof", "rocprofv3", "rocpd")

@@ -226,6 +226,11 @@ def test_why_idle_time_has_no_cause_is_said_in_the_words_of_the_doubt() -> None:
     assert doubt.text in told.text and told.change == doubt.next
 
 
+def test_what_jaxs_trace_lacks_is_recorded_with_jaxs_profiler() -> None:
+    told = next(iter(analyse([timeline(DATA / "made" / "jax.trace.json.gz")]).measures.findings))
+    assert told.code == "loss-not-judged" and ".xplane.pb" in told.change and "nsys" not in told.change
+
+
 def test_calls_that_the_profiler_timed_by_another_clock_are_not_asked_for() -> None:
     """The file holds calls, which were left out: the reason is the clock, also where few kernels run."""
     made = Build()
