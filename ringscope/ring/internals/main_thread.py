@@ -22,7 +22,8 @@ WAITS = {
     "meet": "the meeting {kind!r}",
     "reduced_on_host": "the exchange {name!r}",
     "shared_inline": "the exchange of a sum",
-    "turn": "a step of fit",
+    "step": "a step of the model",
+    "turn": "a step of the model",
 }
 HOROVOD = "a call of Horovod"
 SHOWN = 60  # characters of the user's line

@@ -100,6 +100,13 @@ class Channel:
         if message.get("kind") == "lost":
             self._lost(int(message["rank"]))
             return
+        # These wake no thread that waits in a meeting, which would then not stand still.
+        if message.get("kind") == "look":
+            self._say({"kind": "at", "place": self._stalls.place()})
+            return
+        if message.get("kind") == "places":
+            self._stalls.judge(message["places"])
+            return
         with self._changed:
             if message.get("kind") == "met":
                 self._met[message["key"]] = message["payloads"]
@@ -111,10 +118,6 @@ class Channel:
             elif message.get("kind") == "ended":
                 self._ended = self._ended or (int(message["rank"]), ENDED)
                 self._over = self._over or message["rank"] == 0
-            elif message.get("kind") == "look":
-                self._say({"kind": "at", "place": self._stalls.place()})
-            elif message.get("kind") == "places":
-                self._stalls.judge(message["places"])
             elif message.get("kind") == "failed" and message["rank"] != self.rank and self._when_lost is None:
                 # Elastic ranks wait until that rank's connection ends, and continue without it.
                 self._fail(int(message["rank"]), str(message["what"]))

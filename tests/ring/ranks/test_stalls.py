@@ -24,6 +24,11 @@ STUCK = {
         ", step 3, in the exchange 'weights'",
     ),
     "skips a batch": ("in the exchange of gradients", "(ring.average_statistics(model)), in the exchange 'weights'"),
+    "fits alone": (
+        "in the exchange 'stop'",
+        "(self.model.fit(x, y, batch_size=2, verbose=0)), step 4, in the meeting 'fit'",
+    ),
+    "trains on a batch alone": ("in the exchange 'weights'", "(model.train_on_batch(x, y)), in a step of the model"),
     "averages alone": ("in the exchange 'stop'", "(ring.average_statistics(self.model)), step 4, in the exchange "),
 }
 FIRST, ASLEEP = "ends first", "sleeps"

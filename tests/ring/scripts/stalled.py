@@ -35,6 +35,8 @@ class Alone(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if APART and CASE == "averages alone":
             ring.average_statistics(self.model)
+        elif APART and CASE == "fits alone":
+            self.model.fit(x, y, batch_size=2, verbose=0)
         elif APART and epoch == 0:
             time.sleep(3 * stalls.SAY_S)
 
@@ -56,5 +58,9 @@ if CASE in ("skips a batch", "ends first"):
         model.optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
     if CASE == "skips a batch":
         ring.average_statistics(model)
+elif CASE == "trains on a batch alone":
+    if APART:
+        model.train_on_batch(x, y)
+    ring.average_statistics(model)
 else:
     model.fit(x, y, batch_size=2, epochs=2, callbacks=[] if CASE == "leaves a step early" else [Alone()])
