@@ -76,7 +76,8 @@ def _in_one_line(error: click.UsageError) -> Exception:
     if error.ctx is None or isinstance(error, called_without):
         return error
     said = " ".join(error.format_message().split()).rstrip(".")
-    return RingscopeError(f"{said[:1].lower()}{said[1:]}; `{error.ctx.command_path} --help` says more")
+    end = "" if said.endswith(("?", "?)")) else ";"  # click may end with "Did you mean '--json'?"
+    return RingscopeError(f"{said[:1].lower()}{said[1:]}{end} `{error.ctx.command_path} --help` says more")
 
 
 def run(group: LazyGroup) -> None:

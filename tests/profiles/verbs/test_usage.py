@@ -19,6 +19,10 @@ WRONG = [
         f"timeline {STEPS_3_TO_7} --from-step 8",
         f"--from-step 8: {STEPS_3_TO_7} has no whole step from there on, its last is step 7; give a smaller number",
     ),
+    (
+        "timeline --jsn x",
+        "no such option '--jsn'. Did you mean '--json'? `ringscope timeline --help` says more",
+    ),
     ("cut x", "missing option '-o' / '--output'"),
     ("train", "missing option '--model'; `ringscope train --help` says more"),
     ("rules --pairs 2", "invalid value for '--pairs'"),
