@@ -89,24 +89,34 @@ def agreement(name: NDArray[np.int32], edges: Int64s) -> Flags:
     sample = alike[np.linspace(0, len(alike) - 1, min(_SAMPLE, len(alike))).astype(np.int64)]
     lowest = int(name.min())
     names = int(name.max()) - lowest + 1
-    counted = [np.bincount(name[edges[i] : edges[i + 1]] - lowest, minlength=names) for i in sample]
-    usual = np.median(np.vstack(counted), axis=0).astype(np.int64)
-    return _alike(name - lowest, edges, usual)
+    sampled = np.concatenate([name[edges[i] : edges[i + 1]] for i in sample]) - lowest
+    # A name that half of the sampled cycles do not hold has the median 0. So the tables of counts have few columns,
+    # however many names there are.
+    often = np.flatnonzero(2 * np.bincount(sampled, minlength=names) >= len(sample))
+    place = np.full(names, -1, np.int32)
+    place[often] = np.arange(len(often))
+    usual = np.median(_counted(place[sampled], size[sample], len(often)), axis=0).astype(np.int64)
+    return _alike(place[name - lowest], edges, usual)
 
 
-def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
+def _counted(place: NDArray[np.int32], size: Int64s, columns: int) -> Int64s:
+    """int64[cycles, columns]: how often each place occurs in successive cycles of these sizes; -1 is not counted."""
+    cycle = np.repeat(np.arange(len(size)), size)[place >= 0]
+    cells = np.bincount(cycle * columns + place[place >= 0], minlength=len(size) * columns)
+    return cells.reshape(len(size), columns)
+
+
+def _alike(place: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
     """bool[cycles]: True if at least the share AGREE of the larger one's kernels is in both the cycle and the usual
-    cycle. `usual`: how often each name occurs in a usual cycle. `dense`: names as indices into `usual`."""
+    cycle. `usual`: how often each name occurs in a usual cycle. `place`: names as indices into `usual`, -1 for those
+    that a usual cycle does not hold."""
     size = np.diff(edges)
     shared = np.empty(len(size), np.int64)
-    rows = max(1, _CELLS // len(usual))
+    rows = max(1, _CELLS // max(1, len(usual)))
     for first in range(0, len(size), rows):
         last = min(first + rows, len(size))
-        cycle = np.repeat(np.arange(last - first), size[first:last])
-        cells = np.bincount(
-            cycle * len(usual) + dense[edges[first] : edges[last]], minlength=(last - first) * len(usual)
-        )
-        shared[first:last] = np.minimum(cells.reshape(last - first, len(usual)), usual).sum(axis=1)
+        cells = _counted(place[edges[first] : edges[last]], size[first:last], len(usual))
+        shared[first:last] = np.minimum(cells, usual).sum(axis=1)
     larger = np.maximum(size, usual.sum())
     agrees: Flags = shared >= AGREE * larger
     return agrees
@@ -115,14 +125,17 @@ def _alike(dense: NDArray[np.int32], edges: Int64s, usual: Int64s) -> Flags:
 def trains(name: NDArray[np.int32], edges: Int64s) -> Flags:
     """True for each cycle with at least 70 % of a full cycle's kernel names. An evaluation has fewer: no backward pass.
     A cycle is full if it has at least 0.9 times as many distinct names as the 90th percentile of the cycles."""
+    import pandas as pd
+
     size = np.diff(edges)
     lowest = int(name.min())
-    holds = np.zeros((len(size), int(name.max()) - lowest + 1), np.bool_)
-    holds[np.repeat(np.arange(len(size)), size), name[edges[0] : edges[-1]] - lowest] = True
-    distinct = holds.sum(axis=1)
+    names = int(name.max()) - lowest + 1
+    held = pd.unique(np.repeat(np.arange(len(size)), size) * names + (name[edges[0] : edges[-1]] - lowest))
+    cycle, which = np.divmod(held, names)  # one row for each name that a cycle holds
+    distinct = np.bincount(cycle, minlength=len(size))
     full = distinct >= 0.9 * np.sort(distinct)[int(0.9 * (len(distinct) - 1))]
-    usual = holds[full].mean(axis=0) >= 0.5
-    enough: Flags = holds[:, usual].sum(axis=1) >= _TRAINS * usual.sum()
+    usual = np.bincount(which[full[cycle]], minlength=names) >= 0.5 * full.sum()
+    enough: Flags = np.bincount(cycle[usual[which]], minlength=len(size)) >= _TRAINS * usual.sum()
     return enough
 
 

@@ -460,6 +460,10 @@ def a_trace_with_400_MB_of_blanks(folder: Path) -> Path:
 
 of_sql("a process for each of 20 000 kernels", KERNELS, ROWS,
        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = correlationId << 24")  # fmt: skip
+of_sql("a collective of another name for each of 20 000 kernels", KERNELS, ROWS,
+       "INSERT INTO StringIds SELECT correlationId + 9, 'ncclDevKernel_AllReduce_' || correlationId"
+       " FROM CUPTI_ACTIVITY_KIND_KERNEL; UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = correlationId + 9",
+       into=READABLE)  # fmt: skip
 of_sql("a stream and a context for each of 20 000 kernels", KERNELS, ROWS,
        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET streamId = correlationId, contextId = correlationId % 9000",
        into=READABLE)  # fmt: skip
