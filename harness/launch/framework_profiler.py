@@ -26,6 +26,14 @@ def framework() -> str:
     return JAX if "jax" in sys.modules and importlib.util.find_spec("tensorflow") is None else TENSORFLOW
 
 
+def is_early() -> bool:
+    """True while JAX's profiler would open JAX's devices before the script does. `jax.distributed.initialize` must come
+    before that, or each rank trains alone."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    has_devices = getattr(bridge, "backends_are_initialized", lambda: True)
+    return framework() == JAX and not has_devices()
+
+
 @contextmanager
 def opened(folder: Path, rank: str, name: str | None = None) -> Iterator[None]:
     """Within this context a framework's profiler records this process into a file `rank<k>` in the folder. name: the

@@ -145,12 +145,12 @@ def main() -> None:
             stepping[0] = threading.get_ident()
 
         _watch(Steps(recorder, within=folder is not None, stepped=stepped), tells=rank == "0")
-    if rank == "0":
-        sys.meta_path.insert(0, AfterImport([_ADAPTER], say_loaders))
     over = threading.Event()
-    waits = threading.Thread(target=_by_time, args=(recorder, options.delay, options.duration, over), daemon=True)
+    by_time = (recorder, options.delay, options.duration, over, options.framework is not None)
+    waits = threading.Thread(target=_by_time, args=by_time, daemon=True)
     waits.start()
     if rank == "0":
+        sys.meta_path.insert(0, AfterImport([_ADAPTER], say_loaders))
         threading.Thread(target=_say, args=(recorder, over), daemon=True).start()
     failed = True
     try:
@@ -194,11 +194,12 @@ def _say(recorder: Recorder, over: threading.Event) -> None:
         said = now
 
 
-def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event) -> None:
+def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event, inside: bool) -> None:
     """Record by time if no step is seen within `delay_s`, for example in a custom loop of TensorFlow or JAX.
 
     The delay starts again when Keras or PyTorch is imported, because the import alone may take as long. Once PyTorch
-    has an optimizer nothing is recorded by time, because its first step may compile for longer than the delay.
+    has an optimizer nothing is recorded by time, because its first step may compile for longer than the delay. inside:
+    True if the framework's own profiler records, which waits for the devices of JAX.
     """
     ends_s = time.monotonic() + delay_s
     waits = recorder.steps > 0
@@ -209,6 +210,8 @@ def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: thread
         if waits and coming:
             waits = not any(hasattr(sys.modules[name], _WHOLE[name]) for name in coming)
             ends_s = time.monotonic() + delay_s
+        elif inside and framework_profiler.is_early():
+            ends_s = max(ends_s, time.monotonic() + LOOK_S)
         elif time.monotonic() >= ends_s:
             break
     if not over.is_set() and recorder.open():

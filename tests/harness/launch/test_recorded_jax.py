@@ -39,3 +39,29 @@ def test_each_step_on_jax_is_marked_and_pythons_calls_are_left_out(tmp_path: Pat
     steps = [int(name.split()[1]) for name in names if re.fullmatch(marks.STEP, name)]
     assert len(steps) == 5 and steps == list(range(steps[0], steps[0] + 5))
     assert not names.str.startswith("$").any()  # as JAX names Python's calls
+
+
+LATE = """
+import time
+import jax
+from jax._src.xla_bridge import backends_are_initialized
+time.sleep(4)  # as a rank waits for the others
+print("devices were opened", backends_are_initialized(), flush=True)
+step = jax.jit(lambda x: x + 1)
+x, ends = jax.numpy.zeros(8), time.monotonic() + 20
+while time.monotonic() < ends:
+    x = step(x)
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.skipif(PYTHON is None, reason="RINGSCOPE_JAX_PYTHON names no Python with JAX")
+def test_the_recording_opens_no_device_before_the_script_does(tmp_path: Path) -> None:
+    """jax.distributed.initialize must come before, or each rank would train alone."""
+    (tmp_path / "train.py").write_text(LATE)
+    words = ["record", "--profiler", "framework", "--out", "out", "--delay", "1", "--duration", "1"]
+    argv = [sys.executable, "-m", "harness", *words, "--", str(PYTHON), "train.py"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "devices were opened False" in done.stdout
+    assert (tmp_path / "out" / "command" / "0" / "rank0.xplane.pb").is_file()

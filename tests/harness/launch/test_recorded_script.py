@@ -162,7 +162,7 @@ def test_ranks_that_share_no_folder_record_once_each_is_steady(tmp_path: Path) -
 def test_no_time_is_recorded_while_the_first_step_of_an_optimizer_compiles(made: bool) -> None:
     told = Told()
     told.recorder.awaits_steps = made
-    _by_time(told.recorder, 0.0, 0.0, threading.Event())
+    _by_time(told.recorder, 0.0, 0.0, threading.Event(), inside=False)
     assert told.done == ([] if made else ["begins", "ends"])
 
 
