@@ -61,6 +61,7 @@ def _write(analysis: Analysis, out: TextIO, told: Callable[[int, int], None]) ->
     tracks += [(f"host of {gpu.title}", gpu.shift_ns, of_host) for gpu, of_host in named if of_host]
     total = sum(len(lane) for _, _, of_one in tracks for lane in of_one)
     slices = 0
+    quoted: dict[int, list[str]] = {}  # by the id of a lane's labels, which all lanes of a GPU or a host share
     for pid, (title, shift_ns, of_one) in enumerate(tracks, start=1):
         if pid > 1:
             out.write(",\n" + _named("process_name", pid, 0, title))
@@ -70,7 +71,9 @@ def _write(analysis: Analysis, out: TextIO, told: Callable[[int, int], None]) ->
             out.write(
                 f',\n{{"ph":"M","name":"thread_sort_index","pid":{pid},"tid":{tid},"args":{{"sort_index":{tid}}}}}'
             )
-            for count, text in _slices(lane, pid, tid, shift_ns - origin):
+            if id(lane.labels) not in quoted:
+                quoted[id(lane.labels)] = [json.dumps(label) for label in lane.labels]
+            for count, text in _slices(lane, quoted[id(lane.labels)], pid, tid, shift_ns - origin):
                 out.write(text)
                 slices += count
                 told(slices, total)
@@ -106,10 +109,10 @@ def _steps(analysis: Analysis, picture: GpuAnalysis) -> Lane:
     )
 
 
-def _slices(lane: Lane, pid: int, tid: int, shift_ns: int) -> Iterator[tuple[int, str]]:
-    """Yields the slices of a lane, BATCH at a time: their number, and their JSON with a comma before each slice."""
-    category = [json.dumps(name) for name in KINDS]
-    name = [json.dumps(label) for label in lane.labels]
+def _slices(lane: Lane, name: Sequence[str], pid: int, tid: int, shift_ns: int) -> Iterator[tuple[int, str]]:
+    """Yields the slices of a lane, BATCH at a time: their number, and their JSON with a comma before each slice.
+    `name`: the lane's labels as JSON."""
+    category = [json.dumps(kind) for kind in KINDS]
     fixed = f'"ph":"X","pid":{pid},"tid":{tid}'
     for first in range(0, len(lane), BATCH):
         part = slice(first, first + BATCH)
