@@ -101,7 +101,7 @@ def read(path: Path) -> Timeline:
 
 def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt, ...]) -> Timeline:
     """Make a Timeline of `found`. `started`: time 0 in ns of UTC, None if unknown. Raises UnreadableRecording if
-    `found` has no rows."""
+    `found` has no rows with possible times."""
     frames = {table: pd.concat(parts, ignore_index=True) for table, parts in found.parts.items() if parts}
     if not frames:
         raise UnreadableRecording(path, "a TensorFlow profile without GPU work and without ranges", _RECORD)
@@ -109,7 +109,7 @@ def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt,
     tables["devices"] = gpus(found.gpus, tables)
     # Times of 10^18 ns or more are UTC already: they lie in 2001 or later.
     from_epoch = np.median(np.concatenate([frame["start_ns"].to_numpy() for frame in frames.values()])) >= 10**18
-    return make(
+    made = make(
         Recording(
             path=str(path),
             format="xplane",
@@ -123,6 +123,10 @@ def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt,
         left_out=found.left_out,
         differentiates=found.programs.differentiate(),
     )
+    if not any(len(getattr(made, table)) for table in frames):
+        problem = "a TensorFlow profile in which no operation and no range has a possible time"
+        raise UnreadableRecording(path, problem, _RECORD)
+    return made
 
 
 @dataclass(slots=True)
