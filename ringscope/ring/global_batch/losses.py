@@ -207,15 +207,18 @@ def _reduced(
         number = tf.convert_to_tensor(values) if dtype is None else tf.cast(values, dtype)
         if kind == SUM:
             number *= ranks
-        elif batch is not None and kind != JOINED:
+        reported = number
+        if kind not in (SUM, JOINED) and batch is not None:
             number = batch.by_size(number)
         if reduction in (None, "none") and not (sample_weight is None and mask is None):
-            # Keras makes one loss per sample of the number: gradients are taken of their sum, and their mean is
-            # reported.
+            # Keras makes a loss per sample of it: the gradient is that of their sum, and their mean is reported.
             total, shown = (
-                number * _mean_weight(sample_weight, mask, each, number.dtype, share) for each in ("sum", "mean")
+                one * _mean_weight(sample_weight, mask, each, number.dtype, share)
+                for one, each in ((number, "sum"), (reported, "mean"))
             )
-            return total + tf.stop_gradient(shown - total)
+            of_samples = tf.ones_like(reduce(values, sample_weight, mask, reduction, dtype))
+            part = total / (ranks * _elements(of_samples, number.dtype))  # `of_each_sample` multiplies by the ranks
+            return of_samples * (part + tf.stop_gradient(shown - part))
         return number * _mean_weight(sample_weight, mask, reduction, number.dtype, share)
     if kind == JOINED:  # these numbers were computed from sums over all ranks
         return reduce(values, sample_weight, mask, reduction, dtype)

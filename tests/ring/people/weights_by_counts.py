@@ -1,5 +1,5 @@
 """Denominators in places of their own: weights that compute_loss gives to Keras's part, a layer's helper that adds a
-loss, a loss of one number that is not reduced. The last batch is smaller.
+loss, a loss of one number that is not reduced, alone and beside a loss per sample. The last batch is smaller.
 
 joined: 2e-5, sums in another order
 """
@@ -52,14 +52,21 @@ def made(kind=keras.Model, *between):
     return kind(inputs, hidden)
 
 
+def of_two():
+    inputs = keras.Input((6,))
+    return keras.Model(inputs, [layers.Dense(5)(inputs), layers.Dense(5)(inputs)])
+
+
+per_sample = keras.losses.MeanSquaredError(reduction="none")
 models, results = [], []
-for model, loss, given in (
-    (made(Detector), keras.losses.MeanAbsoluteError(), None),
-    (made(keras.Model, Large()), "mse", None),
-    (made(), OneNumber(), weights),
+for model, loss, labels, given in (
+    (made(Detector), keras.losses.MeanAbsoluteError(), found, None),
+    (made(keras.Model, Large()), "mse", found, None),
+    (made(), OneNumber(), found, weights),
+    (of_two(), [OneNumber(), per_sample], [found, found], [weights, weights]),
 ):
     model.compile(keras.optimizers.SGD(0.02), loss)
     ring.distribute(model)
-    history = model.fit(rows, found, sample_weight=given, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+    history = model.fit(rows, labels, sample_weight=given, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
     results.append(history.history["loss"])
     models.append(model)
