@@ -117,12 +117,23 @@ class Fitted(NamedTuple):
     seen: Any | None
 
 
-def fitted(query: Any, key: Any, value: Any, mask: Any | None, *, causal: bool, plus: Any | None = None) -> Fitted:
+def fitted(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any | None,
+    *,
+    causal: bool,
+    plus: Any | None = None,
+    zeroes: bool = False,
+) -> Fitted:
     """Pad attention's operands with zeros to sizes that cuDNN's kernel accepts.
 
     Head sizes become a multiple of 8, equal for values and queries. With a mask, the numbers of queries and of keys
     become even, and no query sees the added key. The kernel's result then begins with the wanted result. plus: (batch
-    or 1, heads or 1, queries or 1, keys or 1), added to the scores without a gradient.
+    or 1, heads or 1, queries or 1, keys or 1), added to the scores without a gradient. zeroes: True if the caller sets
+    the results of queries that may see no key to zero; then the kernel is causal with a mask, too, and skips half of
+    the scores.
     """
     seen, bias, more = None, [], (0, 0)
     if mask is not None and constants.is_lower_triangle(mask):
@@ -130,13 +141,14 @@ def fitted(query: Any, key: Any, value: Any, mask: Any | None, *, causal: bool, 
     if mask is None and plus is not None:
         mask = tf.ones([1, 1, query.shape[1], key.shape[1]], tf.bool)
     if mask is not None:
+        skips_later = zeroes and (causal or constants.hides_later(mask))
         query, lets, seen = let_through(query, key, mask, causal=causal)
         more = query.shape[1] % 2, key.shape[1] % 2
         scores = added(lets, query.dtype)
         if plus is not None:
             scores = tf.maximum(scores + tf.cast(plus, query.dtype), tf.constant(MASKED[query.dtype], query.dtype))
         scores = _longer(scores, {2: more[0]})  # pads with zeros, because a query that sees no key would give NaN
-        bias, causal = [_longer(scores, {3: more[1]}, MASKED[query.dtype])], False
+        bias, causal = [_longer(scores, {3: more[1]}, MASKED[query.dtype])], skips_later
     size = -(-max(query.shape[3], value.shape[3]) // HEADS_OF) * HEADS_OF
     operands = [
         _longer(each, {1: length, 3: size - each.shape[3]})

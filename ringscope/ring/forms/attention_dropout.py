@@ -51,7 +51,7 @@ def dropped(
     known = all(each.shape.rank == 4 and each.shape.is_fully_defined() for each in (query, key, value))
     mask = None if attention_mask is None else tf.cast(attention_mask, tf.bool)
     if mask is not None and mask.shape.rank == 3:
-        mask = mask[:, tf.newaxis]
+        mask = tf.expand_dims(mask, 1)
     asked = return_attention_scores or getattr(layer, "_return_attention_scores", False)
     if training is not True or asked or not known or (mask is not None and mask.shape.rank != 4):
         if return_attention_scores:
@@ -90,7 +90,8 @@ def fused(
     seed: two 32-bit words. plus: as for `attention.fitted`. zeroes: True if a query that may see no key gives zeros;
     False if it sees all keys equally.
     """
-    operands, bias, causal, seen = attention.fitted(query, key, value, mask, causal=causal, plus=plus)
+    how: dict[str, Any] = {"causal": causal, "plus": plus, "zeroes": zeroes}
+    operands, bias, causal, seen = attention.fitted(query, key, value, mask, **how)
     if not _has_kernel(operands, bias, rate=rate, scale=scale, causal=causal):
         return None
     dropout = cudnn_dropout.Dropout(rate, tf.reshape(tf.bitcast(tf.cast(seed, tf.uint32), tf.int64), [1]))

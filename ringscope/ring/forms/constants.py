@@ -59,3 +59,17 @@ def is_lower_triangle(mask: Any) -> bool:
         return False
     found = value(mask)
     return found is not None and bool((found.astype(bool) == np.tri(mask.shape[-1]).astype(bool)).all())
+
+
+def hides_later(mask: Any) -> bool:
+    """True if the mask is known to let no query see a key after its own position, whatever else it hides: it is such a
+    constant, or `and` of such a mask with another."""
+    if mask.shape.rank is None or mask.shape.rank < 2:
+        return False
+    found = value(mask)
+    if found is not None:
+        return not np.triu(found.astype(bool), 1).any()
+    if not hasattr(mask, "op") or mask.op.type not in ("LogicalAnd", "ExpandDims", "Reshape", "Identity"):
+        return False
+    inputs = mask.op.inputs if mask.op.type == "LogicalAnd" else mask.op.inputs[:1]
+    return any(each.shape[-2:] == mask.shape[-2:] and hides_later(each) for each in inputs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -160,8 +161,8 @@ def test_a_query_of_which_no_score_is_kept_comes_to_zero(kernel: None) -> None:
 
 
 LAYERS = {
-    "of heads": lambda: keras.layers.MultiHeadAttention(4, 8, dropout=RATE, seed=1),
-    "of groups": lambda: keras.layers.GroupQueryAttention(8, 4, 2, dropout=RATE, seed=1),
+    "of heads": partial(keras.layers.MultiHeadAttention, 4, 8, dropout=RATE, seed=1),
+    "of groups": partial(keras.layers.GroupQueryAttention, 8, 4, 2, dropout=RATE, seed=1),
 }
 CALLS: list[dict[str, Any]] = [{}, {"use_causal_mask": True}, {"attention_mask": np.tri(16, 16, 3, bool)[None]}]
 
@@ -201,6 +202,42 @@ def test_kerass_layers_train_so_as_by_kerass_own_way_of_the_same_seed(
         np.testing.assert_allclose(one, other, atol=2e-5 * max(1, np.abs(other).max()))
     state.assign(before + [0, 1])
     assert np.abs(_trained(model, x, form=True)[0] - mine[0]).max() > 0.01
+
+
+PADDING = np.arange(16)[None, None] < np.array([16, 9, 1])[:, None, None]
+HIDING = [  # layer, a mask whose values tracing does not know, whether the layer hides later keys: then the kernel does
+    ("of heads", PADDING, True),
+    ("of groups", PADDING[..., ::-1], True),  # the first queries see nothing
+    ("of heads", PADDING, False),
+    ("of groups", PADDING & np.tri(16, 16, 1, bool), False),
+]
+
+
+@pytest.mark.parametrize(("kind", "mask", "causal"), HIDING)
+def test_a_mask_that_also_hides_later_keys_makes_the_kernel_causal(
+    kind: str, mask: Any, causal: bool, kernel: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel then skips half of the scores."""
+    called: list[Any] = []
+
+    def forward(operands: Any, bias: Any, scale: float, is_causal: bool, dropout: Any) -> list[Any]:
+        called.append((is_causal, len(bias)))
+        return Kernel.forward(operands, bias, scale, is_causal, dropout)
+
+    monkeypatch.setattr(cudnn_dropout, "forward", forward)
+    keras.utils.set_random_seed(2)
+    inputs, lets = keras.Input((16, 32)), keras.Input(mask.shape[1:], dtype="bool")
+    layer = LAYERS[kind](dtype="mixed_bfloat16", use_bias=False)  # the gradient of a key's bias is rounding alone
+    model = keras.Model([inputs, lets], layer(inputs, inputs, attention_mask=lets, use_causal_mask=causal))
+    given = [tf.random.stateless_normal((3, 16, 32), (1, 2)), tf.constant(mask)]
+    state = layer._dropout_layer.seed_generator.state
+    before = state.numpy()
+    mine = _trained(model, given, form=True)
+    state.assign(before)
+    assert called == [(causal, 1)]
+    for one, other in zip(mine, _trained(model, given, form=False), strict=True):
+        one, other = one.astype(np.float32), other.astype(np.float32)
+        assert np.linalg.norm(one - other) < 2e-2 * np.linalg.norm(other)
 
 
 def test_what_it_has_no_form_for_stays_kerass() -> None:
