@@ -83,7 +83,7 @@ def _tell_profilers() -> None:
 def set_up_compiler() -> None:
     """Set XLA's options and cache directories in the environment, before TensorFlow first looks at devices."""
     version = tf.version.VERSION
-    xla_options.set_options(gpu=xla_cache.has_gpu(), tensorflow=version)
+    xla_options.set_options(capability=xla_cache.capability(), tensorflow=version)
     if (kept := xla_cache.turn_on()) is not None:  # the folder's name depends on the options that were just set
         xla_options.keep_choices(kept / "choices", tensorflow=version)
 

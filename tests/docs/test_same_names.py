@@ -72,7 +72,11 @@ OF_OTHERS = {
     "XLA": (
         *("--tf_xla_persistent_cache_directory", "--xla_gpu_command_buffer_scheduling_mode"),
         *("--xla_gpu_enable_command_buffer", "--xla_gpu_enable_cublaslt", "--xla_gpu_enable_triton_gemm"),
-        *("--xla_gpu_cudnn_gemm_fusion_level", "--xla_gpu_experimental_enable_fusion_autotuner"),
+        *(
+            "--xla_gpu_cudnn_gemm_fusion_level",
+            "--xla_gpu_experimental_enable_fusion_autotuner",
+            "--xla_gpu_force_conv_nhwc",
+        ),
         *("--xla_gpu_enable_llvm_module_compilation_parallelism", "--xla_gpu_per_fusion_autotune_cache_dir"),
         *("--xla_gpu_dot_merger_threshold_mb", "--xla_gpu_enable_cudnn_layer_norm"),
         *("--xla_gpu_experimental_autotune_backends", "--xla_gpu_autotune_level"),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ringscope.ring.internals import xla_options
+from ringscope.ring.internals import xla_cache, xla_options
 
 Way = Callable[[int], int]
 """Number of steps -> number of samples, once the device has finished them."""
@@ -90,7 +90,7 @@ def growing_gpus() -> list[Any]:
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
-    xla_options.set_options(gpu=bool(gpus), tensorflow=tf.version.VERSION)
+    xla_options.set_options(capability=xla_cache.capability(), tensorflow=tf.version.VERSION)
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     return list(gpus)

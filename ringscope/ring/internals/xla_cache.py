@@ -26,6 +26,7 @@ FLAG = "--tf_xla_persistent_cache_directory"
 # ERRATA and ASKED also decide which kernels are allowed. TensorFlow and XLA do not compare these variables when they
 # find a cached program or choice, so they are part of the cache's key.
 ERRATA = "CUDNN_ERRATA_JSON_FILE"  # names a file with cuDNN engines that must not be used
+MAJOR = 75  # CUDA's number of this attribute of a device (CUdevice_attribute)
 ASKED = ("TF_ENABLE_WINOGRAD_NONFUSED", "TF_FP16_CONV_USE_FP32_COMPUTE", "TF_USE_DEFAULT_CONV_ALGO")
 DETERMINISTIC = "-deterministic"
 
@@ -76,6 +77,11 @@ def has_gpu() -> bool:
     return bool(_gpu())
 
 
+def capability() -> int:
+    """The major number of the first GPU's compute capability; 0 if there is no GPU."""
+    return int(_gpu().get("capability", 0))
+
+
 def _key(gpu: dict[str, str | int]) -> str:
     """A digest of everything that a compiled program depends on: GPU, driver, libraries, compiler options and allowed
     kernels."""
@@ -104,19 +110,22 @@ def _version(package: str) -> str:
 
 @cache
 def _gpu() -> dict[str, str | int]:
-    """The first GPU's name, and the versions of driver and cuDNN; empty if there is no GPU."""
+    """The first GPU's name and compute capability, and the versions of driver and cuDNN; empty if there is no GPU."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return {}
-    device, version, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
+    device, version, major = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    name = ctypes.create_string_buffer(256)
     if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0):
         return {}
     cuda.cuDeviceGetName(name, len(name), device)
+    cuda.cuDeviceGetAttribute(ctypes.byref(major), MAJOR, device)
     cuda.cuDriverGetVersion(ctypes.byref(version))
     driver = Path("/proc/driver/nvidia/version")
     return {
         "gpu": name.value.decode(),
+        "capability": major.value,
         "cuda": version.value,
         "driver": driver.read_text().splitlines()[0] if driver.exists() else "",
         "cudnn": _cudnn(),

@@ -23,7 +23,7 @@ from ringscope.ring.internals import xla_options
 from ringscope.ring.internals import garbage
 from ringscope.ring.internals.frameworks import tf
 before = gc.get_freeze_count()
-xla_options.set_options(gpu=True, tensorflow=tf.version.VERSION)
+xla_options.set_options(capability=9, tensorflow=tf.version.VERSION)
 xla_options.keep_choices(Path(sys.argv[1]), tensorflow=tf.version.VERSION)
 garbage.set_apart()
 x = tf.ones((3, 5))
@@ -36,18 +36,21 @@ print(json.dumps({"flags": os.environ["XLA_FLAGS"], "sum": float(tf.reduce_sum(p
 SET = f"{xla_options.WITHOUT_TRITON} {xla_options.WITHOUT_FUSIONS}"
 
 
-def _set(monkeypatch: pytest.MonkeyPatch, flags: str | None, *, gpu: bool = True) -> str | None:
+def _set(monkeypatch: pytest.MonkeyPatch, flags: str | None, *, capability: int = 8) -> str | None:
     if flags is None:
         monkeypatch.delenv("XLA_FLAGS", raising=False)
     else:
         monkeypatch.setenv("XLA_FLAGS", flags)
-    xla_options.set_options(gpu=gpu, tensorflow="2.21.0")
+    xla_options.set_options(capability=capability, tensorflow="2.21.0")
     return os.environ.get("XLA_FLAGS")
 
 
 def test_where_there_is_a_gpu_neither_triton_nor_fusions_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _set(monkeypatch, None) == SET
     assert _set(monkeypatch, "--xla_dump_to=/tmp/x") == f"--xla_dump_to=/tmp/x {SET}"
+    assert _set(monkeypatch, None, capability=9) == f"{SET} {xla_options.CHANNELS_LAST}"
+    own = "--xla_gpu_force_conv_nhwc=false"
+    assert _set(monkeypatch, own, capability=9) == f"{own} {SET}"
 
 
 def test_the_users_own_choices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +66,7 @@ def test_a_file_of_options_stays(monkeypatch: pytest.MonkeyPatch, file: str) -> 
 
 
 def test_without_a_gpu_and_with_other_versions_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _set(monkeypatch, None, gpu=False) is None
+    assert _set(monkeypatch, None, capability=0) is None
     monkeypatch.setattr(xla_options, "KNOWN_BY", "1.0.")
     assert _set(monkeypatch, None) is None
 
@@ -101,7 +104,7 @@ def test_nothing_is_kept_where_no_file_can_be_written(monkeypatch: pytest.Monkey
 
 
 def test_ring_keeps_choices_beside_the_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(xla_cache, "_gpu", lambda: {"gpu": "one"})
+    monkeypatch.setattr(xla_cache, "_gpu", lambda: {"gpu": "one", "capability": 8})
     monkeypatch.setenv("RINGSCOPE_XLA_CACHE", str(tmp_path))
     monkeypatch.setenv("TF_XLA_FLAGS", "")
     monkeypatch.setenv("XLA_FLAGS", "")
@@ -167,7 +170,9 @@ def test_xla_takes_the_options(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr[-2000:]
     told = json.loads(run.stdout.splitlines()[-1])
-    assert told["flags"] == f"{SET} {xla_options.CHOICES}={tmp_path}" and told["sum"] == 45.0
+    assert (
+        told["flags"] == f"{SET} {xla_options.CHANNELS_LAST} {xla_options.CHOICES}={tmp_path}" and told["sum"] == 45.0
+    )
     assert told["apart"] > 100_000  # TensorFlow's and Keras's modules
 
 
