@@ -164,7 +164,7 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
             name, rank, by, count = differing
             when = f"after step {step}" if step else "before the first step"
             text = f"each rank trains alone: {name} differs between rank 0 and rank {rank} {when}, by {by:.2g}"
-            text += f", and {count - 1} more" if count > 1 else ""
+            text += f", and {count - 1} of the other variables, too" if count > 1 else ""
             if step == 0 and not _differing([rank.steps[last] for rank in ranks]):
                 continue  # the script sends rank 0's weights to all ranks within its first step
             if step == 0 and exchanged >= values:  # averaged gradients do not remove a first difference

@@ -28,7 +28,7 @@ def _listed(
         except ValueError:
             found = (least - 1,)
         if any(not least <= one < float("inf") for one in found):
-            raise RingscopeError(f"{parameter.opts[-1]} {value}: write numbers from {least:g} on, as {example}")
+            raise RingscopeError(f"{parameter.opts[-1]} {value}: write numbers from {least:g} up, such as {example}")
         return found
 
     return read

@@ -69,7 +69,7 @@ Given = Mapping[str, Intervals]
 
 
 def ownership(edges: Int64s, owner: NDArray[np.int8], given: Given, window: tuple[int, int]) -> Ownership:
-    """The pieces within the window, after each owner in `given` has received its idle time."""
+    """The pieces within the window, after the idle time in `given` has gone to its owners."""
     for name, part in given.items():
         edges, owner = _cut(edges, owner, part)
         begun = np.searchsorted(edges, part.start)
@@ -130,7 +130,7 @@ def totals(found: Ownership) -> dict[str, int]:
 
 
 def moved(edges: Int64s, owner: NDArray[np.int8], given: Given) -> dict[str, int]:
-    """ns per owner over all pieces, after each owner in `given` has received its idle time."""
+    """ns per owner over all pieces, after the idle time in `given` has gone to its owners."""
     found = Ownership(edges[:-1], edges[1:], owner)
     ns = totals(found)
     for taker, part in given.items():

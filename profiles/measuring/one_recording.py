@@ -80,11 +80,12 @@ class GpuHead:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A measured GPU, not corrected by other units; GPUs and recordings are numbered within the unit.
+    """A GPU as measured from one unit, before what other units say corrects it; GPUs and recordings are numbered
+    within the unit.
 
-    `exposed`: spans owned by collectives. `waits`: idle spans that other ranks may explain. `meanwhile`: spans
-    from which waiting for other ranks is to be subtracted, by the field of the measures (of launch idle) or place
-    in the code.
+    `exposed`: spans owned by collectives. `waits`: idle spans that other ranks may explain. `meanwhile`: idle spans
+    by the field of the measures, or the place in the code, that counts them; the part in which the GPU waits for
+    other ranks is subtracted later.
     """
 
     measures: GpuMeasures

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # By process number, the results of `_waits`.
 Waits: TypeAlias = "Sequence[Callable[[NDArray[np.int32]], NDArray[np.bool_]]]"
 SMALL_BYTES = 64 * 1024
-# GB/s above any link (NVLink 5: 900 one way) and any memory (B200: 8,000), so that faster copies are wrong records.
+# GB/s above any link (NVLink 5: 900 one way) and any memory (B200: 8,000), so a faster copy is a wrong record.
 _IMPOSSIBLE = {H2D: 1_000, D2H: 1_000, P2P: 1_000, D2D: 10_000}
 _LARGE_BYTES = 1 << 20
 _HOST_END = {H2D: "src_kind", D2H: "dst_kind"}

@@ -31,7 +31,7 @@ _OF_SAMPLES: Final = {
 }
 _PLACE: Final = re.compile(marks.PLACE)
 _WAITED_IN: Final = re.compile(r"(?:threading|queue|selectors|socketserver|multiprocessing|concurrent)\.")
-_DISPATCHED_NS: Final = 4_000_000  # longer than the some 2.5 ms in which Keras dispatches a step
+_DISPATCHED_NS: Final = 4_000_000  # longer than the 2.5 ms or so in which Keras dispatches a step
 WAITS: Final = "-wait"  # suffix of a range's kind if its thread only waits for the code that the range names
 MAKES_BATCHES: Final = ("dataset", "loader", "generator", "py_function", "gc")
 

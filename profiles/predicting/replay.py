@@ -1,4 +1,4 @@
-"""Replay a step's collectives with other durations, to find how much of them compute hides then.
+"""Replay a step's collectives with other durations, to find how much of their time compute would hide.
 
 `metrics.buckets` made the step. In the replay, collectives run one after the other, each as soon as all ranks are ready
 for it, and all end before the step ends. Work that waited for a collective in the recording waits again; work that ran

@@ -184,7 +184,7 @@ def _slow_copies(cases: Sequence[Case], measures: Measures) -> Finding | None:
         else "the link of that GPU: generation and width of PCIe (nvidia-smi -q -d PCIE), its slot and switch; the "
         "rank on the cores beside it (nvidia-smi topo -m)",
         evidence={"gb_per_s": rate[worst.case.index], "others_median_gb_per_s": 1 / usual, "link": "host"},
-        refuted_by="copies of another process to this GPU alone are as slow (ringscope doctor)",
+        refuted_by="copies of another process reach this GPU as fast as the others (ringscope doctor)",
     )
 
 

@@ -25,7 +25,7 @@ class Kept:
     statistics_alike_at: int | None = None  # number of steps when the moving statistics were last equal on all ranks
     built_for: Any = None  # the compiled losses for which a step's variables were created
     draws: dict[Any, Any]  # seed generators of `tf.random`, by (seed, number of the operation with that seed)
-    elastic: Any = None  # (number of the call of ring.distribute, commit_steps)
+    elastic: Any = None  # (which call of ring.distribute it was, as a number; commit_steps)
 
     def __init__(self) -> None:
         self.draws = {}

@@ -68,8 +68,8 @@ def predicted(one: Prediction, found: int | None) -> str:
     batches = ", ".join(map(str, one.batches))
     least = "at least " if len(one.batches) == 1 else ""
     text = (
-        f"predicted from {one.of} ({batches} per rank): {least}{one.largest:,} "
-        f"({numbers.size(one.line.fixed_bytes)} and {numbers.size(one.line.per_sample_bytes)} per sample)"
+        f"predicted from {one.of} ({batches} per rank): {least}{one.largest:,} per rank "
+        f"({numbers.size(one.line.fixed_bytes)}, and {numbers.size(one.line.per_sample_bytes)} more per sample)"
     )
     return (
         text

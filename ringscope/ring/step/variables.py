@@ -30,7 +30,7 @@ def make_variables(model: Any, batch_of: Callable[[], Any]) -> None:
     if len(used_by_step(model)) > 1:  # only the step knows which optimizer updates which variables
         return
     with tf.init_scope():
-        if type(model).call is Model.call:  # only the model's train step knows how its parts are called
+        if type(model).call is Model.call:  # only the model's train step knows with what to call its parts
             return
         if hvd.size() > 1:
             one()
