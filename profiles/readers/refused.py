@@ -26,7 +26,9 @@ _ROCPROF = (
 _PYTORCH = "give the trace that prof.export_chrome_trace or tensorboard_trace_handler wrote"
 _BESIDE_NCCL = "record the same run with `nsys profile -t cuda,nvtx` or PyTorch's profiler, and give that"
 # The start of a log of NCCL's Inspector (inspector_json.cc of github.com/NVIDIA/nccl), read by inspector_log.py.
-_INSPECTOR: Final = re.compile(rb"\A\s*\{.{0,400}\"(?:inspector_output_format_version|coll_perf|p2p_perf)\"", re.DOTALL)
+_INSPECTOR: Final = re.compile(
+    rb"\A(?:\xef\xbb\xbf)?\s*\{.{0,400}\"(?:inspector_output_format_version|coll_perf|p2p_perf)\"", re.DOTALL
+)
 INSPECTOR_LOG: Final = (
     "a log of NCCL's Inspector, which holds the speed of each collective and no timeline of a GPU",
     "give the logs of all ranks, without other files, to `ringscope timeline` or `ringscope gate`",

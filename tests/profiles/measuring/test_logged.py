@@ -125,6 +125,14 @@ def test_what_is_damaged_twice_or_timed_by_the_host_is_doubted(tmp_path: Path) -
     assert codes[:3] == ["damaged-lines", "logged-twice", "timed-on-host"]
 
 
+def test_an_editor_on_windows_changes_no_number(tmp_path: Path) -> None:
+    logs = write(tmp_path, [line(0, 0, 30)], [line(1, 0, 10)])
+    before = logged.measure(logs)
+    for log in logs:
+        log.write_bytes(b"\xef\xbb\xbf" + log.read_bytes().replace(b"\n", b"\r\n"))
+    assert logged.measure(logs) == before
+
+
 def test_messages_between_two_ranks_have_a_length_and_no_waiting(tmp_path: Path) -> None:
     one = line(0, 0, 30)
     del one["coll_perf"]
