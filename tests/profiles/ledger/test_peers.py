@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,25 +207,6 @@ def test_of_real_recordings_too_and_as_plain_loops_say() -> None:
         expected = brute.ledger()
         assert gpu.ledger_ns == {name: expected[name] for name in gpu.ledger_ns}
     assert (measures.gpus[0].ledger_ns["idle_peers"] or 0) > 0
-
-
-def test_a_partial_file_of_a_version_that_knew_no_peers_is_read_and_tells_of_none(tmp_path: Path) -> None:
-    paths = [str(DATA / f"dense41m-2gpu-pinned.rank{rank}.sqlite.xz") for rank in range(2)]
-    now = profiles.analyse(paths, partial_to=tmp_path / "now.partial").measures
-    data = json.loads(gzip.decompress((tmp_path / "now.partial").read_bytes()))
-    for gpu in data["units"][0]["gpus"] + data["units"][1]["gpus"]:
-        del gpu["waits"], gpu["meanwhile"], gpu["collectives"]["handed_ns"], gpu["measures"]["breaks"]
-        rows = [row["ledger_ns"] for row in gpu["measures"]["steps"]["rows"]]
-        for ledger_ns in (gpu["measures"]["ledger_ns"], gpu["measures"]["capture"]["ledger_ns"], *rows):
-            del ledger_ns["idle_peers"]
-    (tmp_path / "old.partial").write_bytes(gzip.compress(json.dumps(data).encode()))
-    old = profiles.analyse(tmp_path / "old.partial").measures
-    for was, gpu in zip(old.gpus, now.gpus, strict=True):
-        assert was.ledger_ns["idle_peers"] is None and (gpu.ledger_ns["idle_peers"] or 0) >= 0
-        known = {name: ns for name, ns in was.ledger_ns.items() if ns is not None}
-        assert sum(known.values()) == was.span_ns == gpu.span_ns
-        moved = {name for name, ns in known.items() if gpu.ledger_ns[name] != ns}
-        assert moved <= {"idle_launch", "idle_sync"}
 
 
 def test_an_input_that_all_lack_and_one_lacks_most_comes_before_the_others_waiting() -> None:
