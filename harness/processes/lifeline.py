@@ -1,4 +1,4 @@
-"""The sweep's end of the keepers' connections: a rank runs as long as its keeper's connection is open (see
+"""The sweep's side of the keepers' connections: a rank runs as long as its keeper's connection is open (see
 harness/processes/__init__.py).
 
 A keeper first sends the lifeline's token. A connection without the token within TOKEN_S is closed, so that strangers on

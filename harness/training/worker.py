@@ -194,7 +194,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
         else:
             window = measured(cell.steps, progress.phase("train", cell.steps))
     progress.phase("finish")
-    with masks.unspread():  # the strategy split traces each stage alone here
+    with masks.unspread():  # the strategy `split` times each stage alone in it, which traces the stages again
         own = trainer.told(recorded=record is not None)
     return RankRecord(
         rank=ring.rank(),

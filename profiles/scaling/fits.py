@@ -1,5 +1,5 @@
 """The result of a search for the largest batch per rank that fits into memory, predictions from small batches, and
-changes that would make more fit.
+changes with which a larger batch would fit.
 
 All follow from the files of the run directory alone: of a search, or of any runs that differ in batch."""
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 HELP = """Measure recordings: where every nanosecond of every GPU went.
 
-PATH is a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod, compressed or not; or a directory or a
-pattern of recordings. Several PATHs are measured together. The format is detected from the content, not the name.
+PATH is a recording of nsys, nvprof, rocprof, Horovod or the profiler of TensorFlow, JAX or PyTorch, compressed or not;
+or a directory or a pattern of recordings. Several PATHs are measured together. The format is detected from the
+content, not the name.
 
 \b
   ringscope timeline rank0.sqlite rank1.sqlite

@@ -143,7 +143,7 @@ def managed_memory_moves(case: Case) -> Finding | None:
         },
         refuted_by="kernels take as long with all their pages prefetched"
         if not by_host
-        else "the host waits for as long with its pages prefetched",
+        else "the host waits just as long with its pages prefetched",
     )
 
 

@@ -212,7 +212,8 @@ def _frame(table: str, events: list[Event], left_out: Counter[str]) -> pd.DataFr
         columns["src_device"] = chrome.integers([a.from_device for a in args], bits=32)
         columns["dst_device"] = chrome.integers([a.to_device for a in args], bits=32)
     if table == "kernels":
-        # ROCm counts the threads of kernels that a library loads (MIOpen, Tensile): too many, never too few.
+        # ROCm gives the grid of a kernel that a library loads as a module (MIOpen, Tensile) in threads, not in blocks:
+        # this number of blocks may then be too large, never too small.
         columns["blocks"] = np.array([blocks(a.grid) for a in args], dtype=np.int16)
         columns["exchanged"] = np.array([_exchanged(a) for a in args], dtype=np.int64)
         columns["collective"] = chrome.texts([a.collective for a in args])

@@ -224,5 +224,6 @@ def _say_batch(x: Any, batch_size: int | None) -> None:
         batch = (batch_size or samples.BATCH) if samples.are_arrays(x) else None
     size = f"{ranks} ranks x {batch} = {ranks * batch} samples" if batch else f"{ranks} ranks x a batch of the data"
     once(
-        f"a step takes {size}; the learning rate stays yours (ring.distribute(..., scale_learning_rate=True) scales it)"
+        f"a step takes {size}; the learning rate stays as you set it"
+        " (ring.distribute(..., scale_learning_rate=True) scales it)"
     )

@@ -68,8 +68,8 @@ class Watch:
             self.training, self._last, self.weights, self._agreed = False, None, None, None
 
     def stop_after_epoch(self, stops: bool) -> None:
-        """Fix for all ranks whether they stop after this epoch. A later request, say by a thread or a signal, counts in
-        the next."""
+        """Keep what all ranks agreed on: whether they stop after this epoch. A later request, say by a thread or a
+        signal, counts in the next epoch."""
         self._agreed = stops
 
     def is_to_stop(self, asked: bool) -> bool:

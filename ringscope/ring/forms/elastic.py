@@ -82,7 +82,8 @@ def _gaussian(size: int, sigma: Any) -> Any:
 
 
 def _read(pixels: Any, row: Any, column: Any, interpolation: str, mode: str, fill: Any) -> Any:
-    """The pixels (batch, rows, columns, channels) at positions (batch, rows, columns)."""
+    """`pixels`, of shape (batch, rows, columns, channels), at the positions `row` and `column`, each of shape (batch,
+    rows, columns)."""
     batch, rows, columns, channels = pixels.shape
     flat = tf.reshape(pixels, (batch, rows * columns, channels))
     made = 0
