@@ -1,4 +1,4 @@
-"""A step of `infer`, and constants that its steps share."""
+"""One of the steps in which `ringscope infer` measures, and constants that all of them share."""
 
 from __future__ import annotations
 

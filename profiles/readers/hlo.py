@@ -156,8 +156,8 @@ class _Module:
         return max(told, key=told.__getitem__) if told else ""
 
     def text(self, instructions: list[Any]) -> str:
-        """The work of these instructions together, as JSON; "" if they have no products, or a product of unknown
-        size."""
+        """The work of these instructions together, as JSON; "" if they have no products, too many, or a product of
+        unknown size."""
         products: list[dict[str, Any]] = []
         moved = 0
         for one in instructions:

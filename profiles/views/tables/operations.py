@@ -154,8 +154,8 @@ def _operators(document: Document, key: str, title: str, caption: str) -> Table:
     several = len(document.json["gpus"]) > 1
     forms = {name: form for name, form in forms.items() if name != "share" or not several}
     caption += (
-        f" Shown are the {MOST_OPERATORS} with most time on all GPUs together, and kernels without a name; the JSON "
-        "has more."
+        f" Shown are the {MOST_OPERATORS} with most time on all GPUs together, and kernels of no known "
+        f"{key.removesuffix('s')}; the JSON has more."
     )
     only = (key.removesuffix("s"),)
     return _by_name(
