@@ -56,8 +56,8 @@ class Measurer(Protocol):
     """Something that measures files: this process, a pool of processes, or an MPI job."""
 
     def each(self, files: Sequence[File], told: readers.Progress | None) -> Iterator[Made]:
-        """One result per file, in the order of `files`: units (recordings that share a GPU), None if no reader knows its
-        format, or an error. Some units may only be read so far, and be measured later."""
+        """One result per file, in the order of `files`: units (recordings that share a GPU), None if no reader knows
+        its format, or an error. Some units may only be read so far, and be measured later."""
 
     def again(self, sources: Sequence[Source], wanted: Sequence[Again]) -> list[Unit]:
         """Gather units again with a corrected clock, first step or set of recordings. `members` are indices into
