@@ -49,7 +49,7 @@ def _swept(operations: Operations, most: int) -> Iterator[tuple[Int64s, Int64s, 
     thread blocks that run at once: running[i] from edges[i] to edges[i + 1]."""
     rows = np.flatnonzero(operations.kind == COMPUTE)
     open_rows = open_blocks = np.empty(0, np.int64)
-    since = 0
+    since = int(operations.start_ns[rows[0]]) if len(rows) else 0  # before 0 if another recording began earlier
     for first in range(0, len(rows), _BLOCK):
         mine, following = rows[first : first + _BLOCK], rows[first + _BLOCK :][:1]
         blocks = np.full(len(mine), most)

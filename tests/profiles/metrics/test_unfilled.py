@@ -170,3 +170,12 @@ def test_kernels_of_one_block_are_told_on_a_busy_gpu(suffix: str, tmp_path: Path
     step_us = 2000 + 220 + 22
     assert found.at_most_gain == pytest.approx(step_us / (step_us - 2000 * 131 / 132) - 1, rel=0.03)
     assert planted(66, suffix, tmp_path) is None
+
+
+def test_times_before_0_count_as_others_do() -> None:
+    """Two recordings of one GPU: the second begins 15 ms before the time 0 of the first. Both run kernels then."""
+    first, second = (DATA / f"{name}.rank0.sqlite.xz" for name in ("dense41m-2gpu-pinned", "vgg16-2gpu-pinned"))
+    (both,) = analyse([first, second], window="capture").measures.gpus
+    alone = [analyse([path], window="capture").measures.gpus[0].kernels.unfilled for path in (first, second)]
+    assert both.kernels.unfilled is not None
+    assert 0 < both.kernels.unfilled.ns <= sum(one.ns for one in alone if one is not None)
