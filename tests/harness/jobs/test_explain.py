@@ -222,7 +222,7 @@ def test_ranks_with_gpus_are_recorded_and_the_recordings_measured(broken: bool, 
     code, said = bench("ok", out, mark, *SMALL, "--launches", "1", "--explain", **gpus)
     assert code == 0, said
     (found,) = found_in(out)
-    assert "nsys: at most 2 more" in said
+    assert "at most 2 more launches explain the losses, recorded by nsys" in said
     if broken:
         assert found.method is None and "1 of 2 " in found.doubts[0].text
         return
