@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import H2D, Gpu, Operations
-from ..ground.groups import by_value
+from ..ground.groups import by_value, rows_by_value
 from ..model.marks import BATCH, BATCH_PREFIX, DOMAIN
 from ..model.names import rows_named
 from ..model.timeline import Timeline
@@ -43,12 +43,11 @@ def numbers(
         rows, copies = np.flatnonzero(which), operations.chosen(which)
         called = copies.call_start_ns - (shift_ns[recording] - origin)
         called_by = timelines[recording].api["tid"].to_numpy()[copies.call_row]
-        copies_of = dict(by_value(called_by))
-        none = np.empty(0, np.int64)
+        copies_of = rows_by_value(called_by)
         for thread, places in by_value(ranges["tid"].to_numpy()):
             of_thread = ranges.iloc[places]
             start, end = of_thread["start_ns"].to_numpy(), of_thread["end_ns"].to_numpy()
-            own = [copies_of.get(one, none) for one in (thread, _NO_THREAD)]
+            own = [copies_of[one] for one in (thread, _NO_THREAD)]
             mine = np.arange(len(called)) if thread == _NO_THREAD else np.concatenate(own)
             last = np.searchsorted(start, called[mine], side="right") - 1
             inside = (last >= 0) & (called[mine] < np.where(of_thread["open"], _FOREVER, end)[last])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import COLLECTIVE, Gpu, Operations
 from ..ground import intervals
-from ..ground.groups import by_value
+from ..ground.groups import by_value, rows_by_value
 from ..ground.intervals import Intervals
 from ..model.measures import OWNERS
 from ..model.names import fitting
@@ -103,9 +103,9 @@ def _exchanged(operations: Operations, rows: Int64s, ender: Int64s, called: Int6
     _NEVER for operations that are no copy.
     """
     found = np.full(len(ender), -1)
-    enders_of = dict(by_value(operations.stream[ender]))
+    enders_of = rows_by_value(operations.stream[ender])
     for one, on_stream in by_value(operations.stream[rows]):
-        mine = enders_of.get(one, np.empty(0, np.int64))
+        mine = enders_of[one]
         following = np.searchsorted(rows[on_stream], ender[mine])
         mine, following = mine[following < len(on_stream)], following[following < len(on_stream)]
         place = on_stream[following]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..gpus.operations import HAND_OVER_NS, Gpu, Operations
 from ..ground import intervals
-from ..ground.groups import by_value
+from ..ground.groups import by_value, rows_by_value
 from ..ledger import ownership as ledger
 from ..ledger.causes import LAUNCH, SYNC
 from ..model.analysed import Ownership
@@ -77,10 +77,10 @@ def _of_process(
     mine = np.flatnonzero((operations.process[ender] == number) & operations.launched[ender])
     _, called, _ = operations.calls(ender[mine])
     thread = thread_of[operations.call_row[ender[mine]]]
-    waits_of = dict(by_value(waits.thread))
+    waits_of = rows_by_value(waits.thread)
     found = []
     for one, rows in by_value(thread):
-        theirs = waits_of.get(one, np.empty(0, np.int64))
+        theirs = waits_of[one]
         theirs = theirs[np.argsort(waits.end_ns[theirs], kind="stable")]
         asked = mine[rows]
         last = np.searchsorted(waits.end_ns[theirs], called[rows], side="right") - 1

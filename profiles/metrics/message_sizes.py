@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..gpus.collective_kernels import KINDS, kind_of
 from ..gpus.operations import Gpu, Operations
-from ..ground.groups import by_value
+from ..ground.groups import by_value, rows_by_value
 from ..ledger.enqueued import FOREVER, last_open, spans
 from ..model.timeline import Timeline
 
@@ -84,10 +84,9 @@ def _around(told: pd.DataFrame, called: Int64s, called_by: Int64s) -> Moved:
     """Sizes from the range that is open on the launching thread at the call; if several are open, the one that began
     last."""
     found = _unknown(len(called))
-    told_by = dict(by_value(told["tid"].to_numpy()))
-    none = np.empty(0, np.int64)
+    told_by = rows_by_value(told["tid"].to_numpy())
     for thread, mine in by_value(called_by):
-        own = [told_by.get(one, none) for one in (thread, _NO_THREAD)]
+        own = [told_by[one] for one in (thread, _NO_THREAD)]
         ranges = told if thread == _NO_THREAD else told.iloc[np.sort(np.concatenate(own))]
         ranges = ranges.sort_values("start_ns", kind="stable")
         last = last_open(ranges, called[mine])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import TABLES, Gpu, Operations
-from ..ground.groups import by_value
+from ..ground.groups import by_value, rows_by_value
 from ..ground.intervals import Nested
 from ..ledger.account import Account
 from ..ledger.ownership import is_idle
@@ -206,9 +206,9 @@ def _backward(operators: pd.DataFrame, modules: pd.DataFrame, names: Int64s) -> 
     back = numbered[numbered["backward"].to_numpy()]
     forth = numbered[~numbered["backward"].to_numpy()].sort_values("start_ns").drop_duplicates("sequence", keep="last")
     layer = np.full(len(forth), -1)
-    modules_of = dict(by_value(modules["tid"].to_numpy()))
+    modules_of = rows_by_value(modules["tid"].to_numpy())
     for tid, rows in by_value(forth["tid"].to_numpy()):
-        inside = modules_of.get(tid, np.empty(0, np.int64))
+        inside = modules_of[tid]
         around = Nested(modules["start_ns"].to_numpy()[inside], modules["end_ns"].to_numpy()[inside])
         found = around.innermost(forth["start_ns"].to_numpy()[rows])
         layer[rows[found >= 0]] = names[inside[found[found >= 0]]]

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ground.groups import by_value
 from ..tables.strings import Strings
 
 _ASKED: Final = 1  # CUpti_ActivityUnifiedMemoryMigrationCause: by a call such as cudaMemPrefetchAsync
@@ -26,8 +27,8 @@ def calls(copies: Mapping[str, Any], api: Mapping[str, Any] | None, strings: Str
     names = strings.categorical(api["name"])
     prefetches = np.array([bool(_CALL.match(name)) for name in names.categories])[names.codes]
     correlation = correlation.astype(np.int64)
-    for pid in np.unique(copies["pid"][asked]).tolist():
-        mine = asked[copies["pid"][asked] == pid]
+    for pid, places in by_value(copies["pid"][asked]):
+        mine = asked[places]
         rows = np.flatnonzero(prefetches & (api["pid"] == pid))
         rows = rows[np.argsort(api["start_ns"][rows], kind="stable")]
         latest = np.searchsorted(api["start_ns"][rows], copies["start_ns"][mine], side="right") - 1
