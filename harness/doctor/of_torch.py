@@ -77,16 +77,8 @@ class OfTorch:
     def _deepspeed(self, engines: ModuleType) -> None:
         """Count an engine's update as one step: it calls its optimizer once for each group of weights, and only then
         sends the ranks each other's parts."""
-        own = engines.DeepSpeedEngine._take_model_step
-
-        @functools.wraps(own)
-        def taken(engine: Any, *arguments: Any, **options: Any) -> Any:
-            self._begins(engine, list)
-            result = own(engine, *arguments, **options)
-            self._ended(engine)
-            return result
-
-        engines.DeepSpeedEngine._take_model_step = taken
+        before(engines.DeepSpeedEngine, "_take_model_step", lambda engine, *_, **__: self._begins(engine, list))
+        after(engines.DeepSpeedEngine, "_take_model_step", lambda _, engine, *__, **___: self._ended(engine))
 
     def keras_is_there(self) -> None:
         """Hook Keras's optimizers, which are no subclasses of PyTorch's."""
