@@ -90,8 +90,7 @@ def fused(
     seed: two 32-bit words. plus: as for `attention.fitted`. zeroes: True if a query that may see no key gives zeros;
     False if it sees all keys equally.
     """
-    how: dict[str, Any] = {"causal": causal, "plus": plus, "zeroes": zeroes}
-    operands, bias, causal, seen = attention.fitted(query, key, value, mask, **how)
+    operands, bias, causal, seen = attention.fitted(query, key, value, mask, causal=causal, plus=plus, zeroes=zeroes)
     if not _has_kernel(operands, bias, rate=rate, scale=scale, causal=causal):
         return None
     dropout = cudnn_dropout.Dropout(rate, tf.reshape(tf.bitcast(tf.cast(seed, tf.uint32), tf.int64), [1]))

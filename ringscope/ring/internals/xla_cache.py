@@ -72,13 +72,9 @@ def _is_deterministic() -> bool:
     return bool(is_op_determinism_enabled())
 
 
-def has_gpu() -> bool:
-    """True if the driver shows a GPU; this initialises no device in TensorFlow."""
-    return bool(_gpu())
-
-
 def capability() -> int:
-    """The major number of the first GPU's compute capability; 0 if there is no GPU."""
+    """The major number of the first GPU's compute capability; 0 if the driver shows no GPU. This initialises no device
+    in TensorFlow."""
     return int(_gpu().get("capability", 0))
 
 
