@@ -28,6 +28,7 @@ class Compared:
         self._model = weakref.ref(model)
         self._variables: list[Any] = list(model.trainable_weights) if model.built else []
         self._equal: list[int] | None = None
+        self._alone = hvd.size() == 1  # asked here: at the end of a script that calls hvd.init() Horovod is shut down
         self.paths: list[str] = []
         self.left: list[int] | None = None
         # Note the weights now and hash them later, because garbage may be collected inside a function that TensorFlow
@@ -57,7 +58,7 @@ class Compared:
 
     def _changed(self, variables: list[Any]) -> list[int] | None:
         # one rank alone: hash nothing, because that takes seconds for a large model
-        if not variables or hvd.size() == 1:
+        if not variables or self._alone:
             return None
         self.paths = [variable.path for variable in variables]
         own: list[int] = weights_digest(variables).numpy().tolist()

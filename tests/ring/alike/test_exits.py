@@ -17,7 +17,7 @@ pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
 pytestmark = [pytest.mark.train, pytest.mark.exhaustive]
 
-CASES = ("after a fit", "by an error", "well")
+CASES = ("after a fit", "after Horovod's end", "by an error", "well")
 APART = "differs between rank 0 and rank 1"
 Ended = dict[str, tuple[list[int], list[str]]]
 """By case the ranks' exit codes and what each printed."""
@@ -35,8 +35,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     return {case: (codes[f"{case}.2"], [(out / f"{case}.2.{k}.log").read_text() for k in range(2)]) for case in CASES}
 
 
-def test_weights_that_are_assigned_apart_after_a_fit_end_the_script_with_an_error(ended: Ended) -> None:
-    codes, said = ended["after a fit"]
+@pytest.mark.parametrize("case", ["after a fit", "after Horovod's end"])
+def test_weights_that_are_assigned_apart_after_a_fit_end_the_script_with_an_error(ended: Ended, case: str) -> None:
+    codes, said = ended[case]
     assert codes == [1, 1]
     assert all(f"kernel {APART} at the end" in text for text in said)
 
