@@ -72,6 +72,8 @@ def test_data_that_may_be_augmented_at_random_is_warned_of_once(facts: list[dict
         ("another order", "x differs between rank 0 and rank 1"),
         ("another vocabulary", "the vocabulary of layer"),
         ("an unequal source", "source 0 of x differs"),
+        ("cut by shard()", "remove x's shard(...), or call fit(..., shard=False)"),
+        ("cut by shard(), its own share", "no error"),
         ("assigned by hand", "kernel differs between rank 0 and rank 1 after step 3"),
         ("changed on one rank late", "kernel differs between rank 0 and rank 1 after epoch 1"),
         ("another optimizer", "kernel differs between rank 0 and rank 1 after step 3"),

@@ -24,6 +24,7 @@ LOOKED_AT_BYTES = 64 << 20  # bytes of a larger array that are hashed; a smaller
 BLOCKS = 64  # blocks of adjacent rows that are hashed; such blocks need no copy
 BLOCK_BYTES = 1 << 20  # bytes; a smaller array is hashed as one block
 THREADS = 4
+SHARDS = "the shard of "
 
 Facts = dict[str, str]
 """Part of the data -> its digest. Parts whose name begins with `~` may differ if the data is augmented at random."""
@@ -95,6 +96,7 @@ def data_facts(data: Any, name: str) -> Facts:
 
 def _data_set_facts(dataset: Any, name: str) -> Facts:
     facts = {
+        f"{SHARDS}{name}": str(shards(dataset)),
         f"the element_spec of {name}": str(dataset.element_spec),
         f"the number of batches of {name}": str(int(dataset.cardinality())),
         f"the seed of a shuffle of {name}": str(shuffle_seeds(dataset)),
@@ -136,6 +138,12 @@ def shuffle_seeds(dataset: Any) -> list[tuple[int, int]]:
     """The seeds of every shuffle in the data set's pipeline."""
     shuffles = [each for each in operations(dataset) if is_shuffle(each) and hasattr(each, "_seed2")]
     return [(int(each._seed), int(each._seed2)) for each in shuffles]
+
+
+def shards(dataset: Any) -> list[tuple[int, int]]:
+    """(number of shards, which of them) for every `shard` in the data set's pipeline."""
+    sharded = [each for each in operations(dataset) if hasattr(each, "_num_shards")]
+    return [(int(each._num_shards), int(each._index)) for each in sharded]
 
 
 def _captured_layers(dataset: Any) -> list[Any]:
@@ -189,6 +197,12 @@ def check_data(everybodys: Sequence[Facts]) -> list[str]:
             continue
         if any(name not in facts for facts in everybodys):
             raise RingscopeError(f"{name} is given on some ranks only; give it to all, or to none")
+        if name.startswith(SHARDS):
+            raise RingscopeError(
+                f"{name} differs between rank 0 and rank {differing[0]}, but fit divides the data itself, and would"
+                f" leave out a part of it; remove {name.removeprefix(SHARDS)}'s shard(...), or call"
+                " fit(..., shard=False)"
+            )
         if name.startswith("~"):
             warned.append(
                 f"{name[1:]} differs between rank 0 and rank {differing[0]}; unless it is augmented at random, each "

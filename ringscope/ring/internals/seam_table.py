@@ -135,6 +135,7 @@ nicety: shares of data sets taken before the work
     tensorflow.python.framework.op_def_registry get
 nicety: a comparison of the ranks' data sets
     tensorflow.python.data.ops.from_tensor_slices_op _TensorSliceDataset._tensors
+    tensorflow.python.data.ops.shard_op _ShardDataset._num_shards _ShardDataset._index
     tensorflow.python.data.ops.shuffle_op _ShuffleDataset._seed2
 form: masks
     keras.src.backend.tensorflow.nn _apply_masks _get_large_negative

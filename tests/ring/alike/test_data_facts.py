@@ -62,6 +62,16 @@ def test_of_large_arrays_some_rows_are_read_and_the_first_and_the_last_are_among
     assert sum(found) == 256 // much.itemsize  # as many bytes as are to be read
 
 
+def test_data_that_each_rank_has_cut_by_shard_is_refused_and_the_same_shard_on_all_is_not() -> None:
+    def facts(index: int) -> data.Facts:
+        numbers = tf.data.Dataset.range(9).shard(2, index)  # of unlike lengths, too
+        return data.data_facts(numbers.shuffle(9, seed=1).batch(1), "x")
+
+    assert not data.check_data([facts(1), facts(1)])
+    with pytest.raises(RingscopeError, match=r"remove x's shard\(...\), or call fit\(..., shard=False\)"):
+        data.check_data([facts(0), facts(1)])
+
+
 def mapped(words: Sequence[str], *, twice: bool = False) -> Any:
     """A data set of words, which a layer that knows these words numbers."""
     layer = keras.layers.StringLookup(vocabulary=list(words), name="words")

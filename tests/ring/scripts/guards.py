@@ -81,6 +81,9 @@ facts["another vocabulary"] = refused(lambda: reader().fit(texts.batch(4), verbo
 facts["an unequal source"] = refused(
     lambda: classifier().fit(tf.data.Dataset.from_tensor_slices((x + rank, y)).batch(8), verbose=0)
 )
+rows = tf.data.Dataset.from_tensor_slices((x, y)).shard(2, rank).shuffle(64).batch(8)
+facts["cut by shard()"] = refused(lambda: classifier().fit(rows, verbose=0))
+facts["cut by shard(), its own share"] = refused(lambda: classifier().fit(rows, verbose=0, shard=False))
 
 
 # 2. Updates that pass by the distributed optimizer.
