@@ -151,7 +151,7 @@ def _lay_step(model: Any, plan: Plan) -> None:
     model.jit_compile = False
     applies = []
     for optimizer in plan.optimizers:
-        if options.scale_learning_rate and not options.warmup_epochs:
+        if options.scale_learning_rate:
             _scale_learning_rate(optimizer, options.warmup_steps)
         shards = Shards(optimizer, NARROW[options.compression]) if options.sharded and plan.together else None
         apply = kinds.reduce_in_apply(model, optimizer, exchange, options.aggregate, shards)
@@ -180,15 +180,11 @@ def _lay_training(model: Any, plan: Plan, others: Channel | None) -> None:
     """Make `fit`, `evaluate` and `predict` work on all ranks: with shares of the data, joined statistics, and separate
     random numbers."""
     from .fit import fit, loop
+    from .fit.warm_up import WarmUp
 
     options = plan.options
-    if options.warmup_epochs:
-
-        def warm_up(steps_per_epoch: int) -> None:
-            for optimizer in plan.optimizers:
-                _scale_learning_rate(optimizer, options.warmup_epochs * steps_per_epoch)
-
-        kept(model).warm_up = warm_up
+    kept(model).scales_rate = options.scale_learning_rate
+    kept(model).warm_up = WarmUp(plan.optimizers, options.warmup_epochs) if options.warmup_epochs else None
     if launcher.is_elastic():
         kept(model).elastic = next(_distributed), options.commit_steps
     model.train_function = model.test_function = None

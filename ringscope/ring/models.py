@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 SUMS = "sums_by_ring"  # name of ring's own variables that hold sums of one rank
@@ -16,7 +15,8 @@ class Kept:
     loop: Any = None  # the loop of the model's train steps (`Loop`)
     watch: Any = None  # the `Watch` that makes the model's ranks act together
     listing: Any = None  # within `fit`: (function that lists the callbacks, part of an elastic `fit` or None)
-    warm_up: Callable[[int], None] | None = None  # called by the first `fit` with the number of steps in an epoch
+    warm_up: Any = None  # the callback that raises the learning rates in the first epochs (`WarmUp`)
+    scales_rate = False  # True if the learning rates were multiplied by the number of ranks
     batches: str | None = None  # how the sizes of the ranks' batches compare (global_batch/sizes.py)
     in_step = False  # True within a train step of `fit` or `train_on_batch`
     ends_unknown = False  # True if one rank's data may end before the others'

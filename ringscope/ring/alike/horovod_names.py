@@ -19,7 +19,8 @@ INSTEAD = {
     "broadcast_global_variables": "ring.distribute(model) sends rank 0's weights and its optimizer's state",
     "BroadcastGlobalVariablesCallback": "ring.distribute(model) sends rank 0's weights before the first step",
     "MetricAverageCallback": "after ring.distribute(model) metrics cover all ranks",
-    "LearningRateWarmupCallback": "ring.distribute(model, scale_learning_rate=True, warmup_epochs=...) warms up",
+    "LearningRateWarmupCallback": "ring.distribute(model, scale_learning_rate=True, warmup_epochs=...) warms up; give"
+    " the optimizer the learning rate of one rank, without * hvd.size()",
     "LearningRateScheduleCallback": "use keras.callbacks.LearningRateScheduler, whose function gets the epoch",
     "CommitStateCallback": "under elastic Horovod ring commits after every epoch; see ring.distribute's commit_steps",
     "UpdateBatchStateCallback": "under elastic Horovod ring commits the place in the data too",

@@ -60,7 +60,9 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
             for name, part in arrays.items():
                 options[name] = keras.tree.map_structure(lambda a: every(a, rank, size), part)
     if options.get("steps_per_epoch"):
-        options["steps_per_epoch"] = max(1, options["steps_per_epoch"] // size)
+        steps = max(1, options["steps_per_epoch"] // size)
+        once(f"steps_per_epoch={options['steps_per_epoch']} counts the steps of all ranks: each rank takes {steps}")
+        options["steps_per_epoch"] = steps
     return ours
 
 

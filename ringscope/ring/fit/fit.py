@@ -128,14 +128,14 @@ def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _warm_up(model: Any, options: dict[str, Any]) -> None:
-    """Apply `warmup_epochs`. Its number of steps is known only now, with the data."""
-    warm_up, kept(model).warm_up = kept(model).warm_up, None
-    if warm_up is None:
+    """Tell the model's `WarmUp` how many steps its epochs have, which is known only now, with the data."""
+    warm_up = kept(model).warm_up
+    if warm_up is None or warm_up.steps:
         return
     steps = step_counts.steps(options)
     if steps == step_counts.UNKNOWN:
         raise RingscopeError("warmup_epochs needs the number of steps in an epoch; give fit(..., steps_per_epoch=...)")
-    warm_up(steps)
+    warm_up.steps = warm_up.epochs * steps
 
 
 def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: str, channel: Channel | None) -> str:
@@ -165,7 +165,7 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
         ours = sharing.share_of_training(
             options, hvd.rank(), hvd.size(), unknown_length, lambda value: from_rank(0, value)
         )
-    _say_batch(whole, options.get("batch_size"))
+    _say_batch(whole, options.get("batch_size"), scales_rate=kept(model).scales_rate)
     _say_workers(whole)
     sizes.tell(model, ours)
     return _cut_validation(model, options, validation) if alike else OWN
@@ -216,14 +216,12 @@ def _say_workers(x: Any) -> None:
         once(": ".join(told))
 
 
-def _say_batch(x: Any, batch_size: int | None) -> None:
+def _say_batch(x: Any, batch_size: int | None, *, scales_rate: bool) -> None:
     ranks = hvd.size()
     if isinstance(x, tf.data.Dataset):
         batch = sharing.batch_of(x)
     else:
         batch = (batch_size or samples.BATCH) if samples.are_arrays(x) else None
     size = f"{ranks} ranks x {batch} = {ranks * batch} samples" if batch else f"{ranks} ranks x a batch of the data"
-    once(
-        f"a step takes {size}; the learning rate stays as you set it"
-        " (ring.distribute(..., scale_learning_rate=True) scales it)"
-    )
+    rate = f"is multiplied by {ranks}" if scales_rate else "stays as you set it (ring.distribute(..., {}) scales it)"
+    once(f"a step takes {size}; the learning rate " + rate.format("scale_learning_rate=True"))

@@ -22,6 +22,12 @@ WRITERS = (
     keras.callbacks.TensorBoard,
     keras.callbacks.BackupAndRestore,
 )
+# These print if they are told to (`verbose`).
+TALKERS = (
+    keras.callbacks.EarlyStopping,
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ReduceLROnPlateau,
+)
 
 
 def around(model: Any, data: Any, given: Any) -> list[Any]:
@@ -31,13 +37,18 @@ def around(model: Any, data: Any, given: Any) -> list[Any]:
     saves = saves_epochs(model, [each for each in given if isinstance(each, WRITERS)])
     if hvd.rank() != 0:
         given = [callback for callback in given if not isinstance(callback, WRITERS)]
+        for callback in given:
+            if isinstance(callback, TALKERS):
+                callback.verbose = 0
     for i, callback in enumerate(given):
         if type(callback) is keras.callbacks.TerminateOnNaN:
             given[i] = TerminateOnNaN()
             vars(given[i]).update(vars(callback))
     backups = [callback for callback in given if isinstance(callback, keras.callbacks.BackupAndRestore)]
     # After an epoch Agree comes first, so that later callbacks (checkpoints, early stopping) see the averages.
-    own = [Epochs(data)] if isinstance(data, Part) and data.epoch is not None else []
+    own: list[Any] = [Epochs(data)] if isinstance(data, Part) and data.epoch is not None else []
+    if (warm_up := kept(model).warm_up) is not None and not warm_up.is_over:
+        own.append(warm_up)
     return [Restore(backups), Begin(), Agree(saves=saves), *own, *given, StopTogether()]
 
 

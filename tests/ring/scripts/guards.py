@@ -697,6 +697,11 @@ model = reader()  # whose gradient is one of rows
 model.fit(ids, y, batch_size=8, verbose=0)
 facts["otherwise named, rows"] = digest(model)
 model = classifier(scale_learning_rate=True, warmup_epochs=2)
-model.fit(x, y, batch_size=8, epochs=3, verbose=0)
-facts["rate after warming up"] = float(model.optimizer.learning_rate)
+rates: list[float] = []
+asks = keras.callbacks.LambdaCallback(
+    on_train_batch_begin=lambda batch, logs: rates.append(float(model.optimizer.learning_rate))
+)
+lowers = keras.callbacks.ReduceLROnPlateau("loss", factor=0.1, patience=1, min_delta=100)
+model.fit(x, y, batch_size=8, epochs=4, callbacks=[lowers, asks], verbose=0)
+facts["rates while warming up"] = rates
 (out / f"rank{rank}.json").write_text(json.dumps(facts))
