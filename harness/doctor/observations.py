@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import faulthandler
 import json
 import os
@@ -10,10 +9,10 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
-
-from ..machine import ranks
 
 WORD_LIMIT_S = 120.0
 
@@ -22,16 +21,24 @@ class Told:
     """Writes `rank<k>.jsonl`: a line at the start, one before the first step, one after each step, and one at the
     end. steps: the number of steps to record; the script is ended after the last."""
 
-    def __init__(self, folder: Path, rank: int, steps: int) -> None:
-        self._folder, self._steps, self._failed = folder, steps, False
-        self._file = (folder / f"rank{rank}.jsonl").open("a")
-        stacks = (folder / f"rank{rank}.stack").open("w")
+    def __init__(self, folder: Path, steps: int) -> None:
+        self._folder, self._steps = folder, steps
+        self.last: list[Callable[[], None]] = []  # called before the end is written
+        self._tell, sys.excepthook = sys.excepthook, self._fails
+
+    def begin(self, rank: int, size: int) -> None:
+        """Tell of this process as rank `rank` of `size` from now on."""
+        self._pid, self._failed = os.getpid(), False
+        self._file = (self._folder / f"rank{rank}.jsonl").open("a")
+        stacks = (self._folder / f"rank{rank}.stack").open("w")
         faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True)
-        self.write({"kind": "process", "pid": os.getpid(), "argv": sys.orig_argv, "of": ranks.size()})
-        self._pid = os.getpid()
-        tell, sys.excepthook = sys.excepthook, self._fails
-        self._tell = tell
-        atexit.register(self._ends, 0, "")
+        self.write({"kind": "process", "pid": os.getpid(), "argv": sys.orig_argv, "of": size})
+        # processes of multiprocessing call no function of atexit
+        Finalize(None, self._ends, exitpriority=100)
+
+    def is_here(self) -> bool:
+        """True if this process tells, and not only the one that it was forked from."""
+        return self._pid == os.getpid()
 
     def write(self, line: dict[str, Any]) -> None:
         self._file.write(json.dumps(line) + "\n")
@@ -52,11 +59,20 @@ class Told:
         os._exit(0)
 
     def _fails(self, kind: Any, error: Any, trace: Any) -> None:
-        self._ends(1, "".join(traceback.format_exception(kind, error, trace)))
+        self._write_end(error)
         self._tell(kind, error, trace)
 
-    def _ends(self, code: int, log: str) -> None:
+    def _ends(self) -> None:
         """Write the end of the process; under a user's launcher there is no keeper to write it."""
-        if not self._failed and os.getpid() == self._pid:
-            self._failed = bool(code)
-            self.write({"kind": "end", "exit_code": code, "log": log[-20_000:], "at": time.time()})
+        for call in self.last:
+            call()
+        error = sys.exc_info()[1]
+        if isinstance(error, SystemExit) and error.code and error.__context__:  # mp.spawn exits where a rank failed
+            error = error.__context__
+        self._write_end(error)
+
+    def _write_end(self, error: BaseException | None) -> None:
+        if not self._failed and self.is_here():
+            self._failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
+            log = "".join(traceback.format_exception(error))[-20_000:] if error else ""
+            self.write({"kind": "end", "exit_code": int(self._failed), "log": log, "at": time.time()})

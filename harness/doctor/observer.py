@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from profiles.ground.after_import import AfterImport
+from profiles.ground.after_import import once_imported
 from profiles.ground.hooked import after, before
 
 from ..launch import users_launcher
@@ -31,12 +31,16 @@ from .of_torch import OfTorch
 from .samples import Batches, rows_of, values_of
 
 FOLDER, STEPS, PATHS = "RINGSCOPE_OBSERVED", "RINGSCOPE_OBSERVED_STEPS", "RINGSCOPE_OBSERVED_PATHS"
+BY_SCRIPT = "by_script"  # a file that is there once ranks are known to start ranks themselves
 REDUCES = ("allreduce", "allgather", "reducescatter", "grouped_allreduce", "grouped_allgather", "grouped_reducescatter")
 EXCHANGES = (*REDUCES, "alltoall")
 
 
+_tells: Told | None = None  # what this process tells, or the one that it was forked from
+
+
 def begin() -> None:
-    """Observe this process if it is a rank; processes that the rank starts are not observed."""
+    """Observe this process if it is a rank. A process that it starts is observed once the script makes it a rank."""
     if "RINGSCOPE_RANK" not in os.environ and not users_launcher.is_rank():
         return
     folder, steps = os.environ.pop(FOLDER, None), os.environ.pop(STEPS, "0")
@@ -47,8 +51,30 @@ def begin() -> None:
         os.environ["PYTHONPATH"] = paths
     else:
         os.environ.pop("PYTHONPATH", None)
-    told = Told(Path(folder), int(os.environ.get("RINGSCOPE_RANK", ranks.rank())), int(steps))
-    joined.watch(Path(folder))
+    rank = int(os.environ.get("RINGSCOPE_RANK", ranks.rank()))
+    _observe(Path(folder), int(steps), rank, ranks.size())
+    joined.watch(__name__, [folder, steps, str(ranks.size())])
+
+
+def has_joined(rank: int, size: int, words: Sequence[str]) -> None:
+    """Observe this process, which the script has made rank `rank` of `size`. words: the folder, the number of steps,
+    and the number of ranks that a launcher has started. Where it has started several, and each starts all ranks of the
+    script, that is only noted."""
+    folder, steps, launched = words
+    if launched == "1":
+        _observe(Path(folder), int(steps), rank, size)
+    elif size > int(launched) or _tells is None or not _tells.is_here():
+        (Path(folder) / BY_SCRIPT).touch()
+
+
+def _observe(folder: Path, steps: int, rank: int, size: int) -> None:
+    """Observe this process as rank `rank` of `size`."""
+    global _tells
+    if _tells is not None:
+        _tells.begin(rank, size)
+        return
+    told = _tells = Told(folder, steps)
+    told.begin(rank, size)
     torch = OfTorch(told)
     observer = Observer(told, {"torch": torch, "jax": OfJax(told)})
     torch.watch()
@@ -57,9 +83,9 @@ def begin() -> None:
         if "keras" not in sys.modules:  # Keras tells its backend itself
             told.write({"kind": "backend", "backend": "jax"})
 
-    sys.meta_path.insert(0, AfterImport(["jax"], on_jax))
-    sys.meta_path.insert(0, AfterImport(["keras"], observer.keras_is_there))
-    sys.meta_path.insert(0, AfterImport(["horovod.tensorflow.mpi_ops"], observer.horovod_is_there))
+    once_imported(["jax"], on_jax)
+    once_imported(["keras"], observer.keras_is_there)
+    once_imported(["horovod.tensorflow.mpi_ops"], observer.horovod_is_there)
 
 
 class Observer:

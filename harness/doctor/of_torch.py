@@ -7,7 +7,6 @@ send the parts that each rank updated, other scripts average the weights.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import gc
 import os
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from profiles.ground.after_import import AfterImport
+from profiles.ground.after_import import once_imported
 from profiles.ground.hooked import after, before
 
 from . import hooks
@@ -58,7 +57,7 @@ class OfTorch:
             ("torch.utils.data.dataloader", self._if_there("samples of a DataLoader", self._loaders)),
             ("deepspeed.runtime.engine", self._if_there("steps of DeepSpeed", self._deepspeed)),
         ):
-            sys.meta_path.insert(0, AfterImport([name], then))
+            once_imported([name], then)
 
     # ---- hooks
 
@@ -68,7 +67,7 @@ class OfTorch:
     def _optimizers(self, optimizers: ModuleType) -> None:
         optimizers.register_optimizer_step_pre_hook(self._pre_step)
         optimizers.register_optimizer_step_post_hook(lambda optimizer, *_: self._ended(optimizer))
-        atexit.register(self._look)
+        self._told.last.append(self._look)
 
     def _pre_step(self, optimizer: Any, *_: Any) -> None:
         groups = optimizer.param_groups
@@ -102,7 +101,7 @@ class OfTorch:
 
         BaseOptimizer.apply = applied
         before(CallbackList, "on_train_batch_end", told)
-        atexit.register(self._look)
+        self._told.last.append(self._look)
 
     def _collectives(self, c10d: ModuleType) -> None:
         def count(*arguments: Any, **options: Any) -> None:

@@ -26,7 +26,6 @@ from .. import launch
 from ..launch import users_launcher
 from ..launch.environment import allowed, search_path
 from ..launch.profilers import check_script
-from ..machine import joined
 from ..processes.lifeline import Lifeline
 from . import observer
 from .workspace import copied
@@ -76,14 +75,14 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Observed:
     """The trial's result. hung: some ranks made no progress. late: the time limit was over before enough was seen.
-    by_script: number of ranks that the script starts itself, which are not observed; 0 if none is known."""
+    by_script: True if each of several processes that were started started all ranks of the script itself."""
 
     trial: Trial
     ranks: list[Rank]
     hung: bool
     late: bool
     launcher_log: str
-    by_script: int = 0
+    by_script: bool = False
 
 
 def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[str, str]) -> Observed:
@@ -107,7 +106,7 @@ def observe(trial: Trial, tell: Callable[[list[Rank]], None], environ: Mapping[s
                 process = _start(trial, seen, folder, environ, lifeline.address)
                 found = _follow(trial, process, seen, tell)
             process.wait()  # processes that still run end with the lifeline
-        return Observed(trial, *found, by_script=joined.started(seen))
+        return Observed(trial, *found, by_script=(seen / observer.BY_SCRIPT).exists())
 
 
 def _start(
@@ -166,7 +165,7 @@ def _follow(
         late = now > deadline
         waited_for = [rank for rank in ranks if not rank.done and rank.end is None]
         hung = now - moved_at > STALL_S and 0 < len(waited_for) < len(ranks)
-        if over or not waited_for or late or hung or joined.started(seen):
+        if over or not waited_for or late or hung or (seen / observer.BY_SCRIPT).exists():
             break
         time.sleep(POLL_S)
     for rank in waited_for:
@@ -187,9 +186,9 @@ def _follow(
 
 
 def _ranks(trial: Trial, seen: Path) -> list[Rank]:
-    """All ranks as observed so far; under the user's launcher, the ranks' own files say how many there are."""
+    """All ranks as observed so far. If ringscope does not start them, their own files say how many there are."""
     number = trial.ranks
-    if trial.own:
+    if trial.own or number == 1:
         there = (int(path.stem.removeprefix("rank")) for path in seen.glob("rank*.jsonl"))
         number = max((_read(seen, each).of for each in there), default=0) or trial.ranks
     return [_read(seen, each) for each in range(number)]

@@ -9,7 +9,6 @@ from typing import Any
 
 from profiles.ground import threads
 
-from ..machine import joined
 from . import devices, unlike
 from .checks import FAILURE, OK, UNKNOWN, WARNING, Check
 from .devices import TWO_LINES
@@ -50,8 +49,6 @@ def _script(found: Observed) -> Check:
     ranks, command = found.ranks, shlex.join(found.trial.command)
     steps = [rank.last_step for rank in ranks]
     data = {"steps": steps, "ended": [rank.end for rank in ranks], "command": list(found.trial.command)}
-    if found.by_script:
-        return Check("script", FAILURE, *joined.refusal(found.by_script, "doctor"), data)
     failed = sorted((rank for rank in ranks if _failed(rank)), key=lambda rank: rank.ended_at)
     if failed:
         data["log"] = failed[0].log.strip().splitlines()[-20:]
@@ -92,7 +89,8 @@ def _script(found: Observed) -> Check:
             "script", WARNING, text, "give all ranks the same number of batches, or one rank waits for the other", data
         )
     by = "then ended by ringscope" if all(rank.done for rank in ranks) else "then it ended"
-    return Check("script", OK, f"{len(ranks)} ranks, {found.trial.launcher}: {min(steps)} steps each, {by}", None, data)
+    starts = found.trial.launcher if found.trial.own or len(ranks) == found.trial.ranks else "started by the script"
+    return Check("script", OK, f"{len(ranks)} ranks, {starts}: {min(steps)} steps each, {by}", None, data)
 
 
 def _failed(rank: Rank) -> bool:

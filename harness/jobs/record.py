@@ -26,7 +26,7 @@ from profiles.views.terminal import screen
 from .. import launch
 from ..launch import hosts, profilers, ssh, users_launcher
 from ..launch.profilers import Profiler, Span
-from ..machine import describe, joined, nvml, recorded_ranks
+from ..machine import describe, nvml, recorded_ranks
 from ..processes import remote_files
 from ..processes.lifeline import Lifeline
 from . import bench, measuring, sweep
@@ -70,7 +70,7 @@ def main(options: Record) -> int:
         folder, failed = _command(options, how, report, theirs)
     if folder is None:
         return 1
-    if not report.told:
+    if report.told < report.wanted:
         try:
             report.tell(folder)
         except RingscopeError as error:
@@ -88,7 +88,8 @@ class _Report:
     options: Record
     profiler: Profiler
     console: Console
-    told: bool = False
+    told: int = 0
+    """The number of recordings that were reported."""
     wanted: int = 1
     """The number of recordings that there should be."""
     lacks: bool = False
@@ -121,7 +122,7 @@ class _Report:
             self.lacks = True
             self.say(f"{self.wanted - len(found)} of {self.wanted} ranks left no recording; see what they printed")
         measures = measure(found, keep=self.options.keep)
-        self.told = True
+        self.told = len(found)
         if measures is None:
             return
         screen.show(measures, self.console, more=f"ringscope timeline {folder} ")
@@ -238,13 +239,27 @@ def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, spa
         container=how.container,
         recorded=how.recorded,
     )
-    count = _recorded(how, options.ranks)
+    count = partial(count_of_ours, profiler, folder, _recorded(how, options.ranks))
+    return _Ranks(lambda lifeline: job(lifeline=lifeline), count, partial(missing_of_ours, profiler, folder))
 
-    def missing() -> str:
-        by_script = joined.started(folder)
-        return "; ".join(joined.refusal(by_script, "record")) if by_script else ""
 
-    return _Ranks(lambda lifeline: job(lifeline=lifeline), lambda: None if missing() else count, missing)
+def count_of_ours(profiler: Profiler, folder: Path, ours: int) -> int | None:
+    """The number of recordings of a command that ringscope starts on `ours` ranks; None until all ranks have started.
+    If the script starts ranks itself, nsys records them into one file."""
+    by_script = profiler.name in profilers.INSIDE and users_launcher.by_script(folder)
+    return users_launcher.count(folder, users_launcher.SCRIPT) if by_script else ours
+
+
+def missing_of_ours(profiler: Profiler, folder: Path) -> str:
+    """The ranks that the script starts itself and that are not recorded, and what to do; "" if none are known."""
+    if not users_launcher.by_script(folder):
+        return ""
+    if profiler.name == "nvprof":
+        return (
+            "nvprof does not record the ranks that the script starts; let torchrun start them, or give --profiler "
+            "framework"
+        )
+    return users_launcher.missing(folder, users_launcher.SCRIPT)
 
 
 def _theirs(name: str, options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,15 @@ def is_early() -> bool:
 
 
 @contextmanager
-def opened(folder: Path, rank: str, name: str | None = None) -> Iterator[None]:
+def opened(
+    folder: Path, rank: str, name: str | None = None, *, unless: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
     """Within this context a framework's profiler records this process into a file `rank<k>` in the folder. name: the
-    framework; None for the one that trains."""
+    framework; None for the one that trains. unless: True at the end if PyTorch's file is not wanted."""
     name = name or framework()
     ranges.for_framework(name)
     if name == PYTORCH:
-        with _by_pytorch(folder / f"rank{rank}.pt.trace.json"):
+        with _by_pytorch(folder / f"rank{rank}.pt.trace.json", unless):
             yield
         return
     own = folder / f"rank{rank}.xplane"  # a directory per rank, because the ranks would overwrite each other's files
@@ -67,7 +69,7 @@ def _by_jax(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _by_pytorch(path: Path) -> Iterator[None]:
+def _by_pytorch(path: Path, unless: Callable[[], bool]) -> Iterator[None]:
     import torch
 
     # All threads are recorded only if the training runs on another thread than this one: with all threads recorded from
@@ -79,10 +81,11 @@ def _by_pytorch(path: Path) -> Iterator[None]:
         yield
     finally:
         profiler.stop()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}")  # the file gets its final name when it is complete
-        profiler.export_chrome_trace(str(beside))
-        beside.replace(path)
+        if not unless():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = path.with_name(f".{path.name}")  # the file gets its final name when it is complete
+            profiler.export_chrome_trace(str(beside))
+            beside.replace(path)
 
 
 def _of_all_threads() -> dict[str, Any]:

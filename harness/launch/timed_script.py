@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from profiles.ground.after_import import AfterImport
+from profiles.ground.after_import import once_imported
 from profiles.ground.files import write_whole
 from profiles.ground.hooked import before
 
@@ -279,8 +279,8 @@ def main() -> None:
     wanted = {name: int(number) for name, _, number in (text.partition("=") for text in options.change)}
     rank = int(os.environ.get("RINGSCOPE_RANK", "0"))
     turn = Turn(options.out, rank, options.steps, options.seconds, wanted, LEAST_S)
-    sys.meta_path.insert(0, AfterImport(KERAS, turn.watch))
-    sys.meta_path.insert(0, AfterImport(("ringscope.ring.start",), seeded))
+    once_imported(KERAS, turn.watch)
+    once_imported(("ringscope.ring.start",), seeded)
     script.run(options.script)
     turn.finish()
 

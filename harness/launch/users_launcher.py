@@ -19,7 +19,7 @@ from typing import Any
 from profiles.ground import numbers
 from profiles.ground.files import write_whole
 
-from ..machine import ranks, recorded_ranks
+from ..machine import joined, ranks, recorded_ranks
 from .environment import package_path
 from .profilers import Profiler, Span, python_words
 
@@ -31,6 +31,7 @@ _IN_SHELL = re.compile(
 )
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 _MOST_BYTES = 1 << 20  # a larger shell script is not searched for a launcher
+SCRIPT = "the script"  # the name of what starts the ranks if no launcher does
 STARTED = "started"  # folder in which each rank writes a file when it has started
 
 
@@ -113,7 +114,7 @@ def begin() -> None:
     number = ranks.rank()
     os.environ |= {"RINGSCOPE_RANK": str(number), "RINGSCOPE_SIZE": str(ranks.size())}
     holds = recorded_ranks.holds(told["recorded"], number, ranks.local_rank())
-    _say_started(Path(told["folder"]), number, recorded=holds)
+    say_started(Path(told["folder"]), number, ranks.size(), recorded=holds)
     if not holds:
         os.environ[recorded_ranks.RECORDED] = "0"
         return
@@ -121,10 +122,10 @@ def begin() -> None:
     os.execvp(argv[0], argv)
 
 
-def _say_started(folder: Path, number: int, *, recorded: bool) -> None:
-    """Write a file that tells ringscope that this rank has started; a host that cannot write it sends no recordings
-    either."""
-    first, size = number - ranks.local_rank(), ranks.size()
+def say_started(folder: Path, number: int, size: int, *, recorded: bool = True) -> None:
+    """Write a file that tells ringscope that this rank of `size` has started; a host that cannot write it sends no
+    recordings either."""
+    first = number - ranks.local_rank()
     of_host = [first, first + ranks.local_size()] if "TORCHELASTIC_RUN_ID" in os.environ else [0, size]
     here = {"rank": number, "of": size, "of_host": of_host, "recorded": recorded, "host": socket.gethostname()}
     try:
@@ -132,6 +133,11 @@ def _say_started(folder: Path, number: int, *, recorded: bool) -> None:
         write_whole(folder / STARTED / f"{number}.json", json.dumps(here))
     except OSError as error:
         print(f"ringscope: rank {number} cannot write its recording: {error}", file=sys.stderr, flush=True)
+
+
+def by_script(folder: Path) -> bool:
+    """True if several ranks have told of their start: the script starts them, where ringscope has started one."""
+    return any(one["of"] > 1 for one in _started(folder))
 
 
 def count(folder: Path, name: str) -> int | None:
@@ -148,8 +154,9 @@ def missing(folder: Path, name: str) -> str:
 
 def _missing(found: Sequence[Mapping[str, Any]], name: str) -> str:
     of_one_host = name.partition(".")[0] in ("accelerate", "torch", "torchrun")
-    by_hand = "" if of_one_host else f" (mpirun: -x PYTHONPATH -x {VARIABLE})"
-    keep = f"keep PYTHONPATH and {VARIABLE} in the environment of the ranks{by_hand}"
+    variable = joined.VARIABLE if name == SCRIPT else VARIABLE
+    by_hand = "" if of_one_host or name == SCRIPT else f" (mpirun: -x PYTHONPATH -x {variable})"
+    keep = f"keep PYTHONPATH and {variable} in the environment of the ranks{by_hand}"
     if not found:
         waits = f"if {name} waits for other hosts, start it there too, each with an --out of its own; else "
         return (

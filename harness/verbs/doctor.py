@@ -78,11 +78,11 @@ def command(
 
     Every line is ok, a warning or a failure with what to do, or n/a if there is nothing to judge.
 
-    A command runs on 2 ranks (on 1 if each trains on several devices), or on the ranks that its own launcher starts
-    (torchrun, accelerate, mpirun ...), for some steps of Keras's or PyTorch's optimizers, and is then ended in the
-    middle: are the weights equal on all ranks after each step, and which samples did each rank train on? The script is
-    not changed. It runs in a copy of the working directory, which is deleted afterwards; files that it writes by
-    absolute paths are really written.
+    A command runs on 2 ranks (as one process if that trains on several devices, or starts its ranks itself), or on the
+    ranks that its own launcher starts (torchrun, accelerate, mpirun ...), for some steps of Keras's or PyTorch's
+    optimizers, and is then ended in the middle: are the weights equal on all ranks after each step, and which samples
+    did each rank train on? The script is not changed. It runs in a copy of the working directory, which is deleted
+    afterwards; files that it writes by absolute paths are really written.
 
     Exit code 0: nothing fails; 1: something does; 2: bad input.
 
@@ -173,6 +173,10 @@ def _try(console: Console, trial: Trial, *, tell: bool, alone_too: bool = False)
             console.print(
                 "each process trains on several devices: the command runs once more, with one process", markup=False
             )
+        return _try(console, replace(trial, ranks=1, launcher="single"), tell=tell)
+    if found.by_script and not trial.own:
+        if tell:
+            console.print("the script starts its ranks itself: it runs once more, as one process", markup=False)
         return _try(console, replace(trial, ranks=1, launcher="single"), tell=tell)
     checks = together.judge(found)
     if tell:

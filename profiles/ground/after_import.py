@@ -6,15 +6,24 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 
+def once_imported(names: Sequence[str], then: Callable[[ModuleType], object]) -> None:
+    """Call `then` with each of the modules `names`: now if it has been imported, else as soon as it is."""
+    sys.meta_path.insert(0, AfterImport(names, then))
+    for name in names:
+        if name in sys.modules:
+            then(sys.modules[name])
+
+
 class AfterImport(importlib.abc.MetaPathFinder):
     """A finder for `sys.meta_path` that calls `then` with each of the modules `names` once it has been imported."""
 
-    def __init__(self, names: Sequence[str], then: Callable[[ModuleType], None]) -> None:
+    def __init__(self, names: Sequence[str], then: Callable[[ModuleType], object]) -> None:
         self._names, self._then = set(names), then
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:

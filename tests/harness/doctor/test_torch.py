@@ -77,9 +77,30 @@ def test_an_update_of_deepspeeds_engine_is_one_step_however_many_groups_of_weigh
     assert (checks["weights"]["status"], checks["data"]["status"]) == ("ok", "ok"), checks
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_ranks_that_the_script_starts_itself_are_refused(folder: Path, ranks: int) -> None:  # noqa: F811
-    code, checks = doctor(folder, "-np", ranks, "--", PYTHON, "spawned.py")
+@pytest.mark.parametrize(
+    ("ranks", "how", "what", "unlike", "remedy"),
+    [
+        (1, "spawn", "right", {"buffers": "ok"}, ""),
+        (1, "fork", "right", {"buffers": "ok"}, ""),
+        (1, "spawn", "inside", {"buffers": "ok", "weights": "failure"}, "call the wrapper"),
+        (2, "spawn", "right", {"buffers": "ok"}, ""),  # ringscope starts the script twice, and then once
+    ],
+)
+def test_ranks_that_the_script_starts_itself_are_judged_as_others(
+    folder: Path,  # noqa: F811
+    ranks: int,
+    how: str,
+    what: str,
+    unlike: dict[str, str],
+    remedy: str,
+) -> None:
+    code, checks = doctor(folder, "-np", ranks, "--steps", 4, "--", PYTHON, "spawned.py", how, what)
+    assert {name: check["status"] for name, check in checks.items()} == WELL | OWN | unlike
+    assert remedy in (checks["weights"]["remedy"] or "") and code == int("failure" in unlike.values())
+    assert checks["script"]["data"]["steps"] == [4, 4] and "started by the script" in checks["script"]["text"]
+
+
+def test_a_rank_that_the_script_starts_itself_fails_by_its_own_error(folder: Path) -> None:  # noqa: F811
+    code, checks = doctor(folder, "-np", 1, "--", PYTHON, "spawned.py", "spawn", "fails")
     assert (code, checks.keys()) == (1, {"script"})
-    assert "trains on 2 ranks that it starts itself" in checks["script"]["text"]
-    assert "ringscope doctor -- torchrun --nproc-per-node 2" in checks["script"]["remedy"]
+    assert "ValueError: this rank fails" in checks["script"]["text"], checks["script"]

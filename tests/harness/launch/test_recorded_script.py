@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from harness.launch.agreed_step import AHEAD, Agreed
-from harness.launch.recorded_script import _by_time, say_executions, say_loaders
 from harness.launch.recorder import LAST_LOOK, Recorder
+from harness.launch.recording import _by_time
 from harness.launch.steps import Steps, watch, watch_deepspeed, watch_optimizers
+from harness.launch.watched import say_executions, say_loaders
 from profiles.ground.after_import import AfterImport
 from ringscope.places import ranges
 

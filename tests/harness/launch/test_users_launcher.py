@@ -194,7 +194,7 @@ def test_ranks_that_do_not_tell_of_their_start_are_named(
     for rank in told:
         for variable, number in (("RANK", rank), ("LOCAL_RANK", rank % 2), ("LOCAL_WORLD_SIZE", 2), ("WORLD_SIZE", 4)):
             monkeypatch.setenv(variable, str(number))
-        users_launcher._say_started(tmp_path, rank, recorded=rank > 0)
+        users_launcher.say_started(tmp_path, rank, 4, recorded=rank > 0)
     said = users_launcher.missing(tmp_path, name)
     assert said == "" if missing is None else said.startswith(f"not recorded: rank {missing}; keep PYTHONPATH and")
     assert users_launcher.count(tmp_path, name) == (None if missing else sum(rank > 0 for rank in told))
@@ -301,23 +301,42 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    ("how", "word", "code"),
-    [("lightning", "0", 2), ("lightning", "6", 1), ("spawn", "spawn", 2), ("spawn", "fork", 2)],
+    ("how", "word"), [("lightning", "0"), ("lightning", "6"), ("spawn", "spawn"), ("spawn", "fork")]
 )
-def test_ranks_that_the_script_starts_itself_are_refused(tmp_path: Path, how: str, word: str, code: int) -> None:
-    """With code 1 one process was recorded by time, before it was known to be a rank."""
+def test_each_rank_that_the_script_starts_itself_is_recorded(tmp_path: Path, how: str, word: str) -> None:
+    """With a pause of 6 s one process is first recorded by time, before it is known to be a rank."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     (tmp_path / "ddp.py").write_text(DDP)
     (tmp_path / "train.py").write_text(BY_SCRIPT[how])
     words = ["record", "--profiler", "framework", "--out", "out", "--steps", "5", "--duration", "1"]
-    words += ["--delay", "1" if code == 1 else "30", "--", sys.executable, "train.py", word]
+    words += ["--delay", "1" if word == "6" else "30", "--", sys.executable, "train.py", word]
     argv = [sys.executable, "-m", "harness", *words]
     done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=900)
-    assert done.returncode == code, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("took 100 steps") == 2
-    said = done.stdout if code == 1 else done.stderr
-    assert "the script trains on 2 ranks that it starts itself" in said and "torchrun --nproc-per-node 2" in said
-    assert "recorded 5 steps" not in done.stderr and (code == 1) == bool([*(tmp_path / "out").rglob("rank0.pt*")])
+    assert "rank0.pt.trace.json to rank1.pt.trace.json" in done.stdout.replace("\n", "")
+    steps = []
+    for rank in range(2):
+        timeline = read(tmp_path / "out" / "command" / "0" / f"rank{rank}.pt.trace.json")
+        steps.append([name for name in timeline.marks["name"].astype(str) if re.fullmatch(marks.STEP, name)])
+        assert timeline.recording.rank == rank and timeline.marks["pid"].nunique() == 1
+    assert steps[0] == steps[1] and len(steps[0]) == 5
+
+
+def test_nsys_records_the_ranks_of_a_script_into_one_file_and_nvprof_does_not(tmp_path: Path) -> None:
+    nsys, nvprof, inside = Profiler("nsys"), Profiler("nvprof"), Profiler("framework")
+    for profiler in (nsys, nvprof, inside):
+        assert (jobs_record.count_of_ours(profiler, tmp_path, 1), jobs_record.missing_of_ours(profiler, tmp_path)) == (
+            1,
+            "",
+        )
+    users_launcher.say_started(tmp_path, 0, 2)
+    assert jobs_record.count_of_ours(inside, tmp_path, 1) is None
+    assert "rank 1; keep PYTHONPATH and RINGSCOPE_JOINED" in jobs_record.missing_of_ours(inside, tmp_path)
+    users_launcher.say_started(tmp_path, 1, 2)
+    assert [jobs_record.count_of_ours(each, tmp_path, 1) for each in (nsys, inside)] == [1, 2]
+    assert [jobs_record.missing_of_ours(each, tmp_path) for each in (nsys, inside)] == ["", ""]
+    assert jobs_record.missing_of_ours(nvprof, tmp_path).startswith("nvprof does not record the ranks")
 
 
 @pytest.mark.ci

@@ -1,0 +1,127 @@
+"""The recording of a rank from inside its process: some steps once their time is steady, or some seconds."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from contextlib import ExitStack
+
+from ringscope.places import of_tensorflow, sampler
+
+from ..machine import capture_range
+from . import framework_profiler, users_launcher
+from .agreed_step import Agreed
+from .recorder import Recorder
+from .steps import KERAS, TORCH
+
+# module -> an attribute that it has once its import is complete
+_WHOLE = {**dict.fromkeys(KERAS, "Model"), TORCH: "compile"}
+LOOK_S = 0.5  # seconds between looks at the clock
+SAY_S = 10.0  # seconds between messages about what the recording waits for
+
+
+class Recording:
+    """The recording of this process as rank `rank`, from `start` to `end`. several: True if there are other ranks."""
+
+    def __init__(self, options: argparse.Namespace, rank: str, *, several: bool) -> None:
+        self._options, self.rank, self.several, self.pid = options, rank, several, os.getpid()
+        self._agreed = Agreed(options.places / "first_step") if options.places and several else None
+        self.recorder = Recorder(options.steps or 0, self._begins, self._ends, agreed=self._agreed)
+        self.stepping = sampler.main_thread()  # id of the thread that takes the steps
+        self._opened, self._over, self._records = ExitStack(), threading.Event(), False
+        by_time = (self.recorder, options.delay, options.duration, self._over, options.framework is not None)
+        self._waits = threading.Thread(target=_by_time, args=by_time, daemon=True)
+
+    def start(self) -> None:
+        """Record by time if no step is seen. Rank 0 says what the recording waits for."""
+        self._waits.start()
+        if self.rank == "0":
+            threading.Thread(target=_say, args=(self.recorder, self._over), daemon=True).start()
+
+    def end(self, *, failed: bool) -> None:
+        """Close the recording. Rank 0 says why there is none. failed: True if the script failed."""
+        if self._over.is_set():
+            return
+        self.drop()
+        self._waits.join()
+        if self.recorder.holds_nothing and self.rank == "0" and not self._is_no_rank():
+            print(f"ringscope: {self.recorder.unopened(failed=failed)}", file=sys.stderr, flush=True)
+
+    def drop(self) -> None:
+        """Close the recording, and record nothing any more."""
+        self._over.set()
+        self.recorder.finish()
+
+    def _is_no_rank(self) -> bool:
+        """True if this process is none of the ranks that the script has started."""
+        places = self._options.places
+        return not self.several and places is not None and users_launcher.by_script(places)
+
+    def _begins(self) -> None:
+        if self._is_no_rank():
+            return
+        options = self._options
+        try:
+            self._opened.enter_context(
+                framework_profiler.opened(options.folder, self.rank, options.kind, unless=self._is_no_rank)
+                if options.folder
+                else capture_range.opened()
+            )
+        # perhaps the script runs a profiler itself; the training goes on without a recording
+        except Exception as error:
+            print(f"ringscope: rank {self.rank} is not recorded: {error}", file=sys.stderr, flush=True)
+            return
+        self._records = True
+        if options.places:
+            pipeline = of_tensorflow.pipeline
+            looks = sampler.of_rank(options.places, self.rank, lambda: self.stepping, throughout=pipeline)
+            looks.start()
+            self._opened.callback(looks.stop)
+        if options.steps and self.rank == "0":
+            print(f"ringscope: recording from step {self.recorder.number} on", file=sys.stderr, flush=True)
+
+    def _ends(self) -> None:
+        self._opened.close()
+        if self._agreed is not None:
+            self._agreed.forget()
+        if self._records and self._options.steps and self.rank == "0" and not self._is_no_rank():
+            taken = self.recorder.number - (self.recorder.opened_at or 0)  # 0 if seconds were recorded, not steps
+            print(f"ringscope: recorded{f' {taken} steps' if taken else ''}", file=sys.stderr, flush=True)
+
+
+def _say(recorder: Recorder, over: threading.Event) -> None:
+    """Print now and then what the recording waits for, because steps of an eager script may take seconds each."""
+    said = ""
+    while not recorder.closed and not over.wait(SAY_S):
+        now = recorder.waits_for() if recorder.expects_steps else ""
+        if now and now != said:
+            print(f"ringscope: {now}", file=sys.stderr, flush=True)
+        said = now
+
+
+def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event, inside: bool) -> None:
+    """Record by time if no step is seen within `delay_s`, for example in a custom loop of TensorFlow or JAX.
+
+    The delay starts again when Keras or PyTorch is imported, because the import alone may take as long. Once PyTorch
+    has an optimizer nothing is recorded by time, because its first step may compile for longer than the delay. inside:
+    True if the framework's own profiler records, which waits for the devices of JAX.
+    """
+    ends_s = time.monotonic() + delay_s
+    waits = recorder.steps > 0
+    while not over.wait(min(LOOK_S, max(0.0, ends_s - time.monotonic()))):
+        if recorder.expects_steps or recorder.awaits_steps and recorder.steps:
+            return
+        coming = [name for name in _WHOLE if name in sys.modules]
+        if waits and coming:
+            waits = not any(hasattr(sys.modules[name], _WHOLE[name]) for name in coming)
+            ends_s = time.monotonic() + delay_s
+        elif inside and framework_profiler.is_early():
+            ends_s = max(ends_s, time.monotonic() + LOOK_S)
+        elif time.monotonic() >= ends_s:
+            break
+    if not over.is_set() and recorder.open():
+        over.wait(duration_s)
+        recorder.finish()

@@ -1,0 +1,148 @@
+"""The hooks that tell the recording of this process of each step: laid before the script, or once the script has made
+the process a rank (machine/joined.py)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from multiprocessing.util import Finalize
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from profiles.ground import threads
+from profiles.ground.after_import import once_imported
+from profiles.ground.hooked import before
+from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges
+
+from ..machine import ranks
+from . import framework_profiler, users_launcher
+from .recording import Recording
+from .steps import DEEPSPEED, KERAS, OPTIMIZERS, Steps, of_execution, watch, watch_deepspeed, watch_optimizers
+
+_ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
+
+
+class Hooks:
+    """The hooks of one process. They tell `recording` of each step."""
+
+    def __init__(self, options: argparse.Namespace, recording: Recording) -> None:
+        self.options, self._tells = options, recording.rank == "0"
+        if options.folder:
+            ranges.for_framework(options.kind)
+        self._steps = Steps(recording.recorder, within=options.folder is not None, stepped=self._stepped)
+        self.record(recording)
+        garbage.watch()
+        for name, part in {**of_tensorflow.PARTS, **of_torch.PARTS}.items():
+            once_imported((name,), part)
+        if options.steps:
+            once_imported(KERAS, self._keras)
+            once_imported([OPTIMIZERS], lambda optimizers: watch_optimizers(optimizers, self._steps))
+            once_imported([DEEPSPEED], lambda deepspeed: watch_deepspeed(deepspeed, self._steps))
+        if self._tells:
+            once_imported([_ADAPTER], say_loaders)
+
+    def record(self, recording: Recording) -> None:
+        """Start this recording, which is told of all steps from now on."""
+        self.recording, self._steps.recorder = recording, recording.recorder
+        recording.start()
+
+    def _stepped(self) -> None:
+        self.recording.stepping = threading.get_ident()
+
+    def _keras(self, keras: ModuleType) -> None:
+        if self._tells:
+            say_executions(keras)
+        of_keras.lay(keras)
+        watch(keras, self._steps)
+
+
+_here: Hooks | None = None
+
+
+def begin(options: argparse.Namespace, rank: str, *, several: bool) -> None:
+    """Lay the hooks of this process, or let those that it has tell a new recording, of rank `rank`. several: True if
+    there are other ranks."""
+    global _here
+    recording = Recording(options, rank, several=several)
+    if _here is None:
+        _here = Hooks(options, recording)
+    else:
+        _here.record(recording)
+
+
+def end(*, failed: bool) -> None:
+    """End the recording of this process. failed: True if the script failed."""
+    if _here is not None:
+        _here.recording.end(failed=failed)
+
+
+def has_joined(rank: int, size: int, words: Sequence[str]) -> None:
+    """Record this process, which the script has made rank `rank` of `size`. words: the options of recorded_script."""
+    options, now = parsed(words), _here.recording if _here is not None else None
+    if now is not None and now.several and now.pid == os.getpid():
+        return
+    users_launcher.say_started(options.places, rank, size)
+    if now is not None and now.pid == os.getpid():
+        now.drop()
+    begin(options, str(rank), several=True)
+    Finalize(None, lambda: end(failed=sys.exc_info()[0] is not None), exitpriority=100)  # as atexit, in any process
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The options of `python -m harness.launch.recorded_script`. folder, kind: of a recording by a framework's
+    profiler."""
+    parser = argparse.ArgumentParser(
+        prog="harness.launch.recorded_script", description="Run a Python script and record a part of it."
+    )
+    parser.add_argument(
+        "--steps", type=int, help="number of steps to record once they are steady; without it, record by time"
+    )
+    parser.add_argument(
+        "--delay", type=float, required=True, help="seconds after which recording begins if no step was seen"
+    )
+    parser.add_argument("--duration", type=float, required=True, help="seconds to record if no step was seen")
+    own = parser.add_mutually_exclusive_group()
+    own.add_argument("--tensorflow", type=Path, help="record by TensorFlow's profiler, into this folder")
+    own.add_argument(
+        "--framework", type=Path, help="record by the profiler of the framework that trains, into this folder"
+    )
+    parser.add_argument("--places", type=Path, help="write samples of Python's stack into this folder of recordings")
+    parser.add_argument("script", nargs=argparse.REMAINDER)
+    found = parser.parse_args(words)
+    found.folder = found.tensorflow or found.framework
+    found.kind = framework_profiler.TENSORFLOW if found.tensorflow else None
+    return found
+
+
+def say_loaders(adapters: ModuleType) -> None:
+    """Warn on stderr before a training if the loader workers of all ranks on this host outnumber its cores. If the
+    script uses ring, ring prints the warning."""
+    said = set[str]()
+
+    def say(adapter: Any, x: Any, *_: Any, **__: Any) -> None:
+        on_host = ranks.local_size()
+        found = threads.loaders_over_cores(x.workers, on_host, threads.cores_of_ranks(on_host))
+        if found and "ringscope.ring" not in sys.modules and found[0] not in said:
+            said.add(found[0])
+            print(f"ringscope: {found[0]}; {found[1]}", file=sys.stderr, flush=True)
+
+    before(adapters.PyDatasetAdapter, "__init__", say)
+
+
+def say_executions(keras: ModuleType) -> None:
+    """Say on stderr, before a training whose model takes several steps in one execution, that one mark stands for all
+    of them. ring marks each step."""
+    said = set[int]()
+
+    def say(callbacks: Any, *_: Any, **__: Any) -> None:
+        count = of_execution(callbacks)
+        if count > 1 and "ringscope.ring" not in sys.modules and count not in said:
+            said.add(count)
+            text = f"ringscope: each recorded step is an execution of {count} steps (steps_per_execution={count})"
+            print(f"{text}; divide its time by {count}", file=sys.stderr, flush=True)
+
+    before(keras.callbacks.CallbackList, "on_train_begin", say)
