@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean, median, pstdev, stdev
@@ -73,17 +73,17 @@ def judged_and_kept(path: Path, subject: Subject, time: str, commit: str | None)
     """Judge a run by the earlier runs in a file, and add the run to the file. Raises RingscopeError, and then leaves
     the file unchanged.
 
-    If commit and numbers equal those in the file's last line, it is the same run: it replaces that line."""
+    If all numbers of a line equal the run's, it is the same run, which CI judges again for each commit that brings no
+    new one: it is judged by the runs before it, and not added."""
     run = run_of(subject, time, commit)
     try:
         with alone(path):
             runs = from_text(path, text_of(path))
-            if (
-                runs
-                and commit
-                and (runs[-1].commit, runs[-1].ledger_ns, runs[-1].of) == (commit, run.ledger_ns, run.of)
-            ):
-                runs.pop()
+            for at, one in enumerate(runs):
+                if (one.ledger_ns, one.of) == (run.ledger_ns, run.of):
+                    again = f"; the history has this run already: {_called(one)}"
+                    before = [each for each in runs[:at] if not unlike(subject, each.of, "")]
+                    return [replace(check, message=check.message + again) for check in judged(subject, one, before)]
             checks = judged(subject, run, runs)
             write_whole(path, "".join(json.dumps(asdict(one)) + "\n" for one in [*runs, run][-MOST_RUNS:]))
     except OSError as error:
@@ -143,16 +143,10 @@ def _check(name: str, run: Run, alike: Sequence[Run], tests: int) -> Check:
     if not since:
         scatter = f"scatter {numbers.share(_scatter([times[one] for one in found.before]))}"
         by = scatter if found.by_scatter else f"{scatter}, uncertain with fewer than {FEW} runs"
-        told = (
-            f"no change from {len(before)} earlier runs ({by}); a single run is doubted from "
-            f"{_shown(name, found.limit)} on"
-        )
+        told = f"no change from {_earlier(before)} ({by}); a single run is doubted from {_shown(name, found.limit)} on"
         if found.doubted:
             apart = times[-1] / median(times[one] for one in found.before) - 1
-            told = (
-                f"{_apart(apart)} than the median of {len(before)} earlier runs ({by}); this is a doubt, not yet a "
-                "change: "
-            )
+            told = f"{_apart(apart)} than the median of {_earlier(before)} ({by}); this is a doubt, not yet a change: "
             told += "one run may be an outlier; run it again: two such runs in a row are a change"
         return Check(name, bound, limit, value, HOLDS, f"{text}, {told}")
     ratio, where = fmean(one.times[name] for one in since) / fmean(one.times[name] for one in before) - 1, ""
@@ -160,7 +154,7 @@ def _check(name: str, run: Run, alike: Sequence[Run], tests: int) -> Check:
     doubt = f" ± {numbers.share(error / fmean(one.times[name] for one in before))}" if error is not None else ""
     if steps:
         where = "per step: " + ", ".join(_owners(before, since))
-    text += f", {_apart(ratio, doubt)} than {len(before)} earlier runs"
+    text += f", {_apart(ratio, doubt)} than {_earlier(before)}"
     text += f", since {_called(since[0])} ({_by(found)})" + (f"; {where}" if where else "")
     return Check(name, bound, limit, value, BROKEN if ratio > 0 else HOLDS, text, where)
 
@@ -215,6 +209,10 @@ def _shown(name: str, time: float) -> str:
 
 def _called(run: Run) -> str:
     return f"the run of {run.time}" + (f", commit {run.commit[:12]}" if run.commit else "")
+
+
+def _earlier(runs: Sequence[Run]) -> str:
+    return "1 earlier run" if len(runs) == 1 else f"{len(runs)} earlier runs"
 
 
 def _apart(ratio: float, doubt: str = "") -> str:

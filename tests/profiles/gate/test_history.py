@@ -96,9 +96,10 @@ def test_a_first_run_holds_and_another_machine_or_work_is_never_compared(tmp_pat
     assert keep(path, run(10 * MS)).status == HOLDS
     other = keep(path, run(5 * MS, name="Tesla V100"))
     assert other.status == UNJUDGED and "Tesla V100" in other.message
-    assert keep(path, run(5 * MS, name="Tesla V100")).status == HOLDS
+    assert keep(path, run(5 * MS, name="Tesla V100")).status == HOLDS  # the same run again
+    assert keep(path, run(5 * MS + 1, name="Tesla V100")).status == HOLDS
     assert keep(path, run(20 * MS, name="Tesla V100")).status == BROKEN
-    assert keep(path, run(10 * MS)).status == HOLDS and len(path.read_text().splitlines()) == 5
+    assert keep(path, run(10 * MS + 1)).status == HOLDS and len(path.read_text().splitlines()) == 5
 
 
 def test_a_sweep_is_judged_by_each_cells_throughput(tmp_path: Path) -> None:
@@ -137,18 +138,24 @@ def test_logs_of_nccls_inspector_are_judged_by_the_bandwidth_of_each_kind(tmp_pa
 def test_the_same_run_gated_again_is_kept_once_and_judged_alike(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     filled(path)
-    slow = run(16 * MS)
-    first, again = keep(path, slow, "abc"), keep(path, slow, "abc")
-    assert first == again and first.status == BROKEN and len(path.read_text().splitlines()) == 21
-    keep(path, slow, "abd")
-    assert len(path.read_text().splitlines()) == 22
+    doubted, slow = run(12 * MS), run(16 * MS)
+    for commit in "abc":  # without a new recording: one doubt, and no change
+        check = keep(path, doubted, commit)
+        assert check.status == HOLDS and "run it again" in check.message
+    assert "the history has this run already" in check.message and check.message.endswith("commit a")
+    first = keep(path, slow, "d")
+    kept = path.read_text()
+    for again in (keep(path, slow, "d"), keep(path, slow, "e")):
+        assert again.status == first.status == BROKEN and again.message.startswith(first.message)
+    assert keep(path, doubted, "f").status == HOLDS  # a branch from before
+    assert path.read_text() == kept and len(kept.splitlines()) == 22
 
 
 def test_only_the_last_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "MOST_RUNS", 4)
     path = tmp_path / "history.jsonl"
     for commit in "abcdef":
-        keep(path, run(10 * MS), commit)
+        keep(path, run(10 * MS + ord(commit)), commit)
     assert [one.commit for one in from_text(path, path.read_text())] == list("cdef")
 
 
@@ -197,11 +204,13 @@ def test_what_has_no_steps_is_refused_and_not_kept(tmp_path: Path) -> None:
 
 
 def test_gates_at_the_same_time_lose_no_run(tmp_path: Path) -> None:
-    (tmp_path / "m.json").write_text(measures_json.dumps(measures([gpu()])))
+    for at, name in enumerate(name + str(at) for name in "ab" for at in range(4)):
+        (tmp_path / f"{name}.json").write_text(measures_json.dumps(measures([gpu(step_ns=10 * MS + at)])))
     script = (
         "import sys\nfrom pathlib import Path\nfrom profiles.gate.history import judged_and_kept\n"
-        "from profiles.measuring.subject import load\nsubject = load([Path('m.json')])\n"
-        "for at in range(4): judged_and_kept(Path('h.jsonl'), subject, 't', sys.argv[1] + str(at))\n"
+        "from profiles.measuring.subject import load\nfor at in '0123':\n"
+        "    subject = load([Path(f'{sys.argv[1]}{at}.json')])\n"
+        "    judged_and_kept(Path('h.jsonl'), subject, 't', sys.argv[1] + at)\n"
     )
     start = [sys.executable, "-c", script]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
