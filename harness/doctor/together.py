@@ -105,7 +105,8 @@ def _how_it_failed(rank: Rank) -> str:
     error = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: (?!in user code:)|$)")
     lines = [line for line in rank.log.splitlines() if error.match(line)]
     said = (lines or rank.log.strip().splitlines() or [""])[-1].strip()[:300]
-    return f"rank {rank.number} failed after {rank.last_step} steps ({how}): {said}"
+    at = f" (at {own[-1]})" if (own := _own_lines(rank.log)) else ""
+    return f"rank {rank.number} failed after {rank.last_step} steps ({how}): {said}{at}"
 
 
 def _mend(found: Observed) -> str:
@@ -132,10 +133,16 @@ def _waiting(found: Observed, rank: Rank, data: dict[str, Any]) -> Check:
 
 
 def _where(stack: str) -> str:
-    """The innermost line of the user's own code on the main thread, whose stack is written last."""
-    frames = re.findall(r'File "([^"]+)", line (\d+) in', re.split(r"(?m)^(?:Current thread|Thread) .*$", stack)[-1])
-    own = [frame for frame in frames if not re.search(r"site-packages|/lib/python3|/harness/|^<", frame[0])]
-    return f"{Path(own[0][0]).name}:{own[0][1]}" if own else ""
+    """The innermost line of the user's own code on the main thread, whose stack is written last, innermost first."""
+    own = _own_lines(re.split(r"(?m)^(?:Current thread|Thread) .*$", stack)[-1])
+    return own[0] if own else ""
+
+
+def _own_lines(stacks: str) -> list[str]:
+    """The lines of the user's own code in Python's stacks, in their order: `train.py:40`."""
+    frames = re.findall(r'File "([^"]+)", line (\d+),? in', stacks)
+    others = re.compile(r"site-packages|/lib/python3|/harness/|/ringscope/(ring|places)/|^<")
+    return [f"{Path(path).name}:{line}" for path, line in frames if not others.search(path)]
 
 
 def _weights(ranks: list[Rank], apart: bool) -> Check:

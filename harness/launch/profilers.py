@@ -121,16 +121,19 @@ class Profiler:
 
 
 def python_words(argv: Sequence[str]) -> tuple[list[str], list[str]] | None:
-    """(interpreter and its options, script or module and its arguments) of a Python command; None for another
-    command."""
-    after = 1
+    """(interpreter and its options, script or module and its arguments) of a Python command; None for another command.
+    `env NAME=VALUE ...` before the command counts to the interpreter."""
+    at = 0
+    if Path(argv[0]).name == "env":
+        at = next((at for at, word in enumerate(argv) if at and "=" not in word), 0)
+    after = at + 1
     while after < len(argv) and (flag := _PYTHON_FLAG.fullmatch(argv[after])):
         after += 2 if flag[1] else 1
-    options, program = list(argv[1:after]), list(argv[after:])
+    interpreter, program = list(argv[:after]), list(argv[after:])
     module = program[:1] == ["-m"]
-    if "python" not in Path(argv[0]).name or len(program) < 1 + module or program[module].startswith("-"):
+    if "python" not in Path(argv[at]).name or len(program) < 1 + module or program[module].startswith("-"):
         return None
-    return [argv[0], *options], program
+    return interpreter, program
 
 
 def check_script(argv: Sequence[str]) -> None:

@@ -87,7 +87,7 @@ def command(
     Exit code 0: nothing fails; 1: something does; 2: bad input.
 
     \b
-      ringscope doctor                     everything, about a minute
+      ringscope doctor                     everything, half a minute
       ringscope doctor --quick             versions and devices only, some seconds
       ringscope doctor --launcher mpirun   the same under MPI
       ringscope doctor --json doctor.json  for a bug report

@@ -100,7 +100,8 @@ def read(path: Path, asked: Asked, max_bytes: int | None = None) -> list[Unit]:
         units[0].recordings = (replace(first, doubts=(*held.doubts, *first.doubts)), *units[0].recordings[1:])
         return units
     except (ValueError, KeyError, TypeError) as error:  # KeyError and TypeError: a run record in the file is damaged
-        raise UnreadableRecording(path, f"a partial file, cut short or damaged ({error})", again) from None
+        problem = f"a partial file, cut short, damaged or of another build of ringscope {VERSION} ({error})"
+        raise UnreadableRecording(path, problem, again) from None
 
 
 def _unfolded(path: Path, most: int) -> bytes:

@@ -27,8 +27,10 @@ OWNERS = CLASSES + tuple(f"idle_{cause}" for cause in CAUSES)
 
 
 def gpu_title(rank: int | None, device: int) -> str:
-    """The name of a GPU in texts and pictures: its rank, if known, and its number in the recording."""
-    return f"GPU {device}" if rank is None else f"rank {rank}, GPU {device}"
+    """The name of a GPU in texts and pictures: its rank, if known, and its number in the recording, `?` if the
+    recording does not say it (-1)."""
+    gpu = f"GPU {device}" if device >= 0 else "GPU ?"
+    return gpu if rank is None else f"rank {rank}, {gpu}"
 
 
 def gpu_titles(gpus: Iterable[tuple[int | None, int]]) -> list[str]:

@@ -32,6 +32,7 @@ class Options:
     epilog="""\b
 Examples:
   ringscope report                                the newest sweep under runs/
+  ringscope report /data/runs                     the newest sweep under this directory
   ringscope report runs/20261120-101500-node1     this one
   ringscope report --html scaling.html            as a page: curves with their error, every cell, the doubts
 """,
@@ -55,6 +56,8 @@ def command(**chosen: Path | None) -> None:
 
     options = Options(**chosen)
     path = options.directory or newest()
+    if not (path / "sweep.json").exists() and any(path.glob("*/sweep.json")):
+        path = newest(path)
     runs = read_runs(path)
     scaling = read(path, runs)
     try:

@@ -97,7 +97,8 @@ def _gpus(timeline: Timeline) -> list[str]:
             int(pid) for table in tables.values() for pid in table["pid"][table["device"] == device.device].unique()
         }
         processes = f", {len(pids)} processes" if len(pids) > 1 else ""
-        lines.append(f"{device.device:<8} {where}: {held}{processes}")
+        number = str(device.device) if device.device >= 0 else "?"
+        lines.append(f"{number:<8} {where}: {held}{processes}")
     if idle:
         lines.append(f"{'(idle)':<8} {idle} more GPU{'s' * (idle > 1)} listed, without work")
     return lines

@@ -120,7 +120,7 @@ def test_any_way_to_train_is_judged_by_what_became_of_the_weights(
     ("command", "says"),
     [
         (["ends"], "no optimizer of Keras or PyTorch took a step"),
-        (["fails"], "rank 1 failed after 0 steps (exit code 1): FileNotFoundError: no-such-file.npy"),
+        (["fails"], "rank 1 failed after 0 steps (exit code 1): FileNotFoundError: no-such-file.npy (at odd.py:9)"),
         (["hangs"], "not enough steps within 40 s: rank 0 took 0 at odd.py:11"),
     ],
 )

@@ -164,7 +164,13 @@ def test_tensorflows_profiler_wraps_a_python_script_and_nothing_else() -> None:
         "pkg",
         "-x",
     ]
-    for other in (["./a.out"], ["python"], ["python", "-m"], ["python", "-c", "1"], ["bash", "my.py"]):
+    variables = ["env", "A=1", "B=python=2"]
+    after = Profiler("tensorflow").of_command([*variables, "python", "my.py", "C=3"], OUT, Span(1, 2))
+    assert after == [*variables, *wrapped[:-2], "C=3"]
+    for other in (
+        *(["./a.out"], ["python"], ["python", "-m"], ["python", "-c", "1"], ["bash", "my.py"]),
+        *(["env"], ["env", "A=1"], ["env", "-i", "python", "my.py"], ["env", "A=1", "./a.out"]),
+    ):
         with pytest.raises(RingscopeError, match="install Nsight Systems"):
             Profiler("tensorflow").of_command(other, OUT, Span())
 

@@ -70,5 +70,5 @@ def test_no_number_is_left_that_json_cannot_hold():
 
 
 def test_every_gpu_has_a_title_of_its_own():
-    titles = gpu_titles([(0, 0), (1, 0), (None, 0), (None, 1), (None, 0)])
-    assert titles == ["rank 0, GPU 0", "rank 1, GPU 0", "GPU 0 (1)", "GPU 1", "GPU 0 (2)"]
+    titles = gpu_titles([(0, 0), (1, 0), (None, 0), (None, 1), (None, 0), (1, -1), (None, -1)])
+    assert titles == ["rank 0, GPU 0", "rank 1, GPU 0", "GPU 0 (1)", "GPU 1", "GPU 0 (2)", "rank 1, GPU ?", "GPU ?"]

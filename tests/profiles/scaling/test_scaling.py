@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from profiles.runs.rank_records import RankRecord
@@ -22,6 +23,7 @@ from profiles.scaling import first_looks, rows, run_directory
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import CellRow, LaunchRow, column_names, columns, launch_row, samples_per_s
 from profiles.scaling.run_directory import csv_text
+from profiles.verbs import report
 from profiles.views.terminal import sweep as view
 
 MS = 1_000_000
@@ -193,6 +195,8 @@ def test_the_newest_sweep_is_none_that_record_wrote(tmp_path: Path) -> None:
         written = SweepRecord([ONE], 1, "x", created_utc_ns=i, options=options)
         (folder / "sweep.json").write_text(json.dumps(written.to_json()))
     assert run_directory.newest(tmp_path) == tmp_path / "1"
+    shown = CliRunner().invoke(report.command, [str(tmp_path)])
+    assert f"Scaling of {tmp_path / '1'}" in shown.output.replace("\n", "")
 
 
 def test_more_than_100_percent_is_a_doubt() -> None:
