@@ -1,4 +1,5 @@
-"""Losses that users' layers add, with their sums taken over all ranks where that is needed."""
+"""Losses that users' layers add, with their sums taken over all ranks where that is needed; and losses that users'
+activity regularisers give, which ring reads and does not change."""
 
 from __future__ import annotations
 
@@ -14,21 +15,23 @@ from ringscope.places import whose
 
 from ..internals.laid_over import STAYS, laid_over
 from . import totals
+from .loss_kinds import NEITHER, Kinds, is_keras
 from .ratios import look, of_all_ranks
-
-Kinds = dict[int, list[str]]
-"""Id of a layer -> how each loss that the layer's calls added depends on the batch (`Apart.kinds`)."""
 
 
 @contextmanager
 def of_all_layers(model: Any, share: totals.Share, ranks: int, found: Kinds, *, uneven: bool) -> Iterator[None]:
     """Within this context, users' layers add losses with sums over all ranks; `found` keeps the kinds of these
-    losses."""
+    losses. It also keeps the kind of what a user's activity regulariser gives, if averaged gradients get it wrong."""
     with ExitStack() as stack:
         for layer in model._flatten_layers():
             if _may_add(layer):
                 call = _of_all_ranks(layer, share, ranks, found, uneven)
                 stack.enter_context(laid_over(layer, STAYS, call=call))
+            own = layer.activity_regularizer
+            if own is not None and not is_keras(own):
+                read = _read(layer, own, found)
+                stack.enter_context(laid_over(layer, STAYS, activity_regularizer=read))
         yield
 
 
@@ -91,10 +94,21 @@ def _of_all_ranks(layer: Any, share: totals.Share, ranks: int, found: Kinds, une
             return _added(layer, own, given[: len(args)], named)
 
         apart = look(added, [*args, *kwargs.values()], [True] * (len(args) + len(kwargs)))
-        if apart is not None:
-            found.setdefault(id(layer), []).extend(apart.kinds)
+        found.setdefault(id(layer), []).extend([None] if apart is None else apart.kinds)
         with of_all_ranks(apart, share, ranks, uneven=uneven, name=f"layer {layer.name!r}"):
             return own(*args, **kwargs)
+
+    return call
+
+
+def _read(layer: Any, own: Callable[[Any], Any], found: Kinds) -> Callable[[Any], Any]:
+    """A replacement for the layer's activity regulariser that puts into `found` what averaged gradients get wrong."""
+
+    def call(output: Any) -> Any:
+        apart = look(own, [output], [True])
+        if apart is None or apart.cuts:
+            found.setdefault(id(layer), []).append(None if apart is None else NEITHER)
+        return own(output)
 
     return call
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,15 +113,18 @@ def _kind(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], k
             return Kind(SUM if own in OF_ROWS else KINDS_OF_APART[own], bool(beside), apart)
         beside.clear()
         constants = compared_with(_discarding(model, compute_loss, args, kwargs), [*args, *kwargs.values()])
-        tries = [_values(model, compute_loss, args, kwargs, rows, constants or ()) for rows in (FEW_ROWS, FEW_ROWS + 2)]
+        values = partial(_values, model, compute_loss, args, kwargs, constants)
+        tries = [values(rows) for rows in (FEW_ROWS, FEW_ROWS + 2)]
+        more = [values(FEW_ROWS, beside=True), values(FEW_ROWS, wide=True)]  # not every loss accepts them
     exact = ROUNDED.get(model.compute_dtype, EXACT)
     kinds = [None if each is None else kind_of_values(*each, exact) for each in tries]
+    kinds += [NEITHER for each in more if each is not None and kind_of_values(*each, exact) == NEITHER]
     # the model's method adds nothing to Keras's part
     if beside and not any(each is None or any(each) for each in tries):
         return Kind(MEAN, True)
     if constants is None and MEAN in kinds:  # made-up labels may lack those that a mask leaves out
         return Kind(None, bool(beside))
-    # Try twice, because the loss may by chance be equal on both halves.
+    # Try several times, because the loss may by chance be equal on both halves.
     return Kind(kinds[0] if len(set(kinds)) == 1 else None if None in kinds else NEITHER, bool(beside))
 
 
@@ -161,11 +165,15 @@ def _values(
     compute_loss: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    constants: Sequence[float] | None,
     rows: int,
-    constants: Sequence[float],
+    *,
+    beside: bool = False,
+    wide: bool = False,
 ) -> tuple[float, float, float, float] | None:
     """The loss on made-up rows, on these rows in another order, and on each half; None if the model does not accept
-    them. constants: some of the made-up labels have these values."""
+    them. constants, beside: which values some labels have (`with_some`). wide: True for wide predictions (`made_rows`).
+    """
     from keras import StatelessScope
 
     random = np.random.default_rng(0)
@@ -173,10 +181,8 @@ def _values(
     def made(name: str, spec: Any) -> Any:
         """Made-up values for one argument; None, which few losses accept, if that is impossible."""
         given = any(leaf is not None and tf.is_tensor(leaf) for leaf in tf.nest.flatten(spec))
-        own = made_rows(spec, random, rows, labels=name == "y") if given else spec
-        if name == "y" and constants and own is not None:
-            return tf.nest.map_structure(lambda leaf: with_some(leaf, random, constants), own)
-        return own
+        own = made_rows(spec, random, rows, labels=name == "y", wide=wide and name == "y_pred") if given else spec
+        return with_some(own, random, constants, beside=beside) if name == "y" and given and own is not None else own
 
     named = {**dict(zip(NAMES, args, strict=False)), **kwargs}
     whole = {name: made(name, spec) for name, spec in named.items()}

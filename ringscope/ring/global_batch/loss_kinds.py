@@ -29,15 +29,19 @@ SOME = "some"  # a value for each row that a mask keeps, so that ranks have unli
 # rows per trial: few for a whole model and for large rows, many if the loss draws noise
 ROWS, FEW_ROWS, MANY_ROWS = 16, 4, 64
 LARGE = 1 << 20  # elements of a large row
-# Tries. Both halves may by chance have equally many labels above a bound; then a mean weighted by these labels looks
-# like a plain mean.
-DRAWS = 6
+# Tries, half of them with labels at or beside the constants that the loss compares with, and the last two with wide
+# predictions. Both halves may by chance have equally many labels above a bound; then a mean weighted by these labels
+# looks like a plain mean.
+DRAWS = 8
 EXACT, NOISY = 1e-3, 0.25  # relative tolerances; NOISY for losses that draw random numbers
 SAME = 1e-6  # relative tolerance; only a loss that draws random numbers differs by more on equal rows
-ROUNDED = {"bfloat16": 0.03, "float16": 5e-3}  # EXACT for values that are computed in these types
+ROUNDED = {"bfloat16": 0.02, "float16": 0.007}  # EXACT for values that are computed in these types
 OF_A_BATCH = ("dice", "tversky")  # Keras's losses that give one number for a batch
 ACROSS = ("Circle",)  # Keras's losses that compare pairs in a batch, although they give a number for each sample
 
+
+Kinds = dict[int, list[str | None]]
+"""Id of a layer -> how each loss that the layer's calls added depends on the batch (`Apart.kinds`); None: not known."""
 
 TOGETHER = "to sum or average over all ranks use ring.sum(values) or ring.mean(values, mask)"
 UNSEEN = (
@@ -56,7 +60,7 @@ _apart: weakref.WeakKeyDictionary[Any, dict[str, Apart | None]] = weakref.WeakKe
 def apart_of(loss: Any, y_true: Any, y_pred: Any) -> Apart | None:
     """Read from a loss's graph how it depends on its samples, once for each shape; None if the graph does not show
     it. Also None for Keras's own losses that give a number for each sample, because their kind is known."""
-    if _is_keras(loss) and getattr(getattr(loss, "fn", None), "__name__", "") not in OF_A_BATCH:
+    if is_keras(loss) and getattr(getattr(loss, "fn", None), "__name__", "") not in OF_A_BATCH:
         return None
     shapes = shapes_of((y_true, y_pred))
     known = _apart.setdefault(loss, {})
@@ -65,19 +69,21 @@ def apart_of(loss: Any, y_true: Any, y_pred: Any) -> Apart | None:
     return known[shapes]
 
 
-def _is_keras(loss: Any) -> bool:
+def is_keras(loss: Any) -> bool:
+    """True if this loss or regulariser is Keras's own."""
     return all((each.__module__ or "").startswith("keras.") for each in (type(loss), getattr(loss, "fn", loss)))
 
 
 OF_ROWS = {"rows", "some rows"}
+WHOLE = {"mean", "fixed", "sum", "joined"}
 KINDS_OF_APART = {"mean": MEAN, "rows": MEAN, "some rows": SOME, "fixed": MEAN, "sum": SUM, "joined": JOINED}
 
 
-def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itself: bool) -> str | None:
+def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itself: bool, name: str) -> str | None:
     """The loss's kind, found once for each shape; None: unknown. Prints a line if the averaged gradients are wrong.
 
     apart: what the loss's graph shows. by_itself: True if the loss gives one number for its batch, not one for each
-    sample.
+    sample. name: the loss's name in these lines.
     """
     shapes = shapes_of((y_true, y_pred))
     known = _kinds.setdefault(loss, {})
@@ -88,26 +94,31 @@ def kind_of(loss: Any, y_true: Any, y_pred: Any, apart: Apart | None, *, by_itse
         if by_itself and known[shapes] in (MEAN, SUM) and _differs_of_labels_at_hand(loss, y_true, y_pred):
             # The line is only printed, because only this rank's labels show it, and all ranks must scale the loss
             # alike.
-            once(_no_mean(loss))
+            once(_no_mean(name))
     kind = known[shapes]
     kept = [value.name for value in vars(loss).values() if isinstance(value, (keras.Variable, tf.Variable))]
     if kept:
-        once(
-            f"loss {loss.name!r} keeps {', '.join(kept)} between batches: each rank has its own, and ring averages none"
-        )
+        once(f"loss {name} keeps {', '.join(kept)} between batches: each rank has its own, and ring averages none")
     if kind == NEITHER:
-        once(_no_mean(loss))
+        once(_no_mean(name))
     elif kind is None and by_itself:
         once(
-            f"loss {loss.name!r} gives one number for its batch, and ring could not try whether that is a mean over"
+            f"loss {name} gives one number for its batch, and ring could not try whether that is a mean over"
             f" samples; a sum gives gradients that are N times too small on N ranks; {TOGETHER}"
         )
     return kind
 
 
-def _no_mean(loss: Any) -> str:
+def name_of(loss: Any, compiled: Any) -> str:
+    """The loss's name, and its outputs' names if the model has several losses, whose own names may be the same."""
+    losses = compiled._flat_losses or ()
+    outputs = [repr(name) for _, one, _, name in losses if one is loss and name]
+    return f"{loss.name!r} of output {' and '.join(outputs)}" if len(losses) > 1 and outputs else repr(loss.name)
+
+
+def _no_mean(name: str) -> str:
     return (
-        f"loss {loss.name!r} is not a mean over samples. Each rank computes it on its own batch, so the averaged"
+        f"loss {name} is not a mean over samples. Each rank computes it on its own batch, so the averaged"
         f" gradient is not that of the joined batch; {TOGETHER}"
     )
 
@@ -119,7 +130,7 @@ def _differs_of_labels_at_hand(loss: Any, y_true: Any, y_pred: Any) -> bool:
     even = len(tf.nest.flatten(labels)[0]) // 2 * 2  # at least two rows, so that there are two halves
     some = tf.nest.map_structure(lambda leaf: leaf[: min(even, MANY_ROWS)], labels)
     values = _values_of_rows(loss, some, y_pred, np.random.default_rng(0)) if even else None
-    return values is not None and _kind_of_tries([values]) == NEITHER
+    return values is not None and _kind_of_tries([values], ROUNDED.get(loss.dtype, EXACT)) == NEITHER
 
 
 def shapes_of(given: Any) -> str:
@@ -127,28 +138,30 @@ def shapes_of(given: Any) -> str:
     return str(tf.nest.map_structure(lambda leaf: getattr(leaf, "shape", None), given))
 
 
-def kinds_of_added(model: Any, x: Any, of_layers: dict[int, list[str]]) -> list[str | None]:
+def kinds_of_added(model: Any, x: Any, of_layers: Kinds) -> list[str | None]:
     """The kind of each loss that a layer has added. Prints a line for each loss that is not a mean, a sum or joined.
-    of_layers: layer's id -> `Apart.kinds` of its losses, where the layer's graph shows them."""
+    of_layers: layer's id -> `Apart.kinds` of its losses; None stands for those that its graph does not show."""
     owners = [layer for layer in model._flatten_layers() for _ in layer._get_own_losses()]
     if not owners:
         return []
     counts = {id(layer): owners.count(layer) for layer in owners}
-    known = {each for each, kinds in of_layers.items() if len(kinds) == counts.get(each) and not OF_ROWS & {*kinds}}
+    known = {each for each, kinds in of_layers.items() if len(kinds) == counts.get(each) and {*kinds} <= WHOLE}
     kinds = None if counts.keys() <= known else _tried_kinds(model, x)
     if kinds is None or len(kinds) != len(owners):
         kinds = [None] * len(owners)
-    waiting = {each: [KINDS_OF_APART[kind] for kind in of_layers[each]] for each in known}
+    waiting = {each: [KINDS_OF_APART[str(kind)] for kind in of_layers[each]] for each in known}
     for i, layer in enumerate(owners):
         if id(layer) in known:
             kinds[i] = waiting[id(layer)].pop(0)
-    for layer, kind in zip(owners, kinds, strict=True):
+    for i, (layer, kind) in enumerate(zip(owners, kinds, strict=True)):
         # Made-up rows may never be those that a mask leaves out.
-        unread = id(layer) not in of_layers and not type(layer).__module__.startswith("keras.")
-        if unread or kind not in (MEAN, SUM, JOINED):
-            why = "is not a mean over samples" if kind == NEITHER else "cannot be read from its graph"
+        read = of_layers.get(id(layer), [] if type(layer).__module__.startswith("keras.") else [None])
+        if {None, NEITHER} & {kind, *read}:
+            why = "is not a mean over samples" if NEITHER in (kind, *read) else "cannot be read from its graph"
+            turn, count = owners[: i + 1].count(layer), counts[id(layer)]
+            which = "the loss" if count == 1 else f"loss {turn} of the {count}"
             once(
-                f"the loss that layer {layer.name!r} adds {why}: the gradients are the mean of each rank's own;"
+                f"{which} that layer {layer.name!r} adds {why}: the gradients are the mean of each rank's own;"
                 f" {TOGETHER}"
             )
     return kinds
@@ -160,7 +173,7 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
     by_itself: True if the loss gives one number for its batch. The kind of Keras's losses that give one number for each
     sample is known.
     """
-    if not by_itself and _is_keras(loss):
+    if not by_itself and is_keras(loss):
         return NEITHER if type(loss).__name__ in ACROSS else MEAN
     if not all(is_known(leaf) for leaf in tf.nest.flatten((y_true, y_pred))):
         return None
@@ -170,31 +183,31 @@ def _loss_kind(loss: Any, y_true: Any, y_pred: Any, *, by_itself: bool) -> str |
     tries = []
     for draw in range(DRAWS):
         labels = made_rows(y_true, random, rows, labels=True)
-        if draw % 2 and constants:
-            labels = tf.nest.map_structure(lambda leaf: with_some(leaf, random, constants), labels)
-        tries.append(_values_of_rows(loss, labels, y_pred, random))
-    kind = _kind_of_tries(tries)
+        if draw % 2:
+            labels = with_some(labels, random, constants, beside=draw == 1)
+        tries.append(_values_of_rows(loss, labels, y_pred, random, wide=draw >= DRAWS - 2))
+    kind = _kind_of_tries(tries, ROUNDED.get(loss.dtype, EXACT))
     # Made-up labels may lack those that a mask leaves out.
     return None if by_itself and constants is None and kind == MEAN else kind
 
 
-def _kind_of_tries(tries: Sequence[list[float] | None]) -> str | None:
+def _kind_of_tries(tries: Sequence[list[float] | None], exact: float) -> str | None:
     values = [each for each in tries if each is not None]
     # Tried with noise, a loss may by chance look like one without, so one noisy try decides.
     noisy = any(not np.isclose(whole, again, rtol=SAME, equal_nan=True) for again, whole, *_ in values)
-    kinds = {kind_of_values(*parts, noisy=noisy) for _, *parts in values}
+    kinds = {kind_of_values(w, a, f, s, exact, noisy=noisy) for _, w, a, f, s in values}
     if NEITHER in kinds:
         return NEITHER
     told = kinds - {None}  # a try with noise, or with all rows masked, may say nothing
     return told.pop() if len(told) == 1 else None
 
 
-def _values_of_rows(loss: Any, labels: Any, y_pred: Any, random: Any) -> list[float] | None:
+def _values_of_rows(loss: Any, labels: Any, y_pred: Any, random: Any, *, wide: bool = False) -> list[float] | None:
     """The loss's values for these labels and made-up predictions, for each of PARTS, and once more on all rows; None if
     the loss does not accept them."""
     from keras import StatelessScope
 
-    made = [labels, made_rows(y_pred, random, len(tf.nest.flatten(labels)[0]))]
+    made = [labels, made_rows(y_pred, random, len(tf.nest.flatten(labels)[0]), wide=wide)]
 
     def value(part: Callable[[Any], Any]) -> float:
         true, pred = (
@@ -264,13 +277,17 @@ def kind_of_values(
     values = [whole, again, first, second]
     if not np.all(np.isfinite(values)) or not any(values):  # a loss that is 0 on all made-up rows says nothing
         return None
-    in_any_order = bool(np.isclose(whole, again, rtol=exact / 3))
+    size = max(map(abs, values))  # the rounding of a sum is relative to what is summed, whose signs may differ
+
+    def near(other: float, relative: float) -> bool:
+        return abs(whole - other) <= relative * size + 1e-6
+
+    in_any_order = near(again, exact / 3)
     random = noisy or (noisy is None and not in_any_order)
     if not random and not in_any_order:
         return NEITHER
-    near = NOISY if random else exact
-    if np.isclose(whole, (first + second) / 2, rtol=near, atol=1e-6):
-        return MEAN
-    if np.isclose(whole, first + second, rtol=near, atol=1e-6):
-        return SUM
+    tolerance = NOISY if random else exact
+    mean, total = near((first + second) / 2, tolerance), near(first + second, tolerance)
+    if mean or total:
+        return None if mean and total else MEAN if mean else SUM
     return None if random else NEITHER

@@ -29,7 +29,7 @@ from ..say import once
 from . import added_losses, metrics, train_step_losses
 from . import compute_loss as own_loss
 from .batch import Batch
-from .loss_kinds import JOINED, SOME, SUM, UNSEEN, apart_of, kind_of, kinds_of_added
+from .loss_kinds import JOINED, SOME, SUM, UNSEEN, Kinds, apart_of, kind_of, kinds_of_added, name_of
 from .metric_kinds import metrics_tried
 from .ratios import Apart, of_all_ranks
 from .reductions import uncounted
@@ -85,7 +85,7 @@ def joined(
         is_read = by_itself and not tf.executing_eagerly()
         of_step = train_step_losses.of_step(model, train_step, data, uneven=uneven) if is_read else OfStep()
         name = f"{type(model).__name__}.train_step"
-        kinds: added_losses.Kinds = {}
+        kinds: Kinds = {}
         reduced = _reduced_already(model, ranks, share, batch, met, kinds)
         layers = added_losses.of_all_layers(model, share, ranks, kinds, uneven=uneven)
         by_step = of_all_ranks(of_step.apart, share, ranks, uneven=uneven, name=name)
@@ -97,7 +97,7 @@ def joined(
 
 @contextmanager
 def _reduced_already(
-    model: Any, ranks: int, share: Share, batch: Batch | None, met: list[bool], of_layers: added_losses.Kinds
+    model: Any, ranks: int, share: Share, batch: Batch | None, met: list[bool], of_layers: Kinds
 ) -> Iterator[None]:
     """Within this context, scale losses that are already one number: a sum by the number of ranks, a mean by the
     batch's size. They are the losses that layers add, and the result of the model's own `compute_loss`."""
@@ -154,7 +154,10 @@ def _compiled_losses(model: Any, ranks: int, share: Share, batch: Batch | None, 
         seen.add("reduce_weighted_values")
         if len(taken) > 1:
             return reduce(values, sample_weight, mask, reduction, dtype)
-        kind = kind_of(*taken[-1], parts[-1], by_itself=len(values.shape) == 0) if taken else None
+        kind = None
+        if taken:
+            by_itself, name = len(values.shape) == 0, name_of(taken[-1][0], compiled)
+            kind = kind_of(*taken[-1], parts[-1], by_itself=by_itself, name=name)
         return _reduced(reduce, values, sample_weight, mask, reduction, dtype, ranks, share, batch, kind)
 
     def taking(loss: Any, y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from keras.src.backend import get_keras_mask, set_keras_mask
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python.eager.backprop import GradientTape
@@ -57,7 +58,7 @@ class Sum(NamedTuple):
 
 class Taken(NamedTuple):
     """A function's trial graph. inputs: the placeholders that it was called with. of_all: results of `ring.sum`.
-    of_layers: outputs of layers that have one row for each row of the batch."""
+    of_layers: outputs of layers, and masks of the inputs, that have one row for each row of the batch."""
 
     graph: Any
     inputs: Any
@@ -77,7 +78,12 @@ def taken(function: Callable[..., Any], given: Sequence[Any], *, open_batch: boo
             return leaf
         if not leaf.shape.rank:
             raise NotApart("a value that belongs to no sample")
-        return tf.compat.v1.placeholder(leaf.dtype, [None if open_batch else leaf.shape[0], *leaf.shape[1:]])
+        own = tf.compat.v1.placeholder(leaf.dtype, [None if open_batch else leaf.shape[0], *leaf.shape[1:]])
+        mask = get_keras_mask(leaf)
+        if mask is not None:
+            of_layers.append(made(mask))
+            set_keras_mask(own, of_layers[-1])
+        return own
 
     sums: list[Sum] = []
     of_layers: list[Any] = []

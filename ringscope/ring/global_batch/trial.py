@@ -106,20 +106,30 @@ def _restored() -> Iterator[None]:
             variable.assign(value)
 
 
-def made_rows(spec: Any, random: Any, rows: int, *, labels: bool = False) -> Any:
-    """Arrays of `rows` rows, in the spec's structure; None if it holds a value that cannot be made up."""
+def made_rows(spec: Any, random: Any, rows: int, *, labels: bool = False, wide: bool = False) -> Any:
+    """Arrays of `rows` rows, in the spec's structure; None if it holds a value that cannot be made up. labels: True for
+    labels, some of which are 0, as if masked. wide: True for values from -2.4 to 8.4; False: from 0.05 to 0.95, which
+    are valid as probabilities."""
     leaves = tf.nest.flatten(spec)
     if not all(is_known(leaf) for leaf in leaves):
         return None
-    return tf.nest.pack_sequence_as(spec, [_filled(leaf, random, rows, labels) for leaf in leaves])
+    return tf.nest.pack_sequence_as(spec, [_filled(leaf, random, rows, labels, wide) for leaf in leaves])
 
 
-def with_some(values: Any, random: Any, labels: Sequence[float]) -> Any:
-    if values.dtype == bool:
+def with_some(labels: Any, random: Any, constants: Sequence[float] | None, *, beside: bool = False) -> Any:
+    """The labels with some of them, and all of some rows, replaced by one of these constants. beside: True to replace
+    them by a number one more or less, but no integers, because a class beside one that is masked may not exist."""
+    wanted = [each + step for each in constants or () for step in ((-1, 1) if beside else (0,))]
+
+    def replaced(values: Any) -> Any:
+        if values.dtype == bool or (beside and values.dtype.kind in "iu") or not wanted:
+            return values
+        own = values.dtype
+        for shape, share in ((values.shape, 0.4), ((len(values), *[1] * (values.ndim - 1)), 0.2)):
+            values = np.where(random.uniform(size=shape) < share, random.choice(wanted, shape), values).astype(own)
         return values
-    return np.where(random.uniform(size=values.shape) < 0.4, random.choice(labels, values.shape), values).astype(
-        values.dtype
-    )
+
+    return tf.nest.map_structure(replaced, labels)
 
 
 def is_known(leaf: Any) -> bool:
@@ -128,11 +138,14 @@ def is_known(leaf: Any) -> bool:
     return bool(leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool)
 
 
-def _filled(leaf: Any, random: Any, rows: int, labels: bool) -> Any:
-    """Random values between 0 and 1: valid as labels, tokens and probabilities. Some labels are 0, as if masked."""
+def _filled(leaf: Any, random: Any, rows: int, labels: bool, wide: bool) -> Any:
+    """Random values. They rise from row to row: if all rows were alike, then so would be the halves of a large batch,
+    and any loss would look like a mean."""
     shape = [rows, *(OPEN if size is None else size for size in leaf.shape[1:])]
-    kind = leaf.dtype.as_numpy_dtype
-    if leaf.dtype.is_floating:
-        values = random.uniform(0.05, 0.95, shape)
-        return np.where(labels & (values < 0.3), 0, values).astype(kind)
-    return random.integers(0, 2, shape).astype(kind)
+    at = np.linspace(0, 1, rows).reshape([rows, *[1] * len(shape[1:])])
+    values = random.uniform(size=shape)
+    if not leaf.dtype.is_floating:
+        return (values < 0.2 + 0.6 * at).astype(leaf.dtype.as_numpy_dtype)
+    values = 0.05 + 0.9 * values ** (4 ** (1 - 2 * at) if labels else 4 - 2.5 * at)
+    values = np.where(labels & (values < 0.3), 0, values)
+    return (12 * values - 3 if wide else values).astype(leaf.dtype.as_numpy_dtype)
