@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import keras
@@ -59,9 +59,10 @@ def _may_add(layer: Any) -> bool:
             waiting += found
         elif isinstance(found, partial):
             waiting += [found.func, *found.args]
-        else:
-            inner = getattr(found, "__func__", None)  # of methods, and of static and class methods
-            waiting.append(type(found) if inner is None else inner)
+        elif isinstance(found, (MethodType, staticmethod, classmethod)):
+            waiting.append(found.__func__)
+        else:  # nothing is asked of an object of the user's, whose __getattr__ may do anything
+            waiting.append(type(found))
     return False
 
 

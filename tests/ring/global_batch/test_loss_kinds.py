@@ -209,6 +209,25 @@ def test_a_layer_that_adds_a_loss_is_known_wherever_its_class_does_it(layer: Any
     assert not added_losses._may_add(keras.layers.Dense(1))
 
 
+class Settings:
+    """Looks every name up by itself, as settings and clients do; `always` gives another such object for each."""
+
+    def __init__(self, *, always: bool) -> None:
+        self.__dict__["always"] = always
+
+    def __getattr__(self, name: str) -> Any:
+        if not self.always:
+            raise KeyError(name)
+        return Settings(always=True)
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_an_attribute_of_a_layer_is_not_asked_for_names(always: bool) -> None:
+    layer = AddsNothing(1)
+    layer.settings = Settings(always=always)
+    assert not added_losses._may_add(layer)
+
+
 class AddsSums(keras.layers.Layer):
     def call(self, x: Any) -> Any:
         self.add_loss(keras.ops.sum(keras.ops.square(x)))
