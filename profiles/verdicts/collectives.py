@@ -17,7 +17,7 @@ SMALL_STEP_NS = 5_000_000
 # ringscope/ring/gradients/overlap/buckets.py). Below a hidden share of HIDDEN the exchange does not overlap yet.
 WORTH_HIDING_NS = 2_000_000
 HIDDEN = 0.1
-GRADIENTS = ("all_reduce", "reduce", "broadcast", "other")
+GRADIENTS = ("all_reduce", "reduce", "other")
 # Kind of collective -> (its name in texts, advice on how to shorten or hide it).
 SHARDED = (
     "all-gather and reduce-scatter of a sharded model",
@@ -41,6 +41,11 @@ OTHER_KINDS = {
         "all-to-all between experts or embedding shards",
         "place the ranks that exchange most on one host; give each expert or shard equal work; exchange one part of "
         "the batch while another computes; send fewer bytes (16-bit activations)",
+    ),
+    "broadcast": (
+        "broadcast from one rank to the others",
+        "send weights once, at the start, and buffers rarely (DistributedDataParallel(broadcast_buffers=False), if "
+        "each rank may keep its own statistics of BatchNorm); fewer, larger broadcasts",
     ),
     "send_recv": (
         "send and receive between ranks (all-to-all, or stages of a pipeline)",
@@ -99,6 +104,8 @@ def exposed_kind(case: Case) -> str:
 
 
 def _exposed_as(code: str, case: Case, what: str, change: str) -> Finding | None:
+    if not case.ns("compute"):
+        return None  # A recording of collectives alone does not show what could hide them.
     exposed = case.ns("collective")
     found = case.gpu.collectives
     share = case.share("collective")

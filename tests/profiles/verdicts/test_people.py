@@ -202,6 +202,21 @@ def test_many_broadcasts_are_no_gradients_in_pieces(kind: str, told: bool) -> No
     assert ("collectives-not-fused" in findings(exchanging(kinds))) is told
 
 
+@pytest.mark.parametrize(("broadcasts", "code"), [(1, "all-reduce-exposed"), (3, "collectives-exposed")])
+def test_what_is_exposed_longest_has_its_own_name(broadcasts: int, code: str) -> None:
+    kinds = ["AllReduce_Sum_f32_RING_LL"] * 2 + ["Broadcast_RING_LL"] * broadcasts
+    found = findings(exchanging(kinds))
+    assert {"all-reduce-exposed", "collectives-exposed"} & set(found) == {code}
+    assert ("broadcast from one rank" in found[code].text) is (code == "collectives-exposed")
+    assert ("all-reduce" in found[code].text) is (code == "all-reduce-exposed")
+
+
+def test_collectives_alone_do_not_show_what_could_hide_them() -> None:
+    made = exchanging(["AllReduce_Sum_f32_RING_LL"])
+    made.rows["kernels"] = [row for row in made.rows["kernels"] if row["name"].startswith("nccl")]
+    assert list(findings(made)) == ["loss-not-judged"]
+
+
 @pytest.mark.parametrize(("compute_ns", "told"), [(2 * MS, True), (5 * US, False)])
 def test_ranks_that_wait_while_a_program_starts_have_no_straggler(compute_ns: int, told: bool) -> None:
     kinds = ["AllReduce_Sum_f32_RING_LL"]
