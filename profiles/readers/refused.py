@@ -33,6 +33,7 @@ INSPECTOR_LOG: Final = (
     "a log of NCCL's Inspector, which holds the speed of each collective and no timeline of a GPU",
     "give the logs of all ranks, without other files, to `ringscope timeline` or `ringscope gate`",
 )
+_KERNELS_ALONE: Final = ("rocprof's table of kernels, which holds no copies and calls", _ROCPROF)
 # Well-known files that are no recordings: (pattern in their first bytes, (problem, remedy)).
 _SIGNS: Final = tuple(
     (re.compile(sign, re.DOTALL), said)
@@ -43,7 +44,7 @@ _SIGNS: Final = tuple(
         ),
         (
             rb"(?:\A|\n)\"?Index\"?,\"?KernelName\"?,\"?gpu-id\"?,",
-            ("rocprof's table of kernels, which holds no copies and calls", _ROCPROF),
+            _KERNELS_ALONE,
         ),
         (
             rb"\A\s*\"(?:Kind\",\"(?:Agent_Id|Direction)|Domain\",\"Function\",\"Process_Id)\"",
@@ -214,6 +215,8 @@ def _database(path: Path) -> tuple[str, str] | None:
         return "a database of rocprofv3 (rocpd) without kernels", _ROCPROF
     if "COPY" in tables and {"HIP", "HSA", "KERN"} & tables:
         return "the database from which rocprof makes its results.json", "give the results.json beside it"
+    if "KERN" in tables:
+        return _KERNELS_ALONE
     if any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in tables):
         return (
             "an nsys or nvprof database without its table of strings",

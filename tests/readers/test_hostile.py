@@ -196,6 +196,7 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b'"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"hipMemcpy",3,1342822760,447607586,62.3\n',
         "rocprof's totals",
     ),
+    "rocprof-kernels.db": (lambda: _database("KERN"), "rocprof's table of kernels"),
     "trace.rpd": (lambda: _database("rocpd_op", "rocpd_api", "rocpd_string"), "rocmProfileData's"),
     "rpd.json": (
         lambda: b'[ {}\n,{"name": "process_name", "ph": "M", "pid":"2","args":{"name":"GPU2"}}\n',
