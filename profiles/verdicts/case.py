@@ -28,6 +28,8 @@ OTHER_LADDER = (0.15, 0.03)
 # fewer kernels is an example or a single operator, which says nothing about batch size or device. Two steps are too few
 # to measure a step period.
 LEAST_KERNELS, LEAST_STEPS = 20, 5
+# Fewer kernels that take less time in all say nothing about a program, either: ten launches take as long.
+LEAST_COMPUTE_NS = 100_000
 CONVOLUTIONS = re.compile(r"(?i)conv(?!er(?:sion|t))|[wd]grad|fprop|winograd")
 
 
@@ -204,11 +206,17 @@ class Case:
 
     @property
     def example(self) -> bool:
-        """True if a framework ran fewer kernels in all than one step of its smallest model takes. False for plain CUDA
-        programs and for several measured steps, since both may consist of a few long kernels."""
+        """True if a framework ran fewer kernels in all than one step of its smallest model takes, or a plain CUDA
+        program ran so few for less than `LEAST_COMPUTE_NS`: it may consist of a few long kernels. False for several
+        measured steps."""
         kernels, measured = self.gpu.kernels, self.gpu.window == "steps" and self.gpu.steps.count >= LEAST_STEPS
         few = not measured and not kernels.graph_launches and kernels.count < LEAST_KERNELS
-        return few and self.gpu.framework in ("pytorch", "jax", "tensorflow")
+        return few and (self.hardly_computes or self.gpu.framework in ("pytorch", "jax", "tensorflow"))
+
+    @property
+    def hardly_computes(self) -> bool:
+        """True if the kernels of the window, collectives left out, take less than `LEAST_COMPUTE_NS` in all."""
+        return 0 < self.ns("compute") < LEAST_COMPUTE_NS
 
     @property
     def trains_a_model(self) -> bool:

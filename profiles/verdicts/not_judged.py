@@ -105,9 +105,15 @@ def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Mea
         blind = [doubt for doubt in measures.doubts if doubt.code == "clocks-apart"] + blind
     if largest == "idle_unknown" and blind:
         return blind[0].text, blind[0].next
+    if case.example and case.hardly_computes:
+        all_ns = numbers.duration(case.ns("compute"))
+        return (
+            f"kernels take {all_ns} in all, too little to tell anything about a program",
+            "record more of the program",
+        )
     if case.example:
-        ran = numbers.count(gpu.kernels.count)
-        return f"{ran} kernels are too few to tell anything about a whole model", "record steps of a whole model"
+        ran = "1 kernel is" if gpu.kernels.count == 1 else f"{numbers.count(gpu.kernels.count)} kernels are"
+        return f"{ran} too few to tell anything about a whole model", "record steps of a whole model"
     if largest == "idle_unknown":
         if all(gap.ended_by is None for gap in gpu.idle_gaps if "idle_unknown" in gap.causes_ns):
             return "no operation follows it in the recording", "record a few more steps"

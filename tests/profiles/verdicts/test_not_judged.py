@@ -268,6 +268,42 @@ def test_a_few_kernels_beside_a_gap_that_comes_once_are_an_example(kernels: int,
     assert ("python-in-the-loop" in found) is judged and "loss-not-judged" in found
 
 
+def running(kernels: int, each_ns: int) -> Build:
+    """A plain CUDA program: kernels of one block, a millisecond of the host's own work before each but the first."""
+    made, at = Build(), 0
+    made.device(0, multiprocessors=40)
+    for _ in range(kernels):
+        made.kernel(at, at + each_ns, "step(float *)", blocks=1, call=(at - 3 * US, at - 2 * US))
+        at += each_ns + MS
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kernels", "each_ns", "codes"),
+    [
+        (1, 99_999, []),
+        (1, 100_000, ["tiny-batch"]),
+        (7, 14_285, ["loss-not-judged"]),
+        (7, 14_286, ["python-in-the-loop"]),
+        (20, 2_000, ["python-in-the-loop"]),
+    ],
+)
+def test_a_few_kernels_of_a_moment_say_nothing_about_a_program(kernels: int, each_ns: int, codes: list[str]) -> None:
+    found = findings(running(kernels, each_ns))
+    assert list(found) == codes
+    if codes == ["loss-not-judged"]:
+        assert "kernels take 100.0 µs in all, too little" in found["loss-not-judged"].text
+
+
+@pytest.mark.parametrize(("kernels", "told"), [(1, "1 kernel is too few"), (2, "2 kernels are too few")])
+def test_a_frameworks_few_kernels_are_counted_in_good_words(kernels: int, told: str) -> None:
+    made = Build()
+    made.copy("d2d", MS, 2 * MS, call=(MS - 3, MS - 2))
+    for at in range(10 * MS, (10 + 9 * kernels) * MS, 9 * MS):
+        made.kernel(at, at + MS, ATEN, call=(at - 3, at - 2))
+    assert told in findings(made)["loss-not-judged"].text
+
+
 def capturing(replays: int, *, captures: bool = True) -> Build:
     """Kernels one by one, a gap of 100 ms in which a graph is captured, and kernels of its replays."""
     made, at = Build(), 0
