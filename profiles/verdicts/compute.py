@@ -29,7 +29,9 @@ MISALIGNED = re.compile(r"align[12](?![0-9])")
 # Names of matrix products and convolutions in float32 that run on CUDA cores, on GPUs that could run them in TF32:
 # CUTLASS's cutlass_80_simt_sgemm_..., cuBLAS's ampere_sgemm_128x64_tn and sm80_xmma_gemm_..._ffma_..., cuDNN's
 # cudnn_ampere_scudnn_...
-CUDA_CORES = re.compile(r"(?:^|_)(?:simt_(?![dz])|ampere_s(?:gemm|cudnn)_|sm(?:[89]|1[0-9])[0-9]_xmma_\w*_ffma_)")
+_CUDA_CORES = re.compile(r"(?:^|_)(?:simt_(?![dz])|ampere_s(?:gemm|cudnn)_|sm(?:[89]|1[0-9])[0-9]_xmma_\w*_ffma_)")
+# The same names on Volta and Turing, whose tensor cores take float16.
+_VOLTAS_CUDA_CORES = re.compile(r"(?:^|_)volta_s(?:gemm|cudnn)_")
 FOURS, SIXTEEN_BITS = re.compile(r"align4(?![0-9])"), re.compile(r"f16|[hs]884|16816")
 FRAMEWORK_REDUCTIONS = re.compile(r"ColumnReduce|RowReduce|Rsqrt_GPU|SquaredDifference")
 
@@ -183,7 +185,7 @@ def short_kernels(case: Case) -> Finding | None:
 
 def off_tensor_cores(case: Case) -> Finding | None:
     """A finding on matrix products off the tensor cores: float32, or dimensions that are no multiples of 8 or 16."""
-    named = [k for k in case.gpu.kernels.top if misaligned(k.name)]
+    named = [k for k in case.gpu.kernels.top if misaligned(k.name, case.gpu.name)]
     cell = case.cell
     uneven = cell is not None and cell.precision != "float32" and cell.per_rank_batch % 8
     if (not named and not uneven) or lacks_tensor_cores(case.gpu.name):
@@ -192,12 +194,12 @@ def off_tensor_cores(case: Case) -> Finding | None:
     if not uneven and ns < REPORT_SHARE * case.gpu.span_ns:
         return None
     if named:
-        word = misaligned(named[0].name) or ""
+        word = misaligned(named[0].name, case.gpu.name) or ""
         float32 = "float32, which they do not take" if lacks_tf32(case.gpu.name) else "float32 without TF32"
         why = f"{float32}, or dimensions that are no multiples of 8"
         text = (
             f"{word} runs outside of the tensor cores: {why}"
-            if CUDA_CORES.search(word)
+            if on_cuda_cores(word, case.gpu.name)
             else f"{word} is a kernel for dimensions that are no multiples of 8"
         )
         taken = min(1, ns / (case.gpu.busy_ns.get("compute") or ns))  # kernels of several streams may overlap
@@ -222,14 +224,19 @@ def function_name(kernel: str) -> str:
     return kept.split("(")[0].strip().rpartition(" ")[2] or kernel
 
 
-def misaligned(kernel: str) -> str | None:
-    """The part of a kernel's name that shows a bad alignment or no tensor cores (a template argument in CUTLASS); None
-    if no part does."""
-    return next((word for word in re.findall(r"[\w:]+", kernel) if _misaligned(word)), None)
+def misaligned(kernel: str, gpu: str | None) -> str | None:
+    """The part of a kernel's name that shows a bad alignment or no tensor cores (a template argument in CUTLASS) on the
+    GPU of this name; None if no part does."""
+    return next((word for word in re.findall(r"[\w:]+", kernel) if _misaligned(word, gpu)), None)
 
 
-def _misaligned(word: str) -> bool:
-    if MISALIGNED.search(word) or CUDA_CORES.search(word):
+def on_cuda_cores(word: str, gpu: str | None) -> bool:
+    """True if this part of a kernel's name tells a matrix product in float32 on CUDA cores."""
+    return bool(_CUDA_CORES.search(word) or (lacks_tf32(gpu) and _VOLTAS_CUDA_CORES.search(word)))
+
+
+def _misaligned(word: str, gpu: str | None) -> bool:
+    if MISALIGNED.search(word) or on_cuda_cores(word, gpu):
         return True
     return any(FOURS.search(name) and SIXTEEN_BITS.search(name) for name in word.split(":"))
 

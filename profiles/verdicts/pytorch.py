@@ -14,9 +14,10 @@ from ..gpus.collective_kernels import names_collective
 from ..metrics.kernels import TORCH_COMPILED
 from ..metrics.peaks import lacks_tf32
 from ..model.measures import GpuMeasures
+from ..model.operations import Copies
 from .case import CONVOLUTIONS
 from .collectives import is_sharded, summed_as
-from .compute import CUDA_CORES, misaligned
+from .compute import misaligned, on_cuda_cores
 from .host_waits import mostly_after_waits
 from .small_batches import UNFILLED_SHARE
 
@@ -38,6 +39,12 @@ GRAPHED = (
     "torch.nn.GRU as they are"
 )
 PINNED = "pinned host memory (torch.empty(..., pin_memory=True)) and .to(device, non_blocking=True)"
+ON_DEVICE = (
+    "make small tensors on the device (torch.full(..., device=...)), or copy them with the batch, from pinned memory "
+    "and non_blocking"
+)
+# Copies of fewer bytes than this on average carry numbers of the host, not batches.
+_SMALL_BYTES = 1024
 _MOST = 0.1  # A waiting call that causes at least this share of the sync idle gets its own remedy.
 # PyTorch operator in which the host waits for the GPU -> remedy.
 _NO_WAIT = {
@@ -163,8 +170,10 @@ def _waits(gpu: GpuMeasures) -> str:
             parts[_NO_WAIT[one["within"]]] = None
         elif one["moves"] == "h2d":
             parts[
-                "copy batches from pinned memory with non_blocking=True, since the host waits for copies from other "
-                "memory"
+                ON_DEVICE
+                if _small(gpu.copies["h2d"])
+                else "copy batches from pinned memory with non_blocking=True, since the host waits for copies from "
+                "other memory"
             ] = None
         elif one["moves"] == "d2h":
             parts[
@@ -175,13 +184,17 @@ def _waits(gpu: GpuMeasures) -> str:
     return "; ".join(parts) or "no .item(), .cpu(), boolean indexing or torch.cuda.synchronize() in every step"
 
 
+def _small(copies: Copies) -> bool:
+    return copies.bytes is not None and copies.bytes < _SMALL_BYTES * (copies.count or 0)
+
+
 SIZES = "batch, channels, units and classes in multiples of 8 for 16-bit numbers, of 16 for 8-bit ones"
 
 
 def in_float32(gpu: GpuMeasures) -> bool:
     """True if the longest matrix products run in float32 and not on the tensor cores."""
-    found = (misaligned(kernel.name) for kernel in gpu.kernels.top)
-    return bool(CUDA_CORES.search(next(filter(None, found), "")))
+    found = (misaligned(kernel.name, gpu.name) for kernel in gpu.kernels.top)
+    return on_cuda_cores(next(filter(None, found), ""), gpu.name)
 
 
 def _tensor_cores(gpu: GpuMeasures) -> str:
@@ -231,8 +244,7 @@ TRAINING: Mapping[str, Words] = MappingProxyType(
         "offloaded-to-host": _offloaded,
         "copies-on-gpu-exposed": "no copies of whole tensors in the step (.contiguous(), .clone(), torch.cat): write "
         "results where they are used (out=); gradient_as_bucket_view=True of DistributedDataParallel; torch.compile",
-        "small-copy-before-step": "make small tensors on the device (torch.full(..., device=...)), or copy them with "
-        "the batch, from pinned memory and non_blocking",
+        "small-copy-before-step": ON_DEVICE,
         "memory-allocated-in-the-loop": "PyTorch's caching allocator: no PYTORCH_NO_CUDA_MEMORY_CACHING (on AMD "
         "PYTORCH_NO_HIP_MEMORY_CACHING), no torch.cuda.empty_cache() in the loop",
         "loss-fetched-every-step": "loss.item(), .cpu() and print every hundredth step; sum metrics on the GPU; no "

@@ -102,6 +102,20 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str, str]] = {
         SYNC, {"framework": "pytorch", "host_waits": [{**WAIT, "within": "aten::to", "moves": "h2d"}]},
         "host-synchronises", r"\.item|boolean", "pinned",
     ),
+    "waits for copies of a few bytes": (
+        {**SYNC, "h2d": {"count": 10, "bytes": 10 * 1023}},
+        {"framework": "pytorch", "host_waits": [{**WAIT, "within": "aten::to", "moves": "h2d"}]},
+        "host-synchronises", "copy batches", "small tensors on the device",
+    ),
+    "waits for copies of more bytes": (
+        {**SYNC, "h2d": {"count": 10, "bytes": 10 * 1024}},
+        {"framework": "pytorch", "host_waits": [{**WAIT, "within": "aten::to", "moves": "h2d"}]},
+        "host-synchronises", "small tensors", "copy batches from pinned memory",
+    ),
+    "products in float32 by cuBLAS on Turing": (
+        _kernel("volta_sgemm_64x64_nt"), {"framework": "pytorch", "name": "Tesla T4"},
+        "off-tensor-cores", r"TF32\)|float32_matmul|with bfloat16|multiples", "float16",
+    ),
     "a loader without workers": (
         FEED, {"framework": "pytorch", "loader": "DataLoader in the training's process"}, "input-pipeline-slow",
         "larger num_workers", r"num_workers=0",

@@ -501,6 +501,25 @@ def test_products_off_tensor_cores_are_told_by_their_names(kernel: str, found: b
     assert (_find("off-tensor-cores", gpu(top=[(kernel, 100, 20 * MS)])) is not None) == found
 
 
+@pytest.mark.parametrize("kernel", ["volta_sgemm_64x64_nt", "cudnn_volta_scudnn_128x64_relu_medium_nn_v1"])
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Tesla T4", True),
+        ("Tesla V100-SXM2-32GB", True),
+        ("NVIDIA GeForce RTX 2080 Ti", True),
+        ("Quadro RTX 6000", True),
+    ]
+    + [("NVIDIA GeForce GTX 1650", False), ("Quadro T1000", False), ("NVIDIA GeForce MX450", False), (None, False)],
+)
+def test_voltas_kernels_in_float32_are_told_of_voltas_and_turings_with_tensor_cores(
+    name: str | None, found: bool, kernel: str
+) -> None:
+    one = gpu(top=[(kernel, 100, 20 * MS)])
+    one.name = name
+    assert (_find("off-tensor-cores", one) is not None) == found
+
+
 def test_gpus_with_other_work_are_not_compared_by_their_compute() -> None:
     usual, other = (gpu(rank=r, ledger={"compute": ns, "collective": MS}) for r, ns in ((0, 7 * MS), (1, 9 * MS)))
     for one, count in ((usual, 1000), (other, 1400)):
