@@ -90,8 +90,19 @@ def _by_host(gpu: GpuMeasures, owner: str) -> str:
         waits = [one for one in gpu.host_waits if one["call"]]
         own = 2 * sum(one.get("own_ns", 0) for one in waits) > (gpu.ledger_ns[owner] or 0)
         return f" ({called(waits[0])}{', then in no CUDA call' if own else ''})" if waits else ""
-    doing = [str(one["name"]) for one in gpu.host_while_idle if one["kind"] == "api" and one["share"] >= _FILLS]
-    return f" ({doing[0]} under way)" if doing and owner in ("idle_launch", "idle_feed") else ""
+    if owner not in ("idle_launch", "idle_feed"):
+        return ""
+    calls = [str(one["name"]) for one in gpu.host_while_idle if one["kind"] == "api" and one["share"] >= _FILLS]
+    doing = calls or _operators(gpu, owner)
+    return f" ({doing[0]} under way)" if doing else ""
+
+
+def _operators(gpu: GpuMeasures, owner: str) -> list[str]:
+    """The framework's operators that fill half of the longest gap, if this gap is most of the owner's time."""
+    gap = gpu.idle_gaps[0] if gpu.idle_gaps else None
+    if gap is None or 2 * gap.causes_ns.get(owner, 0) < (gpu.ledger_ns[owner] or 0):
+        return []
+    return [str(one["name"]) for one in gap.host if one["kind"] == "operator" and 2 * one["ns"] >= gap.ns]
 
 
 def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Measures) -> tuple[str, str]:

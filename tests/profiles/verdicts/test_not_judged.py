@@ -304,6 +304,21 @@ def test_a_frameworks_few_kernels_are_counted_in_good_words(kernels: int, told: 
     assert told in findings(made)["loss-not-judged"].text
 
 
+@pytest.mark.parametrize(("filled_ms", "named"), [(50, True), (49, False)])
+@pytest.mark.parametrize(("other_ms", "most"), [(100, True), (101, False)])
+def test_the_operator_that_fills_most_of_the_lost_time_is_named(
+    filled_ms: int, named: bool, other_ms: int, most: bool
+) -> None:
+    """A gap of 100 ms, an operator on the host in a part of it, and two gaps of half as long as the `other_ms`."""
+    made, at = Build(), 10 * MS
+    for gap_ns in (100 * MS, other_ms * MS // 2, other_ms * MS // 2, 0):
+        made.kernel(at, at + MS, ATEN, call=(at - 3 * US, at - 2 * US))
+        at += MS + gap_ns
+    made.operator("aten::normal_", 11 * MS, (11 + filled_ms) * MS)
+    said = findings(made)["loss-not-judged"].text
+    assert ("waiting for a launch (aten::normal_ under way)" in said) is (named and most)
+
+
 def capturing(replays: int, *, captures: bool = True) -> Build:
     """Kernels one by one, a gap of 100 ms in which a graph is captured, and kernels of its replays."""
     made, at = Build(), 0
