@@ -1,7 +1,4 @@
-"""Read integer columns of SQLite tables in pieces, on several threads, each piece straight into the final array.
-
-Plain rows (integers and NULL, each whole in one page) are decoded from the file's pages (`pages`), others by SQLite.
-"""
+"""Read integer columns of SQLite tables in pieces, on several threads, each piece straight into the final array."""
 
 from __future__ import annotations
 
@@ -18,15 +15,12 @@ from numpy.typing import NDArray
 from ...ground.errors import UnreadableRecording
 from ...ground.threads import spread
 from ..progress import tell
-from . import pages
-from .pages import Odd, Pages
 from .sqlite import Database, connected, quoted
 
 # Rows per task: few enough that threads get even shares, and enough that opening a connection costs little.
 _TASK_ROWS: Final = 1 << 18
 _MAX_TASKS: Final = 256
-# Bytes of pages per task: with fewer, threads wait longer for Python's global lock than they read.
-_TASK_BYTES: Final = 1 << 21
+_FEW_BYTES: Final = 1 << 21  # threads are not worth their start for a file of at most this size
 _BATCH_ROWS: Final = 1 << 14
 
 Array = NDArray[Any]
@@ -67,11 +61,10 @@ class Rows:
 def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict[str, Rows]:
     """Read the wanted columns of several tables, in pieces on up to eight threads. `wanted`: table -> key -> Column.
     Raises UnreadableRecording if SQLite finds the file damaged."""
-    file = Pages(database)
-    tables = {table: _Table(columns, *_pieces(database, file, table, columns)) for table, columns in wanted.items()}
+    tables = {table: _Table(columns, _pieces(database, table)) for table, columns in wanted.items()}
     pieces = [(name, table, piece) for name, table in tables.items() for piece in range(table.pieces)]
-    fill = partial(_fill, database, file)
-    small = database.path.stat().st_size <= _TASK_BYTES
+    fill = partial(_fill, database)
+    small = database.path.stat().st_size <= _FEW_BYTES
     for done, _ in enumerate(spread(fill, pieces, 1 if small else max(2, min(8, os.cpu_count() or 2))), 1):
         tell(done / len(pieces))
     return {name: table.rows() for name, table in tables.items()}
@@ -91,33 +84,18 @@ def _rowids(database: Database, table: str) -> tuple[int, int] | tuple[None, Non
     return low, high
 
 
-def _pieces(
-    database: Database, file: Pages, table: str, wanted: Mapping[str, Column]
-) -> tuple[Array | None, list[_Plain]]:
-    """(rowids at which the pieces of a table begin, then the end of the last piece; the pages of each piece). No pages
-    if SQLite has to read the table; no rowids (None) if the number of rows is unknown."""
+def _pieces(database: Database, table: str) -> Array | None:
+    """The rowids at which the pieces of a table begin, then the end of the last piece; None if the number of rows is
+    unknown."""
     low, high = _rowids(database, table)
     if low is None or high is None:
-        return None, []
-    names = [column.name for column in wanted.values()]
-    try:
-        root, places = pages.places(database, table, names)
-        leaves = file.leaves(root)
-    except (Odd, UnreadableRecording):
-        step = max(_TASK_ROWS, -(-(high - low + 1) // _MAX_TASKS))
-        return np.append(np.arange(low, high + 1, step), high + 1), []
-    first = np.arange(0, len(leaves.page), max(1, _TASK_BYTES // file.size))
-    bounds = np.concatenate(([low], np.clip(leaves.last[first[1:] - 1], low - 1, high) + 1, [high + 1]))
-    return bounds, [_Plain(places, leaves.page[at : at + first[1]] if len(first) > 1 else leaves.page) for at in first]
+        return None
+    step = max(_TASK_ROWS, -(-(high - low + 1) // _MAX_TASKS))
+    return np.append(np.arange(low, high + 1, step), high + 1)
 
 
-def _fill(database: Database, file: Pages, of: tuple[str, _Table, int]) -> None:
+def _fill(database: Database, of: tuple[str, _Table, int]) -> None:
     name, table, piece = of
-    try:
-        table.put(piece, table.plain(file, piece))
-        return
-    except Odd:
-        pass
     sql = f"SELECT {', '.join(map(_integer, table.names))} FROM {quoted(database.stored(name))}{table.where(piece)}"
     try:
         for batch in _batches(database.path, sql, table.nulls):
@@ -142,17 +120,10 @@ def _fill(database: Database, file: Pages, of: tuple[str, _Table, int]) -> None:
 
 
 def _integer(column: str) -> str:
-    """The column as SQL, with 0.5 for a text or blob, so that a long text is not read only to be dropped."""
+    """The column as SQL, with 0.5 for a text or blob, so that a long text is not read only to be dropped. Both sort
+    after all numbers: to compare takes half the time of asking for the type."""
     name = quoted(column)
-    return f"CASE WHEN typeof({name}) IN ('integer', 'null') THEN {name} ELSE 0.5 END"
-
-
-@dataclass(frozen=True, slots=True)
-class _Plain:
-    """A piece of a table to decode from pages. `places`: index of each column in its row, -1 for the rowid."""
-
-    places: Mapping[str, int]
-    pages: Array
+    return f"CASE WHEN {name} >= '' THEN 0.5 ELSE {name} END"
 
 
 class _NotIntegers(Exception):
@@ -162,13 +133,12 @@ class _NotIntegers(Exception):
 class _Table:
     """A table while it is read. Pieces are written straight into the final arrays, so that no value is held twice."""
 
-    def __init__(self, wanted: Mapping[str, Column], bounds: Array | None, plain: list[_Plain]) -> None:
+    def __init__(self, wanted: Mapping[str, Column], bounds: Array | None) -> None:
         self.wanted = wanted
         # Several wanted columns may be one column of the file, which is read once.
         self.names = list(dict.fromkeys(column.name for column in wanted.values()))
         self.nulls = [next(c.null for c in wanted.values() if c.name == name) for name in self.names]
         self._bounds = None if bounds is None else bounds.tolist()
-        self._plain = plain
         self.pieces = 1 if self._bounds is None else len(self._bounds) - 1
         # The operating system gives an array of zeros no memory until it is written to.
         width = self._bounds[-1] - self._bounds[0] if self._bounds else 0
@@ -188,18 +158,6 @@ class _Table:
             return ""
         last = "" if piece == self.pieces - 1 else f" AND rowid < {self._bounds[piece + 1]}"
         return f" WHERE rowid >= {self._bounds[piece]}{last}"
-
-    def plain(self, file: Pages, piece: int) -> list[NDArray[np.int64]]:
-        """The columns of a piece, decoded from pages. Raises Odd if SQLite has to read the piece."""
-        if self._bounds is None or not self._plain:
-            raise Odd
-        one = self._plain[piece]
-        nulls = {one.places[name]: null for name, null in zip(self.names, self.nulls, strict=True)}
-        rowid, found = file.integers(one.pages, {place: null for place, null in nulls.items() if place >= 0})
-        first, end = self._bounds[piece : piece + 2]
-        if len(rowid) and (rowid[0] < first or rowid[-1] >= end or (rowid[1:] <= rowid[:-1]).any()):
-            raise Odd
-        return [rowid if one.places[name] < 0 else found[one.places[name]] for name in self.names]
 
     def put(self, piece: int, batch: list[NDArray[np.int64]]) -> None:
         kept = [_kept(batch[self.names.index(column.name)], column) for column in self.wanted.values()]
