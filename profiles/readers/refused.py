@@ -43,6 +43,13 @@ _SIGNS: Final = tuple(
             ("an execution trace of PyTorch's (Chakra), which holds operators and no times of a GPU", _PYTORCH),
         ),
         (
+            rb"\A\s*\{\s*\"traceEvents\"\s*:\s*\[\s*\{[^{}]{0,200}\{\s*\"name\"\s*:\s*\"Allocators\"",
+            (
+                "a timeline of TensorFlow 1's RunMetadata, which holds operators and no launch calls of the host",
+                "record with `nsys profile -t cuda,nvtx`, or with TensorFlow 2's profiler and give its .xplane.pb",
+            ),
+        ),
+        (
             rb"(?:\A|\n)\"?Index\"?,\"?KernelName\"?,\"?gpu-id\"?,",
             _KERNELS_ALONE,
         ),

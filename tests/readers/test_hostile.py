@@ -196,6 +196,15 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: b'"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"hipMemcpy",3,1342822760,447607586,62.3\n',
         "rocprof's totals",
     ),
+    # As tensorflow.python.client.timeline begins; the order of keys differs between versions of Python.
+    "timeline.ctf.json": (
+        lambda: _tf1({"name": "process_name", "ph": "M", "pid": 0, "args": {"name": "Allocators"}}),
+        "TensorFlow 1's RunMetadata",
+    ),
+    "timeline_01.json": (
+        lambda: _tf1({"args": {"name": "Allocators"}, "name": "process_name", "pid": 0, "ph": "M"}, indent=4),
+        "TensorFlow 1's RunMetadata",
+    ),
     "rocprof-kernels.db": (lambda: _database("KERN"), "rocprof's table of kernels"),
     "trace.rpd": (lambda: _database("rocpd_op", "rocpd_api", "rocpd_string"), "rocmProfileData's"),
     "rpd.json": (
@@ -234,6 +243,13 @@ def _database(*tables: str) -> bytes:
                 connection.execute(f"CREATE TABLE {table} (id INTEGER, start BIGINT, end BIGINT)")
             connection.commit()
         return Path(file.name).read_bytes()
+
+
+def _tf1(first: dict[str, object], indent: int | None = None) -> bytes:
+    """A timeline of TensorFlow 1's with an operator on a stream of a GPU, and its first event as given."""
+    stream = {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "/gpu:0/stream:all Compute"}}
+    done = {"name": "MatMul", "ph": "X", "cat": "Op", "pid": 1, "tid": 0, "ts": 1, "dur": 2, "args": {"op": "MatMul"}}
+    return json.dumps({"traceEvents": [first, stream, done]}, indent=indent).encode()
 
 
 def _nvprof(filled: str) -> bytes:
