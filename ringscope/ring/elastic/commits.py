@@ -3,7 +3,6 @@ one."""
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 from dataclasses import dataclass, field
@@ -79,52 +78,18 @@ def _everybodys(own: Commit) -> Commit:
     if all(number == newest for number in numbers):
         return own
     root = numbers.index(newest)
-    leaves, shape = _apart(own) if hvd.rank() == root else ([], None)
-    facts = [(leaf.shape, leaf.dtype.str) for leaf in leaves]
+    arrays: list[pickle.PickleBuffer] = []
+    rest = pickle.dumps(own, protocol=5, buffer_callback=arrays.append) if hvd.rank() == root else b""
+    parts = [np.asarray(array.raw()) for array in arrays]  # each array as bytes
     with on_host():
-        shape, facts = hvd.broadcast_object((shape, facts), root_rank=root, name="commit")
-        arrays = []
-        for i, (dimensions, kind) in enumerate(facts):
-            array = leaves[i] if leaves else np.zeros(dimensions, np.dtype(kind))
-            # Sent as bytes, since Horovod does not support all types of arrays.
-            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            sent = hvd.broadcast(tf.constant(flat), root_rank=root, name=f"commit_{i}") if flat.size else flat
-            arrays.append(np.asarray(sent).view(np.dtype(kind)).reshape(dimensions))
-    return own if hvd.rank() == root else _together(shape, arrays)
-
-
-class _Arrays(pickle.Pickler):
-    """A pickler that collects arrays instead of pickling them."""
-
-    def __init__(self, out: Any) -> None:
-        super().__init__(out, protocol=5)
-        self.found: list[np.ndarray[Any, Any]] = []
-
-    def persistent_id(self, value: Any) -> int | None:
-        if not isinstance(value, np.ndarray) or value.dtype == object:
-            return None
-        self.found.append(value)
-        return len(self.found) - 1
-
-
-class _FromArrays(pickle.Unpickler):
-    def __init__(self, shape: Any, arrays: list[Any]) -> None:
-        super().__init__(shape)
-        self._arrays = arrays
-
-    def persistent_load(self, number: int) -> Any:
-        return self._arrays[number]
-
-
-def _apart(commit: Commit) -> tuple[list[Any], bytes]:
-    """(the commit's arrays, the rest of it as a pickle)."""
-    out = io.BytesIO()
-    pickler = _Arrays(out)
-    pickler.dump(commit)
-    return pickler.found, out.getvalue()
-
-
-def _together(shape: bytes, arrays: list[Any]) -> Commit:
-    commit = _FromArrays(io.BytesIO(shape), arrays).load()
+        rest, sizes = hvd.broadcast_object((rest, [part.size for part in parts]), root_rank=root, name="commit")
+        parts = parts or [np.zeros(size, np.uint8) for size in sizes]
+        sent = [
+            np.asarray(hvd.broadcast(tf.constant(part), root_rank=root, name=f"commit_{i}") if part.size else part)
+            for i, part in enumerate(parts)
+        ]
+    if hvd.rank() == root:
+        return own
+    commit = pickle.loads(rest, buffers=sent)
     assert isinstance(commit, Commit)
     return commit
