@@ -8,13 +8,18 @@ this one do not inherit them.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ..internals.frameworks import hvd
-from ..internals.launched import launched
 
+# Launchers (of Horovod, MPI implementations, Slurm and others) set these variables; a process without them runs alone.
+_LAUNCHED = re.compile(
+    r"HOROVOD_(RANK|SIZE|ELASTIC|RENDEZVOUS|GLOO_RENDEZVOUS)|OMPI_(COMM_WORLD|UNIVERSE)_|PMIX?_|MPI_LOCAL|MPIRUN_|MV2_COMM_"
+    r"|HYD|JSM_NAMESPACE_|ALPS_APP_|PALS_|FLUX_TASK_|SLURM_(PROCID|STEP)|MP_CHILD"
+)
 ONE_RANK = {
     **{f"HOROVOD_{name}RANK": "0" for name in ("", "LOCAL_", "CROSS_")},
     **{f"HOROVOD_{name}SIZE": "1" for name in ("", "LOCAL_", "CROSS_")},
@@ -22,6 +27,11 @@ ONE_RANK = {
     "HOROVOD_CPU_OPERATIONS": "gloo",
     "HOROVOD_GLOO_IFACE": "lo",  # an address, which works even if the host cannot resolve its own name
 }
+
+
+def launched(environ: Mapping[str, str] = os.environ) -> bool:
+    """True if a launcher of ranks started this process, even with one rank."""
+    return any(_LAUNCHED.match(name) for name in environ)
 
 
 @contextmanager

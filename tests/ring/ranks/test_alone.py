@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from ringscope.ring.internals.launched import launched
 from tests.harness.running import ROOT, prepared
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod", reason="Horovod is not built")
 
-from ringscope.ring.ranks.alone import ONE_RANK
+from ringscope.ring.ranks.alone import ONE_RANK, launched
 
 SAY = """
 import json, os, sys
