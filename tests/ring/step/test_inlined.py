@@ -9,7 +9,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
 
-from ringscope.ring.step import inlined  # noqa: E402
+from ringscope.ring.step.one_program import functions_inlined  # noqa: E402
 
 
 def _halved(x: Any) -> Any:
@@ -25,7 +25,7 @@ def test_its_conditions_and_loops_on_tensors_stay_those_of_the_graph() -> None:
 
     @tf.function(autograph=False)
     def step(x: Any) -> Any:
-        with inlined.functions():
+        with functions_inlined():
             return decorated(x)
 
     for x in (tf.constant([4.0, 2.0]), tf.constant([-4.0, -2.0])):
@@ -36,7 +36,7 @@ def test_its_conditions_and_loops_on_tensors_stay_those_of_the_graph() -> None:
 def test_without_autograph_a_condition_on_a_tensor_is_refused_as_by_tensorflow() -> None:
     @tf.function(autograph=False)
     def step(x: Any) -> Any:
-        with inlined.functions():
+        with functions_inlined():
             return tf.function(_halved, autograph=False)(x)
 
     with pytest.raises(tf.errors.OperatorNotAllowedInGraphError):
