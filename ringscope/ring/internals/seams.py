@@ -1,6 +1,6 @@
 """Look up whether the installed Keras, TensorFlow and Horovod have the private names that ring uses (seam_table.py).
 
-`ring.init` looks up all of them in about a millisecond, in the modules loaded so far; `ringscope doctor` imports the
+`ring.init` looks up all of them in some 30 ms, in the modules loaded so far; `ringscope doctor` imports the
 other modules, too.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dis import opmap
+from dis import get_instructions
 from functools import cache
 from importlib import import_module
 from inspect import unwrap
@@ -20,8 +20,6 @@ from profiles.ground.errors import RingscopeError
 
 from . import versions
 from .seam_table import FORM, NEEDED, NICETY, SEAMS, Seam
-
-STORE = opmap["STORE_ATTR"]
 
 
 class Missing(NamedTuple):
@@ -137,12 +135,6 @@ def _functions(kind: type) -> tuple[FunctionType, ...]:
 
 
 def _sets(function: FunctionType, name: str) -> bool:
-    """True if the function sets an attribute of that name. Its bytecode is pairs of (operation, argument) bytes."""
-    code = function.__code__
-    if name not in code.co_names:
-        return False
-    wanted, at = bytes([STORE, code.co_names.index(name) & 255]), -1
-    while (at := code.co_code.find(wanted, at + 1)) % 2:
-        if at < 0:
-            return False
-    return True
+    """True if the function sets an attribute of that name."""
+    stored = (each.argval for each in get_instructions(function) if each.opname == "STORE_ATTR")
+    return name in function.__code__.co_names and name in stored
