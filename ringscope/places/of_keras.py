@@ -167,7 +167,7 @@ def _datasets(keras: ModuleType) -> None:
         where = defined(own) if isinstance(own, FunctionType) else None
         if where is not None:
             place = Place("dataset", f"{kind.__name__}.__getitem__", where)
-            replace(kind, "__getitem__", lambda own: lambda *arguments: _under(place, own, *arguments))
+            replace(kind, "__getitem__", functools.partial(_in_place, place=place))
 
     def subclassed(kind: type, /, **options: Any) -> None:
         super(base, kind).__init_subclass__(**options)
@@ -178,11 +178,6 @@ def _datasets(keras: ModuleType) -> None:
         lay_over(kind)
     module = sys.modules["keras.src.trainers.data_adapters.py_dataset_adapter"]
     replace(module.OrderedEnqueuer, "get", _waited_for)
-
-
-def _under(place: Place, own: Callable[..., Any], *arguments: Any) -> Any:
-    with place:
-        return own(*arguments)
 
 
 def _below(kind: type) -> Iterator[type]:

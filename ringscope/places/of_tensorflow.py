@@ -8,6 +8,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from types import ModuleType
 from typing import Any, Final
@@ -51,10 +52,7 @@ def _python_functions(script_ops: ModuleType) -> None:
                 inner = getattr(function, "_func", function)
                 where = defined(inner) if inner is not None else None
                 places[token] = Place("py_function", where.function, where) if where else None
-            place = places[token]
-            if place is None:
-                return own(self, token, device, args)
-            with place:
+            with places[token] or nullcontext():
                 return own(self, token, device, args)
 
         return call
