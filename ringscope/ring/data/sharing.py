@@ -24,6 +24,8 @@ from .samples import are_arrays, as_long, every
 from .upstream import Share, between, of_each_group, share_before_work
 
 UNKNOWN_LENGTH = ("together", "count")
+# sources that do not show how they make their batches, by `loader_of` -> their names in messages
+UNDIVIDED = {"generator": "a generator", "DataLoader": "PyTorch's DataLoader", "Grain": "a data set of Grain"}
 
 
 def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_length: str, share: Any) -> str:
@@ -46,7 +48,7 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
         options["x"] = _share_of_dataset(x, rank, size, unknown_length, share, bounded=bounded)
     elif isinstance(x, keras.utils.PyDataset):
         options["x"] = _share_of_py_dataset(x, rank, size, share, options)
-    elif kind := _loader(x):
+    elif kind := UNDIVIDED.get(loader_of(x)):
         raise RingscopeError(
             f"{kind} cannot be split between ranks; give each rank its own part (ring.rank() of ring.size()) and"
             " call fit(..., shard=False)"
@@ -79,15 +81,6 @@ def loader_of(x: Any) -> str:
     if data_adapters.is_grain_dataset(x):
         return "Grain"
     return "arrays" if x is not None and are_arrays(x) else ""
-
-
-def _loader(x: Any) -> str:
-    """The name of a source that does not show how it makes its batches; "" for any other data."""
-    if inspect.isgenerator(x):
-        return "a generator"
-    if data_adapters.is_torch_dataloader(x):
-        return "PyTorch's DataLoader"
-    return "a data set of Grain" if data_adapters.is_grain_dataset(x) else ""
 
 
 def static_batch(dataset: Any) -> bool:
