@@ -19,14 +19,19 @@ def times_transposed(left: Any, right: Any) -> Any:
     it is not rounded."""
     if left.dtype not in NARROW:
         return tf.matmul(left, right, transpose_b=True)
+    return summed_over(left, right, -1, -1)
+
+
+def summed_over(left: Any, right: Any, of_left: int, of_right: int) -> Any:
+    """The product of 16-bit (..., m, n) matrices, summed over one axis of each, in float32; only for XLA."""
     from tensorflow.compiler.tf2xla.python import xla
     from tensorflow.compiler.xla import xla_data_pb2
 
-    *stacked, _, summed = range(left.shape.rank)
+    rank = left.shape.rank
     axes = xla_data_pb2.DotDimensionNumbers(
-        lhs_batch_dimensions=stacked,
-        rhs_batch_dimensions=stacked,
-        lhs_contracting_dimensions=[summed],
-        rhs_contracting_dimensions=[summed],
+        lhs_batch_dimensions=range(rank - 2),
+        rhs_batch_dimensions=range(rank - 2),
+        lhs_contracting_dimensions=[of_left % rank],
+        rhs_contracting_dimensions=[of_right % rank],
     )
     return xla.dot_general(left, right, axes, preferred_element_type=tf.float32)

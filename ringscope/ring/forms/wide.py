@@ -15,6 +15,7 @@ from typing import Any
 from ..internals.frameworks import has_gpu, tf
 from ..say import once
 from .choice import WITHOUT, wanted
+from .half_precision import summed_over
 
 SAID = (
     "a large float32 matrix product in this mixed_bfloat16 model multiplies in bfloat16 and sums in float32; "
@@ -49,15 +50,6 @@ def product(rows: Any, matrix: Any) -> tuple[Any, Callable[[Any], tuple[Any, Any
 
     def gradient(upstream: Any) -> tuple[Any, Any]:
         upstream = tf.cast(upstream, tf.bfloat16)
-        return tf.cast(_product(upstream, weight, 1, 1), tf.bfloat16), _product(rows, upstream, 0, 0)
+        return tf.cast(summed_over(upstream, weight, 1, 1), tf.bfloat16), summed_over(rows, upstream, 0, 0)
 
-    return _product(rows, weight, 1, 0), gradient
-
-
-def _product(left: Any, right: Any, of_left: int, of_right: int) -> Any:
-    """The product summed over one axis of each operand, in float32."""
-    from tensorflow.compiler.tf2xla.python import xla
-    from tensorflow.compiler.xla import xla_data_pb2
-
-    axes = xla_data_pb2.DotDimensionNumbers(lhs_contracting_dimensions=[of_left], rhs_contracting_dimensions=[of_right])
-    return xla.dot_general(left, right, axes, preferred_element_type=tf.float32)
+    return summed_over(rows, weight, 1, 0), gradient
