@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .alike import statistics, weights
+from .alike import statistics
 from .alike.begin import broadcast
 from .distribution import distribute
 from .exchange import average_logs
@@ -50,7 +50,6 @@ __all__ = [
 def average_statistics(model: Any) -> None:
     """Average moving statistics (of batch normalisation) over ranks, before a model is evaluated or saved in your
     own loop. All ranks call it after the same step. Raises RingscopeError if their weights differ."""
-    weights.check_weights_now(model, "when its statistics are averaged")
     statistics.average(model, "when its statistics are averaged")
 
 
@@ -60,7 +59,6 @@ def gather(model: Any) -> None:
 
     All ranks call it after the same step; `fit` does so at its end. Raises RingscopeError if their weights differ.
     """
-    weights.check_weights_now(model, "when its state is gathered")
     statistics.average(model, "when its state is gathered")
     parts.gather(model)
 

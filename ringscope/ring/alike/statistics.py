@@ -8,7 +8,7 @@ from typing import Any
 from ..global_batch.moving_statistics import average_statistics, is_stateful
 from ..internals.frameworks import hvd
 from ..models import began_alike, kept, optimizers_of
-from .weights import weights_digest
+from .weights import check_weights_now, weights_digest
 
 
 def kept_by(model: Any) -> list[Any]:
@@ -32,7 +32,8 @@ def digest(model: Any) -> list[int] | None:
 
 def average(model: Any, when: str) -> None:
     """Average over ranks the weights that no optimizer trains, and print a line on weights that only one rank had set.
-    Call it on all ranks, after `check_weights_now` has found their trained weights equal."""
+    Call it on all ranks. Raises RingscopeError if their trained weights differ. when: says in these lines what for."""
+    check_weights_now(model, when)
     average_statistics(model, set_by_one=when if _are_to_be_alike(model) else "")
     alike_now(model)
 

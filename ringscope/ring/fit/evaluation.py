@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from ..alike import statistics, weights
+from ..alike import statistics
 from ..alike.data import data_facts
 from ..data.blocks import Block, share_of_evaluation, share_of_states
 from ..exchange import from_all, sent_as
@@ -39,7 +39,6 @@ def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> 
         if block is None:
             with watch.during_evaluation(WHOLE):
                 return evaluate(**options)
-        weights.check_weights_now(model, "when all ranks evaluate it")
         statistics.average(model, "when all ranks evaluate it")
         with watch.during_evaluation(CUT):
             return evaluate(**_with(options, block))
@@ -50,7 +49,6 @@ def distribute_evaluation(model: Any, watch: Watch, channel: Channel | None) -> 
         block = _block_of(model, options, "predict", channel)
         if block is None:
             return predict(**options)
-        weights.check_weights_now(model, "when all ranks predict with it")
         statistics.average(model, "when all ranks predict with it")
         own = _with(options, block)
         own = {name: own[name] for name in own if name not in ("y", "sample_weight")}
