@@ -60,6 +60,7 @@ needed: seeds
     tensorflow.python.data.util.random_seed get_seed
     tensorflow.python.eager.context context global_seed Context._rng
 needed: losses of the joined batch
+    keras.src.backend get_keras_mask set_keras_mask
     tensorflow.python.eager.backprop GradientTape.gradient
     tensorflow.python.framework.func_graph FuncGraph
     tensorflow.python.framework.ops Operation._id
