@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import signal
 from collections.abc import Mapping
@@ -115,12 +116,12 @@ def _of_error(rank: int, error: dict[str, Any]) -> Outcome:
 
 def _over_limit(directory: Path, rank: int, end: dict[str, Any]) -> Outcome:
     """The outcome of a rank that used more host memory than its limit, however it ended."""
-    held, limit = end["max_rss_bytes"] / MIB, end["over_memory_limit_mb"]
+    held, limit = math.ceil(end["max_rss_bytes"] / MIB), end["over_memory_limit_mb"]
     phase = _by_rank(directory, "progress").get(rank, {}).get("phase")
     # tells `fits` that a smaller batch would not help
     when = " before it had a model" if phase in WITHOUT_MODEL else ""
     return Outcome(
-        "oom", f"rank {rank} used {held:,.0f} MiB of host memory{when}, more than {limit:,} (--memory-limit-mb)"
+        "oom", f"rank {rank} used {held:,} MiB of host memory{when}, more than {limit:,} (--memory-limit-mb)"
     )
 
 

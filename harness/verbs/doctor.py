@@ -206,6 +206,8 @@ def _examine(
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         looking_s = 6
+        if tell and not console.is_terminal:  # which shows no bar
+            console.print("looking at versions and devices")
         task = progress.add_task("versions and devices", total=looking_s)
         found = describe.describe()
         known(doctor.judge(found))
