@@ -6,6 +6,7 @@ import errno
 import gc
 import importlib
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Mapping
@@ -34,7 +35,9 @@ class LazyGroup(click.Group):
     def __init__(self, *, verbs: Mapping[str, tuple[str, str]], **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]
         text = "Show the versions of ringscope, Python and the platform, and exit."
-        click.version_option(version.VERSION, message=version.line(), help=text)(self)
+        click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_say_version, help=text)(
+            self
+        )
         self.verbs = verbs
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -44,6 +47,8 @@ class LazyGroup(click.Group):
         if name not in self.verbs:
             return None
         command: click.Command = importlib.import_module(self.verbs[name][0]).command
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as ringscope/__main__.py set it; else it may be ignored
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return command
 
     def make_context(
@@ -68,6 +73,12 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl([(name, text) for name, (_, text) in self.verbs.items()])
+
+
+def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        click.echo(version.line())  # starts `uname`
+        ctx.exit()
 
 
 def _in_one_line(error: click.UsageError) -> Exception:

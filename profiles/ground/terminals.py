@@ -40,7 +40,7 @@ _PICTURES: Final = 0x2400  # the first of Unicode's symbols for control characte
 
 def plain(text: str) -> str:
     """The text, in which symbols replace control characters and characters that turn the direction of writing."""
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
     return "".join(map(_shown, text))
 
