@@ -21,41 +21,18 @@ OLDEST, NEWEST = 4, 5
 def argv(
     rank_argv: Sequence[str], *, ranks: int, hosts: Sequence[Host], env: dict[str, str], launcher_args: Sequence[str]
 ) -> list[str]:
-    """The command line for the installed mpirun. Raises RingscopeError if mpirun is not Open MPI, or is too old."""
+    """The command line for the installed mpirun. Ranks fill host after host and are not bound to cores, because
+    TensorFlow's threads need several. Raises RingscopeError if mpirun is not Open MPI, or is too old."""
+    is_4 = installed_major() < 5
+    # If a host has more ranks than cores, waiting ranks must yield their core. By default Open MPI takes the given
+    # slots for cores, and its waiting ranks spin: 244 ms per step instead of 9.5 (4 ranks of `mlp` on 2 cores).
     crowded = max([host.slots for host in hosts] or [ranks]) > threads.usable_cpus()
-    return words(
-        rank_argv,
-        ranks=ranks,
-        hosts=hosts,
-        env=env,
-        launcher_args=launcher_args,
-        major=installed_major(),
-        crowded=crowded,
-    )
-
-
-def words(
-    rank_argv: Sequence[str],
-    *,
-    ranks: int,
-    hosts: Sequence[Host],
-    env: dict[str, str],
-    launcher_args: Sequence[str],
-    major: int,
-    crowded: bool,
-) -> list[str]:
-    """The command line for Open MPI of this major version. Ranks fill host after host and are not bound to cores,
-    because TensorFlow's threads need several.
-
-    crowded: a host has more ranks than cores, so waiting ranks must yield their core. By default Open MPI takes the
-    given slots for cores, and its waiting ranks spin: 244 ms per step instead of 9.5 (4 ranks of `mlp` on 2 cores).
-    """
     waiting = ["--mca", "mpi_yield_when_idle", "1"] if crowded else []
     where = ",".join(map(str, hosts)) or f"localhost:{ranks}"
     passed = [part for name in sorted(env) if not name.startswith("SLURM_") for part in ("-x", name)]
-    option, ssh_args = ("--mca", "plm_rsh_args") if major < 5 else ("--prtemca", "plm_ssh_args")
+    option, ssh_args = ("--mca", "plm_rsh_args") if is_4 else ("--prtemca", "plm_ssh_args")
     # Open MPI 4 would shorten node1.cluster.org to node1, a name that ssh may not know.
-    names = (option, "orte_keep_fqdn_hostnames", "1") if major < 5 else ()
+    names = (option, "orte_keep_fqdn_hostnames", "1") if is_4 else ()
     keep_alive = [word for name, value in _PROBES.items() for word in (option, f"oob_tcp_keepalive_{name}", value)]
     return [
         "mpirun",

@@ -86,26 +86,27 @@ def test_mpirun_names_each_variable_but_slurms_own() -> None:
     assert passed == {name for name in job.env if not name.startswith("SLURM_")}
 
 
-def words_of(major: int) -> list[str]:
-    """mpirun's own words, between its name and the first variable."""
-    options: dict[str, Any] = {"ranks": 3, "hosts": hosts.parse("a:2,b:1"), "env": {"HOME": "/h"}}
-    argv = mpirun.words(RANK, **options, launcher_args=["--tag-output"], major=major, crowded=False)
+def words_of(major: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The words of an mpirun of this version, between its name and the first variable."""
+    monkeypatch.setattr(mpirun, "installed_major", lambda: major)
+    options: dict[str, Any] = {"ranks": 2, "hosts": hosts.parse("a:1,b:1"), "env": {"HOME": "/h"}}
+    argv = mpirun.argv(RANK, **options, launcher_args=["--tag-output"])
     assert argv[-5:] == ["-x", "HOME", "--tag-output", *RANK]
     return argv[:-5]
 
 
-def test_open_mpi_5_takes_its_daemons_options_as_prrtes() -> None:
-    assert words_of(5) == [
-        *("mpirun", "-np", "3", "-H", "a:2,b:1", "--map-by", "slot", "--bind-to", "none"),
+def test_open_mpi_5_takes_its_daemons_options_as_prrtes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert words_of(5, monkeypatch) == [
+        *("mpirun", "-np", "2", "-H", "a:1,b:1", "--map-by", "slot", "--bind-to", "none"),
         *("--prtemca", "plm_ssh_args", ssh.OPTIONS),
         *("--prtemca", "oob_tcp_keepalive_time", "15", "--prtemca", "oob_tcp_keepalive_intvl", "5"),
         *("--prtemca", "oob_tcp_keepalive_probes", "4"),
     ]
 
 
-def test_open_mpi_4_takes_them_as_its_own() -> None:
-    assert words_of(4) == [
-        *("mpirun", "-np", "3", "-H", "a:2,b:1", "--map-by", "slot", "--bind-to", "none"),
+def test_open_mpi_4_takes_them_as_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert words_of(4, monkeypatch) == [
+        *("mpirun", "-np", "2", "-H", "a:1,b:1", "--map-by", "slot", "--bind-to", "none"),
         *("--mca", "plm_rsh_args", ssh.OPTIONS),
         *("--mca", "oob_tcp_keepalive_time", "15", "--mca", "oob_tcp_keepalive_intvl", "5"),
         *("--mca", "oob_tcp_keepalive_probes", "4", "--mca", "orte_keep_fqdn_hostnames", "1"),
