@@ -15,7 +15,7 @@ from profiles.ground.errors import RingscopeError
 
 from ..machine import recorded_ranks
 from . import container as containers
-from . import horovodrun, mpirun, single, srun
+from . import horovodrun, mpirun, srun
 from .environment import OF_SLURM, allowed, on_this_host
 from .hosts import Host, is_local, take
 
@@ -27,7 +27,7 @@ _BUILDERS: dict[str, Callable[..., list[str]]] = {
     "mpirun": mpirun.argv,
     "slurm": mpirun.argv,  # inside an allocation mpirun starts the ranks by srun, which starts mpirun's daemons
     "srun": srun.argv,
-    "single": single.argv,
+    "single": lambda rank_argv, **_: list(rank_argv),  # one process, which is one rank or drives all GPUs
 }
 
 
