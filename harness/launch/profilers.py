@@ -166,7 +166,7 @@ def _nsys_span(span: Span) -> list[str]:
 def choose(wanted: str | None = None) -> Profiler:
     """The wanted profiler, else the best one that is here and can record these GPUs; without a GPU the framework's own.
     Raises RingscopeError if the wanted profiler is not here."""
-    found = {"nsys": describe.find_nsys(), "nvprof": describe.find_nvprof()}
+    found = {name: describe.find(name) for name in describe.PLACES}
     if wanted in found and not found[wanted]:
         raise RingscopeError(
             f"{wanted} is not on the PATH nor in its usual places; install it, or leave --profiler out"

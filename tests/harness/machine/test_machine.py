@@ -69,7 +69,7 @@ def test_a_profiler_outside_the_path_is_found_newest_first(tmp_path, monkeypatch
         tool.write_text(f"#!/bin/sh\necho 'NVIDIA Nsight Systems version {version}.474-253236389321v0'\n")
         tool.chmod(0o755)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(describe, "NSYS_PLACES", (str(tmp_path / "nsight-systems/*/bin/nsys"),))
+    monkeypatch.setitem(describe.PLACES, "nsys", (str(tmp_path / "nsight-systems/*/bin/nsys"),))
     found = describe.profilers()["nsys"]
     assert found == {
         "path": str(tmp_path / "nsight-systems/2025.10.2/bin/nsys"),
