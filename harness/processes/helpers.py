@@ -6,8 +6,8 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 
 from profiles.ground.errors import RingscopeError
 
@@ -19,7 +19,7 @@ from .outcome import last_words
 LOOK_S = 0.1
 
 
-class Helpers:
+class Helpers(AbstractContextManager["Helpers"]):
     """A group of processes, as a context manager that ends all of them and their children."""
 
     def __init__(self, *, most: int = 1) -> None:
@@ -62,12 +62,7 @@ class Helpers:
             if process.returncode:
                 raise RingscopeError(f"{what}: ended with {process.returncode}{last_words(log)}; see {log}")
 
-    def __enter__(self) -> Helpers:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._lifeline.close()
         for process, _ in self._running:
             let_go(process)

@@ -31,7 +31,7 @@ RETRY_S = 0.2
 LETTING_GO_S = 15  # seconds that a keeper has to end after the lifeline closes
 
 
-class Lifeline:
+class Lifeline(contextlib.AbstractContextManager["Lifeline"]):
     """A listening socket and its connections. Closing it, or the end of this process, ends the ranks of a launch.
 
     lines: the number of keepers that will connect. Raises RingscopeError if this process may not open that many files.
@@ -110,9 +110,6 @@ class Lifeline:
         for one in (self._listener, self._ended, self._end, *self._lines, *self._strangers):
             one.close()
         self._selector.close()
-
-    def __enter__(self) -> Lifeline:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
