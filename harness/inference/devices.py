@@ -1,8 +1,8 @@
-"""`python -m harness.inference.devices PLAN.json OUT.jsonl`: time calls of models on the CPU and on a GPU.
+"""`python -m harness.inference.devices PLAN.json OUT.jsonl`: time calls of a model on the CPU and on a GPU.
 
-PLAN: {"models": [name], "batches": [samples], "least_s": seconds per point, "narrow": whether to look for the crossover
-between two batches}. OUT gets one line of JSON for each (model, device, batch): a `Call` (profiles.inference.records),
-or {"model", "device", "batch", "failed": reason}.
+PLAN: {"model": name, "batches": [samples], "least_s": seconds per point}. OUT gets one line of JSON for each (device,
+batch): a `Call` (profiles.inference.records), or {"model", "device", "batch", "failed": reason}; with a GPU also for
+batches between two of these, to find from which one on the GPU is faster.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Measuring:
             else replace(found, why="the operators of this call are not recorded")
         )
 
-    def narrow(self, batches: Sequence[int]) -> None:
+    def narrow(self) -> None:
         """Measure batches between the last one at which the CPU is faster and the first at which the GPU is."""
         on = {device: [call for (at, _), call in self.calls.items() if at == device] for device in ("CPU", "GPU")}
         until, beyond = crossover.between(on["CPU"], on["GPU"])
@@ -118,17 +118,17 @@ def main(plan_path: str, out: str) -> int:
         def tell(row: dict[str, Any]) -> None:
             file.write(json.dumps(row) + "\n")
 
-        for name in plan["models"]:
-            try:
-                measuring = Measuring(name, places, plan["least_s"], tell)
-            except Exception as error:  # a failure is reported as a row, as in `point`
-                tell({"model": models.named(name), "device": None, "batch": None, "failed": what_became(error)[1]})
-                continue
-            for batch in plan["batches"]:
-                for place in places:
-                    measuring.point(_kind(place), batch)
-            if plan["narrow"] and len(places) > 1:
-                measuring.narrow(plan["batches"])
+        try:
+            measuring = Measuring(plan["model"], places, plan["least_s"], tell)
+        except Exception as error:  # a failure is reported as a row, as in `point`
+            name = models.named(plan["model"])
+            tell({"model": name, "device": None, "batch": None, "failed": what_became(error)[1]})
+            return 0
+        for batch in plan["batches"]:
+            for place in places:
+                measuring.point(_kind(place), batch)
+        if len(places) > 1:
+            measuring.narrow()
     return 0
 
 

@@ -44,7 +44,7 @@ def measure(model: str, batches: tuple[int, ...], folder: Path, found: Inference
     folder.mkdir(exist_ok=True)
     name = models.named(model)
     plan, rows, log = (folder / f"{name}.{end}" for end in ("plan.json", "jsonl", "log"))
-    write_whole(plan, json.dumps({"models": [model], "batches": sorted(batches), "least_s": POINT_S, "narrow": True}))
+    write_whole(plan, json.dumps({"model": model, "batches": sorted(batches), "least_s": POINT_S}))
     rows.unlink(missing_ok=True)
     try:
         with Helpers() as helpers:

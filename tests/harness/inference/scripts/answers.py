@@ -67,11 +67,10 @@ def refused() -> list[str]:
 
 def rows(path: str) -> list[dict[str, Any]]:
     """The lines that measuring on the CPU writes."""
-    Path("plan.json").write_text(
-        json.dumps({"models": [path, "none.keras"], "batches": [1, 64], "least_s": 0.05, "narrow": True})
-    )
     Path("rows.jsonl").unlink(missing_ok=True)
-    devices.main("plan.json", "rows.jsonl")
+    for model in (path, "none.keras"):
+        Path("plan.json").write_text(json.dumps({"model": model, "batches": [1, 64], "least_s": 0.05}))
+        devices.main("plan.json", "rows.jsonl")
     return [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
 
 
