@@ -7,6 +7,7 @@ window exactly.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -30,8 +31,8 @@ def measure(
     *,
     steps: int,
     synchronise: Callable[[], object],
-    utc_ns: Callable[[], int],
-    monotonic_ns: Callable[[], int],
+    utc_ns: Callable[[], int] = time.time_ns,
+    monotonic_ns: Callable[[], int] = time.perf_counter_ns,
     progress: Callable[[int], object] = lambda done: None,
 ) -> Window:
     """Time `steps` calls of `turn`, which takes one step and returns the ns that it waited for its batch.
@@ -57,8 +58,8 @@ class Edges:
         steps: int,
         *,
         synchronise: Callable[[], object],
-        utc_ns: Callable[[], int],
-        monotonic_ns: Callable[[], int],
+        utc_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._synchronise, self._utc_ns, self._monotonic_ns = synchronise, utc_ns, monotonic_ns
         self._edges_ns, self._waits_ns = [0] * (steps + 1), [0] * steps

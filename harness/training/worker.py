@@ -177,14 +177,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
 
     def measured(steps: int, done: Callable[[int], None]) -> windows.Window:
         barrier()  # the ranks' profilers do not take equally long to start
-        return windows.measure(
-            turn,
-            steps=steps,
-            synchronise=partial(synchronise, trainer),
-            utc_ns=time.time_ns,
-            monotonic_ns=time.perf_counter_ns,
-            progress=done,
-        )
+        return windows.measure(turn, steps=steps, synchronise=partial(synchronise, trainer), progress=done)
 
     with recording(record, out):
         if cell.until:

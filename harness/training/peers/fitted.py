@@ -60,12 +60,7 @@ class Timed(Reports):
     ) -> None:
         super().__init__(done)
         self._batches, self._all_idle = batches, all_idle
-        self._edges = Edges(
-            steps,
-            synchronise=lambda: synchronise(self.model),
-            utc_ns=time.time_ns,
-            monotonic_ns=time.perf_counter_ns,
-        )
+        self._edges = Edges(steps, synchronise=lambda: synchronise(self.model))
         self.logs: dict[str, float] = {}
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
