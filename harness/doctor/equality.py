@@ -2,15 +2,14 @@
 
 `check` launches both and compares. Each rank executes
 
-    python -m harness.doctor.equality --cells CELLS.json --out DIR
+    python -m harness.doctor.equality CELLS.json DIR SECONDS
 
-which trains every cell for its steps and keeps the weights in `DIR/<cell id>/rank<k>.npz`. A rank that takes too long
-writes its stacks to `DIR/stack-<ranks>.<k>.txt`.
+which trains every cell of the list for its steps and keeps the weights in `DIR/<cell id>/rank<k>.npz`. A rank that has
+not ended after SECONDS writes the stack of each of its threads to `DIR/stack-<ranks>.<k>.txt`.
 """
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import json
 import subprocess
@@ -84,18 +83,8 @@ def run(
     ranks = cells[0].ranks
     listed, log = directory / f"cells-{ranks}.json", directory / f"log-{ranks}.txt"
     listed.write_text(json.dumps([cell.to_json() for cell in cells]))
-    command = [
-        *prefix,
-        sys.executable,
-        "-m",
-        "harness.doctor.equality",
-        "--cells",
-        str(listed),
-        "--out",
-        str(directory),
-        "--stacks-after",
-        str(0.7 * timeout_s),
-    ]
+    command = [*prefix, sys.executable, "-m", "harness.doctor.equality", str(listed), str(directory)]
+    command += [str(0.7 * timeout_s)]
     with log.open("w") as output:
         try:
             code = subprocess.run(command, env=env, stdout=output, stderr=output, timeout=timeout_s).returncode
@@ -147,15 +136,7 @@ def save_weights(model: Any, path: Path) -> None:
     np.savez(path, **arrays)
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m harness.doctor.equality", description="Train cells as one rank.")
-    parser.add_argument("--cells", type=Path, required=True, help="a list of Cells as JSON")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument(
-        "--stacks-after", type=float, metavar="S", help="after this many seconds write the stack of each thread"
-    )
-    options = parser.parse_args(argv)
-
+def main(listed: str, out: str, stacks_after: str) -> None:
     import tensorflow as tf
 
     from ringscope import ring
@@ -164,10 +145,9 @@ def main(argv: list[str] | None = None) -> None:
     from ..training.strategies import devices
     from ..training.strategies import trainer as trainer_of
 
-    cells = [Cell.from_json(one) for one in json.loads(options.cells.read_text())]
-    if options.stacks_after:
-        place = options.out / f"stack-{cells[0].ranks}.{ranks.rank()}.txt"
-        faulthandler.dump_traceback_later(options.stacks_after, file=place.open("w"))
+    cells = [Cell.from_json(one) for one in json.loads(Path(listed).read_text())]
+    stacks = Path(out, f"stack-{cells[0].ranks}.{ranks.rank()}.txt")
+    faulthandler.dump_traceback_later(float(stacks_after), file=stacks.open("w"))
     ring.init(pin=not any(cell.spread.one_process or cell.spread.splits for cell in cells))
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
     # Without this a GPU rounds float32 factors to 10 bits of mantissa (TF32), and results depend on the order of sums.
@@ -182,8 +162,8 @@ def main(argv: list[str] | None = None) -> None:
         trainer.settle()
         if cell.strategy == "horovod":
             ring.average_statistics(trainer.model)
-        save_weights(trainer.model, options.out / cell.id / f"rank{ring.rank()}.npz")
+        save_weights(trainer.model, Path(out, cell.id) / f"rank{ring.rank()}.npz")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

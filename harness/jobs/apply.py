@@ -160,20 +160,11 @@ def _turn(
     """Start the script once in `place`, and end its ranks when each has written its report into `folder`."""
     folder.mkdir()
     environment = {name: value for knob in turned for name, value in knob.environment.items()}
-    change = [f"--change={name}={number}" for name, number in (knob.change for knob in turned if knob.change)]
-    tried = [
-        "-m",
-        "harness.launch.timed_script",
-        "--out",
-        str(folder),
-        "--steps",
-        str(steps),
-        "--seconds",
-        f"{SECONDS:g}",
-    ]
+    changes = json.dumps(dict(knob.change for knob in turned if knob.change))
+    tried = ["-m", "harness.launch.timed_script", str(folder), str(steps), f"{SECONDS:g}", changes]
     with Lifeline(lines=options.ranks + 1) as lifeline, (folder / "launcher.log").open("wb") as output:
         job = launch.command(
-            [*words[0], *tried, *change, "--", *words[1]],
+            [*words[0], *tried, *words[1]],
             ranks=options.ranks,
             launcher=how.launcher,
             environ={**os.environ, **environment},

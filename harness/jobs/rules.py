@@ -128,5 +128,5 @@ def worker(rule: str, options: Rules, gpus: int, folder: Path) -> list[str]:
     """The command that measures a rule."""
     model = options.model or (GPU_MODEL if gpus else CPU_MODEL)
     batch = options.batch or suits(model, gpus)["per_rank_batch"][0]
-    chosen = ["--rule", rule, "--model", model, "--batch", str(batch), "--pairs", str(options.pairs)]
-    return [sys.executable, "-m", "harness.training.rules.worker", *chosen, "--out", str(folder)]
+    words = [rule, model, str(batch), str(options.pairs), str(folder)]
+    return [sys.executable, "-m", "harness.training.rules.worker", *words]

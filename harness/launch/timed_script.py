@@ -1,7 +1,10 @@
 """Run a Python script for some steps, with a change that cannot alter its result, and write down how long the steps
 took.
 
-python -m harness.launch.timed_script --out DIR --steps 40 --seconds 20 [--change NAME=NUMBER ...] -- SCRIPT|-m MODULE
+python -m harness.launch.timed_script DIR STEPS SECONDS CHANGES SCRIPT|-m MODULE ...
+
+STEPS and SECONDS: how many steps to time, and the time after which no more are timed. CHANGES: a JSON object, argument
+of `fit` -> number.
 
 `ringscope record --apply` puts this before a command. Each rank writes `rank<k>.tried.json` (`Seen`) as soon as it has
 timed enough steps, and trains on until ringscope ends it. Ringscope sets environment variables itself; this module
@@ -10,7 +13,6 @@ changes arguments of `fit`, except where something in the script suggests that t
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 import os
@@ -269,19 +271,12 @@ def seeded(start: ModuleType) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="harness.launch.timed_script", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="the directory that gets rank<k>.tried.json")
-    parser.add_argument("--steps", type=int, required=True, help="how many steps to time")
-    parser.add_argument("--seconds", type=float, required=True, help="stop after this time, even before --steps")
-    parser.add_argument("--change", action="append", default=[], help="NAME=NUMBER: an argument of fit")
-    parser.add_argument("script", nargs=argparse.REMAINDER)
-    options = parser.parse_args()
-    wanted = {name: int(number) for name, _, number in (text.partition("=") for text in options.change)}
+    _, out, steps, seconds, wanted, *words = sys.argv
     rank = int(os.environ.get("RINGSCOPE_RANK", "0"))
-    turn = Turn(options.out, rank, options.steps, options.seconds, wanted, LEAST_S)
+    turn = Turn(Path(out), rank, int(steps), float(seconds), json.loads(wanted), LEAST_S)
     once_imported(KERAS, turn.watch)
     once_imported(("ringscope.ring.start",), seeded)
-    script.run(options.script)
+    script.run(words)
     turn.finish()
 
 

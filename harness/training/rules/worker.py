@@ -1,4 +1,4 @@
-"""Measure one rule: `python -m harness.training.rules.worker --rule NAME --out DIR`.
+"""Measure one rule: `python -m harness.training.rules.worker RULE MODEL BATCH PAIRS DIR`.
 
 Like a rank of a cell, this process writes `rank0.jsonl` or `rank0.error.json`, and `rank0.progress`. Each step in
 `rank0.jsonl` is one turn, in which one of the rule's two ways is timed; `extra` names the way of each turn.
@@ -6,7 +6,6 @@ Like a rank of a cell, this process writes `rank0.jsonl` or `rank0.error.json`, 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
@@ -29,28 +28,22 @@ MOST_STEPS = 4096
 WARM_UPS = 3
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m harness.training.rules.worker", description="Measure one rule.")
-    parser.add_argument("--rule", required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--pairs", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True, help="directory for the files")
-    options = parser.parse_args(argv)
-    progress = Progress(options.out / "rank0.progress")
+def main(rule: str, model: str, batch: str, pairs: str, folder: str) -> int:
+    out, count = Path(folder), int(pairs)
+    progress = Progress(out / "rank0.progress")
     try:
         progress.phase("import")
         gpus = growing_gpus()
         progress.phase("build")
-        pair = ways(options.rule, Subject(options.model, options.batch, bool(gpus)))
+        pair = ways(rule, Subject(model, int(batch), bool(gpus)))
         steps = settle(pair, time.perf_counter_ns)
         started = time.time_ns()
-        turns = take_turns(pair, steps, options.pairs, time.perf_counter_ns, progress.phase("train", 2 * options.pairs))
-        write_rank(options.out / "rank0.jsonl", record(turns, started, pair.what, gpu=bool(gpus)))
+        turns = take_turns(pair, steps, count, time.perf_counter_ns, progress.phase("train", 2 * count))
+        write_rank(out / "rank0.jsonl", record(turns, started, pair.what, gpu=bool(gpus)))
     except Exception as error:
         status, reason = what_became(error)
         traceback.print_exc()
-        write_whole(options.out / "rank0.error.json", json.dumps({"status": status, "reason": reason}))
+        write_whole(out / "rank0.error.json", json.dumps({"status": status, "reason": reason}))
         sys.stderr.flush()
         os._exit(1)
     return 0
@@ -107,4 +100,4 @@ def record(turns: list[dict[str, Any]], started_utc_ns: int, what: str, *, gpu: 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -81,18 +81,7 @@ def test_every_turn_of_ring_begins_with_the_same_numbers(tmp_path: Path) -> None
     (tmp_path / "my_train.py").write_text(
         "from ringscope import ring; ring.init(); import numpy; print('drawn', numpy.random.random())"
     )
-    words = [
-        "-m",
-        "harness.launch.timed_script",
-        "--out",
-        str(tmp_path),
-        "--steps",
-        "1",
-        "--seconds",
-        "1",
-        "my_train.py",
-    ]
-    words[-1] = str(tmp_path / words[-1])
+    words = ["-m", "harness.launch.timed_script", str(tmp_path), "1", "1", "{}", str(tmp_path / "my_train.py")]
     done = run_python(*words, prefix=prepared())
     assert done.returncode == 0, done.stderr
     said = done.stdout.split()
