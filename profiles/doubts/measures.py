@@ -161,11 +161,17 @@ def class_not_recorded(table: str, where: str, recorded: str) -> Doubt:
     )
 
 
-def no_api_rows(where: str, recorded: str) -> Doubt:
+def no_api_rows(calls: int, where: str, recorded: str) -> Doubt:
+    """calls: number of API calls in the recording, none of which is known to have launched an operation."""
+    api = "HIP" if recorded in _AMD else "CUDA"
+    have = f"has {calls:,} {api} API calls, and none tells what it launched" if calls else f"has no {api} API calls"
+    record = _RECORD_ALL.get(recorded, "record with nsys --trace=cuda, or nvprof without --profile-api-trace none")
     return Doubt(
         "no-api-rows",
-        f"the recording has no {'HIP' if recorded in _AMD else 'CUDA'} API calls: the causes of idle are unknown",
-        _RECORD_ALL.get(recorded, "record with nsys --trace=cuda, or nvprof without --profile-api-trace none"),
+        f"the recording {have}: the causes of idle are unknown",
+        "give the recording as the profiler wrote it, with the correlation of calls and operations"
+        if calls
+        else record,
         (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
     )
 
@@ -241,9 +247,10 @@ def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
     )
 
 
-def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
+def calls_missing(operations: int, of: int, managed: int, where: str, recorded: str) -> Doubt:
     """managed: number of copies of CUDA's managed memory, which the driver starts without a call of the program."""
     pages = 2 * managed > operations
+    whole = "record the whole run of the program, not a slice of it"
     why = f", {managed:,} of which move pages of CUDA's managed (unified) memory" if pages else ""
     return Doubt(
         "calls-missing",
@@ -252,9 +259,15 @@ def calls_missing(operations: int, of: int, managed: int, where: str) -> Doubt:
         "managed memory moves on page faults, without a call: prefetch the pages that the host or the GPU needs next "
         "(cudaMemPrefetchAsync)"
         if pages
-        else "record the whole run of the program, not a slice of it",
+        else _TELLS_CALLS.get(recorded, whole),
         (f"{where}/ledger_ns/idle_unknown",),
     )
+
+
+# Formats that do not say which call launched an operation -> what to record instead.
+_TELLS_CALLS = {
+    "rocprof": "record with `rocprofv3 --runtime-trace --output-format json`, which tells the call of each operation"
+}
 
 
 def no_marks(where: str, recorded: str, *, operators: bool) -> Doubt:

@@ -98,9 +98,12 @@ def of_gpu(
     launched = int(gpu.operations.launched.sum())
     left_out = any("clocks-apart in api" in timelines[index].left_out for index, _ in gpu.places)
     if not launched and not gpu.off_clock and not left_out:
-        yield say.no_api_rows(where, recorded)
+        yield say.no_api_rows(
+            sum(len(timelines[index].api) for index in {index for index, _ in gpu.processes}), where, recorded
+        )
     elif 0 < launched < len(gpu.operations):
-        yield say.calls_missing(len(gpu.operations) - launched, len(gpu.operations), _managed(timelines, gpu), where)
+        alone, managed = len(gpu.operations) - launched, _managed(timelines, gpu)
+        yield say.calls_missing(alone, len(gpu.operations), managed, where, recorded)
     unmarked = [timelines[index].known for index, _ in gpu.places if "marks" not in timelines[index].known]
     if unmarked:
         yield say.no_marks(where, recorded, operators=all("operators" in known for known in unmarked))

@@ -147,6 +147,13 @@ def test_copies_whose_call_is_unknown_stand_beside_those_whose_bytes_are_told(tm
     assert timeline.copies["bytes"].tolist() == [4096] * 6 + [0]
 
 
+def test_who_has_no_calls_is_told_which_profiler_tells_them(tmp_path: Path) -> None:
+    alone = did(6, "conv(float*)", T + 90_000_000, T + 90_000_009)
+    doubts = analyse([results(tmp_path / "results.json", *steps(), alone)], window="capture").measures.doubts
+    (missing,) = (doubt for doubt in doubts if doubt.code == "calls-missing")
+    assert "rocprofv3 --runtime-trace" in missing.next and "slice" not in missing.next
+
+
 def test_two_gpus_are_two(tmp_path: Path) -> None:
     events = [did(6, "a", T, T + 10), did(7, "b", T + 5, T + 20, device=1, stream=2)]
     gpus = analyse([read(results(tmp_path / "results.json", *events))]).measures.gpus

@@ -286,6 +286,17 @@ def test_calls_of_another_clock_and_calls_that_are_not_there_are_doubted(behind_
     assert codes(made) & {"host-clock", "calls-missing", "no-api-rows"} == ({code} if code else set())
 
 
+@pytest.mark.parametrize(("calls", "said"), [(0, "has no CUDA API calls"), (7, "has 7 CUDA API calls, and none tells")])
+def test_calls_that_tell_no_operation_are_not_said_to_be_absent(calls: int, said: str) -> None:
+    made = Build()
+    for at in range(0, 5_000, 100):
+        made.kernel(at, at + 60)
+    for at in range(calls):
+        made.api("cudaLaunchKernel", 10 * at, 10 * at + 5)
+    (doubt,) = (one for one in measure([made.timeline()]).doubts if one.code == "no-api-rows")
+    assert said in doubt.text
+
+
 def test_one_of_a_gpus_recordings_without_ranges_is_enough_to_doubt():
     made = [training(pid=pid, path=f"{pid}.sqlite") for pid in (1, 2)]
     for one in made:
