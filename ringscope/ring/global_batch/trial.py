@@ -108,8 +108,8 @@ def _restored() -> Iterator[None]:
 
 def made_rows(spec: Any, random: Any, rows: int, *, labels: bool = False, wide: bool = False) -> Any:
     """Arrays of `rows` rows, in the spec's structure; None if it holds a value that cannot be made up. labels: True for
-    labels, some of which are 0, as if masked. wide: True for values from -2.4 to 8.4; False: from 0.05 to 0.95, which
-    are valid as probabilities."""
+    labels, some of which are 0, as if masked. wide: True for values from -2.4 to 8.4, the first rows near 0, so that
+    also a softmax differs from row to row; False: from 0.05 to 0.95, which are valid as probabilities."""
     leaves = tf.nest.flatten(spec)
     if not all(is_known(leaf) for leaf in leaves):
         return None
@@ -148,4 +148,4 @@ def _filled(leaf: Any, random: Any, rows: int, labels: bool, wide: bool) -> Any:
         return (values < 0.2 + 0.6 * at).astype(leaf.dtype.as_numpy_dtype)
     values = 0.05 + 0.9 * values ** (4 ** (1 - 2 * at) if labels else 4 - 2.5 * at)
     values = np.where(labels & (values < 0.3), 0, values)
-    return (12 * values - 3 if wide else values).astype(leaf.dtype.as_numpy_dtype)
+    return ((12 * values - 3) * (0.1 + 0.9 * at) if wide else values).astype(leaf.dtype.as_numpy_dtype)

@@ -105,6 +105,17 @@ def test_a_mask_bites_on_made_up_rows_too(name: str) -> None:
     assert kind(mean_of(KEEPS[name]), (16, 3)) == loss_kinds.NEITHER
 
 
+def test_a_mean_of_hard_pixels_is_no_mean_over_samples() -> None:
+    def hard(y: Any, p: Any) -> Any:
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(y, tf.int32), p)
+        kept = tf.boolean_mask(each, each > 1.2)
+        return tf.cond(tf.size(kept) > 0, lambda: tf.reduce_mean(kept), lambda: tf.reduce_mean(each))
+
+    loss = keras.src.losses.losses.LossFunctionWrapper(hard)
+    y, p = tf.zeros((8, 6, 6), tf.int32), tf.zeros((8, 6, 6, 4))
+    assert loss_kinds._loss_kind(loss, y, p, by_itself=True) == loss_kinds.NEITHER
+
+
 def test_a_mean_over_the_mask_that_keras_attaches_to_predictions_is_joined() -> None:
     def masked(y: Any, p: Any) -> Any:
         mask = getattr(p, "_keras_mask", None)
