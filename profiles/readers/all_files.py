@@ -6,7 +6,7 @@ import dataclasses
 import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -148,13 +148,11 @@ def sorted_out(
     raise UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
 
 
-@contextmanager
-def heard(progress: Progress | None, done: int, total: int, path: Path) -> Iterator[None]:
+def heard(progress: Progress | None, done: int, total: int, path: Path) -> AbstractContextManager[None]:
     """Report to `progress` how much of the file has been read, while the body of the context reads it."""
     tell = partial(_tell, progress, done, total, path)
     tell(0)
-    with heard_by(tell):
-        yield
+    return heard_by(tell)
 
 
 def _tell(progress: Progress | None, done: int, total: int, path: Path, share: float) -> None:

@@ -8,8 +8,8 @@ such a call; but `XlaCallModule` takes a program as text, with the layouts of it
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from ..internals.frameworks import tf
@@ -47,8 +47,7 @@ HEADS_OUTSIDE = [3, 1, 2, 0]
 Shape = tuple[int, ...]
 
 
-@contextmanager
-def fused() -> Iterator[None]:
+def fused() -> AbstractContextManager[None]:
     """Within this context, `keras.ops.dot_product_attention` is traced as the fused kernel where the kernel exists."""
     from keras.src import backend
 
@@ -68,8 +67,7 @@ def fused() -> Iterator[None]:
         made = attention(query, key, value, mask, scale=scale, causal=bool(options.get("is_causal")))
         return tf.cast(made, tf.float32) if narrow is not given else made
 
-    with laid_over(backend.nn, dot_product_attention=attend):
-        yield
+    return laid_over(backend.nn, dot_product_attention=attend)
 
 
 def among(layers: Iterable[Any]) -> list[Any]:

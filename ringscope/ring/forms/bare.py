@@ -6,17 +6,14 @@ step of an EfficientNetB4 has 28 000 operations, each some 60 calls deep: record
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from ..internals.laid_over import laid_over
 
 
-@contextmanager
-def of_one_stack() -> Iterator[None]:
+def of_one_stack() -> AbstractContextManager[None]:
     """Within this context, all operations get one stack trace, the one at its beginning."""
     from tensorflow.python.util import tf_stack
 
     now = tf_stack.extract_stack()
-    with laid_over(tf_stack, extract_stack=lambda stacklevel=1: now):
-        yield
+    return laid_over(tf_stack, extract_stack=lambda stacklevel=1: now)

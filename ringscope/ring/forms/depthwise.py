@@ -8,24 +8,22 @@ before. So this form pads small maps with rows and columns of zeros until they a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 
 
-@contextmanager
-def filters() -> Iterator[None]:
+def filters() -> AbstractContextManager[None]:
     """Within this context, the filter gradients of depthwise convolutions over small maps are traced with padded
     maps."""
     from keras.src import backend
 
     conv = _with_gradient(backend.nn.conv, by_depth=False)
     depthwise_conv = _with_gradient(backend.nn.depthwise_conv, by_depth=True)
-    with laid_over(backend.nn, conv=conv, depthwise_conv=depthwise_conv):
-        yield
+    return laid_over(backend.nn, conv=conv, depthwise_conv=depthwise_conv)
 
 
 def _with_gradient(keras_own: Callable[..., Any], by_depth: bool) -> Callable[..., Any]:

@@ -7,8 +7,8 @@ is two products with matrices of a fixed size, and all images are read at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..internals.frameworks import tf
@@ -17,8 +17,7 @@ from ..internals.laid_over import laid_over
 MODES = ("constant", "nearest", "wrap", "reflect")  # "mirror" reads beyond the image in Keras 3.15
 
 
-@contextmanager
-def at_once() -> Iterator[None]:
+def at_once() -> AbstractContextManager[None]:
     """Within this context, RandomElasticTransform is traced without shapes that XLA cannot know."""
     from keras.layers import RandomElasticTransform
     from keras.src import backend
@@ -30,8 +29,7 @@ def at_once() -> Iterator[None]:
         with laid_over(backend.image, elastic_transform=_moved(of_keras)):
             return own(layer, images, transformation, interpolation)
 
-    with laid_over(RandomElasticTransform, _transform_images=transform_images):
-        yield
+    return laid_over(RandomElasticTransform, _transform_images=transform_images)
 
 
 def _moved(of_keras: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,16 +8,15 @@ that step's time on an H200 (docs/results/index.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 
 
-@contextmanager
-def short() -> Iterator[None]:
+def short() -> AbstractContextManager[None]:
     """Within this context, `tf.nn.sparse_softmax_cross_entropy_with_logits`, which Keras's sparse losses call, has this
     form."""
     own = tf.nn.sparse_softmax_cross_entropy_with_logits
@@ -28,8 +27,7 @@ def short() -> Iterator[None]:
         fits = known and logits.dtype == tf.float32 and labels.shape == logits.shape[:-1]
         return of_labels(labels, logits) if fits else own(labels, logits, name)
 
-    with laid_over(tf.nn, sparse_softmax_cross_entropy_with_logits=entropy):
-        yield
+    return laid_over(tf.nn, sparse_softmax_cross_entropy_with_logits=entropy)
 
 
 def of_labels(labels: Any, logits: Any) -> Any:

@@ -9,8 +9,8 @@ the bias's gradient.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import reduce
 from typing import Any
 
@@ -24,8 +24,7 @@ SLOPE = 0.28
 TAIL = (0.111703844, 0.11174066, 0.101935835, 0.0944555703, 0.0249506655, 0.105442474, -0.050230889)
 
 
-@contextmanager
-def light() -> Iterator[None]:
+def light() -> AbstractContextManager[None]:
     """Within this context, the exact GELU of `keras.ops`, which Keras's layers and activations call, is traced in this
     form."""
     from keras.src import backend
@@ -36,8 +35,7 @@ def light() -> Iterator[None]:
         x = backend.convert_to_tensor(x)
         return keras_own(x, approximate) if approximate or not x.dtype.is_floating else exact(x)
 
-    with laid_over(backend.nn, gelu=gelu):
-        yield
+    return laid_over(backend.nn, gelu=gelu)
 
 
 @tf.custom_gradient

@@ -7,8 +7,7 @@ into three words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,7 @@ BYTES = 24  # length of the three words together; the string ends at their end
 MINUS, ZERO = 45, 48  # the characters - and 0 in ASCII
 
 
-@contextmanager
-def of_digits() -> Iterator[None]:
+def of_digits() -> AbstractContextManager[None]:
     """Within this context, Keras's Hashing layers are traced without strings where they hash integers without salt."""
     from keras.layers import Hashing
 
@@ -36,8 +34,7 @@ def of_digits() -> Iterator[None]:
         is_masked = tf.equal(values, layer.mask_value)
         return tf.where(is_masked, tf.zeros((), tf.int64), bucket(values, layer.num_bins - 1) + 1)
 
-    with laid_over(Hashing, _hash_values_to_bins=bins):
-        yield
+    return laid_over(Hashing, _hash_values_to_bins=bins)
 
 
 def bucket(values: Any, buckets: int) -> Any:

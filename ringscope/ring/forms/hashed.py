@@ -8,8 +8,8 @@ its steps and is saved with the model. The random numbers differ from Keras's, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from math import prod
 from typing import Any, NamedTuple
 
@@ -38,8 +38,7 @@ def dropped_of(tensor: Any) -> Dropped | None:
     return found
 
 
-@contextmanager
-def dropout() -> Iterator[None]:
+def dropout() -> AbstractContextManager[None]:
     """Within this context, `keras.random.dropout`, which Keras's layers call, is traced in this form."""
     from keras.src import backend
     from keras.src.random.seed_generator import draw_seed
@@ -61,8 +60,7 @@ def dropout() -> Iterator[None]:
             setattr(made, MADE, Dropped(inputs, rate, words))
         return made
 
-    with laid_over(backend.random, dropout=dropped):
-        yield
+    return laid_over(backend.random, dropout=dropped)
 
 
 def of(inputs: Any, rate: float, shape: Sequence[Any], seed: Any) -> Any:

@@ -7,8 +7,7 @@ steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 
 
-@contextmanager
-def halving() -> Iterator[None]:
+def halving() -> AbstractContextManager[None]:
     """Within this context, lookups of integer keys in immutable tables are traced as binary searches."""
     from tensorflow.python.ops.lookup_ops import InitializableLookupTableBase, StaticHashTable
 
@@ -32,8 +30,7 @@ def halving() -> Iterator[None]:
             known, values = (each.numpy() for each in table.export())
         return found(tf.cast(keys, table.key_dtype), known, values, table.default_value)
 
-    with laid_over(InitializableLookupTableBase, lookup=lookup):
-        yield
+    return laid_over(InitializableLookupTableBase, lookup=lookup)
 
 
 def found(keys: Any, known: np.ndarray, values: np.ndarray, default: Any) -> Any:

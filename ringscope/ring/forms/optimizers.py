@@ -7,8 +7,8 @@ the first step. XLA also reads each of these operations in every process, even i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,10 @@ PARTS = ("update_step", "assign", "assign_add", "assign_sub", "_distributed_tf_u
 WHOLE = ("_backend_update_step", "_apply_weight_decay")
 
 
-@contextmanager
-def short(optimizer: Any) -> Iterator[None]:
+def short(optimizer: Any) -> AbstractContextManager[None]:
     """Within this context, this optimizer's `apply` is traced in the short form, if the optimizer is one of Keras's."""
     optimizer = without_loss_scale(optimizer)
-    with laid_over(optimizer, **(_methods(optimizer) if wanted("optimizers") else {})):
-        yield
+    return laid_over(optimizer, **(_methods(optimizer) if wanted("optimizers") else {}))
 
 
 def _methods(optimizer: Any) -> dict[str, Callable[..., None]]:

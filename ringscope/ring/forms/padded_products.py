@@ -9,8 +9,8 @@ TF32 in multiples of 4; BERT's 30 522 words are no multiple of 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import prod
 from typing import Any
 
@@ -23,8 +23,7 @@ BYTES = 16  # a row's length in bytes must be a multiple of this
 LEAST = 1 << 28  # multiplications; a smaller product is not worth two more passes over its operands
 
 
-@contextmanager
-def multiples() -> Iterator[None]:
+def multiples() -> AbstractContextManager[None]:
     """Within this context, `keras.ops.matmul` with a matrix, as `Dense` calls it, is traced with padded operands."""
     from keras.src import backend
 
@@ -34,8 +33,7 @@ def multiples() -> Iterator[None]:
         made = _multiplied(as_tensor(x1), as_tensor(x2))
         return keras_own(x1, x2) if made is None else made
 
-    with laid_over(backend.numpy, matmul=matmul):
-        yield
+    return laid_over(backend.numpy, matmul=matmul)
 
 
 def as_tensor(operand: Any) -> Any:

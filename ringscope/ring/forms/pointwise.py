@@ -8,8 +8,8 @@ algorithms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..internals.frameworks import tf
@@ -17,8 +17,7 @@ from ..internals.laid_over import laid_over
 from .padded_products import product
 
 
-@contextmanager
-def as_products() -> Iterator[None]:
+def as_products() -> AbstractContextManager[None]:
     """Within this context, convolutions of `tf.nn` with 1 x 1 filters, which Keras's layers call, become matrix
     products."""
     from tensorflow.python.ops import gen_nn_ops
@@ -42,8 +41,7 @@ def as_products() -> Iterator[None]:
         given = list(explicit_paddings), data_format, list(dilations)
         return own(input, filter, strides, padding, use_cudnn_on_gpu, *given, name)
 
-    with laid_over(gen_nn_ops, conv2d=conv2d):
-        yield
+    return laid_over(gen_nn_ops, conv2d=conv2d)
 
 
 def _is_of_one_pixel(images: Any, filters: Any) -> bool:

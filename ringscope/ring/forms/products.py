@@ -7,8 +7,8 @@ As a product of two matrices it is summed in float32, which is less work and mor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import prod
 from typing import Any
 
@@ -20,8 +20,7 @@ from .padded_products import as_tensor, product
 FOLDED = 8  # rows added to the weight, one of them the bias; tensor cores read 16-bit rows in multiples of 8
 
 
-@contextmanager
-def flat() -> Iterator[None]:
+def flat() -> AbstractContextManager[None]:
     """Within this context, `keras.ops.einsum` with a weight is traced as a product of two matrices."""
     from keras.src import backend
 
@@ -43,8 +42,7 @@ def flat() -> Iterator[None]:
             return keras_own(subscripts, *operands, **options)
         return _outward(product(rows, _as_matrix(weight, axes)), given, weight, axes)
 
-    with laid_over(backend.numpy, einsum=einsum):
-        yield
+    return laid_over(backend.numpy, einsum=einsum)
 
 
 def two_by_two(subscripts: str, *operands: Any) -> list[tuple[tuple[int, ...], str]]:

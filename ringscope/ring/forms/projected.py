@@ -7,16 +7,15 @@ four old pixels around its position, with coordinates and sums in float32, as in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 
 
-@contextmanager
-def gathered() -> Iterator[None]:
+def gathered() -> AbstractContextManager[None]:
     """Within this context, `tf.raw_ops.ImageProjectiveTransformV3`, which Keras's layers call, is traced as a
     gather."""
     own = tf.raw_ops.ImageProjectiveTransformV3
@@ -29,8 +28,7 @@ def gathered() -> Iterator[None]:
         after, how = options["output_shape"], (options["interpolation"], options.get("fill_mode", "CONSTANT"))
         return transformed(images, transforms, after, fill, *how)
 
-    with laid_over(tf.raw_ops, ImageProjectiveTransformV3=transform):
-        yield
+    return laid_over(tf.raw_ops, ImageProjectiveTransformV3=transform)
 
 
 def transformed(images: Any, transforms: Any, after: Any, fill: Any, interpolation: str, mode: str) -> Any:

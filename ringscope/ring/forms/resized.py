@@ -15,8 +15,8 @@ To get the weights, TensorFlow's kernel resizes a row of pixels, each of which i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,7 @@ from .half_precision import NARROW, wide_type
 METHODS = ("resize_area", "resize_bicubic", "resize_bilinear", "resize_nearest_neighbor")
 
 
-@contextmanager
-def by_own_weights() -> Iterator[None]:
+def by_own_weights() -> AbstractContextManager[None]:
     """Within this context, `tf.image.resize`, which Keras's layers and `keras.ops` call, resizes by such weights."""
     # The public function stays: it chooses among the functions that are replaced here.
     from tensorflow.python.ops import gen_image_ops
@@ -68,8 +67,7 @@ def by_own_weights() -> Iterator[None]:
         return _resized(images, weights)
 
     forms = {name: by_weights(name) for name in METHODS}
-    with laid_over(gen_image_ops, scale_and_translate=scale_and_translate, **forms):
-        yield
+    return laid_over(gen_image_ops, scale_and_translate=scale_and_translate, **forms)
 
 
 def _known(tensor: Any) -> Any:

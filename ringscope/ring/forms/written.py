@@ -8,8 +8,7 @@ cudnn_dropout.py). The operations already traced are then unused, and XLA remove
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -45,8 +44,7 @@ class Softmax(NamedTuple):
     masks: set[str]
 
 
-@contextmanager
-def fused() -> Iterator[None]:
+def fused() -> AbstractContextManager[None]:
     """Within this context, products of softmax results with values are traced as the fused kernel, however they are
     called."""
     from tensorflow.python.ops import gen_math_ops
@@ -58,8 +56,7 @@ def fused() -> Iterator[None]:
         made = attended(x, y, adj_y) if traced and not adj_x else None
         return own(x, y, adj_x, adj_y, **options) if made is None else made
 
-    with laid_over(gen_math_ops, batch_mat_mul_v2=multiplied):
-        yield
+    return laid_over(gen_math_ops, batch_mat_mul_v2=multiplied)
 
 
 def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:

@@ -16,7 +16,7 @@ with masks, with weighted means, and with batches of different sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -95,10 +95,9 @@ def joined(
             train_step_losses.say(model, of_step, met=bool(met))
 
 
-@contextmanager
 def _reduced_already(
     model: Any, ranks: int, share: Share, batch: Batch | None, met: list[bool], of_layers: Kinds
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Within this context, scale losses that are already one number: a sum by the number of ranks, a mean by the
     batch's size. They are the losses that layers add, and the result of the model's own `compute_loss`."""
     compute_loss, aggregate = model.compute_loss, model._aggregate_additional_loss
@@ -128,8 +127,7 @@ def _reduced_already(
     def by_size(mean: Any) -> Any:
         return mean if batch is None else batch.by_size(mean)
 
-    with laid_over(model, STAYS, compute_loss=measured, _aggregate_additional_loss=aggregated):
-        yield
+    return laid_over(model, STAYS, compute_loss=measured, _aggregate_additional_loss=aggregated)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import keras
@@ -130,8 +130,7 @@ def _no_variable(*_: Any, **__: Any) -> Any:
     raise NotApart("a function that creates variables, which would be lost with this trial graph")
 
 
-@contextmanager
-def _layers_kept(found: list[Any]) -> Iterator[None]:
+def _layers_kept(found: list[Any]) -> AbstractContextManager[None]:
     """Within this context, keep each layer's outputs that have one row for each row of the batch. An output with
     more unknown dimensions than the inputs is left out, because its rows may be pairs of rows."""
     own = keras.layers.Layer.__call__
@@ -146,8 +145,7 @@ def _layers_kept(found: list[Any]) -> Iterator[None]:
                     found.append(tensor)
         return given
 
-    with laid_over(keras.layers.Layer, __call__=call):
-        yield
+    return laid_over(keras.layers.Layer, __call__=call)
 
 
 def _shapes(given: Any) -> Iterator[list[int | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import keras
@@ -74,13 +74,11 @@ class _Nothing:
         raise RuntimeError(f"{name}: ring's trial of the loss must not exchange with other ranks")
 
 
-@contextmanager
-def _no_exchange() -> Iterator[None]:
+def _no_exchange() -> AbstractContextManager[None]:
     """Within this context an exchange fails instead of waiting, because other ranks may not try this shape."""
     from horovod.tensorflow import mpi_ops
 
-    with laid_over(mpi_ops, STAYS, MPI_LIB=_Nothing()):
-        yield
+    return laid_over(mpi_ops, STAYS, MPI_LIB=_Nothing())
 
 
 @contextmanager

@@ -4,7 +4,7 @@ good."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -14,12 +14,16 @@ _laid: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
 """Replacements that `lifted` undoes, the latest last: the object, the replacement, and the original."""
 
 
-@contextmanager
-def laid_over(owner: Any, stays: bool = False, /, **functions: Any) -> Iterator[None]:
-    """Replace attributes of a module, class or object; on exit restore them, or delete attributes that the object
-    had only inherited. stays: True to keep the replacement within `lifted`."""
+def laid_over(owner: Any, stays: bool = False, /, **functions: Any) -> AbstractContextManager[None]:
+    """Within this context, attributes of a module, class or object are replaced; on exit they are restored, or deleted
+    if the object had only inherited them. stays: True to keep the replacement within `lifted`."""
     for name in functions:
-        getattr(owner, name)  # raises AttributeError for a name that this release does not have
+        getattr(owner, name)  # raises AttributeError, in the caller, for a name that this release does not have
+    return _laid_over(owner, stays, functions)
+
+
+@contextmanager
+def _laid_over(owner: Any, stays: bool, functions: dict[str, Any]) -> Iterator[None]:
     before = {name: vars(owner).get(name, _ABSENT) for name in functions}
     this = owner, functions, before
     _set(owner, functions)

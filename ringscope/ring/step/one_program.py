@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -93,10 +93,9 @@ def taken_whole(
     return step
 
 
-@contextmanager
 def _applied(
     model: Any, optimizer: Any, apply: Update, inside: Inside | None, *, compiled: bool, by_xla: bool
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Within this context, the optimizer's `apply` gets dense gradients of all ranks, and takes its short form for XLA.
 
     by_xla: True to let XLA compile the update even in a step that is not compiled, because other ranks may compile
@@ -127,8 +126,7 @@ def _applied(
         else:
             update()
 
-    with laid_over(optimizer, apply=taken):
-        yield
+    return laid_over(optimizer, apply=taken)
 
 
 def turned(gradients: Sequence[Any]) -> list[Any]:
@@ -208,8 +206,7 @@ def joined_losses(
         yield
 
 
-@contextmanager
-def functions_inlined() -> Iterator[None]:
+def functions_inlined() -> AbstractContextManager[None]:
     """Within this context, a tf.function that is called in a graph adds its operations to that graph. Ring's own
     functions do not.
 
@@ -234,5 +231,4 @@ def functions_inlined() -> Iterator[None]:
         with ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED, further):
             return python(*given, **options)
 
-    with laid_over(Function, STAYS, __call__=call):
-        yield
+    return laid_over(Function, STAYS, __call__=call)
