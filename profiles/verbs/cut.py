@@ -8,7 +8,7 @@ import click
 
 from ..ground import terminals
 from ..ground.errors import RingscopeError
-from .options import refuse_ignored
+from .options import max_size, no_cache, refuse_ignored
 
 
 @click.command(
@@ -36,13 +36,8 @@ Examples:
     "users and addresses in them. Read the names before you publish them.",
 )
 @click.option("-o", "--output", metavar="NEW", required=True, type=click.Path(path_type=Path), help="The new file.")
-@click.option(
-    "--max-size",
-    metavar="BYTES",
-    type=int,
-    help="Refuse a compressed file that unpacks to more bytes. [default: 64 GiB]",
-)
-@click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")
+@max_size
+@no_cache
 @click.pass_context
 def command(
     context: click.Context,

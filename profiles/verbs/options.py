@@ -20,6 +20,16 @@ _RECORDINGS: Final = (".sqlite", ".nsys-rep", ".qdrep", ".nvvp", ".nvprof", ".pb
 Rule = tuple[bool, Collection[str], str]
 
 
+# Options of the verbs that read recordings.
+max_size = click.option(
+    "--max-size",
+    metavar="BYTES",
+    type=int,
+    help="Refuse a compressed file that unpacks to more bytes. [default: 64 GiB]",
+)
+no_cache = click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")
+
+
 class Number(click.FloatRange):
     """A finite number in a range. click accepts NaN in every range, and infinities in ranges without an end."""
 

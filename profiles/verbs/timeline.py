@@ -12,7 +12,7 @@ import click
 from ..ground import numbers, terminals
 from ..ground.errors import InspectorLog, RingscopeError
 from ..model.measures import Measures
-from .options import STDOUT, Output, Rule, Verb, refuse_ignored, write_json
+from .options import STDOUT, Output, Rule, Verb, max_size, no_cache, refuse_ignored, write_json
 
 if TYPE_CHECKING:
     from ..measuring.analysis import Progress
@@ -126,13 +126,8 @@ _FILE, _JSON = Output(), Output(stdout=True)
 @click.option(
     "--info", is_flag=True, help="Show the contents of the recordings and the tables that are missing; measure nothing."
 )
-@click.option(
-    "--max-size",
-    metavar="BYTES",
-    type=int,
-    help="Refuse a compressed file that unpacks to more bytes. [default: 64 GiB]",
-)
-@click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")
+@max_size
+@no_cache
 @click.option(
     "--strict", is_flag=True, help="Fail if any recording cannot be read; without it the others are measured."
 )
