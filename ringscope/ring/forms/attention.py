@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
-from ..internals.stablehlo import call_module, layout, row_major, tensor_type
+from ..internals.stablehlo import custom_call
 from ..say import once
 from . import constants
 from .choice import WITHOUT
@@ -41,8 +41,8 @@ BACKWARD = {
     "bmm2_grad_gemm1_dot_dimension_numbers": ([2], [1], [0, 1], [0, 2]),
     "bmm2_grad_gemm2_dot_dimension_numbers": ([3], [3], [0, 2], [0, 2]),
 }
-# layout of a result (batch, head, length, size) that is stored as (batch, length, head, size)
-HEADS_OUTSIDE = [3, 1, 2, 0]
+# order of the axes in which a result (batch, head, length, size) is stored: (batch, length, head, size)
+HEADS_OUTSIDE = [0, 2, 1, 3]
 
 Shape = tuple[int, ...]
 
@@ -265,34 +265,6 @@ def _settings(operands: list[Any], products: dict[str, Any], scale: float, causa
 def _call(which: str, operands: Sequence[Any], results: Sequence[tuple[Shape, Any]], settings: str) -> list[Any]:
     """The results of one custom call. A result with four axes is (batch, length, head, size)."""
     masked = "ScaleBias" if len(operands) in (4, 7) else ""
-    text, shapes = _module(f"__cudnn$fmha{masked}Softmax{which}", operands, results, settings)
-    return call_module(text, operands, [(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)])
-
-
-def _module(
-    name: str, operands: Sequence[Any], results: Sequence[tuple[Shape, Any]], settings: str
-) -> tuple[str, list[Shape]]:
-    """(a StableHLO module that only makes the call, the shapes of its results)."""
-    given = [tensor_type(tensor.shape, tensor.dtype) for tensor in operands]
-    # the last result is XLA's workspace
-    made = [*(tensor_type(shape, dtype) for shape, dtype in results), "tensor<0xui8>"]
-    shapes = [(s[0], s[2], s[1], s[3]) if len(s) == 4 else s for s, _ in results]
-    returned = [tensor_type(shape, dtype) for shape, (_, dtype) in zip(shapes, results, strict=True)]
-    layouts = [HEADS_OUTSIDE if len(shape) == 4 else row_major(shape) for shape, _ in results]
-    lines = [
-        f'%made:{len(made)} = stablehlo.custom_call @"{name}"({", ".join(f"%arg{i}" for i in range(len(given)))}) {{'
-        f" api_version = 2 : i32, backend_config = {json.dumps(settings)}, operand_layouts = "
-        f"[{', '.join(layout(row_major(tensor.shape)) for tensor in operands)}], result_layouts = "
-        f"[{', '.join(map(layout, [*layouts, [0]]))}] }} : ({', '.join(given)}) -> ({', '.join(made)})"
-    ]
-    names = []
-    for i, (shape, _) in enumerate(results):
-        names.append(f"%made#{i}")
-        if len(shape) == 4:
-            lines.append(f"%out{i} = stablehlo.transpose %made#{i}, dims = [0, 2, 1, 3] : ({made[i]}) -> {returned[i]}")
-            names[i] = f"%out{i}"
-    lines.append(f"return {', '.join(names)} : {', '.join(returned)}")
-    arguments = ", ".join(f"%arg{i}: {each}" for i, each in enumerate(given))
-    body = "\n    ".join(lines)
-    head = f"func.func public @main({arguments}) -> ({', '.join(returned)})"
-    return f"module {{\n  {head} {{\n    {body}\n  }}\n}}\n", shapes
+    name = f"__cudnn$fmha{masked}Softmax{which}"
+    attributes = f"api_version = 2 : i32, backend_config = {json.dumps(settings)}"
+    return custom_call(name, operands, results, attributes, room=0, turned=HEADS_OUTSIDE)

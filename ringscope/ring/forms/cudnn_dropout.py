@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..internals.frameworks import tf
-from ..internals.stablehlo import TYPES, call_module, interface, layout, row_major, tensor_type
+from ..internals.stablehlo import custom_call, interface
 
 LIBRARY = "ring_attention.so"  # built by scripts/build_attention.py
 CUDART = "libcudart.so.12"  # the CUDA runtime of TensorFlow 2.21
@@ -110,39 +110,9 @@ def _call(
         rate=dropout.rate,
         back=target.endswith("back"),
     )
-    every = [*operands, *bias, dropout.seed]
-    text = _module(target, every, results, max(room, 0), scale, causal, dropout.rate)
-    return call_module(text, every, [(tuple(shape), dtype) for shape, dtype in results])
-
-
-def _module(
-    target: str,
-    operands: Sequence[Any],
-    results: Sequence[tuple[Any, Any]],
-    room: int,
-    scale: float,
-    causal: bool,
-    rate: float,
-) -> str:
-    """A StableHLO module that only calls `target`. Its last operand is the seed, to which the call adds an offset of
-    zero. The call's last result, the workspace, is not returned."""
-    given = [tensor_type(each.shape, each.dtype) if each.dtype in TYPES else "tensor<1xi64>" for each in operands]
-    returned = [tensor_type(shape, dtype) for shape, dtype in results]
-    made = [*returned, f"tensor<{room}xui8>"]
-    names = [f"%arg{i}" for i in range(len(operands))]
-    operand_layouts = ", ".join(layout(row_major(shape)) for shape in [*(each.shape for each in operands), (1,)])
-    result_layouts = ", ".join(layout(row_major(shape)) for shape in [*(shape for shape, _ in results), (room,)])
-    call = (
-        f"stablehlo.custom_call @{target}({', '.join([*names, '%offset'])}) {{api_version = 4 : i32,"
-        f" backend_config = {{scale = {scale:.9e} : f32, dropout = {rate:.9e} : f32, is_causal = {int(causal)} : i64}},"
-        f" operand_layouts = [{operand_layouts}], result_layouts = [{result_layouts}]}}"
-        f" : ({', '.join([*given, 'tensor<1xi64>'])}) -> ({', '.join(made)})"
+    offset = tf.zeros([1], tf.int64)  # cuDNN adds it to the seed
+    attributes = (
+        f"api_version = 4 : i32, backend_config = {{scale = {scale:.9e} : f32, dropout = {dropout.rate:.9e} : f32,"
+        f" is_causal = {int(causal)} : i64}}"
     )
-    arguments = ", ".join(f"{name}: {kind}" for name, kind in zip(names, given, strict=True))
-    out = ", ".join(f"%made#{i}" for i in range(len(results)))
-    kinds = ", ".join(returned)
-    return (
-        f"module {{\n  func.func public @main({arguments}) -> ({kinds}) {{\n"
-        f"    %offset = stablehlo.constant dense<0> : tensor<1xi64>\n    %made:{len(made)} = {call}\n"
-        f"    return {out} : {kinds}\n  }}\n}}\n"
-    )
+    return custom_call(target, [*operands, *bias, dropout.seed, offset], results, attributes, room=max(room, 0))

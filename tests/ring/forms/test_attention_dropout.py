@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring.forms import attention_dropout, cudnn_dropout, hashed, layers
+from ringscope.ring.internals import stablehlo
 from tests.tiers import few
 
 RATE = 0.25
@@ -256,11 +257,13 @@ def test_what_it_has_no_form_for_stays_kerass() -> None:
     assert scores.shape == (3, 4, 16, 16) and "_compute_attention" not in layer.__dict__
 
 
-def test_the_call_carries_its_settings_and_keeps_its_workspace_inside() -> None:
-    shape = (2, 8, 4, 16)
-    operands = [tf.zeros(shape, tf.bfloat16)] * 3 + [tf.zeros([1], tf.int64)]
-    results = [(shape, tf.bfloat16), ((2, 4, 8), tf.float32)]
-    text = cudnn_dropout._module("ring_attention", operands, results, 256, 0.125, True, 0.1)
+def test_the_call_carries_its_settings_and_keeps_its_workspace_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr(stablehlo, "call_module", lambda text, *_: taken.append(text))
+    monkeypatch.setattr(cudnn_dropout, "workspace_bytes", lambda *_, **__: 256)
+    dropout = cudnn_dropout.Dropout(0.1, tf.zeros([1], tf.int64))
+    cudnn_dropout.forward([tf.zeros((2, 8, 4, 16), tf.bfloat16)] * 3, [], 0.125, True, dropout)
+    (text,) = taken
     assert "scale = 1.250000000e-01 : f32" in text and "is_causal = 1 : i64" in text
     assert "tensor<256xui8>" in text and "return %made#0, %made#1 : tensor<2x8x4x16xbf16>, tensor<2x4x8xf32>" in text
 

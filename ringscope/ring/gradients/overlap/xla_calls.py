@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from ...internals.frameworks import hvd, tf
-from ...internals.stablehlo import TYPES, call_module, interface, layout, row_major, tensor_type
+from ...internals.stablehlo import TYPES, custom_call, interface
 from ..types import sums_bfloat16
 
 PROGRAM = "step"  # one name is enough, because a process runs one program with these calls at a time
@@ -64,26 +64,17 @@ def _settings(tensors: Sequence[Any], name: str, op: Any) -> str:
 
 def _called(target: str, operands: Sequence[Any], settings: str = "") -> list[Any]:
     """The results of one of Horovod's calls: for each operand one result, in the operand's memory."""
-    types = ", ".join(tensor_type(each.shape, each.dtype) for each in operands)
-    names = [f"%arg{i}" for i in range(len(operands))]
+    several = len(operands) > 1
     aliases = ", ".join(
-        f"#stablehlo.output_operand_alias<output_tuple_indices = [{i if len(names) > 1 else ''}], operand_index = {i},"
+        f"#stablehlo.output_operand_alias<output_tuple_indices = [{i if several else ''}], operand_index = {i},"
         " operand_tuple_indices = []>"
-        for i in range(len(names))
+        for i in range(len(operands))
     )
     settings = ", ".join(filter(None, (f'program = "{PROGRAM}"', settings)))
-    # Without fixed layouts XLA transposes a convolution kernel's gradient between the call that starts and the one that
-    # waits.
-    layouts = ", ".join(layout(row_major(each.shape)) for each in operands)
-    call = (
-        f"stablehlo.custom_call @{target}({', '.join(names)}) {{api_version = 4 : i32, has_side_effect = true,"
-        f" backend_config = {{{settings}}}, output_operand_aliases = [{aliases}], operand_layouts = [{layouts}],"
-        f" result_layouts = [{layouts}]}} : ({types}) -> ({types})"
+    attributes = (
+        f"api_version = 4 : i32, has_side_effect = true, backend_config = {{{settings}}},"
+        f" output_operand_aliases = [{aliases}]"
     )
-    arguments = ", ".join(f"{name}: {kind}" for name, kind in zip(names, types.split(", "), strict=True))
-    returned = ", ".join(f"%all#{i}" for i in range(len(names)))
-    text = (
-        f"module {{\n  func.func public @main({arguments}) -> ({types}) {{\n    %all:{len(names)} = {call}\n"
-        f"    return {returned} : {types}\n  }}\n}}\n"
-    )
-    return call_module(text, operands, [(tuple(each.shape), each.dtype) for each in operands])
+    # The call fixes layouts. Without that XLA transposes a convolution kernel's gradient between the call that starts
+    # and the one that waits.
+    return custom_call(target, operands, [(tuple(each.shape), each.dtype) for each in operands], attributes)
