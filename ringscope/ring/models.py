@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+# how the sizes of the ranks' batches in a step compare
+ALIKE = "of one shape"
+EVEN = "of as many samples"
+UNEVEN = "of unlike sizes"  # the sizes differ, or are not known
 SUMS = "sums_by_ring"  # name of ring's own variables that hold sums of one rank
 
 
@@ -17,7 +21,7 @@ class Kept:
     listing: Any = None  # within `fit`: (function that lists the callbacks, part of an elastic `fit` or None)
     warm_up: Any = None  # the callback that raises the learning rates in the first epochs (`WarmUp`)
     scales_rate = False  # True if the learning rates were multiplied by the number of ranks
-    batches: str | None = None  # how the sizes of the ranks' batches compare (global_batch/sizes.py)
+    batches = EVEN  # ALIKE, EVEN or UNEVEN, as `fit` has found; EVEN without `fit`, as in a user's own loop
     in_step = False  # True within a train step of `fit` or `train_on_batch`
     ends_unknown = False  # True if one rank's data may end before the others'
     weights: int | None = None  # number of weights when `broadcast` made them equal

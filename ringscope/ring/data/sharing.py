@@ -15,8 +15,8 @@ from keras.src.trainers import data_adapters
 
 from profiles.ground.errors import RingscopeError
 
-from ..global_batch.sizes import ALIKE, EVEN, UNEVEN
 from ..internals.frameworks import tf
+from ..models import ALIKE, EVEN, UNEVEN
 from ..say import once
 from .pipeline import BATCHES, inputs
 from .py_datasets import Part
@@ -32,7 +32,7 @@ def share_of_training(options: dict[str, Any], rank: int, size: int, unknown_len
     """Reduce x, y and sample_weight of `fit`, or the data set, to this rank's share; steps_per_epoch is divided by the
     ranks.
 
-    Returns how the ranks' batches compare in size (ringscope/ring/global_batch/sizes.py). unknown_length: how ranks
+    Returns how the ranks' batches compare in size (ringscope/ring/models.py). unknown_length: how ranks
     find the end of a data set of unknown length: they stop after the last whole batches of which each rank has one
     (`together`), or each counts all batches first (`count`). share: gives every rank rank 0's value.
     """

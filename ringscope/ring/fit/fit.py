@@ -19,11 +19,11 @@ from ..alike.weights import compared
 from ..data import blocks, samples, seeds, sharing, shuffles
 from ..elastic import resume
 from ..exchange import from_rank
-from ..global_batch import metrics, normalization, sizes
+from ..global_batch import metrics, normalization
 from ..global_batch.moving_statistics import is_stateful
 from ..internals.frameworks import hvd, tf
 from ..lost import launcher
-from ..models import is_distributed, kept
+from ..models import UNEVEN, is_distributed, kept
 from ..ranks import stopping
 from ..ranks.channel import Channel
 from ..say import once
@@ -157,7 +157,7 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
         if hvd.rank() == 0:
             warnings.warn(text, stacklevel=6)
     alike = all(each == said[0][1] for _, each in said)
-    ours, whole = sizes.UNEVEN, options.get("x")
+    ours, whole = UNEVEN, options.get("x")
     if shard:
         _warn_of_shuffles(whole)
         if isinstance(whole, tf.data.Dataset):
@@ -167,7 +167,7 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
         )
     _say_batch(whole, options.get("batch_size"), scales_rate=kept(model).scales_rate)
     _say_workers(whole)
-    sizes.tell(model, ours)
+    kept(model).batches = ours
     return _cut_validation(model, options, validation) if alike else OWN
 
 

@@ -21,9 +21,8 @@ from ..feed.carriers import AS_IT_IS, CARRIERS, Carried, data_of, leaves_of, ope
 from ..feed.feeds import Feed, feed
 from ..forms import masks
 from ..global_batch import trial
-from ..global_batch.sizes import UNEVEN, tell, told
 from ..internals.frameworks import hvd, tf
-from ..models import kept
+from ..models import UNEVEN, kept
 from ..say import once
 from ..step.choose import left_to_xla
 from ..step.retrace import traced_without_those_that_raise
@@ -108,7 +107,7 @@ class Loop(Turns):
                         raise
                     break
         else:  # arrays, from `train_on_batch`: this rank does not know the size of other ranks' batches
-            tell(self._model, UNEVEN)
+            kept(self._model).batches = UNEVEN
             self._expect_another_structure()
             for _, data in zip(range(self._steps_per_execution()), iterator, strict=False):
                 logs = self.step(data)
@@ -119,7 +118,7 @@ class Loop(Turns):
         serves batches of all its shapes."""
         kinds, shapes = (batch.kinds, batch.shapes) if isinstance(batch, Carried) else (None, None)
         chooser = getattr(self._step_of(), "chooser", None)
-        ours = told(self._model)
+        ours = kept(self._model).batches
         if chooser is not None:
 
             def take(compiled: bool) -> Any:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from ..feed.carriers import opened
-from ..global_batch import sizes
 from ..global_batch.loss_kinds import UNSEEN
 from ..gradients import float8_scales
 from ..gradients.aggregate import Update, aggregated
@@ -79,7 +78,7 @@ def compile_step(
     without XLA if it turns out that it cannot be divided. `reduces`: True if ranks exchange gradients. `chooser`:
     decides for each batch whether the programs are compiled, and runs the step.
     """
-    halved: set[str] = set()  # relations of the ranks' batch sizes (`sizes`) in steps that cannot be one program
+    halved: set[str] = set()  # relations of the ranks' batch sizes (`Kept.batches`) in steps that cannot be one program
     has_halves = True  # False once a trace shows that the step cannot be divided
     one = partial(taken_whole, model, model.train_step, [(optimizer, apply)], chooser, inside)
     at_once, whole = one(refuses=True), one()
@@ -87,7 +86,7 @@ def compile_step(
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
         nonlocal at_once, has_halves
-        ours = sizes.told(model)
+        ours = kept(model).batches
         make_variables(model, lambda: opened(data, kinds))
         if inside and halves.is_compiled and ours not in halved:
             try:

@@ -11,12 +11,12 @@ from profiles.ground.errors import RingscopeError
 
 from ..feed.carriers import opened
 from ..forms import forms, optimizers
-from ..global_batch import losses, normalization, sizes
+from ..global_batch import losses, normalization
 from ..gradients.aggregate import Update
 from ..gradients.types import as_computed, size_bytes
 from ..internals.frameworks import hvd, tf
 from ..internals.laid_over import STAYS, laid_over
-from ..models import began_alike, kept, without_loss_scale
+from ..models import ALIKE, UNEVEN, began_alike, kept, without_loss_scale
 from .choose import Chooser, NotOneUpdate, check_draws
 from .exchange_inside import Inside
 
@@ -58,7 +58,7 @@ def taken_whole(
     def whole_step(data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
         is_bound = compiled or refuses
         if inside is not None:
-            inside.begin(alike=ours == sizes.ALIKE, is_bound=is_bound)
+            inside.begin(alike=ours == ALIKE, is_bound=is_bound)
             if is_bound and normalization.is_synchronised(model):
                 raise NotOneUpdate("the train step makes more than one update and normalises over all ranks")
         with ExitStack() as stack:
@@ -85,7 +85,7 @@ def taken_whole(
     chooser.traced.append(forget)
 
     def step(data: Any, kinds: tuple[str, ...] | None = None, compiled: bool = True) -> Any:
-        ours = sizes.told(model)
+        ours = kept(model).batches
         if refuses and not compiled:  # traced before it runs, so that a refused step has no effect
             tf.function(whole_step, autograph=False).get_concrete_function(data, kinds, compiled, ours)
         return (program if compiled else whole_step)(data, kinds, compiled, ours)
@@ -185,7 +185,7 @@ def in_joined_losses(model: Any, train_step: Callable[[Any], Any], *, reduces: b
     """The train step with the losses of the joined batch, which exchanges the losses' denominators."""
 
     def step(data: Any) -> Any:
-        with joined_losses(model, reduces, losses.shared_inline, sizes.told(model), train_step, data):
+        with joined_losses(model, reduces, losses.shared_inline, kept(model).batches, train_step, data):
             return train_step(data)
 
     return step
@@ -196,12 +196,12 @@ def joined_losses(
     model: Any, reduces: bool, share: losses.Share, ours: str, train_step: Callable[[Any], Any], data: Any
 ) -> Iterator[None]:
     """Within this context, a train step is traced in one graph with the losses of the joined batch. ours: how the sizes
-    of the ranks' batches compare (`sizes`)."""
+    of the ranks' batches compare (`Kept.batches`)."""
     ranks = hvd.size() if reduces else 1
     with (
         laid_over(kept(model), STAYS, in_step=True),
         functions_inlined(),
-        losses.joined(model, ranks, share, train_step, data, uneven=ours == sizes.UNEVEN),
+        losses.joined(model, ranks, share, train_step, data, uneven=ours == UNEVEN),
     ):
         yield
 

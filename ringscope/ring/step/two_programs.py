@@ -14,7 +14,7 @@ from typing import Any
 
 from ..feed.carriers import opened
 from ..forms import forms, optimizers
-from ..global_batch import losses, normalization, sizes
+from ..global_batch import losses, normalization
 from ..gradients.aggregate import Update, aggregated
 from ..gradients.average import Exchange
 from ..gradients.overlap.buckets import Overlap
@@ -23,6 +23,7 @@ from ..gradients.wire import Outgoing
 from ..gradients.zero.sharded import Shards
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
+from ..models import ALIKE
 from . import after_update
 from .choose import Chooser, NotOneUpdate, check_draws
 from .one_program import check_start, joined_losses
@@ -68,7 +69,7 @@ class Halves:
         self._collected: dict[str, Any] = {}  # sums of several steps' gradients, if they are exchanged together
 
     def step(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
-        """Run one step and return its logs. ours: how the sizes of the ranks' batches compare (`sizes`). Raises
+        """Run one step and return its logs. ours: how the sizes of the ranks' batches compare (`Kept.batches`). Raises
         NotOneUpdate for a step that cannot be divided."""
         totals = self._totals(data, kinds, compiled, ours)
         logs, gradients = self._programs[compiled](data, kinds, compiled, ours, totals)
@@ -107,7 +108,7 @@ class Halves:
                 f"the train step uses {used} after it has applied gradients; a compiled step must use this variable "
                 "before"
             )
-        typed = self._outgoing.typed(found, variables, alike=ours == sizes.ALIKE)
+        typed = self._outgoing.typed(found, variables, alike=ours == ALIKE)
         if self._shards is not None:
             return logs, self._shards.pack(typed, variables)
         gradients = self._outgoing.pack(typed)

@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from profiles.ground.errors import RingscopeError
 from profiles.model import marks
+from ringscope.ring import models as batches
 from ringscope.ring.data import blocks, sharing, shuffles
-from ringscope.ring.global_batch import sizes as batches
 from tests.tiers import few
 
 AUTO = tf.data.AUTOTUNE
