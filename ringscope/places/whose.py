@@ -39,7 +39,7 @@ FRAMEWORKS: Final = (
     "optax",
     "transformers",
     "accelerate",
-)  # fmt: skip Functions of these libraries that run the steps of a training: their caller waits for the whole training.
+)
 # Names of their functions that run the steps of a training: their caller waits for all of it.
 LOOPS: Final = frozenset({"fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "train", "_fit_impl"})
 
