@@ -52,6 +52,13 @@ def build(name: str, *, input_dtype: str = "float32", precision: str = "float32"
     return keras.Model(inputs, logits, name=name)
 
 
+def of_cell(cell: Cell, *, jit_compile: bool = False) -> Any:
+    """The cell's model, compiled with its loss and the cell's optimizer."""
+    model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
+    compile_model(model, MODELS[cell.model], optimizer=optimizer(cell), jit_compile=jit_compile)
+    return model
+
+
 def loss_for(spec: Spec) -> Any:
     """The loss function for the spec's labels; the model gives logits."""
     import keras

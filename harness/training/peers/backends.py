@@ -21,7 +21,7 @@ from profiles.runs.records import Cell
 
 from .. import facts, turns
 from ..feeds import make_source
-from ..models import MODELS, build, compile_model, optimizer
+from ..models import of_cell
 from ..strategies import Unsupported
 
 
@@ -89,9 +89,7 @@ def train(cell: Cell, folder: Path, progress: Any) -> RankRecord:
             "CUDA_VISIBLE_DEVICES= to have all strategies train on the CPU"
         )
     progress.phase("build")
-    model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-    compiled = cell.step == "compiled"
-    compile_model(model, MODELS[cell.model], optimizer=optimizer(cell), jit_compile=compiled)
+    model = of_cell(cell, jit_compile=cell.step == "compiled")
     peer.spread(model)
     source = make_source(cell, peer.batch, rank=peer.rank, size=peer.size, threads=1)
     batches = fitted.Batches(source.arrays())

@@ -14,7 +14,7 @@ from ringscope.ring.fit.loop import Turns
 
 from ..feeds import make_source
 from ..feeds.sources import Source
-from ..models import MODELS, build, compile_model, optimizer
+from ..models import of_cell
 from . import devices
 from .trainers import Trainer
 
@@ -31,8 +31,7 @@ def training(cell: Cell, strategy: Any, source: Source, distributed: Callable[[A
     """A trainer that runs Keras's train step under a strategy of tf.distribute. source: the samples of this process.
     distributed: (data set, its options) -> a data set that gives each replica its part."""
     with strategy.scope():
-        model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-        compile_model(model, MODELS[cell.model], optimizer=optimizer(cell))
+        model = of_cell(cell)
         model.optimizer.build(model.trainable_variables)
     dataset = source.dataset()
     if cell.feed == "prefetch":

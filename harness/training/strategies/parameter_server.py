@@ -3,7 +3,9 @@
 This process coordinates: it keeps every worker supplied with steps. It starts `cell.ranks` workers, each a process with
 a GPU, and one parameter server, which holds the weights in host memory:
 
-python -m harness.training.strategies.parameter_server --cluster JSON --job worker --index 0
+python -m harness.training.strategies.parameter_server CLUSTER worker|ps INDEX
+
+CLUSTER is JSON: job -> addresses.
 
 A worker reads the weights, computes gradients on its own samples and applies them, whatever the other workers did
 meanwhile: `staleness` is the number of updates by others in between.
@@ -11,7 +13,6 @@ meanwhile: `staleness` is the number of updates by others in between.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import os
@@ -32,7 +33,7 @@ from ringscope import ring
 from ringscope.ring import marks
 
 from ..feeds import make_source
-from ..models import MODELS, build, compile_model, loss_for, optimizer
+from ..models import MODELS, loss_for, of_cell
 from .ports import held
 from .trainers import Trainer
 
@@ -43,10 +44,8 @@ UNKNOWN_WAIT = "each worker fetches its own batches"
 def trainer(cell: Cell, device: str) -> Trainer:
     cluster = Cluster.of(cell.ranks, device)
     strategy, coordinator = cluster.strategy, cluster.coordinator
-    spec = MODELS[cell.model]
     with strategy.scope():
-        model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-        compile_model(model, spec, optimizer=optimizer(cell))
+        model = of_cell(cell)
         model.optimizer.build(model.trainable_variables)
         updates = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
     # Every worker gets all samples once, as uint8, and converts its own to float32.
@@ -65,7 +64,7 @@ def trainer(cell: Cell, device: str) -> Trainer:
         return batches.prefetch(tf.data.AUTOTUNE) if cell.feed == "prefetch" else batches
 
     batches = iter(coordinator.create_per_worker_dataset(own_batches))
-    step = update_of(strategy, model, loss_for(spec), updates)
+    step = update_of(strategy, model, loss_for(MODELS[cell.model]), updates)
     run = Asynchronous(lambda: coordinator.schedule(step, args=(batches,)), coordinator, cell.ranks, cluster.check)
     return Trainer(
         model,
@@ -144,10 +143,9 @@ class Cluster:
         self._tasks = {}
         for job, index in jobs:
             visible = gpus[index] if job == "worker" and gpus else "-1"
-            words = ["--cluster", json.dumps(spec), "--job", job, "--index", str(index)]
-            self._tasks[f"{job} {index}"] = subprocess.Popen(
-                [sys.executable, "-m", __name__, *words], env={**os.environ, "CUDA_VISIBLE_DEVICES": visible}
-            )
+            argv = [sys.executable, "-m", __name__, json.dumps(spec), job, str(index)]
+            environ = {**os.environ, "CUDA_VISIBLE_DEVICES": visible}
+            self._tasks[f"{job} {index}"] = subprocess.Popen(argv, env=environ)
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(spec), rpc_layer="grpc")
         self.strategy = tf.distribute.ParameterServerStrategy(resolver)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
@@ -174,26 +172,19 @@ class Cluster:
                 raise RingscopeError(f"{name} ended with code {task.returncode}; its output is in this rank's log")
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(addresses: str, job: str, index: str) -> None:
     """Serve as a worker or as the parameter server until the coordinator's process ends."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {__name__}", description="Run one worker, or the parameter server, of the strategy."
-    )
-    parser.add_argument("--cluster", required=True, help="job -> addresses, as JSON")
-    parser.add_argument("--job", choices=("worker", "ps"), required=True)
-    parser.add_argument("--index", type=int, required=True)
-    options = parser.parse_args(argv)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no task outlives its coordinator
-    cluster = json.loads(options.cluster)
+    cluster = json.loads(addresses)
     threads = max(1, len(os.sched_getaffinity(0)) // sum(map(len, cluster.values())))
     config = tf.compat.v1.ConfigProto()
     config.intra_op_parallelism_threads, config.inter_op_parallelism_threads = threads, max(2, threads)
     config.gpu_options.allow_growth = True
     server = tf.distribute.Server(
-        tf.train.ClusterSpec(cluster), job_name=options.job, task_index=options.index, protocol="grpc", config=config
+        tf.train.ClusterSpec(cluster), job_name=job, task_index=int(index), protocol="grpc", config=config
     )
     server.join()
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -8,7 +8,7 @@ from ringscope.ring.feed import as_feed
 from ringscope.ring.models import kept
 
 from ..feeds import FEEDS, make_source
-from ..models import MODELS, build, compile_model, optimizer
+from ..models import of_cell
 from .trainers import Trainer
 
 RATE_WARM_UP_STEPS = 100  # steps of warm-up, until the learning rate for all ranks is reached
@@ -17,8 +17,7 @@ RATE_WARM_UP_STEPS = 100  # steps of warm-up, until the learning rate for all ra
 def trainer(cell: Cell, device: str) -> Trainer:
     """The cell's model, distributed by `ring`, and its feed to this device ("/GPU:0" or "/CPU:0")."""
     options = dict(cell.options)
-    model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-    compile_model(model, MODELS[cell.model], optimizer=optimizer(cell))
+    model = of_cell(cell)
     ring.distribute(
         model,
         step=cell.step,

@@ -12,7 +12,7 @@ from ringscope.ring.feed import as_feed
 from ringscope.ring.fit.loop import Turns
 
 from ..feeds import FEEDS, make_source
-from ..models import MODELS, build, compile_model, loss_for, optimizer
+from ..models import MODELS, loss_for, of_cell
 from . import devices
 from .parts import Plan, train_step
 from .trainers import Trainer
@@ -21,12 +21,10 @@ from .trainers import Trainer
 def trainer(cell: Cell, device: str) -> Trainer:
     places = devices.take(device, cell.ranks)
     with tf.device(places[0]):
-        model = build(cell.model, input_dtype=cell.input_dtype, precision=cell.precision, seed=cell.seed)
-        spec = MODELS[cell.model]
-        compile_model(model, spec, optimizer=optimizer(cell))
+        model = of_cell(cell)
         model.optimizer.build(model.trainable_variables)
     batch = cell.per_rank_batch * cell.ranks
     source = make_source(cell, batch, rank=0, size=1, threads=ring.threads())
-    turns = Turns(train_step(model, Plan([model], [[place] for place in places]), loss_for(spec)))
+    turns = Turns(train_step(model, Plan([model], [[place] for place in places]), loss_for(MODELS[cell.model])))
     feed = as_feed(FEEDS[cell.feed](source, places[0]))
     return Trainer(model, lambda: turns.turn(feed), batch)
