@@ -13,7 +13,7 @@ import socket
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from profiles.ground.errors import RingscopeError
 from profiles.runs.rank_records import RankRecord
@@ -25,8 +25,9 @@ from ..models import of_cell
 from ..strategies import Unsupported
 
 
-class Peer(Protocol):
-    """One process of a training on another backend. batch: its samples per step."""
+class Peer:
+    """One process of a training on another backend, as it is if there is no other process. batch: its samples per
+    step."""
 
     rank: int
     size: int
@@ -42,10 +43,12 @@ class Peer(Protocol):
 
     def synchronise(self, model: Any) -> None:
         """Wait until the devices have finished all launched work."""
+        raise NotImplementedError
 
     def memory_peak_bytes(self) -> list[int] | None:
         """The peak memory that the backend's allocator has handed out on each GPU of this process; None without
         GPUs."""
+        raise NotImplementedError
 
     def leave(self) -> None:
         """Part from the other processes."""

@@ -9,6 +9,7 @@ from typing import Any
 from profiles.runs.records import Cell
 
 from ..strategies import Unsupported
+from .backends import Peer
 
 # The share of a GPU's memory that TensorFlow would take, where JAX's default is 0.75.
 os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
@@ -17,8 +18,8 @@ import jax
 import keras
 
 
-class OneProcess:
-    """A `Peer` that is one process with all devices of the cell."""
+class OneProcess(Peer):
+    """One process with all devices of the cell. Their distribution is set before the model is built."""
 
     rank = local_rank = 0
     size = 1
@@ -28,21 +29,12 @@ class OneProcess:
         self._devices = jax.devices()[: cell.ranks]
         self.on_gpu = self._devices[0].platform == "gpu"
 
-    def spread(self, model: Any) -> None:
-        """Do nothing: the distribution was set before the model was built."""
-
-    def barrier(self) -> None:
-        """Do nothing: there is no other process."""
-
     def synchronise(self, model: Any) -> None:
         jax.block_until_ready([variable.value for variable in (*model.variables, *model.optimizer.variables)])
 
     def memory_peak_bytes(self) -> list[int] | None:
         told = [device.memory_stats() for device in self._devices if self.on_gpu]
         return [int(one["peak_bytes_in_use"]) for one in told if one] or None
-
-    def leave(self) -> None:
-        """Do nothing: there is no other process."""
 
 
 def joined(cell: Cell, folder: Path) -> OneProcess:

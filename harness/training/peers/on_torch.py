@@ -18,6 +18,7 @@ from profiles.runs.records import Cell
 
 from ...machine import ranks
 from ..strategies import Unsupported
+from .backends import Peer
 
 
 class Through:
@@ -33,8 +34,8 @@ class Through:
         return getattr(self._model, name)
 
 
-class OneOfSeveral:
-    """A `Peer` that is one of several processes, with a GPU of its own if there is one."""
+class OneOfSeveral(Peer):
+    """One of several processes, with a GPU of its own if there is one."""
 
     def __init__(self, cell: Cell) -> None:
         self.rank, self.size, self.local_rank = ranks.rank(), cell.processes, ranks.local_rank()
