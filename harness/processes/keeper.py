@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,13 @@ def main() -> int:
     if options.rank and not recorded_ranks.holds(options.record_ranks, ranks.rank(), ranks.local_rank()):
         os.environ[recorded_ranks.RECORDED] = "0"
         argv = argv[options.profiler_words :]
+    kept = partial(keep, argv, lifeline=options.lifeline, log_dir=options.log_dir)
     if options.rank:
-        limit_mb = options.memory_limit_mb
-        return keep(argv, lifeline=options.lifeline, log_dir=options.log_dir, rank=True, memory_limit_mb=limit_mb)
+        return kept(rank=True, memory_limit_mb=options.memory_limit_mb)
     with tempfile.TemporaryDirectory(prefix="ringscope-", ignore_cleanup_errors=True) as folder:
         for name in MPIRUN_FILES:
             os.environ.setdefault(name, folder)
-        return keep(argv, lifeline=options.lifeline, log_dir=options.log_dir, rank=False)
+        return kept(rank=False)
 
 
 def keep(argv: list[str], *, lifeline: str | None, log_dir: Path | None, rank: bool, memory_limit_mb: int = 0) -> int:
@@ -154,22 +155,18 @@ def _wake_on_signals() -> int:
 
 
 def _start(argv: list[str], log: Path | None) -> subprocess.Popen[bytes] | OSError:
-    output = None
     try:
-        output = log.open("ab") if log else None
-        return subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            # If the keeper itself is killed, its child is killed too.
-            preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
-        )
+        with log.open("ab") if log else contextlib.nullcontext() as output:
+            return subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # If the keeper itself is killed, its child is killed too.
+                preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+            )
     except OSError as error:
         return error
-    finally:
-        if output:
-            output.close()
 
 
 def _watch(pid: int, line: socket.socket | None, wake: int, memory_limit_mb: int) -> tuple[int, int]:
