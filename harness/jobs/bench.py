@@ -122,12 +122,13 @@ def remembered(options: Bench) -> Bench:
     """The options of `--resume`: an option that is not given now keeps the value that the sweep began with."""
     path = options.launch.out or run_directory.newest()
     before = read_sweep(path).options
-    launch, given = options.launch, options.launch.given
-    limits = Limits(
-        time_s=launch.limits.time_s if "time_limit" in given else before.get("time_limit", launch.limits.time_s),
-        stall_s=launch.limits.stall_s if "stall_limit" in given else before.get("stall_limit", launch.limits.stall_s),
-    )
-    launcher = launch.launcher if "launcher" in given else before.get("launcher", launch.launcher)
+    launch = options.launch
+
+    def kept(name: str, now: Any) -> Any:
+        return now if name in launch.given else before.get(name, now)
+
+    limits = Limits(kept("time_limit", launch.limits.time_s), kept("stall_limit", launch.limits.stall_s))
+    launcher = kept("launcher", launch.launcher)
     container = launch.container or before.get("container")
     variables = launch.variables or tuple(before.get("env", ()))
     again = replace(launch, launcher=launcher, limits=limits, out=path, container=container, variables=variables)
