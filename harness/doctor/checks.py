@@ -34,16 +34,13 @@ class Check:
     remedy: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def to_json(checks: list[Check], machine: dict[str, Any] | None) -> dict[str, Any]:
     """All checks as JSON. machine: the machine's description; None if there is none."""
     return {
         "schema": SCHEMA,
         "status": FAILURE if any(c.status == FAILURE for c in checks) else OK,
-        "checks": [check.to_json() for check in checks],
+        "checks": [asdict(check) for check in checks],
         "machine": machine,
     }
 

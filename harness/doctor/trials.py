@@ -86,7 +86,10 @@ def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
         out = Path(folder) / "allreduce.json"
         sizes = map(str, (SMALL, size))
         rank_argv = [sys.executable, "-m", "harness.doctor.allreduce", "--bytes", *sizes, "--out", str(out)]
-        done = _launch(rank_argv, ranks=ranks, launcher=launcher)
+        with Lifeline(lines=ranks + 1) as lifeline:
+            at = lifeline.address
+            job = launch.command(rank_argv, ranks=ranks, launcher=launcher, environ=os.environ, lifeline=at)
+            done = _run(launch.keeper(job.argv, lifeline=at), job.env | {"TF_CPP_MIN_LOG_LEVEL": "3"})
         if isinstance(done, str):
             return Check("all-reduce", FAILURE, done, _by_hand(rank_argv[1:3], ranks, launcher))
         found = json.loads(out.read_text())
@@ -182,13 +185,6 @@ def judge_training(found: list[Equality], where: str) -> Check:
         return Check("training", OK, text, None, data)
     remedy = "N ranks train N models: rebuild Horovod (scripts/build_horovod.py) against this TensorFlow and Keras"
     return Check("training", FAILURE, text, remedy, data)
-
-
-def _launch(rank_argv: list[str], *, ranks: int, launcher: str) -> subprocess.CompletedProcess[str] | str:
-    """Run the ranks under a lifeline, so that they end when this process does."""
-    with Lifeline(lines=ranks + 1) as lifeline:
-        job = launch.command(rank_argv, ranks=ranks, launcher=launcher, environ=os.environ, lifeline=lifeline.address)
-        return _run(launch.keeper(job.argv, lifeline=lifeline.address), job.env | {"TF_CPP_MIN_LOG_LEVEL": "3"})
 
 
 def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str] | str:

@@ -78,7 +78,8 @@ def explain(
     if not tasks:
         return
     inside = _folder(directory, tasks, how)
-    spent_s = sum(map(_took_s, read_runs(inside.path)))
+    records = [run.record for run in read_runs(inside.path)]
+    spent_s = sum(max(0, record.finished_utc_ns - record.started_utc_ns) for record in records) / 1e9
     limit_s = allowed_s(spent_s)
     missing = [task for task in tasks if not inside.done(*task, retry_failed=limit_s is None)]
     budget = Budget(limit_s, usual_s, spent_s)
@@ -113,10 +114,6 @@ def planned(scaling: Scaling, how: sweep.How) -> tuple[list[sweep.Task], dict[Ce
             tasks += [(alone, number) for number in range(UNEXCHANGED)]
             usual_s[alone] = times.next_s(pair.many)
     return sorted(tasks, key=lambda task: task[1]), usual_s
-
-
-def _took_s(run: Run) -> float:
-    return max(0, run.record.finished_utc_ns - run.record.started_utc_ns) / 1e9
 
 
 def _folder(directory: RunDirectory, tasks: Sequence[sweep.Task], how: sweep.How) -> RunDirectory:

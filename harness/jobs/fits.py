@@ -44,7 +44,8 @@ def main(options: Fits) -> int:
         return _predict(options, options.of, console)
     if options.resume:
         path = options.launch.out or run_directory.newest(searches=True)
-        options = replace(options, launch=bench.remembered(_as_bench(options, path)).launch)
+        again = Bench(options.choices, replace(options.launch, out=path), resume=True)
+        options = replace(options, launch=bench.remembered(again).launch)
     how = bench.how_to_launch(options.launch)
     sweep.check_training()
     sweep.check_launcher(how)
@@ -62,10 +63,6 @@ def main(options: Fits) -> int:
         console.print(f"\ninterrupted; continue with: ringscope fits --resume --out {directory.path}")
         return INTERRUPTED
     return 0 if found.done and found.largest else 1
-
-
-def _as_bench(options: Fits, path: Path) -> Bench:
-    return Bench(options.choices, replace(options.launch, out=path), resume=True)
 
 
 def _predict(options: Fits, path: Path, console: Console) -> int:

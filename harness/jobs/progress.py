@@ -69,7 +69,7 @@ class _Shown:
 
 
 class Watch(_Shown):
-    """Shows the progress of a sweep (a harness.jobs.sweep.Watcher); use it as a context manager."""
+    """Shows the progress of a sweep; use it as a context manager."""
 
     def __init__(self, tasks: Sequence[Task], console: Console) -> None:
         super().__init__(console)
@@ -83,7 +83,7 @@ class Watch(_Shown):
         self._count = self._done + len(tasks)
         self._bar.update(self._task, total=self._count)
 
-    def begun(self, cell: Cell, launch: int) -> None:
+    def begun(self, cell: Cell) -> None:
         self._now = in_words(cell)
         self._bar.update(self._task, now=self._now)
 

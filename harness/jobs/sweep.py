@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import Cell, RunRecord
@@ -22,31 +22,24 @@ from .. import launch
 from ..launch import mpirun, ssh
 from ..launch.environment import home, search_path
 from ..launch.hosts import Host, take
-from ..launch.profilers import Profiler
+from ..launch.profilers import INSIDE, Profiler
 from ..machine import recorded_ranks, tuning
 from ..processes.outcome import Outcome
-from ..processes.supervise import Limits, Progress, supervise
+from ..processes.supervise import Limits, supervise
 from ..training import combinations
 from ..training.strategies import Unsupported
 from . import tuned
 from .grid import indivisible
 from .run_directory import RunDirectory
 
+if TYPE_CHECKING:
+    from .progress import Watch
+
 # The host memory of a rank that has loaded TensorFlow and Horovod, but has not begun to train.
 LEAST_BYTES_A_RANK = 350_000_000
 
 
 Task = tuple[Cell, int]  # a cell and the number of its launch
-
-
-class Watcher(Protocol):
-    """A listener that follows the sweep: a progress bar, or a printer of lines."""
-
-    def begun(self, cell: Cell, launch: int) -> None: ...
-
-    def moved(self, progress: Progress) -> None: ...
-
-    def ended(self, record: RunRecord, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +88,7 @@ def missing(directory: RunDirectory, *, retry_failed: bool = False) -> list[Task
 
 
 def run(
-    directory: RunDirectory, tasks: Iterable[Task], *, how: How, machine: dict[str, Any], watcher: Watcher
+    directory: RunDirectory, tasks: Iterable[Task], *, how: How, machine: dict[str, Any], watcher: Watch
 ) -> list[RunRecord]:
     """Launch the tasks one after the other and return their records. A KeyboardInterrupt marks the running launch
     `interrupted`, ends its processes and leaves its files complete."""
@@ -103,10 +96,10 @@ def run(
 
 
 def _launch(
-    directory: RunDirectory, cell: Cell, number: int, how: How, machine: dict[str, Any], watcher: Watcher
+    directory: RunDirectory, cell: Cell, number: int, how: How, machine: dict[str, Any], watcher: Watch
 ) -> RunRecord:
     began = time.monotonic()
-    watcher.begun(cell, number)
+    watcher.begun(cell)
     record = RunRecord(
         cell=cell,
         launch=number,
@@ -151,9 +144,11 @@ def command(folder: Path, cell: Cell, how: How, environ: Mapping[str, str]) -> C
     if cell.spread.backend != TENSORFLOW:
         argv = launch.on_backend(argv, cell.spread.backend, environ)
 
+    record = ["--record", "tensorflow" if how.profiler.name in INSIDE else "cuda"] if how.profiler else []
+
     def make(lifeline: str) -> launch.Job:
         return launch.command(
-            [*argv, *(how.profiler.worker_options() if how.profiler else ())],
+            [*argv, *record],
             ranks=cell.processes,
             launcher="single" if cell.spread.one_process else how.launcher,
             environ={**environ, **stall_check(how.limits)},

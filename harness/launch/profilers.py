@@ -78,16 +78,14 @@ class Profiler:
         # without a span in seconds the profiler waits for the capture range
         timed = span if span is not None and span.steps is None else None
         if self.name == "nsys":
-            part = _nsys_span(timed) if timed else _IN_RANGE
+            # --kill=none: the training goes on after the recording has ended
+            seconds = (f"--delay={timed.delay_s:g}", f"--duration={timed.duration_s:g}", "--kill=none") if timed else ()
+            part = seconds or ("-c", "cudaProfilerApi", "--capture-range-end=stop")
             return [str(self.path), "profile", *_NSYS, *part, *self.more, "-o", stem]
         if self.name == "nvprof":
             options = [] if timed else ["--profile-from-start", "off"]
             return [str(self.path), "-f", "-o", f"{stem}.nvvp", *options]
         return []
-
-    def worker_options(self) -> list[str]:
-        """Options by which a cell's rank (harness.training.worker) opens the recording."""
-        return ["--record", "tensorflow" if self.name in INSIDE else "cuda"]
 
     def of_command(self, argv: Sequence[str], folder: Path, span: Span) -> list[str]:
         """The user's command with what records it from inside. Raises RingscopeError if this profiler cannot record the
@@ -155,12 +153,6 @@ _METRICS = "--gpu-metrics"  # nsys's options for GPU metrics begin so
 # nsys's words where none of the GPUs here can be read: a line for each GPU, with the reason after a dash
 _NO_METRICS = re.compile(r"None of the installed GPUs are supported.*?\s-\s+([^\n]+)", re.DOTALL)
 _ANSWER_S = 60.0  # seconds that nsys has to say whether it can read GPU metrics
-_IN_RANGE = ("-c", "cudaProfilerApi", "--capture-range-end=stop")
-
-
-def _nsys_span(span: Span) -> list[str]:
-    # --kill=none: the training goes on after the recording has ended.
-    return [f"--delay={span.delay_s:g}", f"--duration={span.duration_s:g}", "--kill=none"]
 
 
 def choose(wanted: str | None = None) -> Profiler:

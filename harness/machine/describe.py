@@ -43,6 +43,8 @@ PROBE_LIMIT_S = 180
 
 def describe(*, libraries: bool = True) -> dict[str, Any]:
     """This machine as a JSON object. libraries: False leaves out all that needs TensorFlow's import (some 3 s)."""
+    import psutil
+
     gpus, gpus_reason = nvml.gpu_list()
     found: dict[str, Any] = {
         "schema": SCHEMA,
@@ -51,7 +53,7 @@ def describe(*, libraries: bool = True) -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "cpu": _cpu(),
-        "memory_bytes": _memory_bytes(),
+        "memory_bytes": int(psutil.virtual_memory().total),
         "gpus": gpus,
         "gpus_reason": gpus_reason,
         "topology": nvml.topology() if gpus else None,
@@ -171,9 +173,3 @@ def _cpu_model() -> str | None:
         return platform.processor() or None
     match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return match.group(1) if match else platform.machine()
-
-
-def _memory_bytes() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().total)

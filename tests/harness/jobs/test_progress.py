@@ -32,10 +32,10 @@ def test_the_time_left_counts_each_cell_by_its_own_launches() -> None:
 def test_without_a_terminal_each_launch_is_a_line() -> None:
     out = io.StringIO()
     with Watch([(QUICK, 0), (SLOW, 0)], console(file=out, width=200)) as watch:
-        watch.begun(QUICK, 0)
+        watch.begun(QUICK)
         watch.moved(Progress("train", 3, 40))
         watch.ended(record(QUICK), 12)
-        watch.begun(SLOW, 0)
+        watch.begun(SLOW)
         watch.ended(record(SLOW, "oom", "rank 1: [no] memory"), 3)
     quick, slow = out.getvalue().splitlines()
     assert all(part in quick for part in ("1/2 ", in_words(QUICK), " ok ", "12 s"))
@@ -45,9 +45,9 @@ def test_without_a_terminal_each_launch_is_a_line() -> None:
 def test_in_a_terminal_there_is_a_bar_with_the_time_left_and_the_step() -> None:
     out = io.StringIO()
     with Watch([(QUICK, 0), (SLOW, 0)], console(file=out, width=120, force_terminal=True)) as watch:
-        watch.begun(QUICK, 0)
+        watch.begun(QUICK)
         watch.ended(record(QUICK), 75)
-        watch.begun(SLOW, 0)
+        watch.begun(SLOW)
         watch.moved(Progress("train", 3, 40))
     assert "1/2" in out.getvalue() and "1 min 15 s left" in out.getvalue() and "train step 3 of 40" in out.getvalue()
 
