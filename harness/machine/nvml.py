@@ -43,20 +43,18 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
     def ask(function: str, *arguments: Any) -> Any:
         """NVML's answer; None if this GPU or driver does not support the query."""
         try:
-            answer = getattr(nvml, function)(handle, *arguments)
+            return getattr(nvml, function)(handle, *arguments)
         except (nvml.NVMLError, AttributeError):
             return None
-        return answer.decode() if isinstance(answer, bytes) else answer
 
     pci, memory, capability = ask("nvmlDeviceGetPciInfo"), ask("nvmlDeviceGetMemoryInfo"), None
     if pair := ask("nvmlDeviceGetCudaComputeCapability"):
         capability = f"{pair[0]}.{pair[1]}"
-    bus_id = getattr(pci, "busId", None)
     return {
         "index": index,
         "name": ask("nvmlDeviceGetName"),
         "uuid": ask("nvmlDeviceGetUUID"),
-        "bus_id": bus_id.decode() if isinstance(bus_id, bytes) else bus_id,
+        "bus_id": getattr(pci, "busId", None),
         "memory_bytes": getattr(memory, "total", None),
         "memory_used_bytes": getattr(memory, "used", None),
         "compute_capability": capability,
@@ -125,7 +123,6 @@ def driver_versions() -> dict[str, str | None]:
             version, driver = int(nvml.nvmlSystemGetCudaDriverVersion()), nvml.nvmlSystemGetDriverVersion()
     except OSError:  # gpu_list gives the reason
         return {"driver": None, "cuda_driver": None}
-    driver = driver.decode() if isinstance(driver, bytes) else driver
     return {"driver": driver, "cuda_driver": f"{version // 1000}.{version % 1000 // 10}"}
 
 
