@@ -28,7 +28,6 @@ from ..processes.outcome import Outcome
 from ..processes.supervise import Limits, supervise
 from ..training import combinations
 from ..training.strategies import Unsupported
-from . import tuned
 from .grid import indivisible
 from .run_directory import RunDirectory
 
@@ -116,7 +115,7 @@ def _launch(
         directory.begin(record)
     else:
         folder = directory.launch_dir(cell, number).resolve()
-        kept = tuned.find(cell, how.launcher, machine) if cell.autotune == "on" else None
+        kept = tuning.find(cell, how.launcher, machine) if cell.autotune == "on" else None
         more = tuning.environment(cell, folder / "autotune.csv", kept)
         make = command(folder, cell, how, os.environ | more)
         record.command = make("LIFELINE").argv
@@ -131,7 +130,7 @@ def _launch(
         )
     directory.finish(record, outcome.status, outcome.reason)
     if cell.autotune == "on" and outcome.status == "ok":
-        tuned.keep(cell, how.launcher, machine, directory.launch_dir(cell, number))
+        tuning.keep(cell, how.launcher, machine, directory.launch_dir(cell, number))
     watcher.ended(record, time.monotonic() - began)
     return record
 

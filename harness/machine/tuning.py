@@ -2,17 +2,23 @@
 
 Horovod waits for a cycle, takes the gradients that are ready, and joins them into buffers up to the fusion threshold.
 Its autotune tries values of cycle time and threshold while training goes on, and keeps the pair that moved the most
-bytes per second.
+bytes per second. ringscope keeps the choice per machine and cell, in `~/.cache/ringscope/autotune.json`.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import math
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from profiles.ground.files import user_cache, write_whole
 from profiles.runs.cell import Cell, setting
+from profiles.runs.rank_records import read_rank
 
 MIB = 1 << 20
 # Autotune tries 8 points, each with one sample to warm up and five more, of 4 steps each. Horovod's defaults, 20 points
@@ -23,6 +29,8 @@ TUNING = {
     "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "4",
     "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "8",
 }
+# Autotune's choice depends on these settings of a cell.
+_OF_A_CELL = ("model", "ranks", "per_rank_batch", "precision", "step", "compression", "aggregate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +79,46 @@ def read(log: Path) -> tuple[Choice | None, bool]:
         return None, False
     best = max(points, key=lambda point: point[0])
     return best[1], len(points) > 1 and points[-1] == best and best in points[:-1]
+
+
+def kept_in() -> Path | None:
+    """The file of autotune's choices; None if the user has no cache folder."""
+    folder = user_cache()
+    return folder / "autotune.json" if folder else None
+
+
+def _key(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> str:
+    """The key under which a choice is kept: the machine, the launcher, and the cell's settings in _OF_A_CELL."""
+    gpus = sorted(str(gpu.get("name")) for gpu in machine.get("gpus") or ())
+    cpu = (machine.get("cpu") or {}).get("model")
+    versions = (machine.get("packages") or {}).get("horovod")
+    facts = [machine.get("host"), cpu, gpus, versions, launcher, *(getattr(cell, name) for name in _OF_A_CELL)]
+    return json.dumps(facts)
+
+
+def find(cell: Cell, launcher: str, machine: Mapping[str, Any]) -> Choice | None:
+    """The choice that autotune made for an equal cell on an equal machine; None if there is none."""
+    kept = _all_kept().get(_key(cell, launcher, machine))
+    return Choice(**kept) if kept else None
+
+
+def keep(cell: Cell, launcher: str, machine: Mapping[str, Any], folder: Path) -> None:
+    """Keep the choice that rank 0 of a launch has recorded, if autotune finished there."""
+    told = read_rank(folder / "rank0.jsonl").extra.get("autotune") or {}
+    if not told.get("finished") or told.get("kept"):
+        return
+    found = _all_kept()
+    found[_key(cell, launcher, machine)] = {name: told[name] for name in ("fusion_mib", "cycle_ms")}
+    if file := kept_in():
+        with suppress(OSError):  # if the file cannot be written, autotune runs again each time
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, json.dumps(found, indent=1))
+
+
+def _all_kept() -> dict[str, Any]:
+    file = kept_in()
+    try:
+        found = json.loads(file.read_text()) if file else {}
+    except (OSError, ValueError):  # no file yet, or not one of ringscope's; it will be overwritten
+        return {}
+    return found if isinstance(found, dict) else {}

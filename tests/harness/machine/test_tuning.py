@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.jobs import tuned
 from harness.launch.environment import allowed
+from harness.machine import tuning
 from harness.machine.tuning import Choice, environment, read
 from profiles.runs.cell import Cell
 from profiles.runs.rank_records import RankRecord, write_rank
@@ -63,20 +63,20 @@ def test_a_choice_is_kept_for_its_machine_launcher_and_model(tmp_path: Path, mon
     told = {"fusion_mib": 12.5, "cycle_ms": 2.25, "finished": True, "kept": False}
     record = RankRecord(0, 2, 0, "a", None, 0, 3, 8, [3], [0], extra={"autotune": told})
     write_rank(tmp_path / "rank0.jsonl", record)
-    tuned.keep(CELL, "mpirun", machine, tmp_path)
-    assert tuned.find(replace(CELL, steps=7), "mpirun", machine) == Choice(12.5, 2.25)
+    tuning.keep(CELL, "mpirun", machine, tmp_path)
+    assert tuning.find(replace(CELL, steps=7), "mpirun", machine) == Choice(12.5, 2.25)
     for cell, launcher, of in (
         (replace(CELL, model="gru"), "mpirun", machine),
         (CELL, "horovodrun", machine),
         (CELL, "mpirun", machine | {"host": "b"}),
     ):
-        assert tuned.find(cell, launcher, of) is None
+        assert tuning.find(cell, launcher, of) is None
     told["finished"] = False
     write_rank(tmp_path / "rank0.jsonl", record)
-    tuned.keep(replace(CELL, model="gru"), "mpirun", machine, tmp_path)
-    assert len(json.loads(tuned.path().read_text())) == 1
-    tuned.path().write_text("not json")
-    assert tuned.find(CELL, "mpirun", machine) is None
+    tuning.keep(replace(CELL, model="gru"), "mpirun", machine, tmp_path)
+    assert len(json.loads(tuning.kept_in().read_text())) == 1
+    tuning.kept_in().write_text("not json")
+    assert tuning.find(CELL, "mpirun", machine) is None
 
 
 @needs_horovod
