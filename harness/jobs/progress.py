@@ -27,31 +27,6 @@ def told_on(as_json: Path | None) -> Console:
     return terminals.console(stderr=True) if str(as_json) == "-" else terminal.console()
 
 
-class Clock:
-    """Estimates how long the remaining launches take, from the finished ones."""
-
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self._left = [cell.id for cell, _ in tasks]
-        self._took: dict[str, list[float]] = {}
-
-    def expect(self, tasks: Sequence[Task]) -> None:
-        """Replace the remaining tasks; some jobs learn their number only while they run."""
-        self._left = [cell.id for cell, _ in tasks]
-
-    def ended(self, cell: Cell, seconds: float) -> None:
-        self._left.remove(cell.id)
-        self._took.setdefault(cell.id, []).append(seconds)
-
-    def left_s(self) -> float | None:
-        """Seconds left: for each launch the cell's own median, or the median of all cells; None before the first
-        launch."""
-        if not self._took:
-            return None
-        medians = {cell: statistics.median(took) for cell, took in self._took.items()}
-        usual = statistics.median(medians.values())
-        return sum(medians.get(cell, usual) for cell in self._left)
-
-
 class _Shown:
     """Shows a progress bar while it is used as a context manager. `_done` counts the job's finished parts."""
 
@@ -73,13 +48,14 @@ class Watch(_Shown):
 
     def __init__(self, tasks: Sequence[Task], console: Console) -> None:
         super().__init__(console)
-        self._clock = Clock(tasks)
         self._count = len(tasks)
+        self._left = [cell.id for cell, _ in tasks]
+        self._took: dict[str, list[float]] = {}
         self._task = self._bar.add_task("launches", total=len(tasks), left="", now="")
 
     def expect(self, tasks: Sequence[Task]) -> None:
         """Replace the remaining tasks; some jobs learn their number only while they run."""
-        self._clock.expect(tasks)
+        self._left = [cell.id for cell, _ in tasks]
         self._count = self._done + len(tasks)
         self._bar.update(self._task, total=self._count)
 
@@ -91,17 +67,23 @@ class Watch(_Shown):
         self._bar.update(self._task, now=f"{self._now}: {progress}")
 
     def ended(self, record: RunRecord, seconds: float) -> None:
-        self._clock.ended(record.cell, seconds)
+        self._left.remove(record.cell.id)
+        self._took.setdefault(record.cell.id, []).append(seconds)
         self._done += 1
-        left = self._clock.left_s() or 0.0
-        self._bar.update(self._task, completed=self._done, left=f"{numbers.minutes(left)} left", now="")
+        left = f"{numbers.minutes(self.left_s())} left"
+        self._bar.update(self._task, completed=self._done, left=left, now="")
         if record.status != "ok":
             said = f"{in_words(record.cell)} #{record.launch}: {record.status}: {record.reason}"
             self._console.print(said, style="red")
         elif not self._console.is_terminal:
-            said = f"ok in {numbers.minutes(seconds)}, {numbers.minutes(left)} left"
             done = f"{self._done}/{self._count} {in_words(record.cell)} #{record.launch}"
-            self._console.print(f"{done}: {said}", soft_wrap=True)
+            self._console.print(f"{done}: ok in {numbers.minutes(seconds)}, {left}", soft_wrap=True)
+
+    def left_s(self) -> float:
+        """Seconds left once a launch has ended: for each launch the cell's own median, or the median of all cells."""
+        medians = {cell: statistics.median(took) for cell, took in self._took.items()}
+        usual = statistics.median(medians.values())
+        return sum(medians.get(cell, usual) for cell in self._left)
 
 
 class Steps(_Shown):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from harness.jobs.progress import Clock, Watch
+from harness.jobs.progress import Watch
 from harness.processes.supervise import Progress
 from profiles.ground.terminals import console
 from profiles.runs.cell import in_words
@@ -18,15 +18,13 @@ def record(cell: Cell, status: str = "ok", reason: str = "") -> RunRecord:
 
 
 def test_the_time_left_counts_each_cell_by_its_own_launches() -> None:
-    clock = Clock([(QUICK, 0), (SLOW, 0), (QUICK, 1), (SLOW, 1)])
-    assert clock.left_s() is None
-    clock.ended(QUICK, 10)
-    assert clock.left_s() == 30  # what has not run yet is taken to be as usual
-    clock.ended(SLOW, 100)
-    assert clock.left_s() == 110
-    clock.ended(QUICK, 10)
-    clock.ended(SLOW, 100)
-    assert clock.left_s() == 0
+    with Watch([(QUICK, 0), (SLOW, 0), (QUICK, 1), (SLOW, 1)], console(file=io.StringIO())) as watch:
+        left_s = []
+        for cell, took_s in ((QUICK, 10), (SLOW, 100), (QUICK, 10), (SLOW, 100)):
+            watch.begun(cell)
+            watch.ended(record(cell), took_s)
+            left_s.append(watch.left_s())
+    assert left_s == [30, 110, 100, 0]  # what has not run yet is taken to be as usual
 
 
 def test_without_a_terminal_each_launch_is_a_line() -> None:
