@@ -94,12 +94,10 @@ def run(
         except OSError as error:
             what = str(error)
     if what:
-        said = [_end(path) for path in (log, *sorted(directory.glob(f"stack-{ranks}.*.txt")))]
-        raise RingscopeError("\n".join([f"training with {ranks} ranks failed: {what}; its output is in {log}", *said]))
-
-
-def _end(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+        said = [f"training with {ranks} ranks failed: {what}; its output is in {log}"]
+        for path in (log, *sorted(directory.glob(f"stack-{ranks}.*.txt"))):
+            said += path.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        raise RingscopeError("\n".join(said))
 
 
 def compare(cell: Cell, together: Path, alone: Path) -> Equality:

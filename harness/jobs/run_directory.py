@@ -119,14 +119,11 @@ class RunDirectory:
     def finish(self, record: RunRecord, status: str, reason: str, finished_utc_ns: int | None = None) -> None:
         """Write a launch's status. finished_utc_ns: the time at which the launch ended, in ns; None for now."""
         record.status, record.reason = status, reason
-        record.finished_utc_ns = finished_utc_ns or self._now_ns(record)
-        self._write(record)
-
-    def _now_ns(self, record: RunRecord) -> int:
-        """The time now, in ns (UTC): the launch's start plus the monotonic clock, since the system clock may have been
-        set meanwhile."""
+        # the launch's start plus the monotonic clock, since the system clock may have been set meanwhile
         begun = self._begun.get((record.cell.id, record.launch))
-        return time.time_ns() if begun is None else record.started_utc_ns + time.monotonic_ns() - begun
+        now_ns = time.time_ns() if begun is None else record.started_utc_ns + time.monotonic_ns() - begun
+        record.finished_utc_ns = finished_utc_ns or now_ns
+        self._write(record)
 
     def _write(self, record: RunRecord) -> None:
         path = self.launch_dir(record.cell, record.launch) / "record.json"

@@ -65,8 +65,9 @@ class Recorder:
     def finish(self) -> None:
         """Close the range at the end of the script."""
         with self._lock:
-            if self.opened_at is not None:
-                self._close()
+            if self.opened_at is not None and not self.closed:
+                self.closed = True
+                self._ends()
 
     @property
     def holds_nothing(self) -> bool:
@@ -127,11 +128,6 @@ class Recorder:
         except (OSError, ValueError):  # the ranks cannot share a file there
             return steady
         return first is not None and self.number >= first
-
-    def _close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._ends()
 
     def _is_steady(self) -> bool:
         if self.number >= LAST_LOOK:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -79,10 +79,7 @@ def converge(
         "reached": last.validation_accuracy >= wanted,
         "epochs": len(history),
         "best_accuracy": BEST_ACCURACY,
-        "history": [
-            {name: getattr(one, name) for name in ("training_ns", "samples", "accuracy", "validation_accuracy")}
-            for one in history
-        ],
+        "history": [asdict(one) for one in history],
     }
     return laid_together(windows), facts
 
