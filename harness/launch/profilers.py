@@ -3,12 +3,13 @@ files."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +111,7 @@ class Profiler:
         profiler stands before `python` and needs nothing inside the script."""
         if self.name not in INSIDE and span.steps is None:
             return []
-        wrapped = ["-m", "harness.launch.recorded_script", "--delay", f"{span.delay_s:g}"]
-        wrapped += ["--duration", f"{span.duration_s:g}"]
-        wrapped += ["--steps", str(span.steps)] if span.steps is not None else []
-        wrapped += ["--places", str(folder)]
-        wrapped += [f"--{self.name}", str(folder)] if self.name in INSIDE else []
-        return [*wrapped, "--"]
+        return ["-m", "harness.launch.recorded_script", json.dumps([self.name, str(folder), asdict(span)])]
 
 
 def python_words(argv: Sequence[str]) -> tuple[list[str], list[str]] | None:

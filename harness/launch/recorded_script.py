@@ -1,7 +1,8 @@
 """Run a Python script and let a profiler record a part of it: some steps, once their time is steady, or some seconds.
 
-python -m harness.launch.recorded_script --steps 20 --delay 30 --duration 10 -- SCRIPT|-m MODULE ...
+python -m harness.launch.recorded_script OPTIONS SCRIPT|-m MODULE ...
 
+OPTIONS are those of recording.py as JSON.
 `ringscope record` puts this before a Python command. A script compiles for seconds or for minutes, so no fixed delay
 suits every script: steps.py observes the steps instead.
 """
@@ -13,21 +14,22 @@ import sys
 
 from ..machine import joined, ranks, recorded_ranks
 from . import script, watched
+from .recording import Options
 
 
 def main() -> None:
-    words = sys.argv[1:]
-    options = watched.parsed(words)
+    _, text, *words = sys.argv
+    options = Options.from_json(text)
     if os.environ.get(recorded_ranks.RECORDED) == "0":
-        script.run(options.script)
+        script.run(words)
         return
     several = ranks.size() > 1
     watched.begin(options, os.environ.get("RINGSCOPE_RANK", "0"), several=several)
-    if options.places and not several:
-        joined.watch(watched.__name__, words)
+    if not several:
+        joined.watch(watched.__name__, [text])
     failed = True
     try:
-        script.run(options.script)
+        script.run(words)
         failed = False
     except SystemExit as end:
         failed = end.code not in (None, 0)

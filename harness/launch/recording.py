@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
 import sys
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
 from ringscope.places import of_tensorflow, sampler
 
 from ..machine import capture_range
 from . import framework_profiler, users_launcher
 from .agreed_step import Agreed
+from .profilers import INSIDE, Span
 from .recorder import Recorder
 from .steps import KERAS, TORCH
 
@@ -23,16 +26,41 @@ LOOK_S = 0.5  # seconds between looks at the clock
 SAY_S = 10.0  # seconds between messages about what the recording waits for
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a script is recorded: by this profiler (Profiler.name), which part of it, with all files in this folder."""
+
+    profiler: str
+    folder: Path
+    span: Span
+
+    @classmethod
+    def from_json(cls, text: str) -> Options:
+        profiler, folder, span = json.loads(text)
+        return cls(profiler, Path(folder), Span(**span))
+
+    @property
+    def inside(self) -> bool:
+        """True if a framework's own profiler records, inside of the process."""
+        return self.profiler in INSIDE
+
+    @property
+    def framework(self) -> str | None:
+        """The framework whose profiler records, if it is not that of the framework that trains."""
+        return framework_profiler.TENSORFLOW if self.profiler == "tensorflow" else None
+
+
 class Recording:
     """The recording of this process as rank `rank`, from `start` to `end`. several: True if there are other ranks."""
 
-    def __init__(self, options: argparse.Namespace, rank: str, *, several: bool) -> None:
+    def __init__(self, options: Options, rank: str, *, several: bool) -> None:
         self._options, self.rank, self.several, self.pid = options, rank, several, os.getpid()
-        self._agreed = Agreed(options.places / "first_step") if options.places and several else None
-        self.recorder = Recorder(options.steps or 0, self._begins, self._ends, agreed=self._agreed)
+        self._agreed = Agreed(options.folder / "first_step") if several else None
+        self.recorder = Recorder(options.span.steps or 0, self._begins, self._ends, agreed=self._agreed)
         self.stepping = sampler.main_thread()  # id of the thread that takes the steps
         self._opened, self._over, self._records = ExitStack(), threading.Event(), False
-        by_time = (self.recorder, options.delay, options.duration, self._over, options.framework is not None)
+        span, by_own = options.span, options.inside and options.framework is None
+        by_time = (self.recorder, span.delay_s, span.duration_s, self._over, by_own)
         self._waits = threading.Thread(target=_by_time, args=by_time, daemon=True)
 
     def start(self) -> None:
@@ -57,8 +85,7 @@ class Recording:
 
     def _is_no_rank(self) -> bool:
         """True if this process is none of the ranks that the script has started."""
-        places = self._options.places
-        return not self.several and places is not None and users_launcher.by_script(places)
+        return not self.several and users_launcher.by_script(self._options.folder)
 
     def _begins(self) -> None:
         if self._is_no_rank():
@@ -66,8 +93,8 @@ class Recording:
         options = self._options
         try:
             self._opened.enter_context(
-                framework_profiler.opened(options.folder, self.rank, options.kind, unless=self._is_no_rank)
-                if options.folder
+                framework_profiler.opened(options.folder, self.rank, options.framework, unless=self._is_no_rank)
+                if options.inside
                 else capture_range.opened()
             )
         # perhaps the script runs a profiler itself; the training goes on without a recording
@@ -75,19 +102,18 @@ class Recording:
             print(f"ringscope: rank {self.rank} is not recorded: {error}", file=sys.stderr, flush=True)
             return
         self._records = True
-        if options.places:
-            pipeline = of_tensorflow.pipeline
-            looks = sampler.of_rank(options.places, self.rank, lambda: self.stepping, throughout=pipeline)
-            looks.start()
-            self._opened.callback(looks.stop)
-        if options.steps and self.rank == "0":
+        pipeline = of_tensorflow.pipeline
+        looks = sampler.of_rank(options.folder, self.rank, lambda: self.stepping, throughout=pipeline)
+        looks.start()
+        self._opened.callback(looks.stop)
+        if options.span.steps and self.rank == "0":
             print(f"ringscope: recording from step {self.recorder.number} on", file=sys.stderr, flush=True)
 
     def _ends(self) -> None:
         self._opened.close()
         if self._agreed is not None:
             self._agreed.forget()
-        if self._records and self._options.steps and self.rank == "0" and not self._is_no_rank():
+        if self._records and self._options.span.steps and self.rank == "0" and not self._is_no_rank():
             taken = self.recorder.number - (self.recorder.opened_at or 0)  # 0 if seconds were recorded, not steps
             print(f"ringscope: recorded{f' {taken} steps' if taken else ''}", file=sys.stderr, flush=True)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 
 def run(words: Sequence[str]) -> None:
-    """Run `SCRIPT ...` or `-m MODULE ...`; a leading `--` is dropped."""
-    script = list(words[1:] if words[:1] == ["--"] else words)
+    """Run `SCRIPT ...` or `-m MODULE ...`."""
+    script = list(words)
     if script[0] == "-m":  # Python itself looks for modules in the current folder first
         sys.argv = script[1:]
         sys.path[0] = os.getcwd()

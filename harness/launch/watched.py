@@ -3,13 +3,11 @@ the process a rank (machine/joined.py)."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import threading
 from collections.abc import Sequence
 from multiprocessing.util import Finalize
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,8 +17,8 @@ from profiles.ground.hooked import before
 from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges
 
 from ..machine import ranks
-from . import framework_profiler, users_launcher
-from .recording import Recording
+from . import users_launcher
+from .recording import Options, Recording
 from .steps import DEEPSPEED, KERAS, OPTIMIZERS, Steps, of_execution, watch, watch_deepspeed, watch_optimizers
 
 _ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
@@ -29,16 +27,16 @@ _ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
 class Hooks:
     """The hooks of one process. They tell `recording` of each step."""
 
-    def __init__(self, options: argparse.Namespace, recording: Recording) -> None:
+    def __init__(self, options: Options, recording: Recording) -> None:
         self.options, self._tells = options, recording.rank == "0"
-        if options.folder:
-            ranges.for_framework(options.kind)
-        self._steps = Steps(recording.recorder, within=options.folder is not None, stepped=self._stepped)
+        if options.inside:
+            ranges.for_framework(options.framework)
+        self._steps = Steps(recording.recorder, within=options.inside, stepped=self._stepped)
         self.record(recording)
         garbage.watch()
         for name, part in {**of_tensorflow.PARTS, **of_torch.PARTS}.items():
             once_imported((name,), part)
-        if options.steps:
+        if options.span.steps:
             once_imported(KERAS, self._keras)
             once_imported([OPTIMIZERS], lambda optimizers: watch_optimizers(optimizers, self._steps))
             once_imported([DEEPSPEED], lambda deepspeed: watch_deepspeed(deepspeed, self._steps))
@@ -63,7 +61,7 @@ class Hooks:
 _here: Hooks | None = None
 
 
-def begin(options: argparse.Namespace, rank: str, *, several: bool) -> None:
+def begin(options: Options, rank: str, *, several: bool) -> None:
     """Lay the hooks of this process, or let those that it has tell a new recording, of rank `rank`. several: True if
     there are other ranks."""
     global _here
@@ -81,41 +79,15 @@ def end(*, failed: bool) -> None:
 
 
 def has_joined(rank: int, size: int, words: Sequence[str]) -> None:
-    """Record this process, which the script has made rank `rank` of `size`. words: the options of recorded_script."""
-    options, now = parsed(words), _here.recording if _here is not None else None
+    """Record this process, which the script has made rank `rank` of `size`. words: the options as JSON."""
+    options, now = Options.from_json(words[0]), _here.recording if _here is not None else None
     if now is not None and now.several and now.pid == os.getpid():
         return
-    users_launcher.say_started(options.places, rank, size)
+    users_launcher.say_started(options.folder, rank, size)
     if now is not None and now.pid == os.getpid():
         now.drop()
     begin(options, str(rank), several=True)
     Finalize(None, lambda: end(failed=sys.exc_info()[0] is not None), exitpriority=100)  # as atexit, in any process
-
-
-def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """The options of `python -m harness.launch.recorded_script`. folder, kind: of a recording by a framework's
-    profiler."""
-    parser = argparse.ArgumentParser(
-        prog="harness.launch.recorded_script", description="Run a Python script and record a part of it."
-    )
-    parser.add_argument(
-        "--steps", type=int, help="number of steps to record once they are steady; without it, record by time"
-    )
-    parser.add_argument(
-        "--delay", type=float, required=True, help="seconds after which recording begins if no step was seen"
-    )
-    parser.add_argument("--duration", type=float, required=True, help="seconds to record if no step was seen")
-    own = parser.add_mutually_exclusive_group()
-    own.add_argument("--tensorflow", type=Path, help="record by TensorFlow's profiler, into this folder")
-    own.add_argument(
-        "--framework", type=Path, help="record by the profiler of the framework that trains, into this folder"
-    )
-    parser.add_argument("--places", type=Path, help="write samples of Python's stack into this folder of recordings")
-    parser.add_argument("script", nargs=argparse.REMAINDER)
-    found = parser.parse_args(words)
-    found.folder = found.tensorflow or found.framework
-    found.kind = framework_profiler.TENSORFLOW if found.tensorflow else None
-    return found
 
 
 def say_loaders(adapters: ModuleType) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from harness.launch.profilers import Profiler, Span
 from profiles.model import marks
 from profiles.readers import sampled
 from ringscope.places import garbage, ranges, sampler, whose
@@ -322,17 +323,7 @@ def test_files_are_told_from_where_the_script_began(tmp_path: Path) -> None:
     script.write_text("import os, sys\nfrom ringscope.places import whose\nos.chdir('/')\ndef f():\n    pass\n"
                       "print(*whose.defined(f)[:2])\n")  # fmt: skip
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    argv = [
-        sys.executable,
-        "-m",
-        "harness.launch.recorded_script",
-        "--delay",
-        "9",
-        "--duration",
-        "1",
-        "--",
-        "job/my.py",
-    ]
+    argv = Profiler("framework").of_command([sys.executable, "job/my.py"], tmp_path, Span(9, 1))
     environ = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "job/my.py 4", done.stderr

@@ -15,6 +15,7 @@ from harness import launch
 from harness.jobs.measuring import collect
 from harness.launch import recorder
 from harness.launch.profilers import Profiler, Span, choose
+from harness.launch.recording import Options
 from harness.machine import describe, nvml, recorded_ranks
 from harness.verbs import record
 from profiles.ground.errors import RingscopeError
@@ -57,12 +58,8 @@ def test_a_python_command_is_recorded_by_its_steps_and_opens_the_range_itself() 
     argv = NSYS.prefix(OUT, span)
     assert "cudaProfilerApi" in argv and not [a for a in argv if a.startswith(("--delay", "--kill"))]
     words = NSYS.of_command(["python3", "-u", "my.py", "-x"], OUT, span)
-    assert words[:4] == ["python3", "-u", "-m", "harness.launch.recorded_script"] and words[-3:] == [
-        "--",
-        "my.py",
-        "-x",
-    ]
-    assert words[words.index("--steps") + 1] == "7" and "--tensorflow" not in words
+    assert words[:4] == ["python3", "-u", "-m", "harness.launch.recorded_script"] and words[5:] == ["my.py", "-x"]
+    assert Options.from_json(words[4]) == Options("nsys", OUT, span)
     with pytest.raises(RingscopeError, match="leave --steps out"):
         NSYS.of_command(["bash", "train.sh"], OUT, span)
     assert NSYS.of_command(["bash", "train.sh"], OUT, Span()) == ["bash", "train.sh"]
@@ -152,18 +149,14 @@ def test_nvprof_waits_for_a_cells_range_and_records_a_command_whole() -> None:
 
 def test_tensorflows_profiler_wraps_a_python_script_and_nothing_else() -> None:
     wrapped = Profiler("tensorflow").of_command(["python", "my.py", "--epochs", "3"], OUT, Span(1, 2))
-    assert wrapped[:3] == ["python", "-m", "harness.launch.recorded_script"] and wrapped[-3:] == [
+    assert wrapped[:3] == ["python", "-m", "harness.launch.recorded_script"] and wrapped[4:] == [
         "my.py",
         "--epochs",
         "3",
     ]
+    assert Options.from_json(wrapped[3]) == Options("tensorflow", OUT, Span(1, 2))
     module = Profiler("tensorflow").of_command(["python3", "-u", "-m", "pkg", "-x"], OUT, Span(1, 2))
-    assert module[:4] == ["python3", "-u", "-m", "harness.launch.recorded_script"] and module[-4:] == [
-        "--",
-        "-m",
-        "pkg",
-        "-x",
-    ]
+    assert module[:4] == ["python3", "-u", "-m", "harness.launch.recorded_script"] and module[5:] == ["-m", "pkg", "-x"]
     variables = ["env", "A=1", "B=python=2"]
     after = Profiler("tensorflow").of_command([*variables, "python", "my.py", "C=3"], OUT, Span(1, 2))
     assert after == [*variables, *wrapped[:-2], "C=3"]
@@ -242,9 +235,8 @@ def test_an_export_that_fails_leaves_nothing_that_looks_like_a_recording(tmp_pat
 
 def test_a_module_runs_under_tensorflows_profiler_as_python_runs_it(tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text("import sys; print(__name__, sys.argv[1:], sys.path[0])")
-    argv = ["--tensorflow", str(tmp_path), "--delay", "99", "--duration", "1", "--", "-m", "told", "-a"]
+    argv = Profiler("tensorflow").of_command([sys.executable, "-m", "told", "-a"], tmp_path, Span(99, 1))
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    argv = [sys.executable, "-m", "harness.launch.recorded_script", *argv]
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert done.stdout.strip() == f"__main__ ['-a'] {tmp_path}", done.stderr
 
@@ -368,9 +360,8 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch:
 
 def under_the_profiler(folder: Path, script: str, *, delay_s: float) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(script)
-    argv = ["-m", "harness.launch.recorded_script", "--tensorflow", "out", "--delay", str(delay_s), "--duration", "30"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, *argv, "--", "script.py"]
+    words = Profiler("tensorflow").of_command([sys.executable, "script.py"], Path("out"), Span(delay_s, 30))
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
 
 
