@@ -14,7 +14,6 @@ from pathlib import Path
 from profiles.ground.errors import RingscopeError
 
 from ..machine import recorded_ranks
-from . import container as containers
 from . import horovodrun, mpirun, srun
 from .environment import OF_SLURM, allowed, on_this_host
 from .hosts import Host, is_local, take
@@ -29,6 +28,7 @@ _BUILDERS: dict[str, Callable[..., list[str]]] = {
     "srun": srun.argv,
     "single": lambda rank_argv, **_: list(rank_argv),  # one process, which is one rank or drives all GPUs
 }
+PACKAGE = Path(__file__).resolve().parents[2]  # mounted in containers, because the image need not have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,8 @@ def command(
     launcher_args: arguments for the launcher itself.
     variables: names of environment variables that ranks on other hosts get besides the variables that training
         needs; ranks on this host get all variables.
-    container: the image that ranks run in.
+    container: the image that ranks run in, by pyxis if srun starts them, by Apptainer (with the GPU driver, --nv) under
+        any other launcher. This package and `log_dir` are mounted in it.
     recorded: which ranks the prefix is for (`machine.recorded_ranks`).
     memory_limit_mb: a rank that uses more host memory than this, in MiB, is ended; 0: no limit.
 
@@ -94,15 +95,23 @@ def command(
     named = allowed(environ, {*variables, *(OF_SLURM if launcher in ("slurm", "srun") else ())})
     folders, words = [log_dir] if log_dir else [], list(launcher_args)
     if container and launcher != "srun":
-        rank_argv = containers.apptainer(container, rank_argv, folders=folders)
+        binds = [word for folder in (PACKAGE, *folders) for word in ("--bind", str(folder))]
+        rank_argv = ["apptainer", "exec", "--nv", *binds, container, *_of_the_image(rank_argv)]
     more = ["--record-ranks", recorded, "--profiler-words", str(len(prefix))] if recorded != recorded_ranks.ALL else []
     if memory_limit_mb:
         more += ["--memory-limit-mb", str(memory_limit_mb)]
     kept = keeper([*prefix, *rank_argv], lifeline=lifeline, log_dir=log_dir, rank=True, more=more)
     if container and launcher == "srun":
-        kept, words = containers.of_the_image(kept), [*containers.pyxis(container, folders=folders), *words]
+        mounts = ",".join(f"{folder}:{folder}" for folder in (PACKAGE, *folders))
+        kept = _of_the_image(kept)
+        words = [f"--container-image={container}", f"--container-mounts={mounts}", *words]
     argv = _BUILDERS[launcher](kept, ranks=ranks, hosts=take(hosts, ranks), env=named, launcher_args=words)
     return Job(argv, on_this_host(environ, variables) if here else named)
+
+
+def _of_the_image(argv: Sequence[str]) -> list[str]:
+    """The command with the image's own Python in place of this process's."""
+    return ["python3" if word == sys.executable else word for word in argv]
 
 
 def keeper(
