@@ -7,10 +7,10 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from profiles.ground import numbers
-
-from .agreed_step import Agreed
 
 LOOK_EVERY = 10  # steps between two checks whether the step time is steady
 FIRST_LOOK = 20  # steps before the first check
@@ -20,6 +20,43 @@ ALIKE = 0.2
 # numbers of steps in a median; one of them suffices, since a checkpoint every ten steps makes groups of five differ
 WINDOWS = 5, 10
 LAST_LOOK = 200  # steps; by then the range is opened even if the step time is not steady
+
+AHEAD = 3  # steps; ranks wait for each other in each step, so no rank is further ahead than one step
+
+
+class Agreed:
+    """The step from which all ranks of a host record: the first rank whose step times are steady writes it into the
+    file `path`.
+
+    If each rank decided alone, ranks might record different steps, and a collective in one recording would have no
+    counterpart in another.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._step: int | None = None
+
+    def step(self, number: int, *, steady: bool) -> int | None:
+        """The first step to record; None while no rank is steady. number: of the rank's current step. steady: True if
+        this rank's step times are."""
+        if self._step is not None:
+            return self._step
+        if steady:
+            with suppress(FileExistsError):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                with self._path.open("x") as file:
+                    file.write(f"{number + AHEAD}\n")
+        try:
+            text = self._path.read_text()
+        except FileNotFoundError:
+            return None
+        self._step = int(text) if text.endswith("\n") else None  # None: another rank is still writing the file
+        return self._step
+
+    def forget(self) -> None:
+        """Remove the file; this rank has recorded, so the others have read the file."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
 
 class Recorder:

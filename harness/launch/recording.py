@@ -15,9 +15,8 @@ from ringscope.places import of_tensorflow, sampler
 
 from ..machine import capture_range
 from . import framework_profiler, users_launcher
-from .agreed_step import Agreed
 from .profilers import INSIDE, Span
-from .recorder import Recorder
+from .recorder import Agreed, Recorder
 from .steps import KERAS, TORCH
 
 # module -> an attribute that it has once its import is complete

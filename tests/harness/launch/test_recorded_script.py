@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.launch.agreed_step import AHEAD, Agreed
-from harness.launch.recorder import LAST_LOOK, Recorder
+from harness.launch.recorder import AHEAD, LAST_LOOK, Agreed, Recorder
 from harness.launch.recording import _by_time
 from harness.launch.steps import Steps, watch, watch_deepspeed, watch_optimizers
 from harness.launch.watched import say_executions, say_loaders
