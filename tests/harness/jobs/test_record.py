@@ -186,8 +186,7 @@ def test_the_profiler_is_one_that_can_record_these_gpus(
 ) -> None:
     gpus = [{"compute_capability": capability} for capability in capabilities]
     monkeypatch.setattr(nvml, "gpu_list", lambda: (gpus, None))
-    for one in ("nsys", "nvprof"):
-        monkeypatch.setattr(describe, f"find_{one}", lambda one=one: f"/usr/bin/{one}" if one in here else None)
+    monkeypatch.setattr(describe, "find", lambda one: f"/usr/bin/{one}" if one in here else None)
     assert choose().name == name
     for one in here:
         assert choose(one).name == one  # whoever asks for it gets it
@@ -360,6 +359,7 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch:
 
 def under_the_profiler(folder: Path, script: str, *, delay_s: float) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(script)
+    (folder / "out").mkdir()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = Profiler("tensorflow").of_command([sys.executable, "script.py"], Path("out"), Span(delay_s, 30))
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
