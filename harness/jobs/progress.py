@@ -16,7 +16,6 @@ from profiles.runs.records import Cell, RunRecord
 from profiles.views.terminal import recording as terminal
 
 from ..processes.supervise import Progress as RankProgress
-from .sweep import Task
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -46,14 +45,14 @@ class _Shown:
 class Watch(_Shown):
     """Shows the progress of a sweep; use it as a context manager."""
 
-    def __init__(self, tasks: Sequence[Task], console: Console) -> None:
+    def __init__(self, tasks: Sequence[tuple[Cell, int]], console: Console) -> None:
         super().__init__(console)
         self._count = len(tasks)
         self._left = [cell.id for cell, _ in tasks]
         self._took: dict[str, list[float]] = {}
         self._task = self._bar.add_task("launches", total=len(tasks), left="", now="")
 
-    def expect(self, tasks: Sequence[Task]) -> None:
+    def expect(self, tasks: Sequence[tuple[Cell, int]]) -> None:
         """Replace the remaining tasks; some jobs learn their number only while they run."""
         self._left = [cell.id for cell, _ in tasks]
         self._count = self._done + len(tasks)

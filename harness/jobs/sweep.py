@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import Cell, RunRecord
@@ -29,10 +29,8 @@ from ..processes.supervise import Limits, supervise
 from ..training import combinations
 from ..training.strategies import Unsupported
 from .grid import indivisible
+from .progress import Watch
 from .run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from .progress import Watch
 
 # The host memory of a rank that has loaded TensorFlow and Horovod, but has not begun to train.
 LEAST_BYTES_A_RANK = 350_000_000

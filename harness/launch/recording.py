@@ -27,8 +27,8 @@ SAY_S = 10.0  # seconds between messages about what the recording waits for
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a script's recording. profiler: its name, as in Profiler. folder: gets all files. span: the part of the
-    script that is recorded."""
+    """Options of a script's recording. profiler: its name, as in Profiler. folder: gets all files. span: the part of
+    the script that is recorded."""
 
     profiler: str
     folder: Path
