@@ -20,7 +20,7 @@ def _convolutions(traced: Any) -> int:
 def _with_gradients(function: Any, *given: Any) -> tuple[list[Any], int]:
     """What it gives, the gradients of the sum of its squares, and how many convolutions were traced for it."""
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, jit_compile=True)
     def both(*given: Any) -> list[Any]:
         with tf.GradientTape() as tape:
             tape.watch(given)
@@ -84,3 +84,18 @@ def test_filters_of_a_group_of_channels_stay_convolutions() -> None:
     images = tf.zeros((2, 4, 4, 6))
     assert pointwise._is_of_one_pixel(images, tf.zeros((1, 1, 6, 9)))
     assert not pointwise._is_of_one_pixel(images, tf.zeros((1, 1, 2, 9)))
+
+
+@pytest.mark.parametrize("strides, barriers", [(1, 0), (2, 1)])
+def test_pixels_are_taken_before_the_product(strides: int, barriers: int) -> None:
+    """XLA for GPUs ends the process if it plans to take them inside the product of such a map (a ResNet-50 of 512 x 512
+    with a feature pyramid)."""
+
+    @tf.function(autograph=False, jit_compile=True)
+    def convolved(images: Any) -> Any:
+        return tf.nn.conv2d(images, tf.ones([1, 1, 5, 9]), strides, "VALID")
+
+    with pointwise.as_products():
+        text = convolved.experimental_get_compiler_ir(tf.ones([2, 8, 8, 5]))(stage="hlo")
+    assert text.count(" opt-barrier(") == barriers
+    assert text.count(" dot(") == 1
