@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from tensorflow.python.eager import context
 
 from .. import say
 from ..internals.frameworks import tf
@@ -60,7 +61,8 @@ def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
     has meanwhile set TensorFlow's seed or cleared Keras's session. share: gives every rank rank 0's value.
     """
     global _data_seed, _sown
-    own = _global_seed()
+    seed = context.global_seed()
+    own = None if seed is None else int(seed)  # NumPy's integers cannot be sent
     rank_0s, changed = share((own, _is_set_since()))
     if rank_0s is None:
         return
@@ -75,7 +77,7 @@ def set_apart(rank: int, share: Callable[[Any], Any]) -> None:
     if rank and own in (rank_0s, None):
         own = (rank_0s + rank * STRIDE) % LARGEST
         tf.random.set_seed(own)
-    _sown = _numbers()
+    _sown = context.context()._rng
 
 
 @contextmanager
@@ -117,23 +119,10 @@ def _states(owner: Any) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
     return found
 
 
-def _global_seed() -> int | None:
-    from tensorflow.python.eager import context
-
-    seed = context.global_seed()
-    return None if seed is None else int(seed)
-
-
-def _numbers() -> object:
-    from tensorflow.python.eager import context
-
-    return context.context()._rng
-
-
 def _is_set_since() -> bool:
     """True if the script has set TensorFlow's seed after `set_apart`; that makes a new generator, even with an equal
     seed."""
-    return _numbers() is not _sown
+    return context.context()._rng is not _sown
 
 
 def _set_keras_apart(rank: int) -> None:
