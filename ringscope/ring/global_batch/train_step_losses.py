@@ -33,11 +33,13 @@ class OfStep:
     """The results of reading a train step's graph.
 
     apart: for each number that the step takes gradients of, how it depends on the batch, without Keras's part of the
-    loss; None if the graph does not show it. by_hand: True if there is such a number. changes: True if the step changes
+    loss; after these `learnt` numbers, how the sample weights that the step gives to Keras's part do. None if the graph
+    does not show it. by_hand: True if there is such a number. changes: True if the step changes
     gradients by more than sums and factors.
     """
 
     apart: Apart | None = None
+    learnt: int = 0
     by_hand: bool = False
     changes: bool = False
 
@@ -78,7 +80,9 @@ def say(model: Any, found: OfStep, *, met: bool) -> None:
     """Print a line where the step's own loss, or its changes to gradients, do not give the joined batch's gradients.
     met: True if a method of Keras has computed a loss."""
     step = f"{type(model).__name__}.train_step"
-    if (found.by_hand or not met) and (found.apart is None or not all(kind in RIGHT for kind in found.apart.kinds)):
+    if (found.by_hand or not met) and (
+        found.apart is None or not all(kind in RIGHT for kind in found.apart.kinds[: found.learnt])
+    ):
         once(f"{step} computes its loss by itself. {UNSEEN}")
     if found.changes:
         once(
@@ -90,8 +94,10 @@ def say(model: Any, found: OfStep, *, met: bool) -> None:
 
 
 def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any, noted: OfStep) -> list[Any]:
-    """The numbers that the step takes gradients of to update its variables, with Keras's part of the loss as 0."""
+    """The numbers that the step takes gradients of to update its variables, with Keras's part of the loss as 0; and the
+    sample weights that it gives to Keras's part."""
     found: list[Any] = []
+    weights: list[Any] = []
     gradients = Gradients(tf.nest.flatten(data))
     gradient = GradientTape.gradient
     of_keras = tf.zeros(())
@@ -108,6 +114,11 @@ def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any, noted: OfS
     def zero_for_none(own: Any, variable: Any) -> Any:
         return tf.zeros_like(variable) if own is None else own  # a step may expect a gradient for each variable
 
+    def keras_part(*args: Any, **kwargs: Any) -> Any:
+        given = tf.nest.flatten(kwargs.get("sample_weight", args[3] if len(args) > 3 else None))
+        weights.extend(each for each in given if tf.is_tensor(each))
+        return of_keras
+
     def applied(given: Any, *_: Any, **__: Any) -> None:
         noted.changes = noted.changes or gradients.are_changed(given)
 
@@ -118,8 +129,9 @@ def _learnt_of(model: Any, train_step: Callable[..., Any], data: Any, noted: OfS
         # Metrics of `compile` that are not built yet would put their variables into this graph.
         stack.enter_context(laid_over(CompileMetrics, update_state=lambda *_, **__: None, result=lambda _: {}))
         stack.enter_context(_tapes_record())
-        stack.enter_context(laid_over(model, STAYS, compute_loss=lambda *_, **__: of_keras))
+        stack.enter_context(laid_over(model, STAYS, compute_loss=keras_part))
         train_step(data)
     if not found:
         raise NotApart("a train_step that computes no gradients")
-    return found
+    noted.learnt = len(found)
+    return found + weights

@@ -15,7 +15,7 @@ pytest.importorskip("horovod.tensorflow")
 from keras import layers, ops  # noqa: E402
 
 from ringscope.ring import say  # noqa: E402
-from ringscope.ring.global_batch import added_losses, loss_kinds  # noqa: E402
+from ringscope.ring.global_batch import added_losses, loss_kinds, train_step_losses  # noqa: E402
 
 Loss = Callable[[Any, Any], Any]
 
@@ -191,3 +191,48 @@ def test_losses_of_one_name_are_told_apart_by_their_outputs() -> None:
         model.train_on_batch(tf.ones((2, 5)), [tf.ones((2, 1))] * 2)
         compiled = model._compile_loss
         assert [loss_kinds.name_of(each.loss, compiled) for each in compiled._flat_losses] == names
+
+
+class Weighted(keras.Model):
+    """Gives Keras's train step weights that are 1 in sum."""
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        known = tf.cast(tf.reduce_any(y >= 0, -1), tf.float32)
+        return super().train_step((x, y, known / tf.reduce_sum(known)))
+
+
+class OwnAndWeighted(keras.Model):
+    """Adds a loss of its own to Keras's, which gets positional arguments."""
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            p = self(x, training=True)
+            weights = tf.reduce_sum(y, -1)
+            loss = self.compute_loss(x, y, p, weights / tf.reduce_mean(weights)) + tf.reduce_mean(p)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "kinds", "cuts"), [(Weighted, ("fixed", "rows"), {"Sum"}), (OwnAndWeighted, ("mean", "rows"), {"Mean"})]
+)
+def test_sums_by_which_a_train_step_divides_sample_weights_are_joined(
+    kind: Any, kinds: tuple[str, ...], cuts: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = keras.Input((5,))
+    model = kind(inputs, layers.Dense(3)(inputs))
+    model.compile("sgd", "mse")
+    model.optimizer.build(model.trainable_variables)
+    found = []
+
+    def traced(x: Any, y: Any) -> Any:
+        found.append(train_step_losses.of_step(model, model.train_step, (x, y), uneven=False))
+        return x
+
+    tf.function(traced, autograph=False).get_concrete_function(tf.zeros((8, 5)), tf.zeros((8, 3)))
+    assert found[0].apart.kinds == kinds and found[0].learnt == 1
+    assert {name for name, _ in found[0].apart.cuts} == cuts
+    train_step_losses.say(model, found[0], met=True)
+    assert "ring:" not in capsys.readouterr().err
