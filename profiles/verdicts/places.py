@@ -76,6 +76,8 @@ _DOES: Final = (
     ("numpy", r"\bnp\.|numpy|scipy"),
     ("loop", r"^\s*(?:for|while)\b|\bfor\b.*\bin\b"),
 )
+# Functions that compute the step: no other time or thread can do what they do, so they are no finding by themselves.
+_COMPUTES: Final = re.compile(r"(?:.*\.)?(?:forward|call|__call__|compute_loss|train(?:ing)?_step)")
 _REMEDIES: Final = {
     "lock": "do not wait for the other thread in every step: hand it a copy by queue.put_nowait, hold the lock for the "
     "copy alone",
@@ -130,7 +132,7 @@ def findings(case: Case) -> Iterator[Finding]:
     if case.gpu.places is None or not case.trains:
         return
     for place in case.gpu.places.rows:
-        if place.kind in CODES and (found := _finding(case, place)) is not None:
+        if place.kind in CODES and not _computes(place) and (found := _finding(case, place)) is not None:
             yield found
 
 
@@ -151,9 +153,15 @@ def does(place: Place) -> str:
 
 
 def is_the_users(place: Place) -> bool:
-    """True if the place is a part of the user's own code; False if it is a framework's call that normal steps make,
-    too."""
-    return place.kind in CODES and place.kind != "call"
+    """True if the place is a part of the user's own code; False if normal steps need it, too: a framework's call, or
+    the model's own computation."""
+    return place.kind in CODES and place.kind != "call" and not _computes(place)
+
+
+def _computes(place: Place) -> bool:
+    """True for a line of a model's own function, such as `return self.net(x)` in `forward`, that does nothing else."""
+    sampled = place.kind in ("python", "call")
+    return sampled and bool(_COMPUTES.fullmatch(place.name)) and does(place) == "python"
 
 
 def remedy(place: Place) -> str:

@@ -124,6 +124,28 @@ def test_launches_of_a_framework_are_no_fault_of_the_line_that_calls_it() -> Non
     assert places.saved(replace(row, kind="python")) == {"idle_launch": 100, "idle_sync": 40}
 
 
+@pytest.mark.parametrize(
+    ("function", "source", "told"),
+    [
+        ("Net.forward", "return self.net(x)", False),
+        ("Net.forward", "return torch.relu(x @ self.w)", False),
+        ("Model.train_step", "y = self(x, training=True)", False),
+        ("Net.forward", "print(x.mean())", True),
+        ("Net.forward", "for row in x:", True),
+        ("log_forward", "total += weight", True),
+        ("main", "total += weight", True),
+    ],
+)
+def test_a_line_that_computes_the_model_is_no_slow_line(function: str, source: str, *, told: bool) -> None:
+    """The general finding then says what to do: to compile the step, for instance."""
+    made = training(MS)
+    for row in [one for one in made.rows["marks"] if one["name"].startswith("step ")]:
+        made.sample(row["start_ns"], row["start_ns"] + 900 * US, function, 7, source=source)
+    found = findings(made)
+    assert ("slow-line" in found) == told
+    assert told or set(found) & {"python-in-the-loop", "launch-bound"}
+
+
 def test_what_only_makes_the_gpu_wait_for_its_input_makes_batches() -> None:
     row = Place("python", "batches", "my_train.py", 3, {"idle_launch": 40, "idle_feed": 100})
     assert places.code_of(row) == "slow-batches"
