@@ -54,7 +54,8 @@ def test_ranks_of_torchrun_are_judged_by_what_became_of_their_weights(
     remedy: str,
 ) -> None:
     assert PYTHON is not None
-    if words[0] == "keras_torch.py" and subprocess.run([PYTHON, "-c", "import keras"], capture_output=True).returncode:
+    imported = "import os; os.environ['KERAS_BACKEND'] = 'torch'; import keras"  # by default it imports TensorFlow
+    if words[0] == "keras_torch.py" and subprocess.run([PYTHON, "-c", imported], capture_output=True).returncode:
         pytest.skip("Keras is not installed beside PyTorch")
     launcher = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2]
     code, checks = doctor(folder, "--steps", 4, "--", *launcher, *words)
