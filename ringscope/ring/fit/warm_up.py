@@ -16,8 +16,8 @@ class WarmUp(keras.callbacks.Callback):
     `epochs` (Goyal et al. 2017, arXiv:1706.02677).
 
     The rates stay numbers, which other callbacks can set: ReduceLROnPlateau and LearningRateScheduler raise an error if
-    the rate is a schedule. What they set within these epochs is overwritten before the next step. Steps of one
-    execution (`steps_per_execution`) have one rate.
+    the rate is a schedule. The warm-up overwrites, before the next step, what they set within these epochs. Steps of
+    one execution (`steps_per_execution`) have one rate.
     """
 
     async_safe = True
