@@ -13,9 +13,10 @@ from typing import Any
 from ..internals.frameworks import has_gpu, tf
 from ..say import once
 from . import attention, cudnn_dropout
+from .barriers import apart
 from .choice import wanted
 from .half_precision import wide_type
-from .hashed import apart, kept
+from .hashed import kept
 
 NONE = -1e30  # the score of a masked key, in float32
 

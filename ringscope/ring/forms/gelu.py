@@ -16,6 +16,7 @@ from typing import Any
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
+from .barriers import forward_apart
 from .half_precision import NARROW, wide_type
 
 # P(X > |x|) = exp(-x^2 / 2) t polynomial(t) with t = 1 / (1 + SLOPE |x|), constant term first. Fitted so that the
@@ -43,7 +44,8 @@ def exact(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     """x * P(X <= x) of a standard normal X, in x's type and shape; only for XLA."""
     wide = tf.cast(x, wide_type(x.dtype))  # computed within the kernel, so that it takes no memory
     share = _share(wide, x.dtype)
-    slope = _kept(tf.cast(share + wide * _density(wide), x.dtype))
+    # rounded to its type: without the barrier XLA would keep it in float32, or compute it twice
+    slope = forward_apart(tf.cast(share + wide * _density(wide), x.dtype))
     return tf.cast(wide * share, x.dtype), lambda upstream: upstream * slope
 
 
@@ -66,11 +68,3 @@ def _by_polynomial(x: Any) -> Any:
     t = 1 / (1 + SLOPE * tf.abs(x))
     beyond = tf.exp(-0.5 * tf.square(x)) * t * reduce(lambda total, factor: total * t + factor, reversed(TAIL))
     return tf.where(x < 0, beyond, 1 - beyond)
-
-
-@tf.custom_gradient
-def _kept(x: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """x rounded to its type: without the barrier XLA would keep x in float32, or compute it twice."""
-    from tensorflow.compiler.tf2xla.python import xla
-
-    return xla.optimization_barrier(x)[0], lambda upstream: upstream

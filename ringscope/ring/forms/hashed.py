@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
+from .barriers import apart
 from .half_precision import wide_type
 
 GOLDEN = 0x9E3779B1  # 2^32 divided by the golden ratio
@@ -69,6 +70,7 @@ def of(inputs: Any, rate: float, shape: Sequence[Any], seed: Any) -> Any:
 
     @tf.custom_gradient
     def run(inputs: Any) -> tuple[Any, Callable[[Any], Any]]:
+        # without the barrier XLA would see that both passes compute one mask, and keep the mask
         return masked(inputs, seed), lambda upstream: masked(upstream, apart(seed))
 
     def masked(numbers: Any, seed: Any) -> Any:
@@ -76,14 +78,6 @@ def of(inputs: Any, rate: float, shape: Sequence[Any], seed: Any) -> Any:
         return tf.where(kept(seed, shape, rate), larger, tf.zeros((), numbers.dtype))
 
     return run(inputs)
-
-
-def apart(seed: Any) -> Any:
-    """The seed behind an optimisation barrier: otherwise XLA would see that both passes compute one mask, and keep the
-    mask."""
-    from tensorflow.compiler.tf2xla.python import xla
-
-    return xla.optimization_barrier(seed)[0]
 
 
 def kept(seed: Any, shape: Sequence[Any], rate: float) -> Any:

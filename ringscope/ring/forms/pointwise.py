@@ -8,13 +8,13 @@ algorithms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
-from .hashed import apart
+from .barriers import forward_apart
 from .padded_products import product
 
 
@@ -54,12 +54,7 @@ def _is_of_one_pixel(images: Any, filters: Any) -> bool:
 
 def _multiplied(images: Any, filters: Any, strides: Sequence[int]) -> Any:
     down, across = strides[1:3]
-    taken = images if down == across == 1 else _apart(images[:, ::down, ::across])
+    # Without the barrier XLA ends the process when it plans to take every second pixel inside a product, of a map whose
+    # other pixels are used elsewhere.
+    taken = images if down == across == 1 else forward_apart(images[:, ::down, ::across])
     return product(taken, filters[0, 0])
-
-
-@tf.custom_gradient
-def _apart(images: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """The images behind an optimisation barrier: XLA ends the process when it plans to take every second pixel inside
-    a product, of a map whose other pixels are used elsewhere."""
-    return apart(images), lambda upstream: upstream
