@@ -139,10 +139,47 @@ class Deeplab(nn.Module):
         return self.out(larger(self.last(torch.cat([x, self.near(near)], 1)), 4))
 
 
-IMAGES = {"resnet50_augmented", "deeplab"}
+def nasnet_mobile() -> Scaled:
+    """timm's NASNet-A in the sizes of Keras's NASNetMobile: four cells of each kind in the place of six."""
+    from timm.models.nasnet import NASNetALarge
+
+    class Mobile(NASNetALarge):  # type: ignore[misc]
+        def forward_features(self, images: torch.Tensor) -> torch.Tensor:
+            first = self.conv0(images)
+            before = self.cell_stem_0(first)
+            x = self.cell_stem_1(first, before)
+            for stack in range(3):
+                if stack:
+                    x, before = getattr(self, f"reduction_cell_{stack - 1}")(x, before), x
+                for cell in range(6 * stack, 6 * stack + 4):
+                    x, before = getattr(self, f"cell_{cell}")(x, before), x
+            return self.act(x)
+
+    body = Mobile(stem_size=32, num_features=1056, pad_type="same")
+    for left_out in (4, 5, 10, 11, 16, 17):
+        delattr(body, f"cell_{left_out}")
+    return Scaled(body)
+
+
+def inception_resnet() -> Scaled:
+    import timm
+
+    return Scaled(timm.create_model("inception_resnet_v2"))
+
+
+def efficientnet_b4() -> Scaled:
+    import torchvision
+
+    return Scaled(torchvision.models.efficientnet_b4(dropout=0.0))
+
+
+IMAGES = {"resnet50_augmented", "deeplab", "nasnet_mobile", "efficientnet_b4", "inception_resnet"}
 TODAY: dict[str, Callable[[], nn.Module]] = {
     "resnet50_augmented": Augmented,
     "deeplab": lambda: Scaled(Deeplab()),
+    "nasnet_mobile": nasnet_mobile,
+    "efficientnet_b4": efficientnet_b4,
+    "inception_resnet": inception_resnet,
     "gpt2_medium": lambda: Gpt2(DROPOUT, DROPOUT),
     "gpt2_medium_no_scores": lambda: Gpt2(DROPOUT, 0.0),
     "gpt2_medium_no_dropout": lambda: Gpt2(0.0, 0.0),
