@@ -1,4 +1,4 @@
-"""Doubts about the logs of NCCL's Inspector."""
+"""Doubts about the logs of NCCL's Inspector and profiler plugin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,27 @@ def calls_not_logged(partly: int, count: int) -> Doubt:
         "waited: waiting and transfer leave these calls out",
         "NCCL before 2.30 logs only the last call of each interval: set "
         "NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS below the time between collectives; NCCL 2.30 and later "
-        "keep NCCL_INSPECTOR_DUMP_COLL_RING_SIZE calls: set it higher",
+        "keep NCCL_INSPECTOR_DUMP_COLL_RING_SIZE calls: set it higher. The profiler plugin keeps as many calls "
+        "as its pools hold: set NCCL_PROFILE_COLL_POOL_SIZE and the others (docs/reference/files.md) higher",
+    )
+
+
+def ranks_not_told(ranks: int) -> Doubt:
+    return Doubt(
+        "ranks-not-told",
+        "NCCL's profiler plugin writes neither how many ranks a communicator has nor on which host a process runs: the "
+        f"highest rank in these logs counts as the last one (at most {ranks} ranks in a communicator), and processes "
+        "with the same number on several hosts are one row",
+        "give the logs of all ranks; NCCL's Inspector writes both",
+    )
+
+
+def untimed_calls(untimed: int, count: int) -> Doubt:
+    return Doubt(
+        "untimed-calls",
+        f"the logs do not tell how long {untimed:,} of {count:,} calls ran on the GPU, or how many bytes they passed: "
+        "these calls are left out",
+        "let the program destroy its communicators at the end (torch.distributed.destroy_process_group)",
     )
 
 

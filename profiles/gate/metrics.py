@@ -35,7 +35,7 @@ class Metric:
 
 def metrics(subject: Subject) -> dict[str, Metric]:
     """All metrics of a run by name. Run directories add `samples_per_s_global[<cell id>]` and `efficiency[<cell id>]`,
-    logs of NCCL's Inspector add `bus_gb_per_s[<kind of collective>]`."""
+    logs of NCCL add `bus_gb_per_s[<kind of collective>]`."""
     found = {name: _recorded(subject, name) for name in RECORDED}
     found |= {name: Metric(name, *told) for name, told in of_logs.values(subject.logged).items()}
     for name in SWEPT:

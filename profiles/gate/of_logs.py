@@ -1,4 +1,4 @@
-"""Metrics of the collectives that NCCL's Inspector logged."""
+"""Metrics of the collectives that NCCL's Inspector or profiler plugin logged."""
 
 from __future__ import annotations
 

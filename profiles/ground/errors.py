@@ -32,9 +32,9 @@ class UnreadableRecording(RingscopeError):
         return type(self), (self.path, self.problem, self.remedy)
 
 
-class InspectorLog(UnreadableRecording):
-    """A log of NCCL's Inspector, which has collectives but no timeline of a GPU; `timeline` and `gate` read such
-    logs."""
+class NcclLog(UnreadableRecording):
+    """A log of NCCL's Inspector or profiler plugin, which has collectives but no timeline of a GPU; `timeline` and
+    `gate` read such logs."""
 
 
 class SameRecording(UnreadableRecording):

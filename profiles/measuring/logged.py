@@ -1,4 +1,4 @@
-"""Measure the collectives in logs of NCCL's Inspector."""
+"""Measure the collectives in logs of NCCL's Inspector and of its profiler plugin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .. import readers
 from ..ground.errors import SameRecording, UnreadableRecording
 from ..metrics import logged
 from ..model.logged import Logged
-from ..readers import File, inspector_log, opening, refused
+from ..readers import File, inspector_log, opening, plugin_log, refused
 from ..readers.inspector_log import Log
 
 
@@ -23,7 +23,8 @@ def measure(paths: Iterable[str | Path], *, strict: bool = False, max_bytes: int
     with readers.listed(paths, max_bytes) as files:
         good, doubts = readers.sorted_out(files, _each(files, max_bytes), strict=strict)
     calls = pd.concat([log.calls for _, log in good], ignore_index=True)
-    made = logged.measured(calls, [str(file.called) for file, _ in good], sum(log.damaged for _, log in good))
+    damaged, untimed = (sum(counts) for counts in zip(*((log.damaged, log.untimed) for _, log in good), strict=True))
+    made = logged.measured(calls, [str(file.called) for file, _ in good], damaged, untimed)
     made.doubts = [*doubts, *made.doubts]
     return made
 
@@ -38,11 +39,13 @@ def _each(files: Sequence[File], max_bytes: int | None) -> Iterator[Log | None |
 
 def _log(file: File, max_bytes: int | None) -> Log | None:
     """Read a log. None for a file of another kind, if it was found in a directory; else raises UnreadableRecording."""
-    if not refused.is_inspector_log(opening.head(file.path)):
+    head = opening.head(file.path)
+    of_plugin = refused.is_plugin_log(head)
+    if not of_plugin and not refused.is_inspector_log(head):
         if file.folder is not None:
             return None
-        raise UnreadableRecording(file.called, "no log of NCCL's Inspector", "give recordings separately")
+        raise UnreadableRecording(file.called, "no log of NCCL's Inspector or profiler plugin", "leave it out")
     if file.original:
         raise SameRecording(file.called, f"the same log as {file.original}", "name one of the two")
     with opening.plain(file.path, max_bytes) as path:
-        return inspector_log.read(path)
+        return plugin_log.read(path) if of_plugin else inspector_log.read(path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..ground.errors import InspectorLog, RingscopeError
+from ..ground.errors import NcclLog, RingscopeError
 from ..ground.files import open_regular
 from ..model.logged import Logged
 from ..model.measures import Measures
@@ -33,7 +33,7 @@ class Subject:
     machine: dict[str, Any] = field(default_factory=dict)
     record: RunRecord | None = None  # the launch that was recorded
     unmeasured: str = ""  # why `measures` is None although a file was given
-    logged: Logged | None = None  # the collectives, if the input is logs of NCCL's Inspector
+    logged: Logged | None = None  # the collectives, if the input is logs of NCCL
 
 
 def load(paths: Sequence[Path], *, strict: bool = False, progress: Progress | None = None) -> Subject:
@@ -52,7 +52,7 @@ def load(paths: Sequence[Path], *, strict: bool = False, progress: Progress | No
 
     try:
         measures = analyse(paths, strict=strict, progress=progress).measures
-    except InspectorLog as error:
+    except NcclLog as error:
         return Subject(label, None, None, unmeasured=str(error), logged=logged.measure(paths, strict=strict))
     record = beside(Path(measures.recordings[0].path))
     return Subject(label, measures, None, record.machine if record else {}, record)

@@ -1,4 +1,4 @@
-"""Collectives that NCCL's Inspector logged: which ranks waited, and how fast the transfers were.
+"""Collectives that NCCL logged: which ranks waited, and how fast the transfers were.
 
 A log says how long a collective's kernel ran on each rank, but not when. If every rank needs data of every other rank,
 the kernels of all ranks end within microseconds of each other. So the rank with the shortest kernel arrived last. The
@@ -42,12 +42,18 @@ def bus_factor(kind: str, ranks: int) -> Fraction | None:
     return Fraction(1) if kind in ("Broadcast", "Reduce", "Send", "Recv", "SendRecv") else None
 
 
-def measured(calls: pd.DataFrame, files: Sequence[str], damaged: int = 0) -> Logged:
+def measured(calls: pd.DataFrame, files: Sequence[str], damaged: int = 0, untimed: int = 0) -> Logged:
     """Measures of the collectives in the logs, with their doubts.
 
-    `calls`: the rows of all logs (`readers.inspector_log`); `damaged`: the number of lines that could not be read."""
+    `calls`: the rows of all logs (`readers.inspector_log.Log`); `damaged`: the number of lines that could not be read;
+    `untimed`: the number of calls whose time the logs do not tell."""
     twice = calls.duplicated([*_CALL, "rank"])
     found = [doubts.damaged_lines(damaged)] if damaged else []
+    if untimed:
+        found.append(doubts.untimed_calls(untimed, untimed + len(calls)))
+    if (calls["ranks"] == 0).any():
+        calls = calls.assign(ranks=_ranks_seen(calls))
+        found.append(doubts.ranks_not_told(int(calls["ranks"].max())))
     if twice.any():
         found.append(doubts.called_twice(int(twice.sum())))
         calls = calls[~twice]
@@ -68,6 +74,13 @@ def measured(calls: pd.DataFrame, files: Sequence[str], damaged: int = 0) -> Log
     for one in (rank for kind in kinds for rank in kind.each):
         one.process = places[one.process]
     return Logged(list(files), kinds, [processes[place] for place in order], found)
+
+
+def _ranks_seen(calls: pd.DataFrame) -> pd.Series:
+    """For each row the number of ranks of its communicator; else the highest rank in the logs plus one."""
+    groups = calls.groupby("communicator")
+    told = groups["ranks"].transform("max")
+    return told.where(told > 0, groups["rank"].transform("max") + 1)
 
 
 def _rank(process: LoggedProcess) -> int:
@@ -103,7 +116,7 @@ def _kind(rows: pd.DataFrame) -> LoggedKind:
         communicator=str(first["communicator"]),
         name=None if first["name"] == "unknown" else str(first["name"]),
         ranks=ranks,
-        nodes=int(first["nodes"]),
+        nodes=int(first["nodes"]) or None,
         kind=kind,
         count=len(sizes),
         matched=len(matched),

@@ -1,4 +1,4 @@
-"""Data classes for the collectives that NCCL's Inspector logged, and their JSON."""
+"""Data classes for the collectives that NCCL's Inspector or profiler plugin logged, and their JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LoggedKind:
     communicator: str  # NCCL's number of the communicator
     name: str | None
     ranks: int  # number of ranks in the communicator
-    nodes: int
+    nodes: int | None  # None: the logs do not tell it
     kind: str  # AllReduce, ..., Send or Recv
     count: int  # number of calls; a call of all ranks counts once
     matched: int  # number of calls that all ranks with a log have logged, so that waiting is known
@@ -48,7 +48,7 @@ class LoggedKind:
 class LoggedProcess:
     """One process: totals over all of its communicators."""
 
-    host: str
+    host: str  # empty if the logs do not tell it
     pid: int
     rank: int | None  # rank in the largest communicator; None if the process is in none of that size
     count: int
@@ -60,7 +60,7 @@ class LoggedProcess:
 
 @dataclass(slots=True)
 class Logged:
-    """Collectives in the logs of NCCL's Inspector. `kinds`: the kind with most time first; `processes`: by rank."""
+    """Collectives in logs of NCCL. `kinds`: the kind with most time first; `processes`: by rank."""
 
     files: list[str]
     kinds: list[LoggedKind]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..doubts import recordings as doubts
-from ..ground.errors import InspectorLog, SameRecording, UnreadableRecording
+from ..ground.errors import NcclLog, SameRecording, UnreadableRecording
 from ..ground.files import in_order
 from ..model.timeline import Doubt, Timeline
 from ..runs.written import of_a_run
@@ -142,8 +142,8 @@ def sorted_out(
     found += [doubts.skipped_files(folder, count) for folder, count in skipped.items()]
     if good:
         return good, found
-    if failures:  # an InspectorLog goes first, since callers can read such logs in another way
-        raise next((one for one in failures if isinstance(one, InspectorLog)), failures[0])
+    if failures:  # a log of NCCL goes first, since callers can read such logs in another way
+        raise next((one for one in failures if isinstance(one, NcclLog)), failures[0])
     where = ", ".join(map(str, dict.fromkeys(file.folder or file.path for file in files)))
     raise UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
 

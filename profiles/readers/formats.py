@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..doubts import recordings as doubts
-from ..ground.errors import InspectorLog, UnreadableRecording
+from ..ground.errors import NcclLog, UnreadableRecording
 from ..ground.files import open_regular
 from ..model import marks
 from ..model.timeline import Timeline
@@ -74,8 +74,8 @@ def _by_its_reader(path: Path, file: Path) -> Timeline | None:
     """The timeline in `file`, the decompressed or exported form of `path`; None if no reader knows its content."""
     with open_regular(file) as stream:
         head = stream.read(opening.HEAD_BYTES)
-    if refused.is_inspector_log(head):
-        raise InspectorLog(path, *refused.INSPECTOR_LOG)
+    if refused.is_inspector_log(head) or refused.is_plugin_log(head):
+        raise NcclLog(path, *refused.NCCL_LOG)
     if said := refused.stranger(head):
         raise UnreadableRecording(path, *said)
     if refused.is_drawn(head):

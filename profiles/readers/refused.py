@@ -29,8 +29,14 @@ _BESIDE_NCCL = "record the same run with `nsys profile -t cuda,nvtx` or PyTorch'
 _INSPECTOR: Final = re.compile(
     rb"\A(?:\xef\xbb\xbf)?\s*\{.{0,400}\"(?:inspector_output_format_version|coll_perf|p2p_perf)\"", re.DOTALL
 )
-INSPECTOR_LOG: Final = (
-    "a log of NCCL's Inspector, which holds the speed of each collective and no timeline of a GPU",
+# The start of what the example of a profiler plugin writes (print_event.cc there), read by plugin_log.py.
+_PLUGIN: Final = re.compile(
+    rb"\A(?:\xef\xbb\xbf)?\s*\[\s*\{.{0,400}"
+    rb"\"cat\"\s*:\s*\"(?:GROUP|COLL|P2P|PROXY|NET|KERNEL_CH|KERNEL_LAUNCH|INIT)(?:_API)?\"",
+    re.DOTALL,
+)
+NCCL_LOG: Final = (
+    "a log of NCCL's Inspector or profiler plugin, which holds the speed of each collective and no timeline of a GPU",
     "give the logs of all ranks, without other files, to `ringscope timeline` or `ringscope gate`",
 )
 _KERNELS_ALONE: Final = ("rocprof's table of kernels, which holds no copies and calls", _ROCPROF)
@@ -105,13 +111,6 @@ _SIGNS: Final = tuple(
             ),
         ),
         (
-            rb"\A\s*\[\s*\{.{0,400}\"cat\"\s*:\s*\"(?:GROUP|COLL|P2P|PROXY|NET|KERNEL_CH|KERNEL_LAUNCH|INIT)(?:_API)?\"",
-            (
-                "the output of NCCL's profiler plugin, which holds calls on the host and no timeline of a GPU",
-                _BESIDE_NCCL,
-            ),
-        ),
-        (
             rb"(?:\A|\n)(?:NCCL version \d|\S+:\d+:\d+ \[\d+\] NCCL (?:INFO|WARN|TRACE) )",
             ("a log of NCCL's (NCCL_DEBUG), which has no times", _BESIDE_NCCL),
         ),
@@ -137,6 +136,11 @@ def stranger(head: bytes) -> tuple[str, str] | None:
 def is_inspector_log(head: bytes) -> bool:
     """True if the file begins like a log of NCCL's Inspector."""
     return _INSPECTOR.match(head) is not None
+
+
+def is_plugin_log(head: bytes) -> bool:
+    """True if the file begins like what the example of NCCL's profiler plugins writes."""
+    return _PLUGIN.match(head) is not None
 
 
 def is_drawn(head: bytes) -> bool:

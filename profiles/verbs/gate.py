@@ -45,7 +45,7 @@ Metrics of recordings, of the worst GPU, as shares (0..1) of its window:
   idle_sync_share idle_launch_share idle_turnaround_share idle_wait_share idle_unknown_share
 Metrics of sweeps, of the worst cell, or with [<cell id>] of one cell:
   efficiency samples_per_s_global
-Metrics of logs of NCCL's Inspector:
+Metrics of logs of NCCL's Inspector or profiler plugin:
   bus_gb_per_s: of the slowest kind of collective; bus_gb_per_s[AllReduce]: of that kind
   waiting_share: of the rank that waits most
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..ground import numbers, terminals
-from ..ground.errors import InspectorLog, RingscopeError
+from ..ground.errors import NcclLog, RingscopeError
 from ..model.measures import Measures
 from .options import STDOUT, Output, Rule, Verb, max_size, no_cache, refuse_ignored, write_json
 
@@ -38,7 +38,8 @@ content, not the name.
   ringscope timeline host*.partial --html page.html
   ringscope timeline nccl-inspector-unknown-jobid/ --html page.html
 
-Logs of NCCL's Inspector hold collectives alone, which are shown as tables (also with --html, --markdown and --json).
+Logs of NCCL's Inspector or profiler plugin hold collectives alone, which are shown as tables (also with --html,
+--markdown and --json).
 
 Many recordings are measured in processes on all cores. Under mpirun or srun all started processes measure, each the
 recordings on its host. If the hosts share neither a disk nor MPI, write a partial file on each host (--partial) and
@@ -159,10 +160,10 @@ def command(context: click.Context, /, **options: Any) -> None:
     else:
         try:
             _measure(given)
-        # The paths hold nothing but logs of NCCL's Inspector; logs beside recordings cause a doubt.
-        except InspectorLog:
+        # The paths hold nothing but logs of NCCL; logs beside recordings cause a doubt.
+        except NcclLog:
             useless = _shown() - {"html", "markdown"}
-            refuse_ignored(context, [(True, useless, "has no effect with logs of NCCL's Inspector; leave it out")])
+            refuse_ignored(context, [(True, useless, "has no effect with logs of NCCL; leave it out")])
             _logged(given)
 
 
@@ -268,7 +269,7 @@ def _measure(given: Options) -> None:
 
 
 def _logged(given: Options) -> None:
-    """Write the collectives that NCCL's Inspector logged, and show them unless JSON goes to stdout."""
+    """Write the collectives that NCCL logged, and show them unless JSON goes to stdout."""
     from dataclasses import asdict
 
     from ..measuring import logged

@@ -26,6 +26,7 @@ READERS = (
     "xplane",
     "xla_trace",
     "inspector_log",
+    "plugin_log",
 )
 TARGETS = (*READERS, "refused")  # the last names files that are no recordings, such as Perfetto's traces
 CORPUS = Path(__file__).parent / "corpus"
@@ -36,7 +37,7 @@ def check(reader: str, path: Path) -> Timeline | Logged | tuple[str, str] | None
     module = importlib.import_module(f"profiles.readers.{reader}")
     if reader == "refused":
         return _named(path)
-    if reader == "inspector_log":
+    if reader in ("inspector_log", "plugin_log"):
         return _log(module.read, path)
     module.detects(path.read_bytes()[: 1 << 16], path)
     try:
@@ -56,13 +57,15 @@ def check(reader: str, path: Path) -> Timeline | Logged | tuple[str, str] | None
 
 def _log(read: Callable[[Path], Any], path: Path) -> Logged | None:
     """Files without a timeline are measured at once."""
-    refused.is_inspector_log(path.read_bytes()[: 1 << 16])
+    head = path.read_bytes()[: 1 << 16]
+    refused.is_inspector_log(head)
+    refused.is_plugin_log(head)
     try:
         found = read(path)
     except UnreadableRecording as error:
         assert "\n" not in str(error), "a refusal is one line"
         return None
-    made = logged.measured(found.calls, ["log"], found.damaged)
+    made = logged.measured(found.calls, ["log"], found.damaged, found.untimed)
     for kind in made.kinds:
         assert sum(one.lasted_ns for one in kind.each) == kind.lasted_ns
         assert sum(one.matched_ns - (one.waiting_ns or 0) for one in kind.each) == (kind.transfer_ns or 0) * len(

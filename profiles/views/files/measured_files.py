@@ -1,4 +1,4 @@
-"""Write the pages of `infer`, of `rules` and of logs of NCCL's Inspector from their JSON; for the logs Markdown as
+"""Write the pages of `infer`, of `rules` and of logs of NCCL from their JSON; for the logs Markdown as
 well."""
 
 from __future__ import annotations
@@ -43,17 +43,19 @@ def write_rules(path: Path, found: dict[str, Any], *, title: str, command: Seque
 def write_logged(
     html: Path | None, text: Path | None, found: dict[str, Any], *, title: str, given: Sequence[str]
 ) -> None:
-    """Write the page and the Markdown (None: not asked for) of logs of NCCL's Inspector.
+    """Write the page and the Markdown (None: not asked for) of logs of NCCL's Inspector or profiler plugin.
 
     found: the JSON of `model.logged`. given: the user's arguments, for the command that makes each file again."""
     document, again = Document(found), ["ringscope", "timeline", *given]
     tables = [logged.kinds(document), logged.ranks(document), logged.processes(document)]
     if html:
         parts = [page.Part(f"{one.id}-part", one.title, [], [one]) for one in tables]
-        lead = "Collectives that NCCL's Inspector logged: how fast each kind is, and which ranks wait."
-        hosts = ", ".join(dict.fromkeys(one["host"] for one in found["processes"]))
+        lead = "Collectives that NCCL logged: how fast each kind is, and which ranks wait."
+        hosts = ", ".join(dict.fromkeys(one["host"] for one in found["processes"] if one["host"]))
         command = [*again, "--html", str(html)]
-        _write(html, document, parts, title=title, lead=lead, command=command, machine=[("hosts", hosts)])
+        _write(
+            html, document, parts, title=title, lead=lead, command=command, machine=[("hosts", hosts)] if hosts else ()
+        )
     if text:
         doubted = [report.doubts(document)] if found["doubts"] else []
         command = [*again, "--markdown", str(text)]

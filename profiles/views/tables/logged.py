@@ -1,4 +1,4 @@
-"""The tables of collectives that NCCL's Inspector logged, made from JSON: each number carries its JSON pointer."""
+"""The tables of collectives that NCCL logged, made from JSON: each number carries its JSON pointer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,12 @@ def last_arrivals(rows: Sequence[One], counts: Sequence[float | None]) -> list[t
 
 def kinds(document: Document) -> Table:
     rows = [
-        (words(_name(one)), words(one["kind"]), *document.numbers(f"/kinds/{place}", KINDS), words(one["why"] or "-"))
+        (
+            words(_name(one, document)),
+            words(one["kind"]),
+            *document.numbers(f"/kinds/{place}", KINDS),
+            words(one["why"] or "-"),
+        )
         for place, one in enumerate(document["/kinds"])
     ]
     text = (
@@ -66,7 +71,7 @@ def _ranks(document: Document) -> Iterator[Any]:
         for place, _ in last_arrivals(one["each"], [rank["arrived_last"] for rank in one["each"]]):
             at = f"/kinds/{kind}/each/{place}"
             yield (
-                words(_name(one)),
+                words(_name(one, document)),
                 words(one["kind"]),
                 document.number(f"{at}/rank", numbers.count),
                 *document.numbers(at, TIMES),
@@ -79,7 +84,7 @@ def processes(document: Document) -> Table:
     found = document["/processes"]
     shown = last_arrivals(found, [one["arrived_last_share"] for one in found])
     rows = [
-        (words(f"{one['host']} {one['pid']}"), *document.numbers(f"/processes/{place}", _PROCESS))
+        (words(f"{one['host']} {one['pid']}".strip()), *document.numbers(f"/processes/{place}", _PROCESS))
         for place, one in shown
     ]
     text = "Sums over all communicators of a process. The rank is that in the largest communicator."
@@ -91,5 +96,9 @@ def processes(document: Document) -> Table:
 _PROCESS: tuple[Field, ...] = (("rank", "rank", numbers.count), *TIMES, *SHARES)
 
 
-def _name(one: Any) -> str:
-    return str(one["name"] or one["communicator"])
+def _name(one: Any, document: Document) -> str:
+    """The communicator's name; its number if it has none; both if other communicators have the same name."""
+    if not one["name"]:
+        return str(one["communicator"])
+    alike = {other["communicator"] for other in document["/kinds"] if other["name"] == one["name"]}
+    return f"{one['name']} ({one['communicator']})" if len(alike) > 1 else str(one["name"])

@@ -1,4 +1,4 @@
-"""Collectives that NCCL's Inspector logged, on a terminal: by communicator and kind, by rank, then by process."""
+"""Collectives that NCCL logged, on a terminal: by communicator and kind, by rank, then by process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def show(logged: Logged, to: Console) -> None:
     """Print the tables, of each the first MOST_ROWS rows."""
     files = "1 log" if len(logged.files) == 1 else f"{len(logged.files)} logs"
     parts: list[RenderableType] = [
-        Prose(f"{files} of NCCL's Inspector, {len(logged.processes)} processes", "bold"),
+        Prose(f"{files} of NCCL, {len(logged.processes)} processes", "bold"),
     ]
     document = Document(asdict(logged))
     for table in (made.kinds(document), made.ranks(document), made.processes(document)):

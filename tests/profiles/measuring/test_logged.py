@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from profiles.ground.errors import InspectorLog, RingscopeError, UnreadableRecording
+from profiles.ground.errors import NcclLog, RingscopeError, UnreadableRecording
 from profiles.measuring import logged
 from profiles.measuring.analysis import analyse
 from profiles.measuring.subject import measured
@@ -188,7 +188,7 @@ def test_logs_beside_a_recording_are_doubted_and_other_files_beside_logs_too(tmp
     (tmp_path / "notes.txt").write_text("nothing")
     (log,) = write(tmp_path, [line(0, 0, 30)])
     assert "skipped-files" in {doubt.code for doubt in logged.measure([tmp_path]).doubts}
-    with pytest.raises(InspectorLog):
+    with pytest.raises(NcclLog):
         analyse([tmp_path])
     log.write_text('{"header": {"id": 1}, "coll_perf": 7}\n')
     with pytest.raises(UnreadableRecording, match="without a complete line") as refused:
