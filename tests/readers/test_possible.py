@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -112,9 +111,7 @@ def test_a_session_that_pauses_for_a_weekend_is_whole_and_its_ledger_sums() -> N
     made = Build()
     worked(made, 0)
     worked(made, weekends * 2 * DAY_NS + 1)
-    began = time.process_time()
     analysis = analyse([made.timeline()], window="capture", operations=True)
-    assert time.process_time() - began < 5
     (gpu,) = analysis.measures.gpus
     assert gpu.kernels.count == 100
     assert gpu.span_ns == weekends * 2 * DAY_NS + 1 + 49 * 10_000 + 2000

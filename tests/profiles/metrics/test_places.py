@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import time
 from collections import Counter
 from typing import Any
 
@@ -360,10 +359,9 @@ def test_without_a_gpu_and_without_steps_all_time_that_was_sampled_is_divided() 
     assert host_places.measure(made.timeline()) is None
 
 
-def test_a_files_name_may_hold_anything_and_a_long_name_takes_no_time() -> None:
+def test_a_files_name_may_hold_anything_and_a_long_name_ends() -> None:
+    """A pattern whose time grows as the square of the name's length would take half an hour."""
     match = re.fullmatch(marks.PLACE, marks.place("callback", "A.on_epoch_end", "a (copy): 2.py", 7))
     assert match is not None and match.groups() == ("callback", "A.on_epoch_end", "a (copy): 2.py", "7")
     for hostile in ("place a " + " (:1" * 300_000, "place a b (" + ":1" * 300_000, "place " + "a " * 300_000):
-        began = time.process_time()
         assert re.fullmatch(marks.PLACE, hostile) is None
-        assert time.process_time() - began < 2
