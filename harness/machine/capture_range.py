@@ -15,7 +15,7 @@ def opened() -> Iterator[None]:
     cudart = _cudart()
     if cudart is not None:
         # Without this call the CUDA runtime would make a context on GPU 0 in every rank.
-        cudart.cudaSetDevice(_device_in_use())
+        cudart.cudaSetDevice(_device_in_use(cudart))
         cudart.cudaProfilerStart()
     try:
         yield
@@ -31,19 +31,19 @@ def _cudart() -> ctypes.CDLL | None:
     return ctypes.CDLL(sorted(loaded)[0]) if loaded else None
 
 
-def _device_in_use() -> int:
-    """The first device on which this process has a context, by its number among the visible devices; 0 if there is
-    none."""
+def _device_in_use(cudart: ctypes.CDLL) -> int:
+    """The device of this thread if this process has a context on it, so that the script keeps its device; else the
+    first device with a context; 0 if there is none. Devices are numbered among the visible ones."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return 0
-    count, device, flags, active = (ctypes.c_int() for _ in range(4))
-    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+    current, count, device, flags, active = (ctypes.c_int() for _ in range(5))
+    if cudart.cudaGetDevice(ctypes.byref(current)) or cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
         return 0
-    for ordinal in range(count.value):
+    for ordinal in (current.value, *range(count.value)):
         cuda.cuDeviceGet(ctypes.byref(device), ordinal)
         asked = cuda.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
         if not asked and active.value:
-            return ordinal
+            return int(ordinal)
     return 0
