@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from profiles.ground.errors import RingscopeError
+
 # how the sizes of the ranks' batches in a step compare
 ALIKE = "of one shape"
 EVEN = "of as many samples"
@@ -86,6 +88,12 @@ def used_by_step(model: Any) -> list[Any]:
 def is_distributed(model: Any) -> bool:
     """True if `ring.distribute` has seen all optimizers of the model; `model.compile` brings a new one."""
     return all(map(is_seen, optimizers_of(model)))
+
+
+def check_distributed(model: Any) -> None:
+    """Raise RingscopeError if the model has an optimizer that `ring.distribute` has not seen."""
+    if not is_distributed(model):
+        raise RingscopeError("the model was compiled again, with another optimizer; call ring.distribute(model) again")
 
 
 def is_seen(optimizer: Any) -> bool:

@@ -175,6 +175,10 @@ def test_a_model_compiled_again_trains_once_it_is_distributed_again(odd: list[di
     assert [fact["steps after"] for fact in odd] == [4, 4]
 
 
+def test_a_compiled_step_takes_the_loss_with_which_the_model_is_compiled_again(odd: list[dict[str, Any]]) -> None:
+    assert [fact["moved by a loss of 0"] for fact in odd] == [False, False]
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("step", ["fit", "compiled"])
 @pytest.mark.parametrize("kind", ["Functional", "Sequential"])

@@ -23,7 +23,7 @@ from ..global_batch import metrics, normalization
 from ..global_batch.moving_statistics import is_stateful
 from ..internals.frameworks import hvd, tf
 from ..lost import launcher
-from ..models import UNEVEN, is_distributed, kept
+from ..models import UNEVEN, check_distributed, kept
 from ..ranks import stopping
 from ..ranks.channel import Channel
 from ..say import once
@@ -51,10 +51,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
 
     @functools.wraps(fit)
     def distributed(*args: Any, shard: bool = True, unknown_length: str = "together", **kwargs: Any) -> Any:
-        if not is_distributed(model):
-            raise RingscopeError(
-                "the model was compiled again, with another optimizer; call ring.distribute(model) again"
-            )
+        check_distributed(model)
         if unknown_length not in sharing.UNKNOWN_LENGTH:
             raise RingscopeError(
                 f"unknown_length={unknown_length!r} is no choice; choose from {', '.join(sharing.UNKNOWN_LENGTH)}"

@@ -199,8 +199,11 @@ class Loop(Turns):
         return list({id(each): each for each in found}.values())
 
     def forget(self) -> None:
-        """Forget the traced steps, because the model was compiled again."""
+        """Forget the traced steps, the compiled ones too, because the model was compiled again."""
         self._functions.clear()
+        chooser = getattr(self._step_of(), "chooser", None)
+        if chooser is not None:
+            chooser.forget()
 
 
 def _tried_by(batch: Any, kinds: tuple[str, ...] | None) -> AbstractContextManager[None]:

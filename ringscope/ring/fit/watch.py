@@ -16,7 +16,7 @@ from ..global_batch.metric_kinds import metrics_tried
 from ..internals.frameworks import hvd
 from ..internals.seams import unmet
 from ..lost import restart
-from ..models import kept
+from ..models import check_distributed, kept
 from ..ranks.channel import Channel, left
 from ..ranks.stopping import OtherRankLeft
 
@@ -50,6 +50,7 @@ class Watch:
 
         def make_train_function(force: bool = False) -> Any:
             if model.train_function is None or force:
+                check_distributed(model)
                 make(force)
                 model.train_function = self._counted(model.train_function)
             return model.train_function

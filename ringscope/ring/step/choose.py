@@ -209,6 +209,12 @@ class Chooser:
                 self.head.tell()
                 return logs
 
+    def forget(self) -> None:
+        """Discard the traced step, and what was found out about it: the model has another step now."""
+        self._known.clear()
+        self._refused = False
+        self._trace_anew(lambda: None)
+
     def _trace_anew(self, anew: Callable[[], None]) -> None:
         for forget in (anew, *self.traced):
             forget()

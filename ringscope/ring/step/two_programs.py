@@ -66,7 +66,7 @@ class Halves:
         self._forget()
         chooser.traced.append(self._forget)
         self._aggregate = aggregate
-        self._collected: dict[str, Any] = {}  # sums of several steps' gradients, if they are exchanged together
+        self._collected: dict[Any, Any] = {}  # sums of several steps' gradients, if they are exchanged together
 
     def step(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str) -> Any:
         """Run one step and return its logs. ours: how the sizes of the ranks' batches compare (`Kept.batches`). Raises

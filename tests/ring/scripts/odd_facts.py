@@ -173,5 +173,9 @@ model.compile(again, loss_of)
 facts["compiled again"] = refused(lambda: model.fit(x, y, verbose=0))
 ring.distribute(model, step="compiled").fit(x, y, batch_size=8, verbose=0)
 facts["steps after"] = int(again.iterations)
+before = weights(model)
+model.compile(again, lambda y, p: 0.0 * tf.reduce_mean(p, -1))
+model.fit(x, y, batch_size=8, verbose=0)
+facts["moved by a loss of 0"] = weights(model) != before
 
 (out / f"rank{rank}.json").write_text(json.dumps(facts))
