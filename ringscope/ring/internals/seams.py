@@ -1,7 +1,7 @@
 """Look up whether the installed Keras, TensorFlow and Horovod have the private names that ring uses (seam_table.py).
 
-`ring.init` looks up all of them in some 30 ms, in the modules loaded so far; `ringscope doctor` imports the
-other modules, too.
+`ring.init` looks up all of them in the modules loaded so far: the first time in some 30 ms, again in a millisecond.
+`ringscope doctor` imports the other modules, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from inspect import unwrap
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from profiles.ground.errors import RingscopeError
@@ -125,16 +125,17 @@ def _has(held: Any, name: str) -> bool:
     first, _, rest = name.partition(".")
     if hasattr(held, first):
         return not rest or _has(getattr(held, first), rest)
-    return isinstance(held, type) and any(_sets(one, first) for kind in held.__mro__ for one in _functions(kind))
+    return isinstance(held, type) and any(first in _stored(code) for kind in held.__mro__ for code in _codes(kind))
 
 
 @cache
-def _functions(kind: type) -> tuple[FunctionType, ...]:
-    """The functions that a class itself defines, without their decorators."""
-    return tuple(one for value in vars(kind).values() if isinstance(value, FunctionType) for one in (unwrap(value),))
+def _codes(kind: type) -> tuple[CodeType, ...]:
+    """The code of the functions that a class itself defines, without their decorators."""
+    functions = (unwrap(value) for value in vars(kind).values() if isinstance(value, FunctionType))
+    return tuple(one.__code__ for one in functions if isinstance(one, FunctionType))
 
 
-def _sets(function: FunctionType, name: str) -> bool:
-    """True if the function sets an attribute of that name."""
-    stored = (each.argval for each in get_instructions(function) if each.opname == "STORE_ATTR")
-    return name in function.__code__.co_names and name in stored
+@cache
+def _stored(code: CodeType) -> frozenset[str]:
+    """The names of the attributes that this code sets. It is read once: reading bytecode takes most of a look-up."""
+    return frozenset(each.argval for each in get_instructions(code) if each.opname == "STORE_ATTR")
