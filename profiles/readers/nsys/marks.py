@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..tables import sqlite
 from ..tables.gathering import NO_TIME, Gathered
 from ..tables.scan import Column, present
 from ..tables.sqlite import Database
 from ..tables.strings import Strings, categorical, either
+from ..tables.texts import texts_by_number
 from . import message_sizes
 
 NVTX: Final = "NVTX_EVENTS"
@@ -40,7 +40,7 @@ def columns(database: Database, host: dict[str, Column]) -> dict[str, Column]:
 
 def add(gathered: Gathered, marks: dict[str, Any], strings: Strings, database: Database) -> None:
     """Add the table `marks`, and `exchanges` if ranges say how many bytes collectives move."""
-    own = Strings(*sqlite.texts(database, NVTX, "rowid", "text"))
+    own = Strings(*texts_by_number(database, NVTX, "rowid", "text"))
     row_codes = own.codes(marks["row"])
     shared = strings.codes(marks["text"]) if "text" in marks else np.full(len(row_codes), -1, dtype=np.int32)
     names = either(own.categorical(row_codes), strings.categorical(shared), row_codes >= 0)

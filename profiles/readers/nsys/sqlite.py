@@ -21,6 +21,7 @@ from ..tables.gathering import NO_TIME, Gathered, constant, gpus, require_gpu_wo
 from ..tables.scan import Column, present, scan
 from ..tables.sqlite import Database
 from ..tables.strings import Strings
+from ..tables.texts import texts_by_number
 from . import dropped, gpu_metrics, marks, prefetched
 from .devices import Devices
 from .marks import NVTX
@@ -98,7 +99,7 @@ def _known(found: Mapping[str, Columns]) -> frozenset[str]:
 
 def _strings(database: Database) -> Strings:
     database.require("StringIds", "id", "value")
-    return Strings(*sqlite.texts(database, "StringIds", "id", "value"))
+    return Strings(*texts_by_number(database, "StringIds", "id", "value"))
 
 
 # ---- columns to read

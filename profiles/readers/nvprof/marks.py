@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tables import sqlite
 from ..tables.gathering import NO_TIME
 from ..tables.scan import Column
 from ..tables.sqlite import Database
 from ..tables.strings import Strings
+from ..tables.texts import texts_by_number
 
 MARKER: Final = "CUPTI_ACTIVITY_KIND_MARKER"
 # values of CUpti_ActivityFlag for markers
@@ -62,7 +62,7 @@ def rows(markers: dict[str, Any], strings: Strings, database: Database) -> dict[
 
 def _objects(database: Database, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(pid, tid) of marks. objectId holds both little-endian, 4 bytes each; the thread is signed as in the API rows."""
-    hexes = Strings(*sqlite.texts(database, MARKER, '"_id_"', 'hex("objectId")'))
+    hexes = Strings(*texts_by_number(database, MARKER, '"_id_"', 'hex("objectId")'))
     names = hexes.categorical(hexes.codes(rows))
     parts = []
     for text in names.categories:

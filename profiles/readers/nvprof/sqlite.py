@@ -24,6 +24,7 @@ from ..tables.gathering import NO_TIME, Gathered, constant, gpus, require_gpu_wo
 from ..tables.scan import Column, present, scan
 from ..tables.sqlite import Database
 from ..tables.strings import Strings, categorical
+from ..tables.texts import texts_by_number
 from . import api_names, devices
 from . import marks as nvprof_marks
 from .marks import MARKER
@@ -76,7 +77,7 @@ def read(path: Path) -> Timeline:
 
 def _timeline(database: Database) -> Timeline:
     database.require("StringTable", "_id_", "value")
-    strings = Strings(*sqlite.texts(database, "StringTable", "_id_", "value"))
+    strings = Strings(*texts_by_number(database, "StringTable", "_id_", "value"))
     scanned = scan(
         database,
         {

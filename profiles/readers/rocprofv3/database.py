@@ -18,6 +18,7 @@ from ...ground.errors import UnreadableRecording
 from ...model.timeline import Timeline
 from ..tables import sqlite
 from ..tables.sqlite import Database, quoted
+from ..tables.texts import texts_by_number
 from .assembly import GPU, MARKER, OF_NO_GPU, RECORD, WITHOUT_TEXT, copy_of, number_of, timeline
 from .document import Agent
 
@@ -98,7 +99,7 @@ class _Told:
 
     def _texts(self, table: str, column: str) -> dict[Any, str]:
         """id -> text. Each name is in the file once, however many rows refer to it."""
-        numbers, found = sqlite.texts(self._database, table + self._end, "id", column)
+        numbers, found = texts_by_number(self._database, table + self._end, "id", column)
         return dict(zip(numbers.tolist(), (one.decode("utf-8", "replace") for one in found.to_pylist()), strict=True))
 
     def rows(self, table: str) -> Iterator[dict[str, Any]]:

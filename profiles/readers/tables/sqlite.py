@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...ground.errors import UnreadableRecording
 from ...ground.files import open_regular
 
@@ -36,16 +33,9 @@ _TABLES_READ: Final = (
     "EXPORT_META_",
     "Version",
 )
-_LENGTH: Final = 0  # SQLITE_LIMIT_LENGTH
+LENGTH: Final = 0  # SQLITE_LIMIT_LENGTH
 # Longer messages are cut, because SQLite's error repeats the whole statement that it cannot parse.
 _LONGEST_MESSAGE: Final = 300
-# Bytes of a text; a longer one is no name. The longest in real recordings, arguments that PyProf wrote, have 100 KB.
-_LONGEST_TEXT: Final = 16 << 20
-
-# Python's sqlite3 reads up to this many rows faster than Arrow's driver opens a connection.
-_FEW_TEXTS: Final = 1_000
-# While a table's strings are read, they take twice their size in memory. Real recordings have up to 100 MB.
-_MOST_TEXT: Final = 768 << 20
 
 # In a damaged file pages may point to each other in a loop, so that a query never ends. A row takes at least five bytes
 # and a query a few steps (SQLite's virtual machine instructions) per row: a query with more steps, time, rows or bytes
@@ -64,7 +54,7 @@ _VERSION: Final = r"_V(\d{1,3})$"
 _HEADER_BYTES: Final = 100
 # Errors that reading a damaged file may raise. UnicodeError: SQLite's message quotes damaged bytes. MemoryError: a
 # damaged length asks for terabytes.
-_ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError, MemoryError)
+ERRORS: Final = (sqlite3.Error, OverflowError, UnicodeError, MemoryError)
 
 
 class Database:
@@ -131,7 +121,7 @@ class Database:
             if self._connection is None:
                 self._connection = self._opened()
             yield self._asking(self._connection)
-        except _ERRORS as error:
+        except ERRORS as error:
             raise self.damaged(error) from None
 
     def _opened(self) -> sqlite3.Connection:
@@ -219,78 +209,15 @@ def table_names(path: Path) -> frozenset[str]:
         with closing(sqlite3.connect(uri(path), uri=True)) as connection:
             connection.text_factory = _text
             return frozenset(str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master"))
-    except _ERRORS:
+    except ERRORS:
         return frozenset()
-
-
-def texts(database: Database, table: str, key: str, value: str) -> tuple[NDArray[np.int64], Any]:
-    """The strings of a table by number: (int64 numbers, Arrow array of binary, since a text may not be valid UTF-8).
-    `key`, `value`: SQL expressions for the number and for the string."""
-    import adbc_driver_manager.dbapi
-    import pyarrow as pa
-
-    utf_8 = database.query("PRAGMA encoding") == [("UTF-8",)]
-    sql = (
-        f"SELECT {key}, CAST({value} AS BLOB) FROM {quoted(database.stored(table))} WHERE typeof({key}) = 'integer' "
-        f"AND {value} IS NOT NULL"
-    )
-    if utf_8 and database.size < _LONGEST_TEXT:  # the file is too small for a text that is too long
-        few = database.query(f"{sql} LIMIT {_FEW_TEXTS + 1}")
-        if len(few) <= _FEW_TEXTS:
-            numbers = np.array([number for number, _ in few], dtype=np.int64)
-            return numbers, pa.array([text for _, text in few], pa.large_binary())
-    _refuse_long(database, table, value)
-    if not utf_8:  # not UTF-8, which profilers write: another tool has rewritten this file
-        rows = database.query(f"SELECT {key}, {value} FROM {quoted(database.stored(table))}")
-        told = [(number, text) for number, text in rows if type(number) is int and text is not None]
-        raw = [text if isinstance(text, bytes) else str(text).encode("utf-8", "replace") for _, text in told]
-        return np.array([number for number, _ in told], dtype=np.int64), pa.array(raw, pa.large_binary())
-    try:
-        with connected(database.path) as connection, connection.cursor() as cursor:
-            cursor.execute(sql)
-            found = cursor.fetch_arrow_table()
-    except (OSError, UnicodeError, adbc_driver_manager.dbapi.Error) as error:
-        raise database.damaged(error) from None
-    if not found.num_rows:
-        return np.array([], dtype=np.int64), pa.array([], pa.large_binary())
-    return found.column(0).to_numpy(), found.column(1).cast(pa.large_binary()).combine_chunks()
-
-
-def _refuse_long(database: Database, table: str, value: str) -> None:
-    """Raises UnreadableRecording for a text longer than _LONGEST_TEXT. Also if all texts of the column together are
-    larger than the file or than _MOST_TEXT."""
-    size = database.size
-    most = min(size, _MOST_TEXT)
-    with closing(sqlite3.connect(uri(database.path), uri=True)) as connection:
-        connection.text_factory = bytes
-        end_circles(connection, database.size)
-        if hasattr(connection, "setlimit"):  # Python 3.10 has no setlimit
-            connection.setlimit(_LENGTH, _LONGEST_TEXT)
-        try:
-            stored = quoted(database.stored(table))
-            answer = connection.execute(f"SELECT length(CAST({value} AS BLOB)) FROM {stored}")
-            told = 0
-            for (length,) in answer:
-                told += length or 0
-                if told > most:
-                    break
-        except sqlite3.DataError:
-            problem = f"a text in {table} is longer than {_LONGEST_TEXT >> 20} MiB: no profiler writes such names"
-            raise UnreadableRecording(database.path, problem, "record again, with shorter names of ranges") from None
-        except _ERRORS as error:
-            raise database.damaged(error) from None
-    if told > size:
-        raise database.damaged("interrupted")
-    if told > most:
-        problem = f"the texts in {table} take more than {_MOST_TEXT >> 20} MiB together: no profiler writes such names"
-        raise UnreadableRecording(database.path, problem, "record again, with shorter names of ranges, or fewer")
 
 
 def end_circles(connection: sqlite3.Connection, size: int) -> None:
     """Limit the connection to the steps and the CPU time that a file of `size` bytes can need. A query beyond them
     raises sqlite3.OperationalError; a value longer than the file raises sqlite3.DataError (from Python 3.11 on)."""
     if hasattr(connection, "setlimit"):  # Python 3.10 has no setlimit
-        connection.setlimit(_LENGTH, min(_FEW_BYTES + size, _LONGEST))
+        connection.setlimit(LENGTH, min(_FEW_BYTES + size, _LONGEST))
     left = (_FEW_STEPS + _STEPS_PER_BYTE * size) // _STEPS_AT_ONCE
     until = time.thread_time() + _FEW_SECONDS + size * _SECONDS_PER_BYTE
 
