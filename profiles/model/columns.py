@@ -11,7 +11,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from .timeline import TABLES, Timeline
+from .tables import TABLES
+from .timeline import Timeline
 
 
 def made_once(timeline: Timeline) -> Timeline:

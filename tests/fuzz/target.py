@@ -10,7 +10,8 @@ from typing import Any
 from profiles.ground.errors import UnreadableRecording
 from profiles.metrics import logged
 from profiles.model.logged import Logged
-from profiles.model.timeline import COLUMNS, Timeline
+from profiles.model.tables import COLUMNS
+from profiles.model.timeline import Timeline
 from profiles.readers import opening, refused
 
 READERS = (

@@ -11,7 +11,8 @@ import pytest
 from benchmarks.training import EPOCH_NS, Shape, timeline
 from benchmarks.write import WRITERS
 from profiles import readers
-from profiles.model.timeline import IDS, Timeline
+from profiles.model.tables import IDS
+from profiles.model.timeline import Timeline
 
 ONE_PROCESS = Shape(steps=6, kernels=20, gpus=3, processes=1)
 FOUR_RANKS = Shape(steps=5, kernels=24, gpus=4, processes=4)

@@ -16,7 +16,7 @@ import pytest
 from profiles import readers
 from profiles.ground.errors import UnreadableRecording
 from profiles.measuring.analysis import measure
-from profiles.model.timeline import COLUMNS, IDS
+from profiles.model.tables import COLUMNS, IDS
 from profiles.views.terminal import info as recordings
 from tests.tiers import few
 

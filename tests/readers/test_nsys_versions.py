@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from profiles import read
-from profiles.model.timeline import TABLES, Timeline
+from profiles.model.tables import TABLES
+from profiles.model.timeline import Timeline
 from profiles.readers import cut, span
 from tests.recordings import DATA
 

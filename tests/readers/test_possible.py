@@ -18,7 +18,8 @@ from benchmarks.write import WRITERS
 from profiles import analyse, readers
 from profiles.model import measures_json
 from profiles.model.possible import AT_ZERO, DAY_NS, ENDS_EARLY, OUTSIDE, UNTIMED
-from profiles.model.timeline import COLUMNS, Timeline, make
+from profiles.model.tables import COLUMNS
+from profiles.model.timeline import Timeline, make
 
 from ..made.build import Build
 from ..recordings import SHARED

@@ -12,7 +12,7 @@ import pytest
 
 from profiles import readers
 from profiles.model.possible import AT_ZERO, DAY_NS, ENDS_EARLY, OUTSIDE
-from profiles.model.timeline import COLUMNS
+from profiles.model.tables import COLUMNS
 
 from . import test_nsys_stats_csv as stats
 from . import test_rocpd as rocpd

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ...model.timeline import COPY_KINDS, MEMORY_KINDS, MOST_BLOCKS
+from ...model.tables import COPY_KINDS, MEMORY_KINDS, MOST_BLOCKS
 from .gathering import constant
 from .scan import Column, present
 from .sqlite import Database

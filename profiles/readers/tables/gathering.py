@@ -17,7 +17,8 @@ from ...doubts import recordings as doubts
 from ...ground.errors import UnreadableRecording
 from ...model import launching
 from ...model.possible import OPERATIONS
-from ...model.timeline import COLUMNS, MOST_BLOCKS, UNSAID, Doubt, Recording, Timeline, make, unsaid
+from ...model.tables import COLUMNS, MOST_BLOCKS, UNSAID, unsaid
+from ...model.timeline import Doubt, Recording, Timeline, make
 
 # Value in place of NULL in columns of times.
 NO_TIME: Final = -(1 << 63)

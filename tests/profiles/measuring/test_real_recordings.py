@@ -17,7 +17,7 @@ from profiles.ground import intervals
 from profiles.ground.errors import UnreadableRecording
 from profiles.ledger.account import account, exposed_inputs
 from profiles.ledger.window import Window, of_steps
-from profiles.model.timeline import COLUMNS
+from profiles.model.tables import COLUMNS
 from profiles.steps.find import find
 from tests.made.bruteforce import CLASS_NAMES, BruteForce
 from tests.recordings import ROOT

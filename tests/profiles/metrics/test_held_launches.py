@@ -13,7 +13,7 @@ from profiles.gpus.gather import gather
 from profiles.ledger.account import account
 from profiles.ledger.window import Window
 from profiles.metrics.held_launches import held_launches
-from profiles.model.timeline import COLUMNS
+from profiles.model.tables import COLUMNS
 from profiles.steps.find import find
 from tests.made.bruteforce import BruteForce
 from tests.made.training import MS, training

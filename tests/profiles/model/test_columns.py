@@ -7,7 +7,7 @@ import pandas as pd
 from benchmarks.training import Shape, answers, timeline
 from profiles import measure
 from profiles.model.columns import made_once
-from profiles.model.timeline import TABLES
+from profiles.model.tables import TABLES
 
 SHAPE = Shape(steps=6, kernels=20, gpus=1, processes=1)
 
