@@ -54,6 +54,7 @@ MODEL = (
         *("profiles.model.collectives", "profiles.model.findings", "profiles.model.operations"),
         *("profiles.model.places", "profiles.model.steps"),
     ),
+    ("profiles.model.tables",),
     (
         *("profiles.model.possible", "profiles.model.names", "profiles.model.paths", "profiles.model.xla_names"),
         "profiles.model.gpu_metrics",

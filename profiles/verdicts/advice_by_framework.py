@@ -1,5 +1,5 @@
 """Choose the advice of a finding by the framework that made the kernels. The rules contain the advice for Keras on
-TensorFlow; `pytorch`, `jax` and `cuda_hip` (CUDA, HIP) contain the advice for other programs."""
+TensorFlow; `pytorch`, `pytorch_inference`, `jax` and `cuda_hip` (CUDA, HIP) contain the advice for other programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
 from ..model.measures import GpuMeasures
 from ..runs.records import Cell
-from . import advice_by_strategy, cuda_hip, jax, pytorch
+from . import advice_by_strategy, cuda_hip, jax, pytorch, pytorch_inference
 from .collectives import MOSTLY_WAITING
 from .pytorch import TORCH_KERNEL, Words
 
@@ -87,7 +87,7 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell
     if framework == "pytorch" and finding.code == "not-compiled" and pytorch.recurrent(gpu):
         return None
     if framework == "pytorch" and gpu.steps.unit == "batch":
-        own = pytorch.SERVER if gpu.steps.served else pytorch.INFERENCE
+        own = pytorch_inference.SERVER if gpu.steps.served else pytorch_inference.INFERENCE
         return _changed(finding, {**pytorch.TRAINING, **own}, gpu)
     return _changed(finding, BY_FRAMEWORK.get(framework or "", {}), gpu)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,6 @@ from ..model.measures import GpuMeasures
 from ..model.steps import StepRow
 from ..runs.records import Cell
 from . import whatif
-from .host_waits import lost_by
 
 # Losses below this share of the window are not reported.
 REPORT_SHARE = 0.01
@@ -104,96 +103,6 @@ class Case:
         return waited or h2d.under_64kib != h2d.count
 
     @property
-    def waits_told(self) -> set[str]:
-        """Copy directions whose waits another finding than `host-synchronises` reports."""
-        return ({"d2h"} if self.fetches or self.offloaded else set()) | (
-            {"h2d"} if self.copies_wait and self.trains else set()
-        )
-
-    def waits(self, *moves: str | None) -> list[dict[str, Any]]:
-        """The waits of the host (entries of `gpu.host_waits`) for copies in these directions, the costliest first.
-        Direction None means waits that are not for a copy."""
-        found = [one for one in self._waits if one["moves"] in moves and lost_by([one])]
-        return sorted(found, key=lambda one: -lost_by([one]))
-
-    def waited(self, waits: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-        """owner -> ns of idle time that these waits cause, less idle time in which the next work was already
-        launched."""
-        after = min(sum(one.get("launch_ns", 0) for one in waits), self.ns("idle_launch"))
-        after = after if after >= REPORT_SHARE * self.gpu.span_ns else 0
-        return {"idle_sync": sum(one["ns"] - one.get("held_ns", 0) for one in waits), "idle_launch": after}
-
-    @property
-    def caught_up_ns(self) -> int:
-        """ns of launch idle from the end of a host's wait until the host launches ahead of the GPU again; 0 if the
-        waits are too short for a finding."""
-        waits = self._waits if self.gpu.host_waits else []
-        told = waits and lost_by(waits) >= OTHER_LADDER[1] * self.gpu.span_ns
-        return self.waited(waits)["idle_launch"] if told else 0
-
-    def called_ns(self, owner: str) -> int:
-        """ns of this owner's idle time during synchronous copies to the GPU; 0 if the finding `copies-synchronous` does
-        not report these copies."""
-        ns = self.gpu.copies["h2d"].called_idle_ns
-        told = self.copies_wait and self.trains and sum(ns.values()) >= REPORT_SHARE * self.gpu.span_ns
-        return ns.get(owner, 0) if told else 0
-
-    @property
-    def held_after_wait_ns(self) -> int:
-        """ns of sync idle in which the next kernel was already launched but had not started."""
-        return sum(one.get("held_ns", 0) for one in self.gpu.host_waits)
-
-    @property
-    def allocating_ns(self) -> dict[str, int]:
-        """owner -> ns of idle time in which the host allocates and frees memory all along; empty if that is too short
-        for a finding."""
-        spent = {"idle_launch": self.gpu.allocating_ns or 0}
-        spent["idle_sync"] = sum(one.get("allocating_ns", 0) for one in self.gpu.host_waits)
-        return spent if self.trains and sum(spent.values()) >= OTHER_LADDER[1] * self.gpu.span_ns else {}
-
-    @property
-    def _host_waits(self) -> list[dict[str, Any]]:
-        """The entries of `gpu.host_waits`, with `ns` reduced by what `memory-allocated-in-the-loop` counts."""
-        told = bool(self.allocating_ns)
-        return [one | {"ns": one["ns"] - told * one.get("allocating_ns", 0)} for one in self.gpu.host_waits]
-
-    @property
-    def after_waits_ns(self) -> tuple[int, ...]:
-        """For each entry of `gpu.host_waits`, ns of sync idle that would remain if the host did not wait. Without the
-        wait the host would launch earlier by the length of the wait, but by no more than the time for which the GPU has
-        work while the host does other work."""
-        waits = self._host_waits
-        late = [0 if self.copies_seldom(one) else one["ns"] - one.get("held_ns", 0) for one in waits]
-        longer = tuple(max(0, ns - one.get("waited_ns", ns)) for ns, one in zip(late, waits, strict=True))
-        own = [min(ns, one.get("own_ns", 0)) for ns, one in zip(late, waits, strict=True)]
-        idle_ns = sum(ns or 0 for owner, ns in self.gpu.ledger_ns.items() if owner.startswith("idle_"))
-        beyond = sum(own) - (self.gpu.span_ns - idle_ns)
-        return longer if sum(longer) >= beyond else tuple(ns * beyond // sum(own) for ns in own)
-
-    @property
-    def own_after_waits_ns(self) -> int:
-        """ns of `after_waits_ns` in which the host is in no CUDA call. The end of the waiting call itself does not
-        count."""
-        each = zip(self.after_waits_ns, self.gpu.host_waits, strict=True)
-        return sum(min(ns, one.get("own_ns", 0)) for ns, one in each)
-
-    def copies_seldom(self, wait: Mapping[str, Any]) -> bool:
-        """True if the wait is for copies to the host that most steps do not make (a checkpoint, get_weights in a
-        callback). Rarer copies then save the wait and the host's work on the copied data."""
-        in_steps = self.gpu.window == "steps" and not self.infers
-        return in_steps and wait["moves"] == "d2h" and not self.fetches and "d2h" not in self.managed
-
-    @property
-    def _waits(self) -> list[dict[str, Any]]:
-        """The entries of `gpu.host_waits`, with `ns` reduced by the idle time that would remain without the wait."""
-        if self.gpu.host_waits:
-            each = zip(self._host_waits, self.after_waits_ns, strict=True)
-            return [one | {"ns": one["ns"] - stays} for one, stays in each]
-        # Measures of an earlier version have one total for all waits.
-        moves = "h2d" if self.copies_wait else "d2h" if self.fetches else None
-        return [{"call": None, "within": None, "moves": moves, "ns": self.ns("idle_sync"), "count": 0}]
-
-    @property
     def computes(self) -> bool:
         """True if the GPU ran any kernel: copies before the first kernel say nothing about later waits."""
         return self.gpu.kernels.count + self.gpu.kernels.graph_launches > 0
@@ -258,27 +167,6 @@ class Case:
     def told(self, *, bench: str, script: str) -> str:
         """The advice `bench` if `ringscope bench` ran the program, else the advice `script` (a user's own script)."""
         return bench if self.cell is not None else script
-
-    @property
-    def held_launch_ns(self) -> int:
-        """ns of launch idle in batch gaps that a small copy before the step's first launch explains; 0 unless at least
-        3 gaps, and 9 of 10, have one."""
-        held = self.gpu.held_launches or {}
-        once_a_step = held.get("count", 0) >= max(3, 0.9 * held.get("gaps", 0))
-        return held["idle_launch_ns"] if once_a_step else 0
-
-    @property
-    def negotiation_ns(self) -> int:
-        """ns of launch idle in Horovod's negotiation, less the wait for other ranks: the cost of negotiation itself."""
-        return max(0, (self.gpu.collectives.negotiation_ns or 0) - self.ns("idle_peers"))
-
-    @property
-    def late_launch_ns(self) -> int:
-        """ns of launch idle that none of these explains: a small copy before the step, negotiation, a wait for a batch
-        or for the GPU, a synchronous copy, the process's start, allocation."""
-        explained = self.held_launch_ns + self.negotiation_ns + self.caught_up_ns + self.called_ns("idle_launch")
-        explained += (self.gpu.startup_ns or 0) + (self.gpu.allocating_ns or 0) + (self.gpu.waited_ns or 0)
-        return max(0, self.ns("idle_launch") - explained)
 
     @property
     def horovod(self) -> bool:

@@ -8,6 +8,7 @@ from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..model.findings import Finding
 from ..model.measures import GpuMeasures
+from . import host_idle
 from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
 from .shared_advice import half_the_bytes, less_often
 
@@ -157,9 +158,8 @@ def _less_exposed(case: Case) -> str:
 def summed_as(gpu: GpuMeasures) -> str | None:
     """The type that all-reduces sum, by the recording, else by the name of the longest summing kernel: `float32`,
     `16 bits` or `other`; None: not known."""
-    named = (
-        found[1] for kernel in gpu.kernels.top if (found := SUMMED.search(kernel.name))
-    )  # kernels are sorted by total time, the longest first
+    # kernels are sorted by total time, the longest first
+    named = (found[1] for kernel in gpu.kernels.top if (found := SUMMED.search(kernel.name)))
     name = gpu.collectives.kinds.get("all_reduce", {}).get("dtype") or next(named, None)
     if name is None:
         return None
@@ -238,7 +238,7 @@ def too_small_for_so_many(case: Case) -> Finding | None:
     ):
         return None
     moved = case.gpu.collectives.bytes_per_step
-    size, launching = f" of {numbers.size(moved)}" if moved else "", case.late_launch_ns
+    size, launching = f" of {numbers.size(moved)}" if moved else "", host_idle.late_launch_ns(case)
     return case.finding(
         "model-too-small",
         # A larger batch, or one exchange for several batches, reduces exchange and launches per sample.

@@ -9,6 +9,7 @@ from ..ground.numbers import share as percent
 from ..metrics.kernels import UNFUSED
 from ..metrics.peaks import lacks_tensor_cores, lacks_tf32
 from ..model.findings import Finding
+from . import host_idle
 from .case import LEAST_KERNELS, OTHER_LADDER, REPORT_SHARE, Case, degree
 from .shared_advice import compiling, longer_kernels
 
@@ -124,7 +125,7 @@ def generic_rnn_cell(case: Case) -> Finding | None:
 def launch_bound(case: Case) -> Finding | None:
     """A finding on time in which the GPU waits for a launch. The time includes sync idle that would remain if the host
     did not wait."""
-    waiting, after = case.late_launch_ns, sum(case.after_waits_ns)
+    waiting, after = host_idle.late_launch_ns(case), sum(host_idle.after_waits_ns(case))
     share = (waiting + after) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
         return None

@@ -6,6 +6,7 @@ from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
+from . import host_idle
 from .case import INPUT_LADDER, OTHER_LADDER, REPORT_SHARE, Case, degree
 from .shared_advice import compiling
 
@@ -60,7 +61,7 @@ def copies_pageable(case: Case) -> Finding | None:
     if not pageable(case) or not h2d.gb_per_s:
         return None
     exposed = exposed_inputs(case)
-    in_gaps = (case.gpu.batch_gap_ledger_ns or {}).get("idle_launch", 0) - case.held_launch_ns
+    in_gaps = (case.gpu.batch_gap_ledger_ns or {}).get("idle_launch", 0) - host_idle.held_launch_ns(case)
     in_calls = int((case.gpu.input_copies or {}).get("call_ns") or 0) - exposed
     held_up = max(0, min(in_gaps, in_calls))
     return case.finding(
@@ -87,9 +88,9 @@ def copies_synchronous(case: Case) -> Finding | None:
     h2d = case.gpu.copies["h2d"]
     if not case.copies_wait or "h2d" in case.offloaded:
         return None
-    waited = case.waited(case.waits("h2d")) if case.trains else {}
+    waited = host_idle.idle_ns(case, host_idle.waits_for(case, "h2d")) if case.trains else {}
     for owner in ("idle_launch", "idle_wait"):
-        waited[owner] = min(waited.get(owner, 0) + case.called_ns(owner), case.ns(owner))
+        waited[owner] = min(waited.get(owner, 0) + host_idle.synchronous_copies_ns(case, owner), case.ns(owner))
     idle = sum(waited.values()) / case.gpu.span_ns
     return case.finding(
         "copies-synchronous",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..metrics.peaks import lacks_tf32
 from ..model.measures import GpuMeasures
-from .host_waits import mostly_after_waits
+from .host_idle import mostly_after_waits
 from .pytorch import SIZES, Words, in_float32, in_graphs, pageable
 
 

@@ -9,8 +9,10 @@ from ..ground.numbers import share as percent
 from ..ledger.causes import WAITING_FOR_INPUT
 from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
+from . import host_idle
 from .case import INPUT_LADDER, Case, degree
 from .copies import BY_RING, UINT8_SAVES, asked_late, exposed_inputs, overlap_of, pageable, shorter_copies
+from .shared_advice import DATA_LOADER, PY_DATASET
 
 HOST_FED = ("numpy", "host")
 PREFETCHED_ON_HOST = ("prefetch",)
@@ -53,17 +55,13 @@ def _faster_batches(case: Case) -> str:
     )
     if case.cell is not None or case.gpu.loader == "tf.data":
         return pipeline
-    workers = (
-        "super().__init__(workers=the cores of a rank, use_multiprocessing=True, max_queue_size=2 * workers) in the "
-        "PyDataset; less work in its __getitem__"
-    )
     return {
-        "PyDataset": workers,
-        "generator": f"a generator makes one batch at a time: use a keras.utils.PyDataset instead, with {workers}",
+        "PyDataset": PY_DATASET,
+        "generator": f"a generator makes one batch at a time: use a keras.utils.PyDataset instead, with {PY_DATASET}",
         "arrays": "put arrays in memory into one tf.data.Dataset.from_tensor_slices, shuffled by index, with prefetch",
-        "DataLoader": "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4)",
+        "DataLoader": DATA_LOADER,
         "Grain": "grain's mp_prefetch with the cores of a rank as worker processes",
-    }.get(case.gpu.loader or "", f"for tf.data: {pipeline}; for a PyDataset: {workers}")
+    }.get(case.gpu.loader or "", f"for tf.data: {pipeline}; for a PyDataset: {PY_DATASET}")
 
 
 def _seen_waiting(case: Case) -> bool:
@@ -79,10 +77,8 @@ def no_prefetch(case: Case) -> Finding | None:
         return None
     if not known and not (asked_late(case) and case.share("idle_feed") >= INPUT_LADDER[0]):
         return None
-    if (
-        not known and case.gpu.framework == "pytorch"
-    ):  # The workers of a DataLoader prefetch, so a late batch shows a slow pipeline.
-        return None
+    if not known and case.gpu.framework == "pytorch":
+        return None  # The workers of a DataLoader prefetch, so a late batch shows a slow pipeline.
     said = "nothing is prefetched" if known else "batches are requested only when a step needs them, or made too slowly"
     return case.finding(
         "no-prefetch",
@@ -156,7 +152,7 @@ def small_copy_before_step(case: Case) -> Finding | None:
     TensorFlow keeps int32 tensors on the host. A compiled step with an int32 input copies it on the compute stream, so
     that the copy waits for the previous step, and the launches wait for the copy.
     """
-    ns = case.held_launch_ns
+    ns = host_idle.held_launch_ns(case)
     if not ns:
         return None
     held = case.gpu.held_launches or {}

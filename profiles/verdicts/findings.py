@@ -30,8 +30,6 @@ from .not_judged import not_judged
 # `python-in-the-loop` counts at least the share _TWIN of its time, else `python-in-the-loop` if it counts less than the
 # share _REMARK.
 _TWIN, _REMARK = 0.8, 0.5
-# Findings whose price adds the wait for a batch and the copy of that batch.
-_COPIED_LATE = ("no-prefetch", "prefetch-on-host-only")
 PER_GPU: tuple[Callable[[Case], Finding | None], ...] = (
     *compute.RULES,
     *small_batches.RULES,
@@ -87,22 +85,8 @@ def find(measures: Measures, context: Context | None = None) -> list[Finding]:
     lost = [one for case in (*cases, *silent) if (one := not_judged(case, single + across, measures)) is not None]
     for remedy in dict.fromkeys(one.change for one in lost):  # GPUs without recorded kernels may need another remedy
         found += _together([one for one in lost if one.change == remedy], len(every))
-    worth = order.named_first(found, order.beside_ranks(found) if measures.many else order.beside_slow(found))
-    # Among many GPUs a slow host's findings have their own order (verdicts.order).
-    late = (
-        0.0 if measures.many else max((worth(one) for one in found if one.code == "input-pipeline-slow"), default=0.0)
-    )
-    fed = (worth(one) for one in found if one.code in _COPIED_LATE)
-    waiting = max(
-        (price for price in fed if price < 2 * late), default=0.0
-    )  # its price is mostly the wait for the batch
-
-    def rank(finding: Finding) -> tuple[float, bool]:
-        slow = finding.code == "input-pipeline-slow"
-        # Of findings priced by the same wait, `input-pipeline-slow` comes first, since it says why the host is late.
-        return max(waiting, worth(finding)) if slow else worth(finding), slow
-
-    return consequences.causes_first(order.told_once(sorted(found, key=rank, reverse=True)), cases)
+    ranked = sorted(found, key=order.rank(found, many=measures.many), reverse=True)
+    return consequences.causes_first(order.told_once(ranked), cases)
 
 
 def _together(each: list[Finding], gpus: int) -> list[Finding]:

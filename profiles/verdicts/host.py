@@ -11,20 +11,20 @@ from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..metrics.doubts import PLAIN
 from ..model.findings import Finding
-from . import cuda_hip
+from . import cuda_hip, host_idle
 from .case import OTHER_LADDER, Case, degree
-from .host_waits import called, lost_by
+from .host_idle import called, lost_by
 
 
 def loss_fetched(case: Case) -> Finding | None:
     """A finding on copies to the host in each step for which the host waits, mostly copies of a loss or metric."""
     if not case.fetches:
         return None
-    waits = case.waits("d2h")
+    waits = host_idle.waits_for(case, "d2h")
     copies = "copy" if case.fetches == 1 else "copies"
     return case.finding(
         "loss-fetched-every-step",
-        case.waited(waits),
+        host_idle.idle_ns(case, waits),
         text=f"{numbers.count(case.fetches)} {copies} to the host every step, and "
         f"{percent(lost_by(waits) / case.gpu.span_ns)} of "
         f"the time the GPU is idle because the host waited for them first{_named(waits)}",
@@ -38,14 +38,14 @@ def loss_fetched(case: Case) -> Finding | None:
 def host_synchronises(case: Case) -> Finding | None:
     """A finding on waits of the host for the GPU. Waits for a loss that is fetched every step and waits for synchronous
     copies to the GPU have findings of their own and are left out."""
-    waits = case.waits(*({None, "d2h", "h2d", "d2d", "p2p"} - case.waits_told))
+    waits = host_idle.waits_for(case, *({None, "d2h", "h2d", "d2d", "p2p"} - host_idle.waits_told(case)))
     share = lost_by(waits) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
         return None
-    seldom = case.copies_seldom(waits[0])
+    seldom = host_idle.copies_seldom(case, waits[0])
     return case.finding(
         "host-synchronises",
-        case.waited(waits),
+        host_idle.idle_ns(case, waits),
         text=f"{degree(share, OTHER_LADDER)} bound by a host that waits: {percent(share)} of the time the GPU is idle "
         f"after the host waited for it{_named(waits)}" + (", not in every step" if seldom else ""),
         change="copy to the host less often (checkpoints, get_weights in a callback), or from another thread while the "
@@ -69,9 +69,10 @@ def python_in_the_loop(case: Case) -> Finding | None:
     if not case.trains:
         return None
     # This sum leaves out start-up and allocation, since both are CUDA calls.
-    explained = case.held_launch_ns + case.negotiation_ns + (case.gpu.waited_ns or 0) + case.caught_up_ns
-    outside = max(0, min((case.gpu.outside_calls_ns or 0) - explained, case.late_launch_ns))
-    own = case.own_after_waits_ns
+    explained = host_idle.held_launch_ns(case) + host_idle.negotiation_ns(case) + host_idle.caught_up_ns(case)
+    explained += case.gpu.waited_ns or 0
+    outside = max(0, min((case.gpu.outside_calls_ns or 0) - explained, host_idle.late_launch_ns(case)))
+    own = host_idle.own_after_waits_ns(case)
     share = (outside + own) / case.gpu.span_ns
     if share < OTHER_LADDER[1]:
         return None
@@ -96,13 +97,13 @@ def python_in_the_loop(case: Case) -> Finding | None:
 
 def allocates_all_along(case: Case) -> Finding | None:
     """A finding on a loop that allocates and frees memory by driver calls in every step; freeing waits for the GPU."""
-    waiting = sum(case.allocating_ns.values())
+    waiting = sum(host_idle.allocating_ns(case).values())
     calls = [e["name"] for e in case.gpu.host_while_idle if re.search("Malloc|Alloc|Free", e["name"])]
     if not waiting:
         return None
     return case.finding(
         "memory-allocated-in-the-loop",
-        case.allocating_ns,
+        host_idle.allocating_ns(case),
         text=f"{percent(waiting / case.gpu.span_ns)} of the time the GPU waits while the host allocates and frees its "
         f"memory{f' ({calls[0]})' if calls else ''}",
         change="keep and reuse memory: no TF_GPU_ALLOCATOR that returns it to the driver, and buffers allocated once",
@@ -195,8 +196,8 @@ def _held_by(case: Case) -> tuple[str, str]:
 
 def work_waits(case: Case) -> Finding | None:
     """A finding on work that was launched in time but does not start, since it waits for other work or an event."""
-    held = case.held_after_wait_ns
-    waiting = case.ns("idle_wait") - case.called_ns("idle_wait")
+    held = host_idle.held_after_wait_ns(case)
+    waiting = case.ns("idle_wait") - host_idle.synchronous_copies_ns(case, "idle_wait")
     share = (waiting + held) / case.gpu.span_ns
     if not case.trains or share < OTHER_LADDER[1]:
         return None

@@ -12,7 +12,7 @@ from ..model.findings import Finding
 from ..model.measures import OWNERS, GpuMeasures, Measures
 from ..model.timeline import Doubt
 from .case import LEAST_KERNELS, REPORT_SHARE, Case
-from .host_waits import called
+from .host_idle import called
 
 CALLED = {
     "collective": "collectives not hidden by compute",

@@ -33,6 +33,8 @@ _WITH_SLOWNESS = {
 }
 _SLOW = frozenset(OF_RANKS) - {"straggler"}
 _BY_TURNS = frozenset({"ranks-wait-by-turns"})
+# Findings whose price adds the wait for a batch and the copy of that batch.
+_COPIED_LATE = ("no-prefetch", "prefetch-on-host-only")
 
 # Groups of findings priced by the same time, so that their gains on one GPU cannot be added.
 _PAID_BY = {
@@ -72,7 +74,25 @@ def worth(finding: Finding) -> float:
     return half / (1 - half) if half else -1.0
 
 
-def named_first(found: Sequence[Finding], price: Callable[[Finding], float]) -> Callable[[Finding], float]:
+def rank(found: Sequence[Finding], *, many: bool) -> Callable[[Finding], tuple[float, bool]]:
+    """The key by which findings are sorted; the first finding has the largest key. many: True for a run with many GPUs.
+
+    Of findings priced by one wait for a batch, `input-pipeline-slow` comes first, since it says why the host is late.
+    Among many GPUs a slow host's findings have their own order.
+    """
+    price = _named_first(found, _beside_ranks(found) if many else _beside_slow(found))
+    late = 0.0 if many else max((price(one) for one in found if one.code == "input-pipeline-slow"), default=0.0)
+    fed = (price(one) for one in found if one.code in _COPIED_LATE)
+    waiting = max((one for one in fed if one < 2 * late), default=0.0)  # prices that are mostly the wait for the batch
+
+    def key(finding: Finding) -> tuple[float, bool]:
+        slow = finding.code == "input-pipeline-slow"
+        return max(waiting, price(finding)) if slow else price(finding), slow
+
+    return key
+
+
+def _named_first(found: Sequence[Finding], price: Callable[[Finding], float]) -> Callable[[Finding], float]:
     """`price`, but general findings on launches come after a large finding on input or on a line of the user's code.
 
     That finding must cost a fifth of the time, and half as much as the one on launches. Slow batches and callbacks
@@ -102,7 +122,7 @@ def _lost_share(gain: float) -> float:
     return gain / (1 + gain) if gain > 0 else 0.0
 
 
-def beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
+def _beside_slow(found: Sequence[Finding]) -> Callable[[Finding], float]:
     """`worth`, less the time that slow GPUs, links and hosts and waits by turns add to findings on collectives, and
     less the time that a slow link or host adds to findings on copies, input and launches.
 
@@ -125,7 +145,7 @@ def _without_slowness(finding: Finding, slow: Sequence[Finding]) -> float:
     return worth(finding) if adds is None else without(finding, adds.cost_ns_per_step or 0)
 
 
-def beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
+def _beside_ranks(found: Sequence[Finding]) -> Callable[[Finding], float]:
     """`worth` among many ranks: less the time that stragglers, slow GPUs, links and hosts, and waits by turns add.
 
     A slow GPU, link or host comes before a straggler that it contains, since it is the reason why that rank is late.

@@ -15,6 +15,7 @@ from ..ground.numbers import share as percent
 from ..model.findings import Finding
 from ..model.places import Place
 from .case import Case
+from .shared_advice import DATA_LOADER, PY_DATASET
 
 # Kind of a place (callback, data loader, ...) -> code of the finding on it.
 CODES: Final[Mapping[str, str]] = {
@@ -51,9 +52,8 @@ GENERAL: Final = frozenset(
 )
 # Every eager step has these findings, so `eager-step` replaces them whatever their price.
 OF_EAGER: Final = frozenset({"not-compiled", "short-kernels", "tiny-batch", "unfused-batch-norm"})
-_EXPLAINS: Final = (
-    0.5  # Places replace a general finding if they explain at least this share of the time that it would save.
-)
+# Places replace a general finding if they explain at least this share of the time that it would save.
+_EXPLAINS: Final = 0.5
 _SOURCE: Final = 60  # Texts show this many characters of a source line.
 
 # Kind of work -> pattern for a source line and the library function it calls; the first pattern that fits counts.
@@ -99,10 +99,8 @@ _REMEDIES: Final = {
 _OF_KIND: Final = {
     "eager": "take out run_eagerly=True (and tf.config.run_functions_eagerly); look into one batch by "
     "model.train_step(batch) instead",
-    "dataset": "super().__init__(workers=the cores of a rank, use_multiprocessing=True, max_queue_size=2 * workers) in "
-    "the PyDataset; less work in its __getitem__",
-    "loader": "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4); less work per "
-    "sample",
+    "dataset": PY_DATASET,
+    "loader": f"{DATA_LOADER}; less work per sample",
     "map": "num_parallel_calls=tf.data.AUTOTUNE for this stage, which takes one element after another (use interleave "
     "instead of flat_map), and dataset.prefetch(tf.data.AUTOTUNE) at the end; .cache() after the part that is the "
     "same in each epoch",

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from .case import Case
 
+DATA_LOADER = "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4)"
+PY_DATASET = (
+    "super().__init__(workers=the cores of a rank, use_multiprocessing=True, max_queue_size=2 * workers) in the "
+    "PyDataset; less work in its __getitem__"
+)
+
 
 def compiling(case: Case) -> str:
     """Advice on how to compile the step."""

@@ -156,10 +156,8 @@ def slow_link(cases: Sequence[Case], measures: Measures) -> list[Finding]:
 def _slow_copies(cases: Sequence[Case], measures: Measures) -> Finding | None:
     known = [case for case in cases if case.gpu.copies["h2d"].gb_per_s]
     shares = [case.gpu.copies["h2d"].pageable_share or 0.0 for case in known]
-    if (
-        known and max(shares) - min(shares) > ALIKE
-    ):  # GPUs that copy from different kinds of memory have different rates.
-        return None
+    if known and max(shares) - min(shares) > ALIKE:
+        return None  # GPUs that copy from different kinds of memory have different rates.
     rate = {case.index: case.gpu.copies["h2d"].gb_per_s or 0.0 for case in known}
     slow = far(known, lambda case: 1 / rate[case.index], SLOWER_LINK)
     if not slow:

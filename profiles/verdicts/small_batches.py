@@ -6,6 +6,7 @@ from ..ground.numbers import share as percent
 from ..metrics.doubts import PLAIN
 from ..metrics.kernels import UNFUSED, in_group
 from ..model.findings import Finding
+from . import host_idle
 from .case import Case
 from .compute import function_name, not_compiled
 
@@ -31,7 +32,7 @@ def tiny_batch(case: Case) -> Finding | None:
     short_ns = (kernels.under_5us_ns or 0) if _mostly_short(case) else 0
     if not (few_ns or short_ns):
         return None
-    idle = {"idle_launch": case.late_launch_ns, "idle_turnaround": case.ns("idle_turnaround")}
+    idle = {"idle_launch": host_idle.late_launch_ns(case), "idle_turnaround": case.ns("idle_turnaround")}
     batch = f"the batch{f' (now {case.cell.per_rank_batch} a rank)' if case.cell else ''} does not fill the GPU"
     if few and few_ns:
         text = (
@@ -73,7 +74,7 @@ def gpu_mostly_idle(case: Case) -> Finding | None:
     """A finding on models so small that a CPU may train them faster: the GPU computes for a small part of the time, and
     mostly in kernels too short to fill it."""
     computing = case.share("compute", "collective")
-    waiting = case.late_launch_ns + case.ns("idle_sync", "idle_turnaround", "idle_wait")
+    waiting = host_idle.late_launch_ns(case) + case.ns("idle_sync", "idle_turnaround", "idle_wait")
     if not case.trains_a_model or case.infers or computing > 0.15 or waiting < 0.5 * case.gpu.span_ns:
         return None
     filling_ns = (case.gpu.busy_ns.get("compute") or 0) - (case.gpu.kernels.under_5us_ns or 0)

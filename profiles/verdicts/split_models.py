@@ -17,8 +17,10 @@ WAITING = ("idle_launch", "idle_wait", "idle_sync", "idle_unknown")
 UNEQUAL = 1.25  # Stages are unequal if the largest computes this many times as long as the smallest.
 ELSEWHERE = {
     "replicas": "weights on every GPU: --strategy horovod and mirrored move each gradient once, and no weights",
-    "split": "cut the model where fewer bytes cross (fewer stages); send half the bytes (--precision mixed_bfloat16)",
-    "hybrid": "cut the model where fewer bytes cross (fewer stages); send half the bytes (--precision mixed_bfloat16)",
+    **dict.fromkeys(
+        ("split", "hybrid"),
+        "cut the model where fewer bytes cross (fewer stages); send half the bytes (--precision mixed_bfloat16)",
+    ),
 }
 
 
