@@ -38,9 +38,8 @@ class LossLedger:
         known = {owner: part for owner, part in self.loss_ns.items() if part is not None}
         down: Mapping[str, int] = {owner: math.floor(part) for owner, part in known.items()}
         left = more - sum(down.values())  # number of ns that rounding down lost, at most one per part
-        up = sorted(known, key=lambda owner: down[owner] - known[owner])[
-            :left
-        ]  # parts from which rounding down took most
+        took_most = sorted(known, key=lambda owner: down[owner] - known[owner])  # by rounding down, most first
+        up = took_most[:left]
         found = {owner: None if owner not in known else down[owner] + (owner in up) for owner in self.loss_ns}
         if sum(part for part in found.values() if part is not None) != more:
             raise AssertionError("the rounded losses do not sum to the difference of the rounded steps")

@@ -78,9 +78,8 @@ class FoundSteps:
     warm_up: int = 0  # number of slow steps left out at the start
     partial: int = 0  # number of steps left out because the recording's ends cut them
     breaks: int = 0  # number of later steps left out: long ones (evaluation, checkpoints), steps with a pause
-    long: LongSteps = field(
-        default_factory=lambda: LongSteps()
-    )  # the long steps left out, without those that a pause cut
+    # the long steps left out, without those that a pause cut
+    long: LongSteps = field(default_factory=lambda: LongSteps())
     unit: str = "step"  # "step", or "batch" for an inference
     served: bool = False  # True if the recording has marks of an inference server, even if steps were found otherwise
     decodes: bool = True  # False if every pass of an inference server only reads prompts (prefill)
