@@ -90,7 +90,8 @@ def _script(found: Observed) -> Check:
         )
     by = "then ended by ringscope" if all(rank.done for rank in ranks) else "then it ended"
     starts = found.trial.launcher if found.trial.own or len(ranks) == found.trial.ranks else "started by the script"
-    return Check("script", OK, f"{len(ranks)} ranks, {starts}: {min(steps)} steps each, {by}", None, data)
+    who = f"{len(ranks)} ranks, {starts}: {min(steps)} steps each" if len(ranks) > 1 else f"1 rank: {min(steps)} steps"
+    return Check("script", OK, f"{who}, {by}", None, data)
 
 
 def _failed(rank: Rank) -> bool:

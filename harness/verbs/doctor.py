@@ -150,6 +150,7 @@ def _try(console: Console, trial: Trial, *, tell: bool, alone_too: bool = False)
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from ..doctor import devices, script, together
+    from ..jobs.progress import counted
     from ..machine import nvml
 
     environ = dict(os.environ)
@@ -158,7 +159,7 @@ def _try(console: Console, trial: Trial, *, tell: bool, alone_too: bool = False)
     where = "here" if trial.in_place else "in a copy of this folder, which is deleted afterwards"
     if tell:
         device = "the CPU" if environ.get("CUDA_VISIBLE_DEVICES") == "" else "a GPU each"
-        who = f"{trial.launcher} starts the ranks" if trial.own else f"{trial.ranks} ranks on {device}"
+        who = f"{trial.launcher} starts the ranks" if trial.own else f"{counted(trial.ranks, 'rank')} on {device}"
         console.print(f"{who}, {where}", markup=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -227,7 +228,7 @@ def _line(check: Check) -> Table:
     line = Table.grid(padding=(0, 2))
     line.add_column(width=max(map(len, MARKS)))
     line.add_column(width=NAME_WIDTH)
-    line.add_column()
+    line.add_column(overflow="fold")  # a word that is longer than the line, such as a call to paste, stays whole
     line.add_row(f"[{MARKS[check.status]}]{check.status}[/]", check.name, escape(check.text))
     if check.remedy:
         line.add_row("", "", f"[{MARKS[check.status]}]-> {escape(check.remedy)}[/]")

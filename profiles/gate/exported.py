@@ -9,7 +9,7 @@ from .baseline import work
 from .baseline_file import Baseline
 from .history import RATE, STEP, run_of
 from .metrics import HIGHER_IS_BETTER, RECORDED
-from .of_logs import BUS
+from .of_logs import BUS, WAITING
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Value:
 
 def values(subject: Subject) -> list[Value]:
     """Step time in total and by owner, time per sample of each cell, bus bandwidths, and shares. Raises RingscopeError
-    if no time is known."""
+    if neither a time nor a bandwidth is known."""
     run = run_of(subject, "", None)
     name = _name(run.of)
     found = [Value(name, STEP, "ns", run.times[STEP])] if STEP in run.times else []
@@ -34,7 +34,7 @@ def values(subject: Subject) -> list[Value]:
         if kind == BUS != metric:
             found.append(Value(_cell(metric), kind, "GB/s", value, smaller_is_better=False))
         # Samples/s are given above, as time per sample.
-        if kind not in (*RECORDED, "efficiency") or metric == "efficiency":
+        if kind not in (*RECORDED, WAITING, "efficiency") or metric == "efficiency":
             continue
         benchmark = _cell(metric) if kind != metric else name
         found.append(Value(benchmark, kind, "share", value, kind not in HIGHER_IS_BETTER))

@@ -61,7 +61,7 @@ def run_of(subject: Subject, time: str, commit: str | None) -> Run:
         ledger, why = {}, str(error)
     found = Run(time, commit, ledger, baseline_of(subject))
     if not found.times:
-        raise RingscopeError(f"{subject.label}: the run has no step time for the history: {why}")
+        raise RingscopeError(f"{subject.label}: the run has no step time to compare or export: {why}")
     return found
 
 

@@ -20,26 +20,33 @@ def bencher(values: Sequence[Value]) -> str:
 
 
 def github(values: Sequence[Value]) -> str:
-    """The format `customSmallerIsBetter` of github-action-benchmark. Values of which more is better, such as
-    bandwidths, are left out."""
+    """The format `customSmallerIsBetter` of github-action-benchmark. Shares of which more is better are left out; a
+    bandwidth becomes the seconds that a GB takes."""
     rows = [
         {"name": f"{one.benchmark}: {one.measure}", "unit": one.unit, "value": one.value}
-        for one in values
+        for one in (_seconds_per_gb(one) if one.unit == "GB/s" else one for one in values)
         if one.smaller_is_better
     ]
     return json.dumps(rows, indent=1) + "\n"
 
 
+def _seconds_per_gb(one: Value) -> Value:
+    return Value(one.benchmark, "bus_s_per_gb", "s/GB", 1 / one.value)
+
+
 def openmetrics(values: Sequence[Value]) -> str:
-    """OpenMetrics text (prometheus.io/docs/specs/om/open_metrics_spec): gauges in base units, seconds and ratios."""
+    """OpenMetrics text (prometheus.io/docs/specs/om/open_metrics_spec): gauges in base units: seconds, ratios, bytes
+    per second."""
     lines = []
-    for unit, base, scale, told in (
-        ("ns", "seconds", 1e9, "Time per step, per step by owner, and per sample."),
-        ("share", "ratio", 1, "Shares of the window, and efficiency as a share of perfect scaling."),
+    for unit, is_a, base, scale, told in (
+        ("ns", "time", "seconds", 1e9, "Time per step, per step by owner, and per sample."),
+        ("share", "share", "ratio", 1, "Shares of the window, and efficiency as a share of perfect scaling."),
+        ("GB/s", "bandwidth", "bytes_per_second", 1e-9, "Bus bandwidth of collectives."),
     ):
-        name = f"ringscope_{'time' if unit == 'ns' else 'share'}_{base}"
-        lines += [f"# TYPE {name} gauge", f"# UNIT {name} {base}", f"# HELP {name} {told}"]
-        for one in (one for one in values if one.unit == unit):
+        found = [one for one in values if one.unit == unit]
+        name = f"ringscope_{is_a}_{base}"
+        lines += [f"# TYPE {name} gauge", f"# UNIT {name} {base}", f"# HELP {name} {told}"] if found else []
+        for one in found:
             labels = f'benchmark="{_escaped(one.benchmark)}",measure="{_escaped(one.measure)}"'
             lines.append(f"{name}{{{labels}}} {one.value / scale!r}")
     return "\n".join([*lines, "# EOF"]) + "\n"

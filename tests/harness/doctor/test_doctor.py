@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import sys
 from pathlib import Path
@@ -10,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from harness.doctor import checks as doctor
 from harness.doctor import equality, trials
 from harness.doctor.allreduce import bus_gb_per_s
 from harness.doctor.equality import Equality
 from harness.machine import describe
-from harness.verbs.doctor import command
+from harness.verbs.doctor import _line, command
 from profiles.runs.records import Cell
 from tests.harness.running import prepared
 
@@ -312,3 +314,10 @@ def test_the_json_is_whole_and_the_exit_code_says_whether_anything_fails(monkeyp
 
 def test_help_has_examples():
     assert "ringscope doctor --quick" in CliRunner().invoke(command, ["--help"]).output
+
+
+def test_a_call_that_is_longer_than_the_line_is_printed_whole():
+    call = "keras.distribution.set_distribution(keras.distribution.DataParallel())"
+    console = Console(width=60, file=io.StringIO())
+    console.print(_line(doctor.Check("weights", doctor.FAILURE, "text", f"call {call} first", {})))
+    assert call in "".join(console.file.getvalue().split())

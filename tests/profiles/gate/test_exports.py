@@ -44,9 +44,10 @@ GITHUB = {
 _SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (-?[0-9.]+(?:e-?[0-9]+)?)')
 
 
-def written(folder: Path) -> dict[str, str]:
-    source = folder / "m.json"
-    source.write_text(measures_json.dumps(measures([gpu(ledger={"idle_feed": MS, "h2d": None})])))
+def written(folder: Path, source: Path | None = None) -> dict[str, str]:
+    if source is None:
+        source = folder / "m.json"
+        source.write_text(measures_json.dumps(measures([gpu(ledger={"idle_feed": MS, "h2d": None})])))
     words = [word for ending in exports.FORMATS for word in ("--export", str(folder / f"run{ending}"))]
     result = CliRunner().invoke(command, [str(source), *words])
     assert result.exit_code == 0, result.output
@@ -88,6 +89,27 @@ def test_cells_of_a_sweep_are_benchmarks_of_their_own() -> None:
     }
     assert found == pytest.approx(
         {(cells[0].id, "sample_ns"): 1e7, (cells[1].id, "sample_ns"): 6.25e6, (cells[1].id, "efficiency"): 0.8}
+    )
+
+
+def test_the_logs_of_nccl_tell_the_bandwidth_and_the_waiting_in_every_format(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for rank, us in enumerate((400, 500)):
+        header = {"id": "0xa", "rank": rank, "n_ranks": 2, "nnodes": 1}
+        call = {"coll": "AllReduce", "coll_sn": 0, "coll_msg_size_bytes": 10_000_000, "coll_exec_time_us": us}
+        line = {"header": header, "metadata": {"hostname": "a", "pid": rank}, "coll_perf": call}
+        (logs / f"a-pid{rank}.log").write_text(json.dumps(line) + "\n")
+    texts = written(tmp_path, logs)
+    rate, waiting = 10_000_000 / 400e-6, 100 / 500  # two ranks: the factor is 1
+    bencher, github = json.loads(texts[".bmf.json"]), json.loads(texts[".benchmark.json"])
+    assert bencher["AllReduce"] == {"bus_gb_per_s": {"value": pytest.approx(rate / 1e9)}}
+    jsonschema.validate(github, GITHUB)
+    found = {one["name"]: one["value"] for one in github}
+    assert found == pytest.approx({"AllReduce: bus_s_per_gb": 1e9 / rate, "training: waiting_share": waiting})
+    samples = [match for line in texts[".openmetrics"].split("\n") if (match := _SAMPLE.fullmatch(line))]
+    assert {match[1]: float(match[3]) for match in samples} == pytest.approx(
+        {"ringscope_bandwidth_bytes_per_second": rate, "ringscope_share_ratio": waiting}
     )
 
 
