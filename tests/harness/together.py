@@ -1,5 +1,5 @@
 """`python together.py OUT JOBS [as_on_gpus|between_hosts]`: scripts (JSON: a list of name, ranks, script, words), each
-on ranks of its own, as_on_gpus.py's ways or not.
+on ranks of its own, as_on_gpus.py's ways or not. A script whose ranks mostly wait says how many `busy` ones they are.
 
 All share one import of TensorFlow, which takes longer than most of them: a rank is a fork in which no device, thread or
 graph has been made. Else it is what `horovodrun --gloo` starts, and it ends as Python does. OUT gets each rank's output
@@ -35,8 +35,10 @@ AT_ONCE = 3  # processes: two ranks and one alone keep two cores busy
 class Job:
     """A script's ranks, and the server by which they meet."""
 
-    def __init__(self, out: Path, name: str, ranks: int, script: str, words: list[str], limit_s: float) -> None:
-        self.name, self.ranks = name, ranks
+    def __init__(
+        self, out: Path, name: str, ranks: int, script: str, words: list[str], limit_s: float, busy: int
+    ) -> None:
+        self.name, self.ranks, self.busy = name, ranks, busy
         self._deadline = time.monotonic() + limit_s
         self._serving, where = meet(ranks) if ranks > 1 else (0, {})
         self._pids = [
@@ -104,11 +106,11 @@ def kept(found: dict[str, Any]) -> dict[str, Any]:
 
 def run(out: Path, jobs: list[dict[str, Any]]) -> dict[str, list[int]]:
     """Exit codes by NAME.RANKS, of each rank."""
-    waiting, running = list(jobs), []
+    waiting, running = [{"words": [], "limit_s": LIMIT_S, "busy": job["ranks"]} | job for job in jobs], []
     codes: dict[str, list[int]] = {}
     while waiting or running:
-        while waiting and sum(job.ranks for job in running) + waiting[0]["ranks"] <= AT_ONCE:
-            running.append(Job(out, **{"words": [], "limit_s": LIMIT_S} | waiting.pop(0)))
+        while waiting and sum(job.busy for job in running) + waiting[0]["busy"] <= AT_ONCE:
+            running.append(Job(out, **waiting.pop(0)))
         for job in [job for job in running if job.ended()]:
             running.remove(job)
             codes[f"{job.name}.{job.ranks}"] = [job.codes[rank] for rank in range(job.ranks)]

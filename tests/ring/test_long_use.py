@@ -17,8 +17,8 @@ pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
 pytestmark = [pytest.mark.train, pytest.mark.beside]
 
-FITS, MODELS = 2000, 50
-FITS_KIB = 5 << 10  # 1.6 KiB a fit; plain Keras keeps 2
+FITS, MODELS = 1000, 50
+FITS_KIB = 5 << 9  # 1.7 KiB a fit; plain Keras keeps 2
 # TensorFlow keeps what it made of a function for its next call until the session is cleared: 0.43 MiB of this model's.
 # Plain Keras keeps 4 MiB of it, with the graphs.
 A_MODEL_KIB, A_CLEARED_MODEL_KIB = 700, 32
