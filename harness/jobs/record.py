@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -25,11 +24,11 @@ from profiles.views.terminal import screen
 
 from .. import launch
 from ..launch import hosts, profilers, ssh, users_launcher
-from ..launch.profilers import Profiler, Span
+from ..launch.profilers import Profiler
 from ..machine import describe, nvml, recorded_ranks
 from ..processes import remote_files
 from ..processes.lifeline import Lifeline
-from . import bench, measuring, sweep
+from . import bench, command_ranks, measuring, sweep
 from .grid import Choices, grid
 from .options import Record
 from .progress import Watch
@@ -137,7 +136,7 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
     recorded_ranks.check(how.recorded, cell.ranks)
     bench.check_data([cell], how)
     directory = bench.new_directory(options.launch, [cell], 1, how)
-    check_space(directory.path, _recorded(how, cell.ranks) * profilers.BYTES_A_RANK)
+    check_space(directory.path, command_ranks.recorded(how, cell.ranks) * profilers.BYTES_A_RANK)
     with console.status("looking at this machine"):
         found = describe.describe()
     with Watch([(cell, 0)], console) as watch:
@@ -167,11 +166,12 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
     python = theirs or profilers.python_words(options.command)
     if not options.launch.given & {"steps", "delay", "duration"} and python:
         span = replace(span, steps=profilers.STEPS)
-    ranks = (partial(_theirs, theirs) if theirs else _ours)(options, how, profiler, folder, span)
+    start = partial(command_ranks.by_launcher, theirs) if theirs else command_ranks.by_ringscope
+    ranks = start(options, how, profiler, folder, span)
     places = hosts.take(how.hosts, options.ranks)
     with writing(folder):
         folder.mkdir(parents=True)
-    check_space(folder, _recorded(how, options.ranks) * profilers.BYTES_A_RANK)
+    check_space(folder, command_ranks.recorded(how, options.ranks) * profilers.BYTES_A_RANK)
     report.say(f"recording with {profiler.name}: {span}; into {folder}/rank<k>{' or '.join(profiler.suffixes)}")
     if theirs:
         report.say(f"{theirs} starts the ranks")
@@ -182,7 +182,7 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
     ):
         job = ranks.job(lifeline.address)
         process = subprocess.Popen(launch.keeper(job.argv, lifeline=lifeline.address), env=job.env)
-        whole = partial(_is_whole, profiler, folder, ranks.count)
+        whole = partial(ranks.are_whole, profiler, folder)
         code = _until_end(process, whole, ranks.missing, report.say)
         if code is None and options.stops:
             report.say("recorded; the training is ended, as --then stop asks")
@@ -206,83 +206,6 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
         report.say(missing)
     report.wanted = ranks.count() or 1
     return folder if not code or any(folder.glob("rank*")) else None, bool(code)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ranks:
-    """Functions that start and count a command's ranks. One set is for ringscope's launchers, one for the user's
-    own."""
-
-    job: Callable[[str], launch.Job]
-    """Lifeline address -> the command that starts the ranks; ranks that ringscope starts have a keeper with this
-    lifeline."""
-    count: Callable[[], int | None]
-    """The number of ranks that are recorded; None until all ranks have started."""
-    missing: Callable[[], str]
-    """The ranks that are not recorded, and what to do; "" if none are known."""
-
-
-def _ours(options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
-    recorded_ranks.check(how.recorded, options.ranks)
-    if not how.hosts:
-        profilers.check_script(options.command)
-    job = partial(
-        launch.command,
-        profiler.of_command(options.command, folder, span),
-        ranks=options.ranks,
-        launcher=how.launcher,
-        environ=os.environ,
-        hosts=how.hosts,
-        prefix=profiler.prefix(folder, span),
-        launcher_args=how.launcher_args,
-        variables=how.variables,
-        container=how.container,
-        recorded=how.recorded,
-    )
-    count = partial(count_of_ours, profiler, folder, _recorded(how, options.ranks))
-    return _Ranks(lambda lifeline: job(lifeline=lifeline), count, partial(missing_of_ours, profiler, folder))
-
-
-def count_of_ours(profiler: Profiler, folder: Path, ours: int) -> int | None:
-    """The number of recordings of a command that ringscope starts on `ours` ranks; None until all ranks have started.
-    If the script starts ranks itself, nsys records them into one file."""
-    by_script = profiler.name in profilers.INSIDE and users_launcher.by_script(folder)
-    return users_launcher.count(folder, users_launcher.SCRIPT) if by_script else ours
-
-
-def missing_of_ours(profiler: Profiler, folder: Path) -> str:
-    """The ranks that the script starts itself and that are not recorded, and what to do; "" if none are known."""
-    if not users_launcher.by_script(folder):
-        return ""
-    if profiler.name == "nvprof":
-        return (
-            "nvprof does not record the ranks that the script starts; let torchrun start them, or give --profiler "
-            "framework"
-        )
-    return users_launcher.missing(folder, users_launcher.SCRIPT)
-
-
-def _theirs(name: str, options: Record, how: sweep.How, profiler: Profiler, folder: Path, span: Span) -> _Ranks:
-    """Ranks that the user's launcher `name` starts. Raises RingscopeError for options that only ringscope's launchers
-    heed."""
-    ours = ("launcher", "launcher_args", "hosts", "hostfile", "env", "container")
-    if given := [one for one in ours if one in options.launch.given]:
-        flag = given[0].replace("_", "-")
-        raise RingscopeError(f"{name} starts the ranks, so --{flag} has no effect; leave it out, or give it to {name}")
-    if shutil.which(options.command[0]) is None:
-        raise RingscopeError(f"{options.command[0]}: no such program; check the PATH")
-    if "ranks" in options.launch.given or options.recorded == recorded_ranks.FIRST_PER_HOST:
-        recorded_ranks.check(options.recorded, options.ranks)
-    environ = users_launcher.environment(os.environ, profiler, folder, span, how.recorded)
-    job = launch.Job(list(options.command), environ)
-    count, missing = partial(users_launcher.count, folder, name), partial(users_launcher.missing, folder, name)
-    return _Ranks(lambda lifeline: job, count, missing)
-
-
-def _is_whole(profiler: Profiler, folder: Path, count: Callable[[], int | None]) -> bool:
-    """True if the recordings of all ranks are complete; False as long as not all ranks have started."""
-    number = count()
-    return number is not None and profiler.whole(folder, number)
 
 
 def _check_stop(profiler: Profiler, how: sweep.How) -> None:
@@ -309,10 +232,6 @@ def _until_end(
             says_s = math.inf
             if text := missing():
                 say(f"after {STARTED_S:g} s: {text}")
-
-
-def _recorded(how: sweep.How, ranks: int) -> int:
-    return recorded_ranks.count(how.recorded, ranks, [host.slots for host in hosts.take(how.hosts, ranks)])
 
 
 def measure(recordings: Sequence[Path], *, keep: str) -> Measures | None:

@@ -9,7 +9,7 @@ import click
 
 from profiles.runs.records import MOST_LAUNCHES
 
-from . import options
+from . import launch_options, options
 
 
 @click.command(
@@ -36,8 +36,8 @@ Examples:
     help="Minutes for repeated and explaining launches; each cell is launched once in any case.  [default: 12 with "
     "GPUs, 4 without]",
 )
-@options.of_a_launch("horovodrun", "mpirun", "single", "slurm", "srun", "pbs", "lsf", "kubeflow")
-@options.of_a_job
+@launch_options.of_a_launch("horovodrun", "mpirun", "single", "slurm", "srun", "pbs", "lsf", "kubeflow")
+@launch_options.of_a_job
 @click.option("--resume", is_flag=True, help="Run only what is missing in --out, or in the newest sweep.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch failed cells again.")
 @click.option(
@@ -64,12 +64,12 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     from harness.jobs import bench
     from harness.jobs.options import Bench
 
-    options.refuse_ignored(context, [*rules(chosen), *options.of_learning(chosen), *options.of_the_launcher(chosen)])
+    options.refuse_ignored(context, [*rules(chosen), *options.of_learning(chosen), *launch_options.rules(chosen)])
     given = options.given(context)
     own = ("launches", "minutes", "finding", "of", "resume", "retry_failed", "explain", "dry_run")
     asked = Bench(
         choices=options.choices(chosen),
-        launch=options.launch(chosen, given),
+        launch=launch_options.launch(chosen, given),
         more_cells=bool(given & options.OF_A_GRID),
         **{name: chosen[name] for name in own},
     )

@@ -10,7 +10,7 @@ import click
 from profiles.ground.errors import RingscopeError
 from profiles.runs.cell import MOST
 
-from . import options
+from . import launch_options, options
 
 _OF_LEARNING = ("until", "max_epochs", "epoch_samples")
 
@@ -47,7 +47,7 @@ Examples:
 )
 @click.option("--of", type=click.Path(path_type=Path), help="Predict from a launch or a run directory.")
 @click.option("--json", "as_json", type=options.Output(stdout=True), help="Write JSON; - is stdout.")
-@options.of_a_launch("horovodrun", "mpirun", "single")
+@launch_options.of_a_launch("horovodrun", "mpirun", "single")
 @click.option("--resume", is_flag=True, help="Go on with the search in --out, or with the newest.")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
@@ -67,7 +67,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     from harness.jobs.options import Fits
 
     named = options.given(context)
-    options.refuse_ignored(context, [*rules(chosen), *options.of_the_launcher(chosen)])
+    options.refuse_ignored(context, [*rules(chosen), *launch_options.rules(chosen)])
     if not (chosen["of"] or chosen["resume"] or chosen["model"]):
         raise RingscopeError(
             "no model to try; name one, as --model resnet50 (--model help lists them), or runs with --of"
@@ -75,7 +75,7 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     if chosen["ranks"][0] == 1 and "launcher" not in named:
         chosen["launcher"] = "single"
     asked = Fits(
-        launch=options.launch(chosen, named),
+        launch=launch_options.launch(chosen, named),
         choices=options.choices(chosen),
         most=chosen["up_to"],
         within=chosen["within"] / 100,

@@ -8,7 +8,7 @@ import click
 
 from profiles.ground.errors import RingscopeError
 
-from . import options
+from . import launch_options, options
 
 
 @click.command(
@@ -70,7 +70,7 @@ Examples:
 )
 @click.option("--apply", is_flag=True, help="Try settings that may make a Python command faster and change no result.")
 @options.of_one_cell(steps=12, least_steps=3)
-@options.of_a_launch("horovodrun", "mpirun", "single")
+@launch_options.of_a_launch("horovodrun", "mpirun", "single")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
     """Record a cell, or any command of yours, one recording per rank, and measure it.
@@ -105,9 +105,9 @@ def command(context: click.Context, /, **chosen: Any) -> None:
         raise RingscopeError(f"give {what}, not both")
     if not argv and not chosen["model"]:
         raise RingscopeError(f"nothing to record; give {what}")
-    options.refuse_ignored(context, [*rules(chosen), *options.of_learning(chosen), *options.of_the_launcher(chosen)])
+    options.refuse_ignored(context, [*rules(chosen), *options.of_learning(chosen), *launch_options.rules(chosen)])
     asked = Record(
-        launch=options.launch(chosen, options.given(context)),
+        launch=launch_options.launch(chosen, options.given(context)),
         choices=None if argv else options.choices(chosen),
         command=argv,
         ranks=chosen["ranks"][0],

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from . import options
+from . import launch_options, options
 
 
 @click.command(
@@ -18,7 +18,7 @@ Examples:
 """
 )
 @options.of_one_cell(model_required=True)
-@options.of_a_launch("horovodrun", "mpirun", "single")
+@launch_options.of_a_launch("horovodrun", "mpirun", "single")
 @click.pass_context
 def command(context: click.Context, /, **chosen: Any) -> None:
     """Train one cell once and report its speed, as `bench` does for a single cell and launch.
@@ -28,6 +28,6 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     from harness.jobs import bench
     from harness.jobs.options import Bench
 
-    options.refuse_ignored(context, [*options.of_learning(chosen), *options.of_the_launcher(chosen)])
-    launch = options.launch(chosen, options.given(context))
+    options.refuse_ignored(context, [*options.of_learning(chosen), *launch_options.rules(chosen)])
+    launch = launch_options.launch(chosen, options.given(context))
     context.exit(bench.main(Bench(options.choices(chosen), launch, launches=1, first_only=True)))

@@ -17,7 +17,7 @@ from ..ground.errors import NcclLog, SameRecording, UnreadableRecording
 from ..ground.files import in_order
 from ..model.timeline import Doubt, Timeline
 from ..runs.written import of_a_run
-from . import duplicates, opening
+from . import archives, duplicates
 from .formats import read, read_if_known
 from .progress import heard_by
 
@@ -75,7 +75,7 @@ def listed(paths: Iterable[str | Path], max_bytes: int | None = None) -> Iterato
         for path in (Path(path) for given in paths for path in _globbed(str(given))):
             if path.is_dir():
                 files += [File(inner, path, inner) for inner in _within(path)]
-            elif members := unpacked.enter_context(opening.members(path, max_bytes)):
+            elif members := unpacked.enter_context(archives.members(path, max_bytes)):
                 files += [File(inner, path, called) for inner, called in members.items()]
             else:
                 files.append(File(path, None, path))

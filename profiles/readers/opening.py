@@ -10,9 +10,7 @@ import gzip
 import io
 import lzma
 import os
-import shutil
 import stat
-import tarfile
 import tempfile
 import zlib
 from codecs import BOM_UTF8
@@ -39,12 +37,7 @@ _BLANK: Final = b"\0 \t\r\n"
 _MARKS: Final = {b'"': "a quotation mark", b"\n": "the end of a line"}
 _SQLITE: Final = b"SQLite format 3\0"
 
-_TAR, _TAR_AT = b"ustar", 257
 _LARGER: Final = "if this size is right, raise the limit by --max-size BYTES"
-_MOST_MEMBERS: Final = 10_000
-_LONGEST_NAME: Final = 200
-_HEADERS: Final = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *tarfile.GNU_TYPES)
-_MOST_SEARCHED: Final = 1 << 31  # limit for the sum of squared lengths of headers: 10 000 headers of 460 bytes
 _CHUNK: Final = 1 << 20
 _NESTED: Final = 3
 _MAGICS: Final = (b"\xfd7zXZ\0", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd")
@@ -71,7 +64,7 @@ def check(path: Path) -> None:
 def head(path: Path) -> bytes:
     """The first HEAD_BYTES of the file's content, decompressed if need be. Raises UnreadableRecording."""
     check(path)
-    with _streams(path) as (_, content):
+    with streams(path) as (_, content):
         return content.read(HEAD_BYTES)
 
 
@@ -88,7 +81,7 @@ def is_packed(path: Path) -> bool:
 def content(path: Path) -> Iterator[BinaryIO]:
     """A stream of the file's content, decompressed if need be. Raises UnreadableRecording."""
     check(path)
-    with _streams(path) as (_, stream):
+    with streams(path) as (_, stream):
         yield stream
 
 
@@ -101,7 +94,7 @@ def plain(path: Path, max_bytes: int | None = None) -> Iterator[Path]:
     """
     check(path)
     try:
-        with _streams(path) as (raw, content):
+        with streams(path) as (raw, content):
             if raw is content:
                 yield path
                 return
@@ -135,46 +128,6 @@ def whole(path: Path, mark: bytes) -> bytes:
         return file.read().removeprefix(BOM_UTF8)
 
 
-@contextmanager
-def members(path: Path, max_bytes: int | None = None) -> Iterator[dict[Path, Path]]:
-    """Unpack a tar archive, compressed or not, into a temporary directory: unpacked file -> name for reports. Empty if
-    `path` is no archive. Raises UnreadableRecording."""
-    try:
-        start = head(path)
-    except UnreadableRecording:
-        start = b""  # the caller will read the file as a recording, and report the error
-    if start[_TAR_AT : _TAR_AT + len(_TAR)] != _TAR:
-        yield {}
-        return
-    limit = MAX_BYTES if max_bytes is None else max_bytes
-    with tempfile.TemporaryDirectory(prefix="ringscope-") as folder, _streams(path) as (raw, content):
-        found: dict[Path, Path] = {}
-        written = 0
-        try:
-            bounded = cast(BinaryIO, _Bounded(path, raw, content, max_bytes))
-            with tarfile.open(fileobj=bounded, mode="r|", tarinfo=_members()) as archive:
-                for member in archive:
-                    if member.issparse():  # a kilobyte of archive may unpack to terabytes of zeros
-                        remedy = "unpack it, and name the recordings in it"
-                        raise UnreadableRecording(path, "an archive with sparse files", remedy)
-                    file = archive.extractfile(member) if member.isreg() else None
-                    if file is None:
-                        continue
-                    written += member.size
-                    if written > limit or len(found) >= _MOST_MEMBERS:
-                        problem = f"an archive of more than {limit:,} bytes or {_MOST_MEMBERS:,} files"
-                        raise UnreadableRecording(path, problem, "unpack it, and name the recordings in it")
-                    # The archive's directories are not used, since a member may be called ../../FILE.
-                    name = member.name.replace("\0", "?")
-                    target = Path(folder, f"{len(found)}-{_short(Path(name).name)}")
-                    with target.open("wb") as copy:
-                        shutil.copyfileobj(file, copy)
-                    found[target] = path / name
-        except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # odd headers raise these
-            raise UnreadableRecording(path, f"an archive that is damaged ({error})", "copy it again") from None
-        yield found
-
-
 def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_bytes: int | None) -> None:
     limit = MAX_BYTES if max_bytes is None else max_bytes
     written = blank = 0
@@ -188,7 +141,7 @@ def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_byte
                 why = "zeros or blanks" if not most_blank else f"{blank >> 20} MiB of zeros or blanks in a row"
                 raise UnreadableRecording(path, f"unpacks to {why}, which no recording does", _LARGER)
             if max_bytes is None and written > max(RATIO_FROM_BYTES, MAX_RATIO * raw.tell()):
-                raise _folded(path)
+                raise folded(path)
             if written > limit:
                 raise UnreadableRecording(
                     path, f"unpacks to more than {limit:,} bytes, which no recording does", _LARGER
@@ -203,7 +156,7 @@ def _unfold(path: Path, raw: BinaryIO, content: BinaryIO, target: Path, max_byte
 
 
 @contextmanager
-def _streams(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+def streams(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """(stream of the file's bytes, stream of its decompressed content); one stream for both if it is not compressed."""
     try:
         raw = open_regular(path)
@@ -230,51 +183,7 @@ def _decompress(kind: bytes, stream: BinaryIO) -> BinaryIO:
     return cast(BinaryIO, pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd"))
 
 
-def _short(name: str) -> str:
-    """The name, shortened in the middle if it is too long for a file system."""
-    return name if len(os.fsencode(name)) <= _LONGEST_NAME else name[:40] + "..." + name[-20:]
-
-
-def _members() -> type[tarfile.TarInfo]:
-    """Make a TarInfo class for one archive, which limits the extended headers that tarfile reads.
-
-    Python before 3.11.10 searches each extended header in time quadratic in its length, so the sum of their
-    squared lengths is limited. Headers that hold names of files have a few hundred bytes.
-    """
-    left = _MOST_SEARCHED
-
-    class Member(tarfile.TarInfo):
-        @classmethod
-        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
-            nonlocal left
-            found = super().frombuf(buf, encoding, errors)
-            if found.type in _HEADERS:
-                left -= found.size * found.size
-                if left < 0:
-                    raise tarfile.HeaderError(f"one of its headers has {found.size:,} bytes")
-            return found
-
-    return Member
-
-
-class _Bounded:
-    """A decompressed stream that raises UnreadableRecording after MAX_RATIO times the compressed bytes that were
-    read."""
-
-    def __init__(self, path: Path, raw: BinaryIO, content: BinaryIO, max_bytes: int | None) -> None:
-        self._path, self._raw, self._content = path, raw, content
-        self._bounded = max_bytes is None and raw is not content
-        self._read = 0
-
-    def read(self, size: int) -> bytes:
-        data = self._content.read(size)
-        self._read += len(data)
-        if self._bounded and self._read > max(RATIO_FROM_BYTES, MAX_RATIO * self._raw.tell()):
-            raise _folded(self._path)
-        return data
-
-
-def _folded(path: Path) -> UnreadableRecording:
+def folded(path: Path) -> UnreadableRecording:
     why = f"more than {MAX_RATIO} times its size"
     return UnreadableRecording(path, f"unpacks to {why}, which no recording does", _LARGER)
 

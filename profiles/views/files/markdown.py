@@ -9,7 +9,7 @@ from ...ground.terminals import plain
 from ...model.findings import OF_RANKS
 from ...model.measures import Trust
 from ..tables import explained as losses
-from ..tables import report
+from ..tables import report, sweep_cells
 from ..tables.markdown import in_text
 from ..tables.table import Cell, Document, Json, Table
 
@@ -43,11 +43,8 @@ def of_sweep(
     """The report of a sweep: explained losses, what to look at first (`text`, `next`), cells (rows of summary.csv),
     doubts."""
     first = [f"- {in_text(look['text'])} **Next:** {in_text(look['next'])}" for look in looks]
-    shown = [
-        table
-        for table in (report.learning(cells), report.cells(cells), report.doubts(Document({"doubts": list(doubts)})))
-        if table.rows
-    ]
+    doubted = report.doubts(Document({"doubts": list(doubts)}))
+    shown = [table for table in (sweep_cells.learning(cells), sweep_cells.cells(cells), doubted) if table.rows]
     parts = [*_explained(explained), *first, *([""] if first else []), *_tables(shown), *_again(command)]
     return "\n".join([f"# {in_text(title)}", "", *parts])
 

@@ -22,7 +22,7 @@ from ..charts.chart import Chart
 from ..palette import HOST as HOST_LOOKS
 from ..palette import OWNERS as LOOKS
 from ..tables import explained as losses
-from ..tables import report
+from ..tables import report, sweep_cells
 from ..tables.table import Cell, Document, Table
 from . import many, markup, picture, recordings
 
@@ -118,8 +118,8 @@ def _of_measured(measured: Measured | None) -> dict[str, Any]:
 
 
 def _swept(sweep: Sweep, recorded: dict[str, Table]) -> dict[str, Any]:
-    own = [report.cells(sweep.cells), report.doubts(Document({"doubts": list(sweep.doubts)}))]
-    own += [report.learning(sweep.cells), *([losses.losses(sweep.explained)] if sweep.explained else [])]
+    own = [sweep_cells.cells(sweep.cells), report.doubts(Document({"doubts": list(sweep.doubts)}))]
+    own += [sweep_cells.learning(sweep.cells), *([losses.losses(sweep.explained)] if sweep.explained else [])]
     merged = recorded | {table.id: table for table in own if table.rows}
     if "doubts" in recorded and own[1].rows:
         merged["doubts"] = Table(

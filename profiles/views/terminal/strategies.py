@@ -15,7 +15,7 @@ from ...runs.setting import Setting
 from ...scaling.alike import HOW
 from ...scaling.limits import COMPUTE
 from ...scaling.rows import CellRow
-from ..tables.report import TOLD
+from ..tables.sweep_cells import TOLD
 from .widths import Column, Fitted, Prose
 
 Shown: TypeAlias = "tuple[str, Callable[[CellRow], str]]"

@@ -14,7 +14,7 @@ from ...runs.cell import TELLING, Cell
 from ...runs.setting import Setting
 from ...scaling.measure import Scaling
 from ...scaling.rows import CellRow, columns
-from ..tables import report
+from ..tables import sweep_cells
 from . import strategies, tables
 from .explained import blocks
 from .widths import Column, Fitted, Prose, Row
@@ -83,7 +83,7 @@ def _heading(scaling: Scaling, directory: str) -> RenderableType:
 
 def learning(cells: Sequence[CellRow]) -> list[RenderableType]:
     """A table of the time in which each cell trained to the accuracy of --until; empty without --until."""
-    found = report.learning([columns(row) for row in cells])
+    found = sweep_cells.learning([columns(row) for row in cells])
     if not found.rows:
         return []
     return [Text(f"\n{found.title}", style="bold"), tables.fitted(found)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.jobs import measuring
+from harness.jobs import command_ranks, measuring
 from harness.jobs import record as jobs_record
 from harness.launch import users_launcher
 from harness.launch.profilers import Profiler, Span
@@ -326,17 +326,15 @@ def test_each_rank_that_the_script_starts_itself_is_recorded(tmp_path: Path, how
 def test_nsys_records_the_ranks_of_a_script_into_one_file_and_nvprof_does_not(tmp_path: Path) -> None:
     nsys, nvprof, inside = Profiler("nsys"), Profiler("nvprof"), Profiler("framework")
     for profiler in (nsys, nvprof, inside):
-        assert (jobs_record.count_of_ours(profiler, tmp_path, 1), jobs_record.missing_of_ours(profiler, tmp_path)) == (
-            1,
-            "",
-        )
+        assert command_ranks.count_of_ours(profiler, tmp_path, 1) == 1
+        assert command_ranks.missing_of_ours(profiler, tmp_path) == ""
     users_launcher.say_started(tmp_path, 0, 2)
-    assert jobs_record.count_of_ours(inside, tmp_path, 1) is None
-    assert "rank 1; keep PYTHONPATH and RINGSCOPE_JOINED" in jobs_record.missing_of_ours(inside, tmp_path)
+    assert command_ranks.count_of_ours(inside, tmp_path, 1) is None
+    assert "rank 1; keep PYTHONPATH and RINGSCOPE_JOINED" in command_ranks.missing_of_ours(inside, tmp_path)
     users_launcher.say_started(tmp_path, 1, 2)
-    assert [jobs_record.count_of_ours(each, tmp_path, 1) for each in (nsys, inside)] == [1, 2]
-    assert [jobs_record.missing_of_ours(each, tmp_path) for each in (nsys, inside)] == ["", ""]
-    assert jobs_record.missing_of_ours(nvprof, tmp_path).startswith("nvprof does not record the ranks")
+    assert [command_ranks.count_of_ours(each, tmp_path, 1) for each in (nsys, inside)] == [1, 2]
+    assert [command_ranks.missing_of_ours(each, tmp_path) for each in (nsys, inside)] == ["", ""]
+    assert command_ranks.missing_of_ours(nvprof, tmp_path).startswith("nvprof does not record the ranks")
 
 
 @pytest.mark.ci

@@ -12,7 +12,7 @@ from rich.console import Console
 from profiles.runs.records import Cell, SweepRecord
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import columns
-from profiles.views.tables import report
+from profiles.views.tables import sweep_cells
 from profiles.views.terminal import sweep as view
 from tests.figures import figures
 from tests.profiles.scaling.test_scaling import rank, run
@@ -66,14 +66,14 @@ def test_a_launch_that_never_reaches_it_leaves_no_time() -> None:
     (row,) = found.cells
     assert (row.reached, row.ok, row.seconds_to_accuracy, row.samples_to_accuracy) == (1, 2, None, None)
     assert [line.seconds_to_accuracy for line in found.launches] == [8.0, None]
-    shown = report.learning([columns(row)])
+    shown = sweep_cells.learning([columns(row)])
     assert "n/a (1 of 2 launches reach the accuracy)" in [cell.text for cell in shown.rows[0]]
 
 
 def test_cells_without_an_accuracy_have_no_such_table_and_empty_columns() -> None:
     (row,) = scaling(launch(replace(ONE, until=""), 0, {})).cells
     assert (row.reached, row.epochs, row.speedup_to_accuracy) == (None, None, None)
-    assert not report.learning([columns(row)]).rows
+    assert not sweep_cells.learning([columns(row)]).rows
 
 
 @pytest.mark.parametrize("width", [80, 100])

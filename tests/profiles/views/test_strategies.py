@@ -13,7 +13,7 @@ from profiles.runs.rank_records import RankRecord
 from profiles.runs.records import Run, RunRecord, SweepRecord
 from profiles.scaling.measure import Scaling, measure
 from profiles.scaling.rows import columns
-from profiles.views.tables import report
+from profiles.views.tables import sweep_cells
 from profiles.views.terminal import strategies, sweep
 
 CELL = Cell("mlp", ranks=2, per_rank_batch=8, steps=2)
@@ -105,9 +105,9 @@ def test_cells_of_one_strategy_have_no_such_table() -> None:
 
 
 def test_the_pages_table_has_the_columns_that_any_row_has() -> None:
-    titles = report.cells(list(map(columns, scaling().cells))).columns
+    titles = sweep_cells.cells(list(map(columns, scaling().cells))).columns
     assert {"strategy", "of horovod", "GPU memory", "loss", "staleness p50", "bubble"} <= set(titles)
-    alone = report.cells([row(scaling(), "horovod")]).columns
+    alone = sweep_cells.cells([row(scaling(), "horovod")]).columns
     assert not {"of horovod", "GPU memory", "loss", "staleness p50", "bubble"} & set(alone)
 
 
