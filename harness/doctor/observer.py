@@ -35,7 +35,6 @@ BY_SCRIPT = "by_script"  # a file that is there once ranks are known to start ra
 REDUCES = ("allreduce", "allgather", "reducescatter", "grouped_allreduce", "grouped_allgather", "grouped_reducescatter")
 EXCHANGES = (*REDUCES, "alltoall")
 
-
 _tells: Told | None = None  # what this process tells, or the one that it was forked from
 
 
@@ -68,7 +67,6 @@ def has_joined(rank: int, size: int, words: Sequence[str]) -> None:
 
 
 def _observe(folder: Path, steps: int, rank: int, size: int) -> None:
-    """Observe this process as rank `rank` of `size`."""
     global _tells
     if _tells is not None:
         _tells.begin(rank, size)

@@ -16,6 +16,7 @@ from . import assembly, lost
 from .lost import Lost
 from .merged import told_apart
 from .operations import TABLES, Gpu, Lacking, Operations, distinct
+from .tables import Tables
 
 _LATE_NS, _EARLY_NS = 1_000_000_000, 1_000_000
 # An operation that starts this long before its launch call has a wrong time, if the clock fits all other operations.
@@ -29,7 +30,7 @@ class Taken:
     pairs under which it appears."""
 
     places: list[list[tuple[int, int]]]
-    tables: list[assembly.Tables]
+    tables: list[Tables]
     lost: list[Lost]  # one per recording
 
 
@@ -45,7 +46,7 @@ def gather(timelines: Sequence[Timeline], shift_ns: Sequence[int] | None = None)
 
 def take(timelines: Sequence[Timeline]) -> Taken:
     """First half of `gather`: take the operations out of the recordings. Then their kernels' tables can be freed."""
-    tables = [assembly.Tables(timeline) for timeline in timelines]
+    tables = [Tables(timeline) for timeline in timelines]
     gone = [lost.of_recording(*each) for each in zip(timelines, (one.columns for one in tables), strict=True)]
     return Taken(_places(timelines), tables, gone)
 

@@ -17,7 +17,7 @@ from ..model.timeline import Timeline
 from .launch_calls import LaunchCalls
 
 Ints = NDArray[np.signedinteger[Any]]
-Columns = Mapping[str, Mapping[str, Ints]]  # operations by table: column -> values, see `assembly.Tables`
+Columns = Mapping[str, Mapping[str, Ints]]  # operations by table: column -> values, see `tables.Tables`
 LAUNCHED: Final = ("kernels", "graphs")
 
 

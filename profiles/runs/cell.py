@@ -3,14 +3,6 @@
 Each field of `Cell` has a `Setting`. These give the options of bench, train and record, the grid of cells, the
 checks of names, the columns of results.csv and summary.csv, the words of reports, and the settings that `compare`
 and `predict` compare.
-
-To add an axis of the grid:
-
-1. Give `Cell` a field with a default by `_axis`, with `digested=False` (else the ids of recorded cells change).
-2. Read `cell.<name>` where the setting acts, in `harness/training/`. Raise `Unsupported` in
-   `harness.training.combinations.check` for settings that cannot be combined with it.
-3. If its default depends on the model or the machine: set `fits=True`, and its value in `harness.jobs.grid.suits`.
-4. Name it in docs/reference/results-csv.md and run scripts/command_line_page.py; tests fail if either is forgotten.
 """
 
 from __future__ import annotations
@@ -261,17 +253,8 @@ class Cell:
         left_out = {one.name for one in SETTINGS if not one.digested and getattr(self, one.name) == one.default}
         digested = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in left_out}
         digest = hashlib.sha256(json.dumps(digested, sort_keys=True).encode()).hexdigest()[:8]
-        parts = (
-            self.model,
-            f"n{self.ranks}",
-            f"b{self.per_rank_batch}",
-            self.feed,
-            self.input_dtype,
-            self.step,
-            self.precision,
-            digest,
-        )
-        return "-".join(parts)
+        first = (self.model, f"n{self.ranks}", f"b{self.per_rank_batch}", self.feed, self.input_dtype)
+        return "-".join((*first, self.step, self.precision, digest))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"options": [list(pair) for pair in self.options]}
@@ -314,5 +297,4 @@ def in_words(cell: Cell) -> str:
 
 
 def setting(name: str) -> Setting:
-    """The setting with this name."""
     return next(one for one in SETTINGS if one.name == name)

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import Gpu
-from ..ground import intervals, numbers, stats
-from ..model.steps import Pause
+from ..ground import numbers, stats
 from ..model.timeline import Timeline
 from . import content, pauses, period
 from . import marks as mark
 from .cycles import KernelSequence, agreement, boundaries, kernel_sequence, trains
-from .found import FoundSteps, Launched, LongSteps, Repeats, chosen, no_times
+from .found import FoundSteps, Launched, LongSteps, Repeats, no_times
 from .layers import repeat_layers
 
 # Steps at the start are warm-up as long as they take longer than median + max(5 sigma, 10 % of the median); sigma is
@@ -73,7 +72,7 @@ def find(gpu: Gpu, timelines: Sequence[Timeline], shift_ns: Sequence[int] | None
         steps_each=stepped.steps_each if stepped is not None and found.source == "marks" else 1,
         learns=content.learns(gpu, timelines),
     )
-    return _without_pauses(found, pauses.pauses(gpu, timelines, shifts))
+    return pauses.without(found, pauses.pauses(gpu, timelines, shifts))
 
 
 def _found(gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int], stepped: mark.Marks | None) -> FoundSteps:
@@ -287,19 +286,4 @@ def _measured(source: str, steps: _Steps) -> FoundSteps:
         long=LongSteps(
             steps.start_ns[breaks], steps.end_ns[breaks], steps.number[breaks], steps.last_kernel_end_ns[breaks]
         ),
-    )
-
-
-def _without_pauses(found: FoundSteps, paused: tuple[Pause, ...]) -> FoundSteps:
-    """Leave out the steps that a pause overlaps, however short it is; the pause is reported instead."""
-    if not paused:
-        return found
-    cut = pauses.covered(paused)
-    meets = intervals.total_in(cut, found.start_ns, found.end_ns) > 0
-    own = intervals.total_in(cut, found.long.start_ns, found.long.end_ns) == 0
-    return replace(
-        chosen(found, ~meets),
-        breaks=found.breaks + int(meets.sum()),
-        long=found.long.chosen(own),
-        pauses=paused,
     )

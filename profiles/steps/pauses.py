@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from ..model.marks import DOMAIN, PAUSED
 from ..model.names import rows_named
 from ..model.steps import Pause
 from ..model.timeline import Timeline
+from .found import FoundSteps, chosen
 
 _PAUSED = re.compile(PAUSED)
 
@@ -42,3 +44,18 @@ def covered(found: Sequence[Pause]) -> Intervals:
     """The time in which any of these pauses lasted."""
     times = np.array([(one.start_ns, one.end_ns) for one in found], np.int64).reshape(-1, 2)
     return intervals.union(times[:, 0], times[:, 1])
+
+
+def without(found: FoundSteps, paused: tuple[Pause, ...]) -> FoundSteps:
+    """Leave out the steps that a pause overlaps, however short it is; the pause is reported instead."""
+    if not paused:
+        return found
+    cut = covered(paused)
+    meets = intervals.total_in(cut, found.start_ns, found.end_ns) > 0
+    own = intervals.total_in(cut, found.long.start_ns, found.long.end_ns) == 0
+    return replace(
+        chosen(found, ~meets),
+        breaks=found.breaks + int(meets.sum()),
+        long=found.long.chosen(own),
+        pauses=paused,
+    )
