@@ -54,9 +54,9 @@ RULES: Final = {
         Rule("quiet", "Train with verbose=2 or 0, not with the bar of verbose=1.", "verbose=1", "verbose=2"),
         Rule(
             "resident-data",
-            "Keep data that is small enough on the device.",
+            "Keep all samples on the GPU if they fit.",
             "batches of NumPy arrays by tf.data, prefetched",
-            "all samples on the device, batches cut there",
+            "all samples on the GPU, batches cut there",
         ),
         Rule("cache", "Keep decoded samples in memory: cache().", "decoded in each epoch", "cache()"),
         Rule(

@@ -53,7 +53,7 @@ def replicas(ranks: list[Rank]) -> list[Check]:
     made = max(line["replicas"].get("of", 1) for _, line in lines)
     data = {"replicas": count}
     if count < 2:
-        text = f"1 of the {made} devices of the strategy trains: the model was made outside of its scope"
+        text = f"only 1 of the {made} devices of the strategy trains: the model was made outside of strategy.scope()"
         return [Check("replicas", WARNING, text, IN_SCOPE, data)] if made > 1 else []
     for rank, line in lines:
         if line["replicas"]["apart"]:

@@ -54,7 +54,7 @@ def _script(found: Observed) -> Check:
         data["log"] = failed[0].log.strip().splitlines()[-20:]
         return Check("script", FAILURE, _how_it_failed(failed[0]), _mend(found), data)
     if not any(steps) and ranks[0].backend not in (None, "tensorflow", "torch", "jax"):
-        text = f"Keras runs on {ranks[0].backend}; its steps are seen on TensorFlow, PyTorch and JAX"
+        text = f"Keras runs on {ranks[0].backend}; doctor sees the steps of Keras on TensorFlow, PyTorch and JAX alone"
         return Check("script", FAILURE, text, "set KERAS_BACKEND to tensorflow, torch or jax", data)
     waiting = [rank for rank in ranks if not rank.done and rank.end is None]
     if waiting and (found.hung or found.late):

@@ -170,7 +170,7 @@ def check_data(cells: Sequence[Cell], how: sweep.How) -> None:
     """Raise RingscopeError if the ranks run on this host and a cell's data is not here."""
     for data in {cell.data for cell in cells} - {"synthetic", "generated"}:
         if not how.hosts and not Path(data).is_dir():
-            raise RingscopeError(f"--data {data}: no such directory; name one of TFRecords, synthetic, or generated")
+            raise RingscopeError(f"--data {data}: no such directory; give one of TFRecords, or synthetic or generated")
         if not how.hosts and not any(Path(data).glob(TFRECORDS)):
             raise RingscopeError(f"--data {data}: holds no {TFRECORDS} file; give a directory that does")
 

@@ -109,7 +109,7 @@ BY_HAND = {
     "graphs-updated-every-step": "no setting keeps the buffers at the same addresses in each step",
     "pipeline-bubble": "the strategy, not a setting, decides how a model is cut into stages",
     "copies-between-gpus": "these copies belong to the strategy: compare with --strategy horovod",
-    "memory-allocated-in-the-loop": "bench's training has TensorFlow's pool of memory already",
+    "memory-allocated-in-the-loop": "bench's training takes its memory from TensorFlow's own pool already",
     "managed-memory-moves": "none of bench's models uses managed memory",
     "training-paused": "bench's ranks neither join nor leave while they train",
 }

@@ -184,7 +184,7 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
     except Unsupported as error:
         return Outcome("unsupported", str(error))
     if how.launcher == "single" and cell.processes > 1:
-        return Outcome("unsupported", f"--launcher single starts one process, and the cell needs {cell.ranks}")
+        return Outcome("unsupported", f"--launcher single starts one process, but the cell needs {cell.processes}")
     if cell.spread.one_process and how.hosts and how.launcher in ("horovodrun", "mpirun"):
         return Outcome("unsupported", f"{cell.strategy} is one process on this host; leave --hosts out")
     try:

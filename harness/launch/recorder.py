@@ -135,7 +135,7 @@ class Recorder:
         else:
             look = max(FIRST_LOOK, (self.number // LOOK_EVERY + 1) * LOOK_EVERY)
             done, of = self.number, look + self.steps
-            what = f"{look} steps until the step time may be steady, then {self.steps} recorded ones"
+            what = f"{look} steps in which the step time may become steady, then {self.steps} to record"
         each = statistics.median(self._took[-5:]) if self._took else None
         left = f"; about {numbers.minutes((of - done) * each)} to go" if each else "; the first one is under way"
         return f"step {done} of {of} ({what}){left}"

@@ -74,7 +74,7 @@ class Lifeline(contextlib.AbstractContextManager["Lifeline"]):
             return
         except OSError as error:  # no file descriptor is left: connections wait in the queue until one is free
             if not self._complained:
-                print(f"ringscope: no connection for another rank: {error.strerror}; raise ulimit -n", file=sys.stderr)
+                print(f"ringscope: another rank cannot connect: {error.strerror}; raise ulimit -n", file=sys.stderr)
             self._complained = True
             time.sleep(RETRY_S)
             return

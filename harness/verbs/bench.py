@@ -47,7 +47,7 @@ Examples:
 @click.option(
     "--explain/--no-explain",
     default=None,
-    help="Record each model again to tell where N ranks lose time.  [default: within --minutes, or a third of all]",
+    help="Record each model again to tell where N ranks lose time.  [default: in a third of the time, or --minutes]",
 )
 @click.option("--dry-run", is_flag=True, help="Print the cells and the commands, run nothing.")
 @click.pass_context

@@ -175,7 +175,7 @@ def _sorted(points: Sequence[Point]) -> list[Point]:
     by_gpus = {point.gpus: point for point in points}
     if len(by_gpus) < 2 or len(by_gpus) != len(points):
         raise RingscopeError(
-            "prediction needs the throughput of two counts of GPUs or more, each once; measure 1 and 2"
+            "prediction needs the throughput on two numbers of GPUs or more, and each number once; measure 1 and 2 GPUs"
         )
     if any(point.gpus < 1 or not point.per_s > 0 for point in points):
         raise RingscopeError("prediction needs counts of GPUs and throughputs above 0; give others")

@@ -39,7 +39,7 @@ NCCL_LOG: Final = (
     "a log of NCCL's Inspector or profiler plugin, which holds the speed of each collective and no timeline of a GPU",
     "give the logs of all ranks, without other files, to `ringscope timeline` or `ringscope gate`",
 )
-_KERNELS_ALONE: Final = ("rocprof's table of kernels, which holds no copies and calls", _ROCPROF)
+_KERNELS_ALONE: Final = ("rocprof's table of kernels, which holds neither copies nor calls", _ROCPROF)
 # Well-known files that are no recordings: (pattern in their first bytes, (problem, remedy)).
 _SIGNS: Final = tuple(
     (re.compile(sign, re.DOTALL), said)

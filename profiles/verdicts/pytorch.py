@@ -52,7 +52,8 @@ _MOST = 0.1  # A waiting call that causes at least this share of the sync idle g
 # PyTorch operator in which the host waits for the GPU -> remedy.
 _NO_WAIT = {
     **dict.fromkeys(
-        ("aten::item", "aten::_local_scalar_dense"), ".item() every hundredth step, and sums on the GPU until then"
+        ("aten::item", "aten::_local_scalar_dense"),
+        ".item() only every hundredth step, and sums on the GPU until then",
     ),
     "aten::is_nonzero": "no tensor in an if",
     "aten::nonzero": "no boolean indexing or nonzero(): torch.where, or a mask",

@@ -216,7 +216,7 @@ def test_without_tensorflow_a_sweep_ends_in_a_line_that_says_how_to_get_it(
     [
         (["--models", ","], "--models: ',' holds no name; choose from mlp,"),
         (["--models", "mlp", "--hosts", ",,"], "hosts: ',,' names no host"),
-        (["--models", "mlp", "--data", "nowhere"], "nowhere: no such directory; name one of TFRecords"),
+        (["--models", "mlp", "--data", "nowhere"], "nowhere: no such directory; give one of TFRecords, or synthetic"),
         (["--models", "mlp", "--data", "tests"], "tests: holds no .tfrecord. file; give a directory that does"),
     ],
 )

@@ -125,5 +125,5 @@ def test_without_a_descriptor_left_it_complains_and_goes_on() -> None:
     """
     argv = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=900)
-    complaint = "ringscope: no connection for another rank: Too many open files; raise ulimit -n\n"
+    complaint = "ringscope: another rank cannot connect: Too many open files; raise ulimit -n\n"
     assert done.stdout == f"b'' b'' {complaint}\n", done.stderr

@@ -200,7 +200,7 @@ def test_charts_are_written(tmp_path) -> None:
         ("--points 1,2", "--points 1,2: write it as 1:1492,2:2935"),
         ("--points 1:inf,2:5", "prediction is for 1,000,000 GPUs and 1e+15 samples/s at most"),
         ("--points 1:5,2:9 --ranks 1000000000000000000000000", "prediction is for 1 to 1,000,000 GPUs"),
-        ("--points 1:5", "prediction needs the throughput of two counts"),
+        ("--points 1:5", "prediction needs the throughput on two numbers of GPUs"),
         ("--points 1:100,2:200 --step-bytes 4", "--step-bytes has no effect without --network"),
         ("one two --ranks 4 --gpus-per-host 4", "--gpus-per-host has no effect with recordings"),
         ("--points 1:100,2:200 --network fast", "--network needs --gpus-per-host, --step-bytes and --per-rank-batch"),
