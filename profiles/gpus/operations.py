@@ -153,7 +153,6 @@ class Operations:
         return self if which.all() else self.at(np.flatnonzero(which))
 
     def at(self, rows: slice | NDArray[np.int64]) -> Operations:
-        """The operations in these rows."""
         arrays = [one.name for one in fields(self) if one.name != "sources"]
         return Operations(**{name: getattr(self, name)[rows] for name in arrays}, sources=self.sources)
 

@@ -47,7 +47,6 @@ class Programs:
 
 
 def of_profile(space: Any) -> Programs:
-    """The programs of an XSpace."""
     found = {}
     for plane in space.planes:
         if plane.name == _PLANE:

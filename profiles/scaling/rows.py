@@ -234,7 +234,6 @@ def _learned(ranks: Sequence[RankRecord]) -> dict[str, Any]:
 
 
 def cell_row(cell: Cell, rows: Sequence[LaunchRow], sweep: SweepRecord, spreads: dict[str, Spread]) -> CellRow:
-    """The row of a cell, from its launches."""
     good = [row for row in rows if row.status == "ok"]
     bad = next((row for row in rows if row.status != "ok"), None)
     row = CellRow(

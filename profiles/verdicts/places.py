@@ -170,7 +170,6 @@ def remedy(place: Place) -> str:
 
 
 def code_of(place: Place) -> str:
-    """The code of a finding on this place."""
     if place.kind in ("python", "callback", "call") and does(place) == "lock":
         return LOCK
     ns = saved(place)

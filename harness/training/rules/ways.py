@@ -78,7 +78,6 @@ def stepping(step: Callable[[int], Any], batch: int) -> Way:
 
 
 def ways(rule: str, on: Subject) -> Ways:
-    """The two ways of a rule."""
     module = importlib.import_module(f".{_MODULES[rule]}", __package__)
     made: Ways = getattr(module, rule.replace("-", "_"))(on)
     return made

@@ -63,7 +63,6 @@ class Document:
 
     @property
     def titles(self) -> list[str]:
-        """The titles of the GPUs."""
         return gpu_titles((gpu["rank"], gpu["device"]) for gpu in self.json["gpus"])
 
     @property
@@ -91,7 +90,6 @@ class Document:
 
 
 def titles(of_row: Iterable[Field]) -> tuple[str, ...]:
-    """The titles of the columns."""
     return tuple(title for title, _, _ in of_row)
 
 
