@@ -13,7 +13,8 @@ from ..model.measures import GpuMeasures
 from ..runs.records import Cell
 from . import advice_by_strategy, cuda_hip, jax, pytorch, pytorch_inference
 from .collectives import MOSTLY_WAITING
-from .pytorch import TORCH_KERNEL, Words
+from .gpu_facts import Words, recurrent
+from .pytorch import TORCH_KERNEL
 
 BOUND = "IOBinding: inputs and outputs as OrtValues on the device (onnxruntime's run_with_iobinding)"
 ONNXRUNTIME: Mapping[str, Words] = {
@@ -84,7 +85,7 @@ def said(finding: Finding, gpu: GpuMeasures, *, exchange: str | None, cell: Cell
         return None
     if framework == "tensorflow":
         return _changed(finding, TENSORFLOW, gpu) if exchange == "tf.distribute" else finding
-    if framework == "pytorch" and finding.code == "not-compiled" and pytorch.recurrent(gpu):
+    if framework == "pytorch" and finding.code == "not-compiled" and recurrent(gpu):
         return None
     if framework == "pytorch" and gpu.steps.unit == "batch":
         own = pytorch_inference.SERVER if gpu.steps.served else pytorch_inference.INFERENCE

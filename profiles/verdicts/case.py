@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +28,6 @@ OTHER_LADDER = (0.15, 0.03)
 LEAST_KERNELS, LEAST_STEPS = 20, 5
 # Fewer kernels that take less time in all say nothing about a program, either: ten launches take as long.
 LEAST_COMPUTE_NS = 100_000
-CONVOLUTIONS = re.compile(r"(?i)conv(?!er(?:sion|t))|[wd]grad|fprop|winograd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +139,6 @@ class Case:
         return bool(fused) or (self.cell is not None and self.cell.step == "compiled")
 
     @property
-    def convolves(self) -> bool:
-        """True if convolutions run, as in an image model."""
-        return any(CONVOLUTIONS.search(kernel.name) for kernel in self.gpu.kernels.top)
-
-    @property
     def managed(self) -> list[str]:
         """Copy directions of managed memory's pages, which the driver moves to where the program touches them."""
         return [name for name in ("h2d", "d2h") if self.gpu.copies[name].pages]
@@ -158,11 +151,6 @@ class Case:
         most = all(one.returned and 2 * one.returned.bytes >= (one.bytes or 0) for one in ways)
         by_host = self.exchange is not None and not self.gpu.collectives.count
         return ["h2d", "d2h"] if most and not by_host and not self.managed else []
-
-    @property
-    def recurrent(self) -> bool:
-        """True if cuDNN runs recurrent cells."""
-        return self.group("rnn_cell")[0] > 0
 
     def told(self, *, bench: str, script: str) -> str:
         """The advice `bench` if `ringscope bench` ran the program, else the advice `script` (a user's own script)."""

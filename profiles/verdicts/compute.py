@@ -11,6 +11,7 @@ from ..metrics.peaks import lacks_tensor_cores, lacks_tf32
 from ..model.findings import Finding
 from . import host_idle
 from .case import LEAST_KERNELS, OTHER_LADDER, REPORT_SHARE, Case, degree
+from .gpu_facts import convolves, misaligned, on_cuda_cores
 from .shared_advice import compiling, longer_kernels
 
 # A step with more kernels is not compiled: a compiled ResNet-50 step has some 700, an eager one 3 800.
@@ -24,16 +25,6 @@ ASYNC_COMPLETION = (
     "; HOROVOD_ENABLE_ASYNC_COMPLETION=1 (ring.init sets it) launches the update without waiting for the "
     "all-reduce to end"
 )
-# CUTLASS's kernel names give the alignment in numbers per load. A 16-byte load holds 8 numbers of 16 bits or 4 of TF32
-# (s1688 without f16 in the name), so align4 is the best alignment for TF32, but not for 16 bits.
-MISALIGNED = re.compile(r"align[12](?![0-9])")
-# Names of matrix products and convolutions in float32 that run on CUDA cores, on GPUs that could run them in TF32:
-# CUTLASS's cutlass_80_simt_sgemm_..., cuBLAS's ampere_sgemm_128x64_tn and sm80_xmma_gemm_..._ffma_..., cuDNN's
-# cudnn_ampere_scudnn_...
-_CUDA_CORES = re.compile(r"(?:^|_)(?:simt_(?![dz])|ampere_s(?:gemm|cudnn)_|sm(?:[89]|1[0-9])[0-9]_xmma_\w*_ffma_)")
-# The same names on Volta and Turing, whose tensor cores take float16.
-_VOLTAS_CUDA_CORES = re.compile(r"(?:^|_)volta_s(?:gemm|cudnn)_")
-FOURS, SIXTEEN_BITS = re.compile(r"align4(?![0-9])"), re.compile(r"f16|[hs]884|16816")
 FRAMEWORK_REDUCTIONS = re.compile(r"ColumnReduce|RowReduce|Rsqrt_GPU|SquaredDifference")
 
 
@@ -81,7 +72,7 @@ def unfused_batch_norm(case: Case) -> Finding | None:
     """A finding on batch normalisation that runs as separate reductions and multiplications, not as one kernel."""
     if case.group("batch_norm")[0] or case.group("fused")[0]:
         return None
-    if not case.convolves:
+    if not convolves(case.gpu):
         return None  # A transformer's reductions come from layer normalisation and from gradients of biases.
     named = [k for k in case.gpu.kernels.top if FRAMEWORK_REDUCTIONS.search(k.name)]
     reduction_ns = min(case.group("reduction")[1], case.gpu.busy_ns.get("compute") or 0)
@@ -223,23 +214,6 @@ def function_name(kernel: str) -> str:
         depth += {"<": 1, ">": -1}.get(part, 0)
         kept += part if depth == 0 and part != ">" else ""
     return kept.split("(")[0].strip().rpartition(" ")[2] or kernel
-
-
-def misaligned(kernel: str, gpu: str | None) -> str | None:
-    """The part of a kernel's name that shows a bad alignment or no tensor cores (a template argument in CUTLASS) on the
-    GPU of this name; None if no part does."""
-    return next((word for word in re.findall(r"[\w:]+", kernel) if _misaligned(word, gpu)), None)
-
-
-def on_cuda_cores(word: str, gpu: str | None) -> bool:
-    """True if this part of a kernel's name tells a matrix product in float32 on CUDA cores."""
-    return bool(_CUDA_CORES.search(word) or (lacks_tf32(gpu) and _VOLTAS_CUDA_CORES.search(word)))
-
-
-def _misaligned(word: str, gpu: str | None) -> bool:
-    if MISALIGNED.search(word) or on_cuda_cores(word, gpu):
-        return True
-    return any(FOURS.search(name) and SIXTEEN_BITS.search(name) for name in word.split(":"))
 
 
 RULES = (

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ..metrics.peaks import lacks_tf32
 from ..model.measures import GpuMeasures
+from .gpu_facts import SIZES, Words, in_float32, in_graphs, pageable
 from .host_idle import mostly_after_waits
-from .pytorch import SIZES, Words, in_float32, in_graphs, pageable
 
 
 @dataclass(frozen=True, slots=True)

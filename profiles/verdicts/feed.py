@@ -12,6 +12,7 @@ from ..model.findings import Finding
 from . import host_idle
 from .case import INPUT_LADDER, Case, degree
 from .copies import BY_RING, UINT8_SAVES, asked_late, exposed_inputs, overlap_of, pageable, shorter_copies
+from .gpu_facts import convolves
 from .shared_advice import DATA_LOADER, PY_DATASET
 
 HOST_FED = ("numpy", "host")
@@ -48,7 +49,7 @@ def _other_loader(case: Case) -> bool:
 
 def _faster_batches(case: Case) -> str:
     """Advice for the loader that makes the batches; if it is not known, for all that Keras's `fit` accepts."""
-    images = "smaller images in the files, " if case.convolves else ""
+    images = "smaller images in the files, " if convolves(case.gpu) else ""
     pipeline = (
         "dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE), .cache() after decoding, .batch before .map if the "
         f"map takes whole batches, {images}more cores per rank"
@@ -130,7 +131,7 @@ def float32_input(case: Case) -> Finding | None:
     inputs = case.gpu.input_copies
     if case.cell is None or case.cell.input_dtype != "float32" or not inputs:
         return None
-    exposed, images = exposed_inputs(case), case.convolves
+    exposed, images = exposed_inputs(case), convolves(case.gpu)
     return case.finding(
         "float32-input",
         {"h2d": int(exposed * UINT8_SAVES)},

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ..metrics.peaks import lacks_tf32
 from ..model.measures import GpuMeasures
 from .collectives import summed_as
-from .pytorch import SIZES, Words, compiled, in_float32
+from .gpu_facts import SIZES, Words, compiled, in_float32
 
 _SEVERAL = 3
 SCAN = "several steps in one call (jax.lax.scan); a larger batch"

@@ -7,22 +7,20 @@ and its communication hooks (docs.pytorch.org).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..metrics.kernels import TORCH_COMPILED
 from ..metrics.peaks import lacks_tf32
 from ..model.measures import GpuMeasures
 from ..model.operations import Copies
-from .case import CONVOLUTIONS
 from .collectives import is_sharded, summed_as
-from .compute import misaligned, on_cuda_cores
+from .gpu_facts import SIZES, Words, compiled, convolves, in_float32, in_graphs, pageable, recurrent
 from .host_idle import mostly_after_waits
 from .shared_advice import DATA_LOADER
 from .small_batches import UNFILLED_SHARE
 
 TORCH_KERNEL = re.compile(rf"at::native|{TORCH_COMPILED}")
-Words = str | Callable[[GpuMeasures], str]
 
 LESS_PYTHON = (
     "the optimizer's step in a separate torch.compile, or fused=True; less Python around the compiled model: hooks, "
@@ -60,25 +58,6 @@ _NO_WAIT = {
 }
 
 
-def recurrent(gpu: GpuMeasures) -> bool:
-    return bool(gpu.kernels.groups.get("rnn_cell", {}).get("count"))
-
-
-def in_graphs(gpu: GpuMeasures) -> bool:
-    return bool(gpu.kernels.graph_launches or gpu.kernels.graph_nodes)
-
-
-def compiled(gpu: GpuMeasures) -> bool:
-    """True if torch.compile made any of the kernels."""
-    return bool(gpu.kernels.groups.get("fused", {}).get("count"))
-
-
-def pageable(gpu: GpuMeasures) -> bool:
-    """True if batches are copied from pageable memory, or if the recording does not name the kind of memory."""
-    share = gpu.copies["h2d"].pageable_share
-    return share is None or share >= 0.5
-
-
 def _launches(gpu: GpuMeasures) -> str:
     if in_graphs(gpu):
         return f"outside of the CUDA graphs: {LESS_PYTHON}"
@@ -100,12 +79,8 @@ def _python(gpu: GpuMeasures) -> str:
 
 def _short(gpu: GpuMeasures) -> str:
     autotuned = "" if compiled(gpu) else 'torch.compile(model, mode="max-autotune"), '
-    channels = "memory_format=torch.channels_last, " if _of_images(gpu) else ""
+    channels = "memory_format=torch.channels_last, " if convolves(gpu) else ""
     return f"{autotuned}{channels}a larger batch"
-
-
-def _of_images(gpu: GpuMeasures) -> bool:
-    return any(CONVOLUTIONS.search(kernel.name) for kernel in gpu.kernels.top)
 
 
 def _ahead(gpu: GpuMeasures) -> str:
@@ -135,7 +110,7 @@ def _offloaded(gpu: GpuMeasures) -> str:
 def _fewer_bytes(gpu: GpuMeasures) -> str:
     if gpu.exchange == "fsdp" and not pageable(gpu):
         return OFFLOADED
-    images = "images as uint8, scaled on the GPU" if _of_images(gpu) else "16-bit features"
+    images = "images as uint8, scaled on the GPU" if convolves(gpu) else "16-bit features"
     return f"{_ahead(gpu)}; send fewer bytes: {images}; keep data that every step needs on the GPU"
 
 
@@ -147,7 +122,7 @@ def _loader(gpu: GpuMeasures) -> str:
         workers = (
             "a larger num_workers of the DataLoader, up to the cores of a rank; prefetch_factor=4; less work per sample"
         )
-    images = "; smaller images in the files; decode and augment on the GPU" if _of_images(gpu) else ""
+    images = "; smaller images in the files; decode and augment on the GPU" if convolves(gpu) else ""
     return workers + images
 
 
@@ -172,15 +147,6 @@ def waits(gpu: GpuMeasures) -> str:
 
 def _small(copies: Copies) -> bool:
     return copies.bytes is not None and copies.bytes < _SMALL_BYTES * (copies.count or 0)
-
-
-SIZES = "batch, channels, units and classes in multiples of 8 for 16-bit numbers, of 16 for 8-bit ones"
-
-
-def in_float32(gpu: GpuMeasures) -> bool:
-    """True if the longest matrix products run in float32 and not on the tensor cores."""
-    found = (misaligned(kernel.name, gpu.name) for kernel in gpu.kernels.top)
-    return on_cuda_cores(next(filter(None, found), ""), gpu.name)
 
 
 def _tensor_cores(gpu: GpuMeasures) -> str:

@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 from ..gpus.collective_kernels import names_collective
 from ..model.measures import GpuMeasures
-from .pytorch import OFFLOADED, Words, after_waits, compiled, in_graphs, joined, waits
+from .gpu_facts import Words, compiled, in_graphs
+from .pytorch import OFFLOADED, after_waits, joined, waits
 
 PINNED = "pinned host memory (torch.empty(..., pin_memory=True)) and .to(device, non_blocking=True)"
 

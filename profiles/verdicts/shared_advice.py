@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .case import Case
+from .gpu_facts import recurrent
 
 DATA_LOADER = "DataLoader(num_workers=the cores of a rank, persistent_workers=True, prefetch_factor=4)"
 PY_DATASET = (
@@ -16,7 +17,7 @@ def compiling(case: Case) -> str:
     how = 'ring.distribute(model, step="compiled")' + case.told(bench=", --step compiled", script="")
     # XLA has no counterpart of cuDNN's recurrent cells, so ring runs recurrent layers as loops, which XLA compiles.
     loops = "; GRU and LSTM then run as loops, without cuDNN"
-    return how + (loops if case.recurrent else "; without Horovod model.compile(jit_compile=True)")
+    return how + (loops if recurrent(case.gpu) else "; without Horovod model.compile(jit_compile=True)")
 
 
 def half_the_bytes(case: Case) -> str:
