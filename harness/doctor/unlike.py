@@ -123,8 +123,8 @@ def _of_a_loop(ranks: list[Rank]) -> list[Check]:
     if not all(seen and seen["group"] and not seen["numbers"] for seen in last):
         return []
     text = (
-        f"in {ranks[0].last_step} steps the loop exchanged no single numbers: a loss or accuracy that it prints is "
-        "that of one rank's samples"
+        f"in {ranks[0].last_step} steps the ranks exchanged no loss or other single number: what the loop prints "
+        "describes one rank's samples"
     )
     remedy = "average it first: torch.distributed.all_reduce(value, torch.distributed.ReduceOp.AVG), or torchmetrics"
     return [Check("metrics", UNKNOWN, text, remedy)]

@@ -134,7 +134,7 @@ class Cell:
     )
     autotune: str = _axis(
         "off",
-        "Let Horovod choose fusion buffer and cycle before the timed steps; kept for this machine and model",
+        "Let Horovod choose fusion buffer and cycle before the timed steps; its choice is kept",
         choices=("off", "on"),
         words="autotune {}",
         unsaid=True,
