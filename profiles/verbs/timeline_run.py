@@ -1,0 +1,146 @@
+"""Hand what `ringscope timeline` has parsed over to measuring and views. Imports wait until a function needs them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..ground import numbers, terminals
+from ..ground.errors import RingscopeError
+from ..model.measures import Measures
+from .options import STDOUT, write_json
+
+if TYPE_CHECKING:
+    from ..measuring.analysis import Progress
+    from ..model.analysed import Analysis
+    from ..views.files.recording_files import Files
+    from .timeline import Options
+
+
+def info(given: Options) -> None:
+    """Show the contents of the recordings."""
+    from ..readers import read_all
+    from ..views.terminal import info as recordings
+    from ..views.terminal import progress_bar
+    from ..views.terminal import recording as terminal
+
+    with progress_bar.progress("reading") as progress:
+        timelines, doubts = read_all(given.paths, strict=given.strict, progress=progress, **given.reading)
+    terminal.say(recordings.text(timelines, doubts))
+
+
+def measure(given: Options) -> None:
+    """Measure, write the files asked for, and show the numbers unless JSON goes to stdout."""
+    from ..many_gpus import ranks_summary
+    from ..model import measures_json
+    from ..runs import records
+    from ..views.files import recording_files
+    from ..views.terminal import named, progress_bar, ranks, screen
+    from ..views.terminal import recording as terminal
+
+    files = recording_files.Files(**{kind: getattr(given, kind) for kind in recording_files.KINDS})
+    with progress_bar.stages() as progress:
+        analysis = _analysis(given, files, progress)
+        if analysis is None:
+            return
+        measures = analysis.measures
+        summary, asked = ranks_summary.summarise(measures), _asked(measures, given.ranks)
+        summarised = measures.many and not given.full
+        written = recording_files.write(
+            analysis,
+            files,
+            given=given.again,
+            summary=summary if summarised else None,
+            shown=ranks_summary.shown_one_by_one(summary, asked),
+            progress=partial(progress, "writing"),
+        )
+    for path in written:
+        terminals.echo(f"wrote {path}", err=True)
+    if given.json_to is not None:
+        write_json(measures_json.dumps(measures, per_step=given.per_step), given.json_to)
+    if given.json_summary is not None:
+        write_json(ranks_summary.dumps(summary), given.json_summary)
+    if STDOUT in (given.json_to, given.json_summary):
+        return
+    to = terminal.console()
+    if given.table is not None:
+        named.show(measures, given.table, to, only=asked)
+        return
+    if summarised:
+        ranks.show(measures, summary, to, in_full=asked, per_step=given.per_step)
+    elif given.full:
+        terminal.show(measures, to, per_step=given.per_step, only=asked or None)
+    else:
+        screen.show(measures, to, per_step=given.per_step, only=asked)
+    recording = Path(measures.recordings[0].path)
+    if measures.findings and records.beside(recording):
+        terminals.echo(f"\nprove one: ringscope bench --apply {measures.findings[0].code} --of {recording.parent}")
+
+
+def logged(given: Options) -> None:
+    """Write the collectives that NCCL logged, and show them unless JSON goes to stdout."""
+    from dataclasses import asdict
+
+    from ..measuring import logged as logs
+    from ..model.logged import dumps
+    from ..views.files import measured_files, recording_files
+    from ..views.terminal import logged as view
+    from ..views.terminal import recording as terminal
+
+    found = logs.measure(given.paths, strict=given.strict, max_bytes=given.max_size)
+    recording_files.refuse_read(found.files, (given.html, given.markdown, given.json_to))
+    title = recording_files.title_of(found.files)
+    measured_files.write_logged(given.html, given.markdown, asdict(found), title=title, given=given.paths)
+    for path in filter(None, (given.html, given.markdown)):
+        terminals.echo(f"wrote {path}", err=True)
+    if given.json_to is not None:
+        write_json(dumps(found), given.json_to)
+    if given.json_to != STDOUT:
+        view.show(found, terminal.console())
+
+
+def _analysis(given: Options, files: Files, progress: Progress) -> Analysis | None:
+    """Measure; with MPI if a launcher started several processes, in which case only the first returns an analysis."""
+    from ..measuring.analysis import analyse, analyse_over_mpi
+    from ..measuring.mpi import Job, started
+    from ..measuring.one_recording import Asked
+    from ..measuring.processes import Reading
+
+    accept = partial(_accept, given, files)
+    if given.processes is None and started() > 1:
+        job = Job(given.paths, Asked(given.window, files.pictures, given.from_step), Reading(**given.reading))
+        if not job.first:
+            job.follow()
+            return None
+        return analyse_over_mpi(job, strict=given.strict, partial_to=given.partial, accept=accept, progress=progress)
+    return analyse(
+        given.paths,
+        window=given.window,
+        strict=given.strict,
+        operations=files.pictures,
+        from_step=given.from_step,
+        processes=given.processes,
+        partial_to=given.partial,
+        accept=accept,
+        progress=progress,
+        **given.reading,
+    )
+
+
+def _accept(given: Options, files: Files, analysis: Analysis) -> None:
+    """Raises RingscopeError, before any file is written, for a rank that has no GPU or a file that cannot be made."""
+    from ..views.files import recording_files
+
+    _asked(analysis.measures, given.ranks)
+    recording_files.refuse(analysis, files, (given.json_to, given.json_summary, given.partial))
+
+
+def _asked(measures: Measures, wanted: tuple[int, ...]) -> list[int]:
+    """Indices in `measures.gpus` of the GPUs of these ranks. Raises RingscopeError for a rank without a GPU."""
+    known = {gpu.rank for gpu in measures.gpus if gpu.rank is not None}
+    missing = [rank for rank in wanted if rank not in known]
+    if missing:
+        found = f"recordings of ranks {numbers.ranges(known)}" if known else "no recording says its rank"
+        raise RingscopeError(f"--ranks: no GPU of rank {missing[0]}; there are {found}")
+    return [place for place, gpu in enumerate(measures.gpus) if gpu.rank in wanted]
