@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,14 +82,3 @@ def take(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
 def is_local(name: str) -> bool:
     """True if the name means this machine."""
     return name in ("localhost", "127.0.0.1", "::1", socket.gethostname(), socket.getfqdn())
-
-
-def slurm_slots(environ: Mapping[str, str]) -> list[int]:
-    """The number of ranks on each node of the allocation, from `SLURM_TASKS_PER_NODE`: 4(x2),3 -> 4, 4, 3."""
-    slots: list[int] = []
-    for part in environ.get("SLURM_TASKS_PER_NODE", "1").split(","):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if not match:
-            raise RingscopeError(f"SLURM_TASKS_PER_NODE is {part!r}, which is not Slurm's form; name the --hosts")
-        slots += [int(match[1])] * int(match[2] or 1)
-    return slots

@@ -11,7 +11,7 @@ from pathlib import Path
 from profiles.ground.errors import RingscopeError
 
 from . import batch
-from .hosts import Host, slurm_slots
+from .hosts import Host
 
 
 def script(request: batch.Request, *, by_srun: bool = False) -> str:
@@ -81,5 +81,16 @@ def hosts(environ: Mapping[str, str]) -> tuple[Host, ...]:
         told = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise RingscopeError(f"cannot ask Slurm which nodes {nodes!r} are ({error}); name the --hosts") from error
-    slots = slurm_slots(environ)
-    return tuple(Host(name, count) for name, count in zip(told.stdout.split(), slots, strict=True))
+    counts = slots(environ)
+    return tuple(Host(name, count) for name, count in zip(told.stdout.split(), counts, strict=True))
+
+
+def slots(environ: Mapping[str, str]) -> list[int]:
+    """The number of ranks on each node of the allocation, from `SLURM_TASKS_PER_NODE`: 4(x2),3 -> 4, 4, 3."""
+    found: list[int] = []
+    for part in environ.get("SLURM_TASKS_PER_NODE", "1").split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if not match:
+            raise RingscopeError(f"SLURM_TASKS_PER_NODE is {part!r}, which is not Slurm's form; name the --hosts")
+        found += [int(match[1])] * int(match[2] or 1)
+    return found

@@ -10,7 +10,7 @@ from ..model.findings import Finding
 from ..model.measures import GpuMeasures
 from . import host_idle
 from .case import OTHER_LADDER, REPORT_SHARE, Case, degree
-from .shared_advice import half_the_bytes, less_often
+from .shared_advice import less_often
 
 MANY = 10  # From this number per step on, collectives are many: fused gradients take one or two.
 SMALL_STEP_NS = 5_000_000
@@ -144,7 +144,7 @@ def _less_exposed(case: Case) -> str:
             [*parts, "send gradients in half the bytes; take a larger batch, which needs fewer all-reduces per sample"]
         )
     if _in_float32(case):
-        parts.append(half_the_bytes(case))
+        parts.append(_half_the_bytes(case))
     parts.append(
         ", or ".join(filter(None, ["a larger batch, which needs fewer all-reduces per sample", less_often(case, 2)]))
     )
@@ -153,6 +153,12 @@ def _less_exposed(case: Case) -> str:
     elif case.ns("collective") > WORTH_HIDING_NS * case.steps and (case.gpu.collectives.overlap or 0.0) < HIDDEN:
         parts.append("send gradients while others are still computed (ring.distribute(model, overlap=True))")
     return "; ".join(parts)
+
+
+def _half_the_bytes(case: Case) -> str:
+    """Advice to send gradients with 16 bits instead of float32."""
+    how = case.told(bench="--compression fp16", script="ring.distribute(model, compression='fp16')")
+    return f"send gradients in half the bytes ({how})"
 
 
 def summed_as(gpu: GpuMeasures) -> str | None:

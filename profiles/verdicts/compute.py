@@ -12,7 +12,7 @@ from ..model.findings import Finding
 from . import host_idle
 from .case import LEAST_KERNELS, OTHER_LADDER, REPORT_SHARE, Case, degree
 from .gpu_facts import convolves, misaligned, on_cuda_cores
-from .shared_advice import compiling, longer_kernels
+from .shared_advice import compiling
 
 # A step with more kernels is not compiled: a compiled ResNet-50 step has some 700, an eager one 3 800.
 STORM_KERNELS = 1_000
@@ -126,7 +126,7 @@ def launch_bound(case: Case) -> Finding | None:
         {"idle_launch": waiting, "idle_sync": after},
         text=f"{degree(share, OTHER_LADDER)} launch-bound: {percent(share)} of the time the GPU waits for a launch"
         + (f", {percent(after / case.gpu.span_ns)} after a wait for the GPU" if after else ""),
-        change=f"fewer, larger launches: {longer_kernels(case)}; steps_per_execution in model.compile"
+        change=f"fewer, larger launches: {_longer_kernels(case)}; steps_per_execution in model.compile"
         + (ASYNC_COMPLETION if case.gpu.collectives.count and case.horovod and case.cell is None else ""),
         evidence={"idle_launch_ns": waiting, "launch_latency_ns": latency}
         | ({"after_wait_ns": after} if after else {}),
@@ -165,7 +165,7 @@ def short_kernels(case: Case) -> Finding | None:
         "short-kernels",
         {"idle_turnaround": case.ns("idle_turnaround")},
         text=f"{percent(share)} of the time passes between the end of one short kernel and the start of the next",
-        change=longer_kernels(case),
+        change=_longer_kernels(case),
         evidence={
             "idle_turnaround_ns": case.ns("idle_turnaround"),
             "median_ns": case.gpu.kernels.median_ns,
@@ -173,6 +173,14 @@ def short_kernels(case: Case) -> Finding | None:
         },
         refuted_by="as much time passes between fewer or longer kernels",
     )
+
+
+def _longer_kernels(case: Case) -> str:
+    """Advice on how to get fewer or longer kernels."""
+    larger = "a larger batch" + case.told(bench=" (--per-rank-batch)", script="")
+    if case.compiled:
+        return f"{larger}; the step is compiled already"
+    return f"compile the step ({compiling(case)}); {larger}"
 
 
 def off_tensor_cores(case: Case) -> Finding | None:

@@ -20,24 +20,8 @@ def compiling(case: Case) -> str:
     return how + (loops if recurrent(case.gpu) else "; without Horovod model.compile(jit_compile=True)")
 
 
-def half_the_bytes(case: Case) -> str:
-    """Advice to send gradients with 16 bits instead of float32."""
-    how = case.told(bench="--compression fp16", script="ring.distribute(model, compression='fp16')")
-    return f"send gradients in half the bytes ({how})"
-
-
 def less_often(case: Case, steps: int) -> str:
     """Advice to exchange gradients only every `steps` steps; "" if the cell's strategy cannot do that."""
     if case.cell is not None and "aggregate" not in case.cell.spread.heeds:
         return ""
     return case.told(bench=f"--aggregate {steps}", script=f"ring.distribute(model, aggregate={steps})")
-
-
-def longer_kernels(case: Case) -> str:
-    """Advice on how to get fewer or longer kernels."""
-    larger = "a larger batch" + case.told(bench=" (--per-rank-batch)", script="")
-    return (
-        f"{larger}; the step is compiled already"
-        if case.compiled
-        else f"compile the step ({compiling(case)}); {larger}"
-    )

@@ -15,9 +15,10 @@ from typing import Any
 import keras
 
 from ..internals.frameworks import tf
+from .pipeline import has_cache
 from .py_datasets import Part
 from .samples import BATCH, as_long, every, length, take
-from .upstream import between, has_cache
+from .upstream import between
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,3 +28,8 @@ def is_cache(dataset: Any) -> bool:
 
 def is_shuffle(dataset: Any) -> bool:
     return type(dataset).__name__ == SHUFFLE
+
+
+def has_cache(dataset: Any) -> bool:
+    """True if the pipeline has a cache(), as far as TensorFlow shows it."""
+    return any(map(is_cache, operations(dataset)))

@@ -92,11 +92,6 @@ def between(dataset: Any, start: int, stop: int) -> Any:
     return numbered.map(lambda _, element: element).apply(tf.data.experimental.assert_cardinality(stop - start))
 
 
-def has_cache(dataset: Any) -> bool:
-    """True if the pipeline has a cache(), as far as TensorFlow shows it."""
-    return any(map(is_cache, operations(dataset)))
-
-
 def _has_maps(dataset: Any, after: Sequence[Any]) -> bool:
     return any(map(_is_map, [*after, *operations(dataset)]))
 

@@ -347,7 +347,7 @@ def test_a_missing_host_file_says_what_to_write(tmp_path: Path) -> None:
 
 
 def test_slurms_tasks_per_node_are_unfolded() -> None:
-    assert hosts.slurm_slots({"SLURM_TASKS_PER_NODE": "4(x2),3"}) == [4, 4, 3]
+    assert slurm.slots({"SLURM_TASKS_PER_NODE": "4(x2),3"}) == [4, 4, 3]
 
 
 def test_slurms_arguments_are_not_mpiruns(monkeypatch: pytest.MonkeyPatch) -> None:
