@@ -84,7 +84,7 @@ ALL = (
         '"memsets": ()}',
         OF_LEDGER,
     ),
-    Mutation("ledger-other-copies-go-to-peers", "profiles/gpus/assembly.py", '"other": D2D', '"other": P2P', OF_LEDGER),
+    Mutation("ledger-other-copies-go-to-peers", "profiles/gpus/tables.py", '"other": D2D', '"other": P2P', OF_LEDGER),
     # Where the steps lie.
     Mutation(
         "steps-last-whole-by-more", FIND, "last_mark_end >= last_end[-1]", "last_mark_end > last_end[-1]", OF_STEPS
@@ -93,7 +93,7 @@ ALL = (
     Mutation("steps-warm-up-above-a-fifth", FIND, "_WARM_UP_SHARE = 0.10", "_WARM_UP_SHARE = 0.20", OF_STEPS),
     Mutation(
         "steps-cut-by-a-pause-are-measured",
-        FIND,
+        "profiles/steps/pauses.py",
         "chosen(found, ~meets)",
         "found",
         ("tests/profiles/ledger/test_pauses.py",),
