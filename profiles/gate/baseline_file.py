@@ -65,10 +65,8 @@ def load(path: Path) -> Baseline:
         return from_json(typed.loads(text_of(path)))
     except RingscopeError as error:
         why = str(error)
-    except OSError as error:
-        why = f"no baseline can be read from this file ({error.strerror}); {_WRITE}"
-    except ValueError as error:
-        why = f"no baseline can be read from this file ({error}); {_WRITE}"
+    except (OSError, ValueError) as error:
+        why = f"no baseline can be read from this file ({getattr(error, 'strerror', error)}); {_WRITE}"
     raise RingscopeError(f"{path}: {_other(path) or why}")
 
 

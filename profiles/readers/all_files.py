@@ -80,9 +80,12 @@ def listed(paths: Iterable[str | Path], max_bytes: int | None = None) -> Iterato
             else:
                 files.append(File(path, None, path))
         if not files:
-            where = ", ".join(map(str, paths)) or "nothing"
-            raise UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
+            raise _nothing(", ".join(map(str, paths)) or "nothing")
         yield _each_once(files)
+
+
+def _nothing(where: str) -> UnreadableRecording:
+    return UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
 
 
 def _each_once(files: Sequence[File]) -> list[File]:
@@ -145,7 +148,7 @@ def sorted_out(
     if failures:  # a log of NCCL goes first, since callers can read such logs in another way
         raise next((one for one in failures if isinstance(one, NcclLog)), failures[0])
     where = ", ".join(map(str, dict.fromkeys(file.folder or file.path for file in files)))
-    raise UnreadableRecording(where, "no recordings there", "name files, or a directory with recordings")
+    raise _nothing(where)
 
 
 def heard(progress: Progress | None, done: int, total: int, path: Path) -> AbstractContextManager[None]:

@@ -17,7 +17,6 @@ from typing import Any, Final
 import msgspec
 
 from ..doubts.recordings import capped_trace
-from ..ground.errors import UnreadableRecording
 from ..model.timeline import WITHOUT_TIMES, Timeline
 from . import planes, xplane
 from .chrome import events as chrome
@@ -71,8 +70,7 @@ def read(path: Path) -> Timeline:
                     rows[event.pid, event.tid].append(row)
     document.raw = []
     if any(name.startswith("/device:TPU") for name in names.values()) and not any(map(_gpu, names.values())):
-        problem = "a profile of a TPU: its operations are not kernels on streams, and ringscope does not read them"
-        raise UnreadableRecording(path, problem, "look at it with XProf (TensorBoard's profile plugin)")
+        raise xplane.of_a_tpu(path)
     for (pid, tid), chosen in rows.items():
         _add(found, names.get((pid, None), ""), names.get((pid, tid), ""), tid, chosen)
     doubts = (*unfinished, *xplane.doubted(found))

@@ -93,10 +93,14 @@ def read(path: Path) -> Timeline:
                 "profile_start_time"
             )
     if not found.gpus and any(plane.name.startswith("/device:TPU") for plane in space.planes):
-        problem = "a profile of a TPU: its operations are not kernels on streams, and ringscope does not read them"
-        raise UnreadableRecording(path, problem, "look at it with XProf (TensorBoard's profile plugin)")
+        raise of_a_tpu(path)
     started = started_ns if type(started_ns) is int and 0 < started_ns < LIMIT * 4 else None
     return timeline(path, found, started, doubted(found, [*space.errors, *space.warnings]))
+
+
+def of_a_tpu(path: Path) -> UnreadableRecording:
+    problem = "a profile of a TPU: its operations are not kernels on streams, and ringscope does not read them"
+    return UnreadableRecording(path, problem, "look at it with XProf (TensorBoard's profile plugin)")
 
 
 def timeline(path: Path, found: Found, started: int | None, doubts: tuple[Doubt, ...]) -> Timeline:

@@ -12,7 +12,7 @@ import click
 
 from ..ground import terminals
 from ..ground.errors import RingscopeError
-from .options import Output, Verb, refuse_ignored
+from .options import Output, Verb, refuse_ignored, strict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +87,7 @@ Examples:
 )
 @click.option("--junit", type=Output(), help="Write the checks as JUnit XML.")
 @click.option("--markdown", type=Output(), help="Write the checks as a Markdown table.")
-@click.option(
-    "--strict", is_flag=True, help="Fail if any recording cannot be read; without it the others are measured."
-)
+@strict
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:
     """Check a run directory, measures or recordings against budgets, a baseline, or the history of its runs.

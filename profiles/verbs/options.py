@@ -21,6 +21,9 @@ Rule = tuple[bool, Collection[str], str]
 
 
 # Options of the verbs that read recordings.
+strict = click.option(
+    "--strict", is_flag=True, help="Fail if any recording cannot be read; without it the others are measured."
+)
 max_size = click.option(
     "--max-size",
     metavar="BYTES",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -11,7 +10,8 @@ import click
 from ..ground import terminals
 from ..ground.errors import NcclLog, RingscopeError
 from . import timeline_run
-from .options import STDOUT, Output, Rule, Verb, max_size, no_cache, refuse_ignored
+from .options import STDOUT, Output, Rule, Verb, max_size, no_cache, refuse_ignored, strict
+from .timeline_run import Options
 
 HELP = """Measure recordings: where every nanosecond of every GPU went.
 
@@ -39,43 +39,6 @@ Many recordings are measured in processes on all cores. Under mpirun or srun all
 recordings on its host. If the hosts share neither a disk nor MPI, write a partial file on each host (--partial) and
 give all partial files to timeline: the result is the same as from all recordings together.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Options of the command line."""
-
-    paths: tuple[str, ...]
-    json_to: Path | None
-    json_summary: Path | None
-    window: str | None
-    per_step: bool
-    ranks: tuple[int, ...]
-    full: bool
-    table: str | None
-    html: Path | None
-    perfetto: Path | None
-    markdown: Path | None
-    charts: Path | None
-    parquet: Path | None
-    info: bool
-    max_size: int | None
-    no_cache: bool
-    strict: bool
-    processes: int | None
-    from_step: int
-    partial: Path | None
-
-    @property
-    def again(self) -> list[str]:
-        """The arguments of a command that measures the same: the paths, and the options that choose steps and GPUs."""
-        chosen = ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
-        return [*self.paths, *chosen, *(["--full"] if self.full else [])]
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """Keyword arguments for reading recordings."""
-        return {"max_bytes": self.max_size, "cache": not self.no_cache}
 
 
 _FILE, _JSON = Output(), Output(stdout=True)
@@ -123,9 +86,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
 )
 @max_size
 @no_cache
-@click.option(
-    "--strict", is_flag=True, help="Fail if any recording cannot be read; without it the others are measured."
-)
+@strict
 @click.option(
     "--from-step",
     metavar="N",

@@ -1,10 +1,11 @@
-"""Hand what `ringscope timeline` has parsed over to measuring and views. Imports wait until a function needs them."""
+"""Hand the options of `ringscope timeline` over to measuring and views. Imports wait until a function needs them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..ground import numbers, terminals
 from ..ground.errors import RingscopeError
@@ -15,7 +16,43 @@ if TYPE_CHECKING:
     from ..measuring.analysis import Progress
     from ..model.analysed import Analysis
     from ..views.files.recording_files import Files
-    from .timeline import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of the command line."""
+
+    paths: tuple[str, ...]
+    json_to: Path | None
+    json_summary: Path | None
+    window: str | None
+    per_step: bool
+    ranks: tuple[int, ...]
+    full: bool
+    table: str | None
+    html: Path | None
+    perfetto: Path | None
+    markdown: Path | None
+    charts: Path | None
+    parquet: Path | None
+    info: bool
+    max_size: int | None
+    no_cache: bool
+    strict: bool
+    processes: int | None
+    from_step: int
+    partial: Path | None
+
+    @property
+    def again(self) -> list[str]:
+        """The arguments of a command that measures the same: the paths, and the options that choose steps and GPUs."""
+        chosen = ["--ranks", ",".join(map(str, self.ranks))] if self.ranks else []
+        return [*self.paths, *chosen, *(["--full"] if self.full else [])]
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Keyword arguments for reading recordings."""
+        return {"max_bytes": self.max_size, "cache": not self.no_cache}
 
 
 def info(given: Options) -> None:

@@ -13,6 +13,7 @@ from ..model.measures import GpuMeasures
 from ..runs.records import Cell
 from . import advice_by_strategy, cuda_hip, jax, pytorch, pytorch_inference
 from .collectives import MOSTLY_WAITING
+from .copies import FEWER_BYTES
 from .gpu_facts import Words, recurrent
 from .pytorch import TORCH_KERNEL
 
@@ -50,7 +51,7 @@ TENSORFLOW = {
     "copies-pageable": DISTRIBUTED,
     "copies-synchronous": DISTRIBUTED,
     "copies-exposed": DISTRIBUTED + "; send fewer bytes: images as uint8",
-    "copies-exposed-although-prefetched": "send fewer bytes: images as uint8, other features as float16",
+    "copies-exposed-although-prefetched": FEWER_BYTES,
     "all-reduce-exposed": "mixed precision; a larger batch; tf.distribute.NcclAllReduce",
     "collectives-not-fused": "tf.distribute.experimental.CommunicationOptions(bytes_per_pack=...)",
     "model-too-small": "a larger batch, or fewer GPUs",

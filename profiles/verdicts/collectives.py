@@ -58,6 +58,7 @@ OTHER_KINDS = {
 SUMMED = re.compile(
     r"(?i)nccl\w{0,20}?all_?reduce\w{0,40}?_(bf16|\w{0,20}bfloat16|half|float|double|[fiu]\d+)(?![a-z0-9])"
 )
+LESS_TO_SEND = "send gradients in half the bytes; take a larger batch, which needs fewer all-reduces per sample"
 MOSTLY_WAITING = (
     "most of this time is waiting: make the ranks arrive together, with equal work and equally steady hosts"
 )
@@ -140,9 +141,7 @@ def _less_exposed(case: Case) -> str:
     if _mostly_waiting(case):
         parts.append(MOSTLY_WAITING)
     if not case.horovod:
-        return "; ".join(
-            [*parts, "send gradients in half the bytes; take a larger batch, which needs fewer all-reduces per sample"]
-        )
+        return "; ".join([*parts, LESS_TO_SEND])
     if _in_float32(case):
         parts.append(_half_the_bytes(case))
     parts.append(

@@ -14,7 +14,7 @@ from ..metrics.kernels import TORCH_COMPILED
 from ..metrics.peaks import lacks_tf32
 from ..model.measures import GpuMeasures
 from ..model.operations import Copies
-from .collectives import is_sharded, summed_as
+from .collectives import LESS_TO_SEND, is_sharded, summed_as
 from .gpu_facts import SIZES, Words, compiled, convolves, in_float32, in_graphs, pageable, recurrent
 from .host_idle import mostly_after_waits
 from .shared_advice import DATA_LOADER
@@ -161,7 +161,7 @@ def _tensor_cores(gpu: GpuMeasures) -> str:
 def _all_reduce(gpu: GpuMeasures) -> str:
     accumulated = "no_sync() while gradients accumulate; a larger batch"
     if gpu.exchange not in (None, "ddp") or is_sharded(gpu):
-        return "send gradients in half the bytes; take a larger batch, which needs fewer all-reduces per sample"
+        return LESS_TO_SEND
     hooks = "" if summed_as(gpu) == "16 bits" else " with fp16_compress_hook or bf16_compress_hook,"
     return f"DistributedDataParallel{hooks} gradient_as_bucket_view=True, another bucket_cap_mb; {accumulated}"
 

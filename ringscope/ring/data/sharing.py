@@ -149,9 +149,7 @@ def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, s
         batches = int(share(int(dataset.reduce(np.int64(0), lambda count, *_: count + 1))))
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
     if 0 <= batches < size:
-        raise RingscopeError(
-            f"{batches} batches cannot be shared by {size} ranks; use smaller batches, or start fewer ranks"
-        )
+        raise _too_few(batches, size)
     if own is None:
         _tell_price(spared, size, spared.why)
         own = dataset.shard(size, rank)
@@ -161,6 +159,12 @@ def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, s
         return between(own, 0, batches // size)
     known = batches // size if batches > 0 else batches
     return own.apply(tf.data.experimental.assert_cardinality(known))
+
+
+def _too_few(batches: int, size: int) -> RingscopeError:
+    return RingscopeError(
+        f"{batches} batches cannot be shared by {size} ranks; use smaller batches, or start fewer ranks"
+    )
 
 
 def _tell_price(spared: Share, size: int, otherwise: str) -> None:
@@ -178,9 +182,7 @@ def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, options: 
             raise RingscopeError("the PyDataset has no end; give fit(..., steps_per_epoch=...)")
         return Part(whole, rank, size, None, share)
     if batches < size:
-        raise RingscopeError(
-            f"{batches} batches cannot be shared by {size} ranks; use smaller batches, or start fewer ranks"
-        )
+        raise _too_few(batches, size)
     epoch = None
     if steps and (whole.workers > 1 or whole.use_multiprocessing):
         # Between epochs Keras keeps the batches that its workers have prepared, and begins at the first one again after
