@@ -22,7 +22,10 @@ def measure(paths: Iterable[str | Path], *, strict: bool = False, max_bytes: int
 
     with readers.listed(paths, max_bytes) as files:
         good, doubts = readers.sorted_out(files, _each(files, max_bytes), strict=strict)
-    calls = pd.concat([log.calls for _, log in good], ignore_index=True)
+    timed = [log.calls for _, log in good if not log.calls.empty]
+    if not timed:
+        raise UnreadableRecording(good[0][0].called, *plugin_log.NO_ENDS)
+    calls = pd.concat(timed, ignore_index=True)
     damaged, untimed = (sum(counts) for counts in zip(*((log.damaged, log.untimed) for _, log in good), strict=True))
     made = logged.measured(calls, [str(file.called) for file, _ in good], damaged, untimed)
     made.doubts = [*doubts, *made.doubts]

@@ -40,6 +40,10 @@ NO_KERNELS: Final = (
     "a log of NCCL's profiler plugin without a time of the GPU, so how long each collective took is unknown",
     "run again with NCCL_PROFILE_EVENT_MASK=66, which adds the kernels (NCCL 2.27 and later)",
 )
+NO_ENDS: Final = (
+    "a log of NCCL's profiler plugin whose kernels have no end, so how long each call took is unknown",
+    "give the logs of all communicators of the run; send and receive have an end in the logs of NCCL's Inspector",
+)
 
 Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]  # ns
 Hash: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -64,7 +68,7 @@ class Event(msgspec.Struct):
 
 
 def read(path: Path) -> Log:
-    """Read a log. Raises UnreadableRecording if it is cut off, or tells the time of no call."""
+    """Read a log. Raises UnreadableRecording if it is cut off, or has no kernels. `calls` is empty if none is timed."""
     try:
         events = msgspec.json.decode(opening.whole(path, b'"'), type=list[Event])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -74,7 +78,10 @@ def read(path: Path) -> Log:
         ) from error
     rows, untimed = [], 0
     sent: Counter[str] = Counter()
-    for call, channels in _calls(events):
+    calls = _calls(events)
+    if not any(channels for _, channels in calls):
+        raise UnreadableRecording(path, *NO_KERNELS)
+    for call, channels in calls:
         number = call.args.seq_num if call.cat == "COLL" else sent[call.name]
         sent[call.name] += 1  # messages have no number of their own
         lasted, size = _lasted(channels), call.args.count * _BYTES.get(call.args.datatype, 0)
@@ -83,10 +90,8 @@ def read(path: Path) -> Log:
             continue
         texts = (f"{call.args.comm_hash:#x}", "unknown", "", call.name, ON_GPU)
         rows.append((*texts, call.args.rank, 0, 0, call.pid, number, size, lasted))
-    if not rows:
-        raise UnreadableRecording(path, *NO_KERNELS)
-    calls = pd.DataFrame(rows, columns=[*TEXTS, *NUMBERS]).rename(columns={"lasted_us": "lasted_ns"})
-    return Log(calls, 0, untimed)
+    table = pd.DataFrame(rows, columns=[*TEXTS, *NUMBERS]).rename(columns={"lasted_us": "lasted_ns"})
+    return Log(table, 0, untimed)
 
 
 def _calls(events: list[Event]) -> list[tuple[Event, list[Arguments]]]:

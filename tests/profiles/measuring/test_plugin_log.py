@@ -108,6 +108,18 @@ def test_calls_without_a_time_or_a_size_are_left_out_and_counted(tmp_path: Path)
     assert "2 of 5 calls" in found.doubts[0].text
 
 
+def test_a_communicator_whose_kernels_have_no_end_is_counted_beside_others(tmp_path: Path) -> None:
+    logs = write(tmp_path, [ran(30)], [ran(20)])
+    sends = [Call("Send", 0, 1000, "ncclInt8", [(CLOCK, 0), (CLOCK + 1, 0)], "P2P")] * 3
+    logs.append(tmp_path / "nccl_7_0.json")
+    logs[-1].write_text(text(0, sends, communicator=7))
+    found = logged.measure(logs)
+    assert [(one.kind, one.transfer_ns) for one in found.kinds] == [("AllReduce", 20)]
+    assert found.doubts[0].code == "untimed-calls" and "3 of 5 calls" in found.doubts[0].text
+    with pytest.raises(UnreadableRecording, match="whose kernels have no end"):
+        logged.measure(logs[-1:])
+
+
 def test_messages_have_a_length_and_no_waiting(tmp_path: Path) -> None:
     one, other = (Call("Send", 0, 1000, "ncclFloat64", [(CLOCK, CLOCK + ns)], "P2P") for ns in (50, 150))
     (kind,) = logged.measure(write(tmp_path, [one, other])).kinds
