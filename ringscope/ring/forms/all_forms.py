@@ -21,6 +21,7 @@ from . import (
     elastic,
     entropy,
     gelu,
+    halves,
     hash_buckets,
     hashed,
     last_axis,
@@ -67,6 +68,8 @@ def forms(model: Any) -> Iterator[None]:
         for name, form in OF_FUNCTIONS.items():
             if wanted(name):
                 laid.enter_context(form())
+        if wanted("halves") and halves.only_the_loss_reads_logits(model):
+            laid.enter_context(halves.of_heads())
         if wanted("draws"):  # this form is for right numbers, not for speed: without it the step is not compiled
             laid.enter_context(draws.from_seeds(model))
         if has_gpu() and wanted("attention"):  # cuDNN has this kernel, XLA has not

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
@@ -20,7 +20,15 @@ from . import wide
 from .half_precision import NARROW
 
 BYTES = 16  # a row's length in bytes must be a multiple of this
+MADE = "_ringscope_product"  # attribute of a tensor that `wide_product` made: Product
 LEAST = 1 << 28  # multiplications; a smaller product is not worth two more passes over its operands
+
+
+class Product(NamedTuple):
+    """The operands of a product by `wide_product`. rows: bfloat16 (rows, inputs). matrix: float32 (inputs, outputs)."""
+
+    rows: Any
+    matrix: Any
 
 
 def multiples() -> AbstractContextManager[None]:
@@ -60,8 +68,22 @@ def _multiplied(given: Any, matrix: Any) -> Any | None:
     if narrow is None and not any(size * matrix.dtype.size % BYTES for size in matrix.shape):
         return None
     rows = tf.reshape(given if narrow is None else narrow, [-1, given.shape[-1]])
-    made = _in_multiples(rows, matrix, tf.matmul if narrow is None else wide.product)
-    return tf.reshape(made, [*given.shape[:-1], matrix.shape[1]])
+    made = _in_multiples(rows, matrix, tf.matmul) if narrow is None else wide_product(rows, matrix)
+    made = tf.reshape(made, [*given.shape[:-1], matrix.shape[1]])
+    if narrow is not None:
+        setattr(made, MADE, Product(rows, matrix))
+    return made
+
+
+def wide_product(rows: Any, matrix: Any) -> Any:
+    """The product of bfloat16 (rows, inputs) and float32 (inputs, outputs) in float32, multiplied in bfloat16."""
+    return _in_multiples(rows, matrix, wide.product)
+
+
+def wide_product_of(tensor: Any) -> Product | None:
+    """The operands of `wide_product`, if the tensor is its result in another shape; else None."""
+    found: Product | None = getattr(tensor, MADE, None)
+    return found
 
 
 def _in_multiples(rows: Any, matrix: Any, multiplied: Callable[[Any, Any], Any]) -> Any:
