@@ -9,6 +9,7 @@ import pytest
 from profiles import analyse, read
 from profiles.model.measures import Finding, GpuMeasures
 from profiles.steps.found import FoundSteps
+from profiles.verdicts import host_idle
 from profiles.verdicts.case import Case, Context
 from tests.made.bruteforce import BruteForce, idle_spans
 from tests.made.build import Build
@@ -49,7 +50,7 @@ def measured(made: Build) -> GpuMeasures:
 
 def stays_ns(gpu: GpuMeasures) -> int:
     """The sync idle that no wait is priced by."""
-    return sum(Case.of(0, gpu, Context(), "nsys-sqlite").after_waits_ns)
+    return sum(host_idle.after_waits_ns(Case.of(0, gpu, Context(), "nsys-sqlite")))
 
 
 @pytest.mark.parametrize("item", [False, True])
