@@ -165,3 +165,31 @@ def test_a_run_on_the_cpu_says_what_it_measured_and_what_failed(tmp_path: Path) 
         assert row["samples_per_s"] > 0 and row["first_step_s"] > 0 and row["peak_gib"] is None
     assert rows[0]["loss"] == pytest.approx(rows[2]["loss"], rel=1e-3)  # two lines train what none do
     assert code == ("error" in rows[3])
+
+
+def test_the_page_of_starts_shows_the_committed_rows() -> None:
+    folder = RESULTS / "2026-11-29-2xh200"
+    rows = [json.loads(line) for line in (folder / "starts.jsonl").read_text().splitlines()]
+    starts = {(row["model"], row["way"], row["start"]): row for row in rows}
+    stages = [json.loads(line) for line in (folder / "second-starts.jsonl").read_text().splitlines()]
+    page = folder.with_suffix(".md").read_text()
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+    (head, _, *first), (_, _, *second) = lines[: 2 + len(stages)], lines[2 + len(stages) :]
+    ways = {"ring": ("ring", 1), "ring again": ("ring", 2), "plain Keras": ("plain", 1), "Keras on JAX": ("jax", 1)}
+    ways |= {"torch.compile": ("torch", 1), "torch.compile again": ("torch", 2)}
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    shown = set()
+    for model, (_, *cells), (_, *seconds) in zip(models, first, second, strict=True):
+        for way, cell in zip(head[1:], cells, strict=True):
+            row = starts.get((model, *ways[way]))
+            if row is not None:
+                shown.add((model, *ways[way]))
+                none = f"none in {row['limit_s']}" if "limit_s" in row else ""
+                assert cell == (none or f"{row['first_step_s']:.0f}"), (model, way)
+            else:
+                assert cell == "", (model, way)
+        stage = next(each for each in stages if each["model"] == model)
+        parts = [value for name, value in stage.items() if name.endswith("_s") and name != "first_step_s"]
+        assert seconds == [f"{value:.1f}" for value in parts]
+        assert abs(sum(parts) - starts[model, "ring", 2]["first_step_s"]) < 0.3
+    assert shown == set(starts)
