@@ -55,6 +55,34 @@ def test_gradients_go_through_it_as_they_do_in_float32(model: keras.Model) -> No
         np.testing.assert_allclose(mine, theirs, atol=near * np.abs(theirs).max())
 
 
+@pytest.mark.parametrize(("rows", "columns"), few([(12, 12), (9, 5), (4, 3)]))
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_bilinear_results_and_gradients_are_kerass_without_its_masks(dtype: str, rows: int, columns: int) -> None:
+    most = float(tf.dtypes.as_dtype(dtype).max)
+    x = np.random.default_rng(0).normal(size=(2, 6, 6, 3)) * 10
+    x[0, :3, :3], x[0, 4:, 4:] = most, -most  # where a sum that is rounded up would leave the type's range
+    given = tf.cast(tf.constant(x), dtype)
+
+    def run(given: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            made = ops.image.resize(given, (rows, columns), interpolation="bilinear")
+            wave = tf.cast(tf.reshape(tf.sin(tf.range(tf.size(made), dtype=tf.float32)), tf.shape(made)), dtype)
+            total = tf.reduce_sum(made * wave)
+        return made, tape.gradient(total, given)
+
+    theirs = run(given)
+    with resized.by_own_weights():
+        compiled = tf.function(run, jit_compile=True, autograph=False)
+        ours = compiled(given)
+        text = compiled.experimental_get_compiler_ir(given)(stage="hlo")
+    assert ours[0].dtype == given.dtype and not {"minimum", "compare", "clamp"} & set(text.replace("(", " ").split())
+    for own, right in zip(ours, theirs, strict=True):
+        own, right = (np.asarray(tf.cast(each, tf.float64)) for each in (own, right))
+        assert np.isfinite(right).all()
+        np.testing.assert_allclose(own, right, rtol=2**-7, atol=2**-6)
+
+
 def test_without_the_form_xla_refuses_it(model: keras.Model) -> None:
     """Where a TensorFlow compiles it, the form may go."""
     with pytest.raises(tf.errors.OpError, match="mixed precision is disallowed|different precisions|must match"):
