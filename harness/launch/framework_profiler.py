@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +26,10 @@ def framework() -> str:
 
 
 def is_early() -> bool:
-    """True while JAX's profiler would open JAX's devices before the script does. `jax.distributed.initialize` must come
-    before that, or each rank trains alone."""
+    """True while the script has loaded no framework, or while JAX's profiler would open JAX's devices before the script
+    does. `jax.distributed.initialize` must come before that, or each rank trains alone."""
+    if not any(name in sys.modules for name in ("jax", "tensorflow", "torch")):
+        return True
     bridge = sys.modules.get("jax._src.xla_bridge")
     has_devices = getattr(bridge, "backends_are_initialized", lambda: True)
     return framework() == JAX and not has_devices()
@@ -36,14 +37,20 @@ def is_early() -> bool:
 
 @contextmanager
 def opened(
-    folder: Path, rank: str, name: str | None = None, *, unless: Callable[[], bool] = lambda: False
+    folder: Path,
+    rank: str,
+    name: str | None = None,
+    *,
+    all_threads: bool = False,
+    unless: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
     """Within this context a framework's profiler records this process into a file `rank<k>` in the folder. name: the
-    framework; None for the one that trains. unless: True at the end if PyTorch's file is not wanted."""
+    framework; None for the one that trains. all_threads: PyTorch's profiler records all threads, and any thread may
+    close it; else only this thread. unless: True at the end if PyTorch's file is not wanted."""
     name = name or framework()
     ranges.for_framework(name)
     if name == PYTORCH:
-        with _by_pytorch(folder / f"rank{rank}.pt.trace.json", unless):
+        with _by_pytorch(folder / f"rank{rank}.pt.trace.json", all_threads, unless):
             yield
         return
     own = folder / f"rank{rank}.xplane"  # a directory per rank, because the ranks would overwrite each other's files
@@ -69,13 +76,10 @@ def _by_jax(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _by_pytorch(path: Path, unless: Callable[[], bool]) -> Iterator[None]:
+def _by_pytorch(path: Path, all_threads: bool, unless: Callable[[], bool]) -> Iterator[None]:
     import torch
 
-    # All threads are recorded only if the training runs on another thread than this one: with all threads recorded from
-    # the training thread, a rank of torchrun once ended by SIGABRT.
-    alone = threading.current_thread() is threading.main_thread()
-    profiler = torch.profiler.profile(record_shapes=True, **({} if alone else _of_all_threads()))
+    profiler = torch.profiler.profile(record_shapes=True, **(_of_all_threads() if all_threads else {}))
     profiler.start()
     try:
         yield

@@ -76,7 +76,7 @@ class Recorder:
     ) -> None:
         self._agreed = agreed
         self.steps, self._begins, self._ends, self._clock = steps, begins, ends, clock
-        self._lock = threading.Lock()  # another thread opens and closes the range too if it records by time
+        self._lock = threading.RLock()  # the main thread may open or close the range by time while it does so by steps
         self._took: list[float] = []
         self._began_s: float | None = None
         self.number = 0  # number of the current step
@@ -99,12 +99,16 @@ class Recorder:
             self._began_s = None
             self._ended()
 
-    def finish(self) -> None:
-        """Close the range at the end of the script."""
+    def finish(self) -> bool:
+        """Close the range for good; one that was never opened is not opened any more. Returns False if it was closed
+        before."""
         with self._lock:
-            if self.opened_at is not None and not self.closed:
-                self.closed = True
+            if self.closed:
+                return False
+            self.closed = True
+            if self.opened_at is not None:
                 self._ends()
+            return True
 
     @property
     def holds_nothing(self) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ringscope.places import of_tensorflow, sampler
 
 from ..machine import capture_range
-from . import framework_profiler, users_launcher
+from . import framework_profiler, main_thread, users_launcher
 from .profilers import INSIDE, Span
 from .recorder import Agreed, Recorder
 from .steps import KERAS, TORCH
@@ -87,13 +87,23 @@ class Recording:
         """True if this process is none of the ranks that the script has started."""
         return not self.several and users_launcher.by_script(self._options.folder)
 
+    def _all_threads(self) -> bool:
+        """True if threads other than this one are recorded: they train, or it is not known which thread trains."""
+        return not self.recorder.expects_steps or threading.current_thread() is not threading.main_thread()
+
     def _begins(self) -> None:
         if self._is_no_rank():
             return
         options = self._options
         try:
             self._opened.enter_context(
-                framework_profiler.opened(options.folder, self.rank, options.framework, unless=self._is_no_rank)
+                framework_profiler.opened(
+                    options.folder,
+                    self.rank,
+                    options.framework,
+                    all_threads=self._all_threads(),
+                    unless=self._is_no_rank,
+                )
                 if options.inside
                 else capture_range.opened()
             )
@@ -110,7 +120,11 @@ class Recording:
             print(f"ringscope: recording from step {self.recorder.number} on", file=sys.stderr, flush=True)
 
     def _ends(self) -> None:
-        self._opened.close()
+        try:
+            self._opened.close()
+        except Exception as error:  # perhaps the disk is full; the training goes on
+            print(f"ringscope: the recording of rank {self.rank} is lost: {error}", file=sys.stderr, flush=True)
+            self._records = False
         if self._agreed is not None:
             self._agreed.forget()
         if self._records and self._options.span.steps and self.rank == "0" and not self._is_no_rank():
@@ -132,13 +146,14 @@ def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: thread
     """Record by time if no step is seen within `delay_s`, for example in a custom loop of TensorFlow or JAX.
 
     The delay starts again when Keras or PyTorch is imported, because the import alone may take as long. Once PyTorch
-    has an optimizer nothing is recorded by time, because its first step may compile for longer than the delay. inside:
-    True if the framework's own profiler records, which waits for the devices of JAX.
+    has an optimizer nothing is recorded by time, because its first step may compile for longer than the delay. The main
+    thread opens and closes the recording. inside: True if the framework's own profiler records, which waits for the
+    devices of JAX.
     """
     ends_s = time.monotonic() + delay_s
     waits = recorder.steps > 0
     while not over.wait(min(LOOK_S, max(0.0, ends_s - time.monotonic()))):
-        if recorder.expects_steps or recorder.awaits_steps and recorder.steps:
+        if _is_stepped(recorder):
             return
         coming = [name for name in _WHOLE if name in sys.modules]
         if waits and coming:
@@ -148,6 +163,11 @@ def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: thread
             ends_s = max(ends_s, time.monotonic() + LOOK_S)
         elif time.monotonic() >= ends_s:
             break
-    if not over.is_set() and recorder.open():
+    if main_thread.run(lambda: not _is_stepped(recorder) and recorder.open(), over):
         over.wait(duration_s)
-        recorder.finish()
+        main_thread.run(recorder.finish, over)
+
+
+def _is_stepped(recorder: Recorder) -> bool:
+    """True if steps are recorded: a training loop has begun, or an optimizer has been made for one."""
+    return recorder.expects_steps or bool(recorder.awaits_steps and recorder.steps)

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from harness.launch.profilers import Span
 from harness.launch.recorder import AHEAD, LAST_LOOK, Agreed, Recorder
-from harness.launch.recording import _by_time
+from harness.launch.recording import Options, Recording, _by_time
 from harness.launch.steps import Steps, watch, watch_deepspeed, watch_optimizers
 from harness.launch.watched import say_executions, say_loaders
 from profiles.ground.after_import import AfterImport
@@ -156,6 +157,27 @@ def test_ranks_that_share_no_folder_record_once_each_is_steady(tmp_path: Path) -
     told = Told(agreed=Agreed(tmp_path / "file" / "first_step"))
     told.take([1.0] * 30)
     assert told.recorder.opened_at == 20
+
+
+def test_a_recorder_that_is_dropped_before_it_has_opened_never_opens() -> None:
+    told = Told()
+    assert told.recorder.finish() and not told.recorder.open()
+    told.take([1.0] * 30)
+    assert told.done == [] and told.recorder.holds_nothing
+
+
+def test_a_recording_that_cannot_be_written_does_not_end_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = Recording(Options("nsys", tmp_path, Span(steps=3)), "0", several=False)
+
+    def fails() -> None:
+        raise OSError("No space left on device")
+
+    recording.recorder.open()
+    recording._opened.callback(fails)
+    recording.drop()
+    assert "the recording of rank 0 is lost: No space left on device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("made", [False, True])
