@@ -129,6 +129,8 @@ def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pa
     number = np.arange(len(mine))
     if re.compile(pattern).groups:
         number = np.array([_number(pattern, name) for name in names], np.int64)[code[mine]]
+        alone = _not_again(number, start, end)
+        number, start, end, is_open = (each[alone] for each in (number, start, end, is_open))
     return Marks(
         process=process,
         start_ns=start + shift_ns,
@@ -138,6 +140,17 @@ def _one_kind(marks: pd.DataFrame, rows: Int64s, process: int, shift_ns: int, pa
         served=served or all(re.match(_OF_INFERENCE, names[one]) for one in met_names),
         decodes=not all(re.fullmatch(_PREFILLS, names[one]) for one in met_names),
     )
+
+
+def _not_again(number: Int64s, start: Int64s, end: Int64s) -> NDArray[np.bool_]:
+    """bool per mark, in order of start: False for a mark that begins within an earlier one of its number, as marks of a
+    second thread and marks recorded twice do."""
+    order = np.lexsort((start, number))
+    again = np.zeros(len(order), bool)
+    same = number[order[1:]] == number[order[:-1]]
+    inside = (start[order[1:]] < end[order[:-1]]) | (start[order[1:]] == start[order[:-1]])
+    again[order[1:]] = same & inside
+    return ~again
 
 
 def _used(texts: Any, rows: Int64s) -> tuple[Int64s, list[str]]:

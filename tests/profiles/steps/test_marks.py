@@ -180,6 +180,15 @@ def test_steps_in_a_small_part_of_a_recording_leave_the_lead_to_the_capture() ->
     assert gpu.capture["ledger_ns"] == whole.ledger_ns and gpu.capture["window_ns"] == whole.window_ns
 
 
+@pytest.mark.parametrize("late_ns", [0, 400_000])
+def test_a_step_that_a_second_thread_marks_too_is_counted_once(late_ns: int) -> None:
+    made = marked("step {}")
+    for number in range(6):
+        start = 1_000_000 * (number + 1) + late_ns
+        made.mark(f"step {number}", start, start + 900_000, domain="", tid=2)
+    assert found(made).start_ns.tolist() == found(marked("step {}")).start_ns.tolist()
+
+
 def overlapping(*, unknown: int = 0) -> Build:
     """Each step's second half runs on a stream of its own, beside the next step's first half: four kernels each. Before
     all of it `unknown` kernels that were launched before the recording began."""
