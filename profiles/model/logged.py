@@ -35,7 +35,7 @@ class LoggedKind:
     kind: str  # AllReduce, ..., Send or Recv
     count: int  # number of calls; a call of all ranks counts once
     matched: int  # number of calls that all ranks with a log have logged, so that waiting is known
-    bytes: int  # sum over the calls of the bytes that one rank passes
+    bytes: int  # sum over the calls of the bytes that one rank passes in; of ReduceScatter: that it gets
     lasted_ns: int  # sum over calls and ranks, with waiting
     transfer_ns: int | None  # sum over matched calls from the last rank's arrival on; None: see `why`
     bus_gb_per_s: float | None  # bus bandwidth over transfer_ns

@@ -50,9 +50,9 @@ def kinds(document: Document) -> Table:
         for place, one in enumerate(document["/kinds"])
     ]
     text = (
-        "Bytes: what one rank passes in. The rank whose kernel ran shortest arrived last: the time of that kernel is "
-        "the transfer. Bus bandwidth is bytes divided by transfer, times the factor of nccl-tests; 'with waiting' "
-        "divides by the whole time of all ranks' kernels."
+        "Bytes: what one rank passes in; of ReduceScatter: what it gets. The rank whose kernel ran shortest arrived "
+        "last: the time of that kernel is the transfer. Bus bandwidth is bytes divided by transfer, times the factor "
+        "of nccl-tests; 'with waiting' divides by the whole time of all ranks' kernels."
     )
     columns = ("communicator", "collective", *titles(KINDS), "why transfer is unknown")
     return Table("kinds", "By communicator and kind", text, columns, tuple(rows), keys=2)
