@@ -31,9 +31,11 @@ if [ "$1" = export ]; then
   echo "the report is not whole" >&2; exit 1
 fi
 while [ "$1" != -o ]; do shift; done; stem=${2%\%q*}$RINGSCOPE_RANK; shift 2
-(sleep 0.5; cp recording.sqlite "$stem.nsys-rep") &
+(sleep 0.5; cp recording.sqlite "$stem.part"; mv "$stem.part" "$stem.nsys-rep") &
 exec "$@"
 """
+# A report that stands there is whole: the script that stands for nsys puts it there in one go.
+RECORD = "from harness.launch import profilers; profilers.SETTLED_S = 1.0; from harness.verbs.cli import main; main()"
 TOLD, GOES_ON = "who had the GPU", "the training continues to its end"
 # It trains until the test has seen the report.
 TRAIN = "until [ -e told ]; do sleep 0.05; done; echo trained to its end; exit {code}"
@@ -63,7 +65,7 @@ def recording(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """`ringscope record` in a folder; nothing that it started outlives this."""
     path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "COLUMNS": "80"}
-    argv = [sys.executable, "-m", "harness", "record", "--out", "out", *words]
+    argv = [sys.executable, "-c", RECORD, "record", "--out", "out", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(argv, cwd=folder, env=env, text=True, **pipes, start_new_session=True) as process:
         try:
