@@ -33,6 +33,7 @@ LARGE = 1 << 20  # elements of a large row
 # predictions. Both halves may by chance have equally many labels above a bound; then a mean weighted by these labels
 # looks like a plain mean.
 DRAWS = 8
+ORDERS = 3  # tries with labels of the training batch in a random order
 EXACT, NOISY = 1e-3, 0.25  # relative tolerances; NOISY for losses that draw random numbers
 SAME = 1e-6  # relative tolerance; only a loss that draws random numbers differs by more on equal rows
 ROUNDED = {"bfloat16": 0.02, "float16": 0.007}  # EXACT for values that are computed in these types
@@ -125,12 +126,16 @@ def _no_mean(name: str) -> str:
 
 def _differs_of_labels_at_hand(loss: Any, y_true: Any, y_pred: Any) -> bool:
     labels = labels_at_hand(y_true)
-    if labels is None:
-        return False
-    even = len(tf.nest.flatten(labels)[0]) // 2 * 2  # at least two rows, so that there are two halves
-    some = tf.nest.map_structure(lambda leaf: leaf[: min(even, MANY_ROWS)], labels)
-    values = _values_of_rows(loss, some, y_pred, np.random.default_rng(0)) if even else None
-    return values is not None and _kind_of_tries([values], ROUNDED.get(loss.dtype, EXACT)) == NEITHER
+    count = 0 if labels is None else len(tf.nest.flatten(labels)[0]) // 2 * 2  # even, so that there are two halves
+    rows, random = min(count, MANY_ROWS), np.random.default_rng(0)
+    # In one order both halves may by chance have the same labels.
+    orders = [np.arange(rows), *(random.permutation(rows) for _ in range(ORDERS))] if rows else []
+    tries = [_values_of_rows(loss, _in_order(labels, order), y_pred, random) for order in orders]
+    return _kind_of_tries(tries, ROUNDED.get(loss.dtype, EXACT)) == NEITHER
+
+
+def _in_order(labels: Any, order: Any) -> Any:
+    return tf.nest.map_structure(lambda leaf: leaf[order], labels)
 
 
 def shapes_of(given: Any) -> str:

@@ -25,6 +25,8 @@ from .flow import NotApart
 SUMS = {
     (gen_math_ops, "_sum"): "Sum",
     (gen_math_ops, "mean"): "Mean",
+    (gen_math_ops, "unsorted_segment_sum"): "UnsortedSegmentSum",
+    (tf.math, "unsorted_segment_sum"): "UnsortedSegmentSum",
     (gen_array_ops, "size"): "Size",
     (gen_array_ops, "strided_slice"): "StridedSlice",
 }
@@ -166,7 +168,7 @@ def each_sum(take: Callable[[Sum, Any], Any]) -> Iterator[None]:
             total = own(*args, **kwargs)
             if pausing or _within_forms():
                 return total
-            values = args[0] if args else kwargs["input"]
+            values = args[0] if args else next(iter(kwargs.values()))
             turn, turns[kind] = turns[kind], turns[kind] + 1
             pausing.append(True)
             try:

@@ -321,6 +321,19 @@ def test_labels_of_the_training_are_tried_where_no_constant_of_the_graph_tells_o
         assert not loss_kinds._differs_of_labels_at_hand(loss, *of)
 
 
+def test_labels_of_the_training_are_tried_in_other_orders_if_both_halves_have_the_same() -> None:
+    def of_segments(y: Any, p: Any) -> Any:
+        ids = tf.cast(y[:, 0], tf.int32)
+        order = tf.argsort(ids)
+        return tf.reduce_mean(tf.math.segment_mean(tf.gather(p[:, 0] ** 2, order), tf.gather(ids, order)))
+
+    loss = keras.src.losses.losses.LossFunctionWrapper(of_segments)
+    of = tf.zeros((16, 1)), tf.zeros((16, 1))
+    alike = tf.constant([[float(segment)] for segment in (0, 0, 1, 1, 1, 1, 1, 2) * 2])
+    with trial.at_hand(lambda: (of[1], alike)):
+        assert loss_kinds._differs_of_labels_at_hand(loss, *of)
+
+
 class OwnLoss(keras.losses.Loss):
     """A loss of a script: what `function` gives, with a variable if `keeps`."""
 

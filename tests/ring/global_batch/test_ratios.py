@@ -160,6 +160,18 @@ def a_mean_of_each_class(y: Any, p: Any) -> Any:
     return -tf.reduce_mean(total / (tf.reduce_sum(hot, axis=0) + 0.5))
 
 
+@case("joined", LABELS)
+def a_mean_of_each_segment(y: Any, p: Any) -> Any:
+    return tf.reduce_mean(tf.math.unsorted_segment_mean(tf.square(p[:, 0]), tf.cast(y[:, 0], tf.int32), 3))
+
+
+@case("joined", LABELS)
+def a_mean_of_each_segment_by_keras(y: Any, p: Any) -> Any:
+    ids, each = keras.ops.cast(y[:, 0], "int32"), keras.ops.square(p[:, 0])
+    counts = keras.ops.segment_sum(keras.ops.ones_like(each), ids, num_segments=3)
+    return keras.ops.mean(keras.ops.segment_sum(each, ids, num_segments=3) / keras.ops.maximum(counts, 1))
+
+
 @case("joined", VOID)
 def public_helper(y: Any, p: Any) -> Any:
     each, valid = per_label(y, p, 255)
