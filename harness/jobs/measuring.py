@@ -45,6 +45,11 @@ def collect(profiler: Profiler, folder: Path) -> list[Path]:
             tensorflow_profiler.take_out(directory)
         found = in_order(path for suffix in profiler.suffixes for path in folder.glob(f"rank*{suffix}"))
     if not found:
+        if raw := in_order(folder.glob("rank*.qdstrm")):
+            raise RingscopeError(
+                f"{raw[0]}: nsys wrote this file and could not make a report of it; on a machine with the whole Nsight "
+                "Systems run `QdstrmImporter -i FILE`, then `ringscope timeline` on the .nsys-rep"
+            )
         log = folder / "rank0.log"  # only cells have a log; a user's command printed to the terminal
         see = f"see {log.name} there" if log.exists() else "see what the command printed: perhaps it ended too soon"
         raise RingscopeError(f"{folder}: {profiler.name} wrote no recording; {see}")

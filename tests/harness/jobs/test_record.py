@@ -91,6 +91,14 @@ def test_more_options_of_nsys_reach_it_and_no_other_profiler(
     assert "--gpu-metrics-devices=all -e A=a b -o " in capfd.readouterr().out
 
 
+def test_an_nsys_without_its_importer_is_told_from_one_that_recorded_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RingscopeError, match="wrote no recording"):
+        collect(NSYS, tmp_path)
+    (tmp_path / "rank0.qdstrm").touch()
+    with pytest.raises(RingscopeError, match=r"rank0\.qdstrm: nsys wrote this file .*QdstrmImporter"):
+        collect(NSYS, tmp_path)
+
+
 # what nsys prints: where GPU counters are for administrators alone, and on GPUs that it cannot read
 NO_RIGHT = """GPU Metrics: None of the installed GPUs are supported:
 \tNVIDIA GeForce RTX 4090 PCI[0000:01:00.0] - Insufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTRPERM
