@@ -98,7 +98,7 @@ def test_what_cannot_be_done_is_one_line_exit_code_2_and_nothing_written(recordi
     assert "exists already" in ringscope(recording, "--shrink", "-o", recording, code=2, verb="cut")
     assert "no GPU work in that span" in ringscope(recording, "--time", "900s:", *new, code=2, verb="cut")
     assert "no such file" in ringscope(tmp_path / "none", "--info", code=2)
-    assert "no recordings there" in ringscope(ROOT / "docs", "--info", code=2)
+    assert "no recordings there" in ringscope(ROOT / "docs" / "guides", "--info", code=2)
     assert "no file matches" in ringscope(f"{tmp_path}/*.nvvp", "--info", code=2)
     assert list(fingerprint(tmp_path).items())[1:] == before
 
