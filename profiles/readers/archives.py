@@ -1,4 +1,4 @@
-"""Unpack tar archives of recordings into a temporary directory. What cannot be a recording is refused."""
+"""Unpack tar archives of recordings into a temporary directory. Damaged, endless and sparse archives are refused."""
 
 from __future__ import annotations
 

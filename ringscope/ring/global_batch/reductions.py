@@ -168,7 +168,7 @@ def each_sum(take: Callable[[Sum, Any], Any]) -> Iterator[None]:
             total = own(*args, **kwargs)
             if pausing or _within_forms():
                 return total
-            values = args[0] if args else next(iter(kwargs.values()))
+            values = args[0] if args else kwargs.get("input", kwargs.get("data"))
             turn, turns[kind] = turns[kind], turns[kind] + 1
             pausing.append(True)
             try:

@@ -166,6 +166,13 @@ def a_mean_of_each_segment(y: Any, p: Any) -> Any:
 
 
 @case("joined", LABELS)
+def sums_of_segments_by_names(y: Any, p: Any) -> Any:
+    ids = tf.cast(y[:, 0], tf.int32)
+    total = tf.math.unsorted_segment_sum(num_segments=3, segment_ids=ids, data=tf.square(p[:, 0]))
+    return tf.reduce_mean(total / (tf.math.unsorted_segment_sum(tf.ones_like(p[:, 0]), ids, 3) + 1))
+
+
+@case("joined", LABELS)
 def a_mean_of_each_segment_by_keras(y: Any, p: Any) -> Any:
     ids, each = keras.ops.cast(y[:, 0], "int32"), keras.ops.square(p[:, 0])
     counts = keras.ops.segment_sum(keras.ops.ones_like(each), ids, num_segments=3)
