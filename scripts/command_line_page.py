@@ -9,6 +9,7 @@ import inspect
 import itertools
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,8 +86,8 @@ def _paragraphs(text: str) -> Iterator[str]:
             yield _cell(" ".join(line.strip() for line in lines)) + "\n"
             continue
         for indented, group in itertools.groupby(lines[1:], key=lambda line: line.startswith(" ")):
-            kept = [line.strip() for line in group]
-            yield "".join(f"    {line}\n" for line in kept) if indented else _cell(" ".join(kept)) + "\n"
+            kept = textwrap.dedent("\n".join(group))
+            yield textwrap.indent(kept, "    ") + "\n" if indented else _cell(" ".join(kept.splitlines())) + "\n"
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ from . import launch_options, options
 @click.command(
     epilog="""\b
 Examples:
-  ringscope bench                                          what fits this machine, within 12 minutes
-  ringscope bench --models all --launches 3                more models, each three times
+  ringscope bench                              # what fits this machine
+  ringscope bench --models all --launches 3    # more models, each three times
   ringscope bench --ranks 1,2 --models mlp --feeds prefetch,device,resident
-  ringscope bench --ranks 1,2,4 --models resnet50 --per-rank-batch 64,256 --launches 5
+  ringscope bench --ranks 1,2,4 --models resnet50 --per-rank-batch 64,256
   ringscope bench --ranks 8 --hosts a:4,b:4 --launcher mpirun
-  ringscope bench --apply copies-pageable --of runs/X/CELL/0   prove a finding
-  ringscope bench --resume                                 continue the newest sweep
+  ringscope bench --resume                     # continue the newest sweep
+  # is this finding of a recorded launch right?
+  ringscope bench --apply copies-pageable --of runs/X/CELL/0
 """
 )
 @options.of_a_grid

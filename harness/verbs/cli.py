@@ -10,9 +10,9 @@ from . import VERBS
 HELP = """Why are N GPUs not N times faster, and what do I change?
 
 \b
-  ringscope doctor                      what is here, and does it work
-  ringscope bench --ranks 1,2           how does this machine scale
-  ringscope timeline report.sqlite      where every nanosecond of every GPU went
+  ringscope doctor                   # what is here, and does it work
+  ringscope bench --ranks 1,2        # how does this machine scale
+  ringscope timeline report.sqlite   # where the time of every GPU went
 """
 
 

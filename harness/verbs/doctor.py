@@ -87,13 +87,13 @@ def command(
     Exit code 0: nothing fails; 1: something does; 2: bad input.
 
     \b
-      ringscope doctor                     everything, half a minute
-      ringscope doctor --quick             versions and devices only, some seconds
-      ringscope doctor --launcher mpirun   the same under MPI
-      ringscope doctor --json doctor.json  for a bug report
-      ringscope doctor -- python train.py  do the ranks of this script train together?
+      ringscope doctor                       # everything, half a minute
+      ringscope doctor --quick               # only versions and devices
+      ringscope doctor --launcher mpirun     # the same under MPI
+      ringscope doctor --json doctor.json    # for a bug report
+      ringscope doctor -- python train.py    # do its ranks train together?
       ringscope doctor -np 4 --steps 20 -- python train.py --epochs 3
-      ringscope doctor -- torchrun --nproc_per_node 2 train.py   PyTorch, or Keras on it
+      ringscope doctor -- torchrun --nproc_per_node 2 train.py    # PyTorch
     """
     import json
 

@@ -19,12 +19,13 @@ _OF_LEARNING = ("until", "max_epochs", "epoch_samples")
     cls=options.Verb,
     epilog="""\b
 Examples:
-  ringscope fits --model resnet50                              on one GPU, or in the host's free memory
+  ringscope fits --model resnet50    # on one GPU, or in the host's memory
   ringscope fits --model resnet50 --precision mixed_bfloat16 --multiple-of 8
-  ringscope fits --model transformer --ranks 2 --optimizer adam --strategy sharded
-  ringscope fits --model cnn_cifar --memory-limit-mb 1500      in 1.5 GB, to share a GPU or a host
-  ringscope fits --of runs/X --memory-limit-mb 40000           predict from what was run; launch nothing
-  ringscope fits --resume                                      go on with the newest search
+  ringscope fits --model transformer --ranks 2 --strategy sharded
+  ringscope fits --model cnn_cifar --memory-limit-mb 1500    # in 1.5 GB
+  ringscope fits --resume            # go on with the newest search
+  # predict from what was run, and launch nothing
+  ringscope fits --of runs/X --memory-limit-mb 40000
 """,
 )
 @options.of_one_cell(steps=3, warmup=2, without=_OF_LEARNING)

@@ -58,12 +58,14 @@ def _parts(context: click.Context, parameter: click.Parameter, value: str) -> tu
     cls=options.Verb,
     epilog="""\b
 Examples:
-  ringscope infer                                          all three parts, small
-  ringscope infer --parts devices --models dense2,resnet50 --batches 1,10,100,1000
+  ringscope infer                      # all three parts, small
+  ringscope infer --html infer.html    # and a page of it
+  ringscope infer --parts devices --models dense2,resnet50 --batches 1,10,100
   ringscope infer --parts replicas --models my_model.keras --replicas 4
-  ringscope infer --parts batching --models my_model.keras --rates 50,200 --max-batch 1,8,32 --wait-ms 1,2,5,10
-  ringscope infer --html infer.html                        and a page of it
-  ringscope infer --parts batching --url http://host:8501/v1/models/m:predict --instance sample.json --rates 100
+  ringscope infer --parts batching --models my_model.keras --rates 50,200 \\
+      --max-batch 1,8,32 --wait-ms 1,2,5,10
+  ringscope infer --parts batching --instance sample.json --rates 100 \\
+      --url http://host:8501/v1/models/m:predict
 """,
 )
 @click.option("--parts", default=",".join(PARTS), show_default=True, callback=_parts, help="What to measure.")
@@ -134,11 +136,15 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     """Measure the cost of a model's inference, and find the best way to serve it here.
 
     \b
-      devices   CPU against GPU over models and batches: from which batch on the GPU is faster, and why
-      replicas  one independent process per device against one model that divides its batch over all devices
-      batching  a server that gathers requests into a batch, up to a number and a waiting time; requests come at planned
-                times, whether or not earlier ones are answered: latency from the planned arrival (p50, p99),
-                throughput, and the best limits for each rate
+      devices   CPU against GPU over models and batches: from which batch on
+                the GPU is faster, and why
+      replicas  one independent process per device against one model that
+                divides its batch over all devices
+      batching  a server that gathers requests into a batch, up to a number
+                and a waiting time; requests come at planned times, whether or
+                not earlier ones are answered: latency from the planned
+                arrival (p50, p99), throughput, and the best limits for each
+                rate
 
     Exit code 0: all measured, no request lost; 1: something failed, or a request was lost or answered wrong; 2: bad
     input; 130: interrupted.

@@ -14,16 +14,22 @@ from . import launch_options, options
 @click.command(
     epilog="""\b
 Examples:
-  ringscope record --model mlp                                    a cell of ringscope's own
+  ringscope record --model mlp    # a cell of ringscope's own
   ringscope record --model resnet50 -np 4 --feed pinned --step compiled
-  ringscope record -np 4 -- python my_train.py --epochs 3         20 steady steps of your own script
+  # 20 steady steps of your own script
+  ringscope record -np 4 -- python my_train.py --epochs 3
   ringscope record -np 4 --steps 50 -- python my_train.py
-  ringscope record -np 4 --then stop -- python my_train.py        ends the training when it is recorded
-  ringscope record -np 64 --hosts a:8,... --record-ranks first-per-host -- python my_train.py
-  ringscope record -- torchrun --nproc_per_node 4 my_train.py     each rank that torchrun starts
-  ringscope record -- srun -n 8 python my_train.py                inside an allocation
-  ringscope record -np 2 --delay 60 --duration 5 -- ./train.sh    any command, by time
-  ringscope record -np 2 --apply -- python my_train.py            which settings around it make it faster?
+  # end the training when it is recorded
+  ringscope record -np 4 --then stop -- python my_train.py
+  ringscope record -np 16 --hosts a:8,b:8 --record-ranks first-per-host \\
+      -- python my_train.py
+  # each rank that torchrun starts, or srun inside an allocation
+  ringscope record -- torchrun --nproc_per_node 4 my_train.py
+  ringscope record -- srun -n 8 python my_train.py
+  # any command, by time
+  ringscope record -np 2 --delay 60 --duration 5 -- ./train.sh
+  # which settings around the script make it faster?
+  ringscope record -np 2 --apply -- python my_train.py
 """
 )
 @click.argument("command_line", metavar="[-- COMMAND ...]", nargs=-1, type=click.UNPROCESSED)

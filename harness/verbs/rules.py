@@ -17,11 +17,12 @@ from . import options
     cls=options.Verb,
     epilog="""\b
 Examples:
-  ringscope rules                                    all of them, some 20 s each; on a GPU a minute or two
-  ringscope rules batch-multiple-of-8 bfloat16 --model resnet50 --per-rank-batch 256
+  ringscope rules                  # all, 20 s each; on a GPU a minute or two
+  ringscope rules help             # their names
   ringscope rules cache prefetch parallel-map --pairs 24
-  ringscope rules --resume --out DIR --html rules.html   a page of what DIR holds
-  ringscope rules help                               their names
+  ringscope rules bfloat16 --model resnet50 --per-rank-batch 256
+  # a page of what DIR holds
+  ringscope rules --resume --out DIR --html rules.html
 """,
 )
 @click.argument("names", metavar="[RULE ...]", nargs=-1)

@@ -13,7 +13,7 @@ from . import launch_options, options
     epilog="""\b
 Examples:
   ringscope train --model mlp
-  ringscope train --model cnn_cifar --ranks 2 --per-rank-batch 64 --feed device
+  ringscope train --model cnn_cifar --ranks 2 --per-rank-batch 64
   ringscope train --model gru --ranks 2 --launcher mpirun
 """
 )

@@ -14,8 +14,8 @@ from .options import STDOUT, Output, Verb, write_json
     epilog="""\b
 Examples:
   ringscope check report.sqlite
-  ringscope check rank*.sqlite                     the ranks of one run, together
-  ringscope check measures.json                    what was measured earlier
+  ringscope check rank*.sqlite     # the ranks of one run, together
+  ringscope check measures.json    # what was measured earlier
   ringscope check runs/ --json check.json
 """,
 )

@@ -40,23 +40,29 @@ class Options:
     cls=Verb,
     epilog="""\b
 Metrics of recordings, of the worst GPU, as shares (0..1) of its window:
-  feed_gap_share input_stall_share compute_share exposed_collective_share exposed_h2d_share exposed_d2h_share
-  exposed_p2p_share exposed_d2d_share exposed_memset_share idle_pause_share idle_peers_share
-  idle_sync_share idle_launch_share idle_turnaround_share idle_wait_share idle_unknown_share
+  feed_gap_share input_stall_share compute_share exposed_collective_share
+  exposed_h2d_share exposed_d2h_share exposed_p2p_share exposed_d2d_share
+  exposed_memset_share idle_pause_share idle_peers_share idle_sync_share
+  idle_launch_share idle_turnaround_share idle_wait_share idle_unknown_share
 Metrics of sweeps, of the worst cell, or with [<cell id>] of one cell:
   efficiency samples_per_s_global
 Metrics of logs of NCCL's Inspector or profiler plugin:
-  bus_gb_per_s: of the slowest kind of collective; bus_gb_per_s[AllReduce]: of that kind
+  bus_gb_per_s: of the slowest kind of collective
+  bus_gb_per_s[AllReduce]: of this kind
   waiting_share: of the rank that waits most
 
 \b
 Examples:
   ringscope gate runs/20261120-101500-node1 --min efficiency=0.9
-  ringscope gate rank0.sqlite rank1.sqlite --max feed_gap_share=0.02 --max exposed_h2d_share=0.01
-  ringscope gate nccl-inspector-unknown-jobid/ --min "bus_gb_per_s[AllReduce]=300"
+  ringscope gate rank*.sqlite --max feed_gap_share=0.02 \\
+      --max exposed_h2d_share=0.01
+  ringscope gate nccl-inspector-unknown-jobid/ \\
+      --min "bus_gb_per_s[AllReduce]=300"
   ringscope gate recordings/ --write-baseline baseline.json
-  ringscope gate recordings/ --baseline baseline.json --junit gate.xml --markdown gate.md
-  ringscope gate recordings/ --history history.jsonl --export run.bmf.json --export run.openmetrics
+  ringscope gate recordings/ --baseline baseline.json --junit gate.xml \\
+      --markdown gate.md
+  ringscope gate recordings/ --history history.jsonl --export run.bmf.json \\
+      --export run.openmetrics
 """,
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))

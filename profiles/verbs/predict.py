@@ -41,12 +41,16 @@ class Options:
     cls=Verb,
     epilog="""\b
 Examples:
-  ringscope predict runs/20261120-101500-node1 --ranks 8,16     from a sweep on 1 and more ranks
-  ringscope predict --points 1:1492,2:2935 --ranks 16           from samples/s of anything, by count of GPUs
+  # from a sweep on 1 and more ranks
+  ringscope predict runs/20261120-101500-node1 --ranks 8,16
+  # from samples/s of anything, by count of GPUs
+  ringscope predict --points 1:1492,2:2935 --ranks 16
   ringscope predict --points 8:3936,16:6752 --ranks 128 --gpus-per-host 8
-  ringscope predict --points 1:142,2:284,4:569 --ranks 512 --network 1x25Gb/s,30us \\
-      --gpus-per-host 4 --step-bytes 95269408 --per-rank-batch 64
-  ringscope predict one/ two/ --ranks 4,8                       from recordings of 1 and of 2 ranks
+  ringscope predict --points 1:142,2:284,4:569 --ranks 512 \\
+      --network 1x25Gb/s,30us --gpus-per-host 4 --step-bytes 95269408 \\
+      --per-rank-batch 64
+  # from recordings of 1 and of 2 ranks
+  ringscope predict one/ two/ --ranks 4,8
   ringscope predict one/ two/ --ranks 8 --measured four/
 """,
 )

@@ -31,10 +31,10 @@ class Options:
     cls=Verb,
     epilog="""\b
 Examples:
-  ringscope report                                the newest sweep under runs/
-  ringscope report /data/runs                     the newest sweep under this directory
-  ringscope report runs/20261120-101500-node1     this one
-  ringscope report --html scaling.html            as a page: curves with their error, every cell, the doubts
+  ringscope report                               # the newest sweep in runs/
+  ringscope report /data/runs                    # the newest in /data/runs
+  ringscope report runs/20261120-101500-node1    # this one
+  ringscope report --html scaling.html           # as a page
 """,
 )
 @click.argument("directory", type=click.Path(path_type=Path), required=False)
