@@ -18,13 +18,12 @@ ITEMS, FIELDS, DENSE = 1_000_000, 8, 13  # a recommender's
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """model: built uncompiled. batch: (random numbers, samples) -> (inputs, labels)."""
+    """model: built uncompiled, its outputs logits of classes. batch: (random numbers, samples) -> (inputs, labels)."""
 
     model: Callable[[], Any]
     batch: Callable[[np.random.Generator, int], Batch]
     samples: int  # of one GPU's batch
     optimizer: str = "adamw"
-    loss: str | None = None  # by Keras's name for it; default: cross-entropy of classes from logits
 
 
 def images(random: np.random.Generator, samples: int) -> Batch:
@@ -37,7 +36,7 @@ def _maps(random: np.random.Generator, samples: int) -> Batch:
     return x, random.integers(0, 2, (samples, 224, 224), np.int32)
 
 
-def next_tokens(random: np.random.Generator, samples: int) -> Batch:
+def _next_tokens(random: np.random.Generator, samples: int) -> Batch:
     tokens = random.integers(0, VOCABULARY, (samples, LENGTH + 1), np.int32)
     return tokens[:, :-1].copy(), tokens[:, 1:].copy()
 
@@ -61,10 +60,10 @@ def _series(random: np.random.Generator, samples: int) -> Batch:
     return random.normal(size=(samples, 128, 64)).astype(np.float32), random.integers(0, 10, samples, np.int32)
 
 
-def scaled(shape: tuple[int, ...] = (224, 224, 3)) -> tuple[Any, Any]:
+def _scaled() -> tuple[Any, Any]:
     import keras
 
-    inputs = keras.Input(shape, dtype="uint8")
+    inputs = keras.Input((224, 224, 3), dtype="uint8")
     return inputs, keras.layers.Rescaling(1 / 127.5, offset=-1.0)(inputs)
 
 
@@ -72,7 +71,7 @@ def application(name: str, **options: Any) -> Any:
     """An image classifier of keras.applications without its own scaling."""
     import keras
 
-    inputs, x = scaled()
+    inputs, x = _scaled()
     body = getattr(keras.applications, name)(include_top=False, weights=None, input_shape=(224, 224, 3), **options)
     x = keras.layers.GlobalAveragePooling2D()(body(x))
     return keras.Model(inputs, keras.layers.Dense(1000, dtype="float32")(x), name=name.lower())
@@ -122,7 +121,7 @@ def vit() -> Any:
     """ViT-S/16: 12 layers x 384, 6 heads, 196 patches."""
     import keras
 
-    inputs, x = scaled()
+    inputs, x = _scaled()
     x = keras.layers.Reshape((196, 384))(keras.layers.Conv2D(384, 16, strides=16)(x))
     x = x + keras.layers.Embedding(196, 384)(keras.ops.arange(196)[None])
     x = _blocks(x, layers=12, width=384, heads=6)
@@ -141,7 +140,7 @@ def unet() -> Any:
             x = parts.Activation("relu")(parts.BatchNormalization()(x))
         return x
 
-    inputs, x = scaled()
+    inputs, x = _scaled()
     kept = []
     for filters in (64, 128, 256, 512):
         x = twice(x, filters)
@@ -181,7 +180,7 @@ FAMILIES = {
     "convnext_tiny": Family(lambda: application("ConvNeXtTiny", include_preprocessing=False), images, 128),
     "efficientnetv2b0": Family(lambda: application("EfficientNetV2B0", include_preprocessing=False), images, 256),
     "vit_s": Family(vit, images, 256),
-    "decoder": Family(decoder, next_tokens, 32),
+    "decoder": Family(decoder, _next_tokens, 32),
     "encoder": Family(encoder, _sentences, 32),
     "unet": Family(unet, _maps, 32),
     "recommender": Family(recommender, _clicks, 16_384),

@@ -1,4 +1,4 @@
-"""One of the models in benchmarks/fit_*.py in Keras's `model.fit`; prints one line of JSON.
+"""One of benchmarks/fit.py's models in Keras's `model.fit`; prints one line of JSON.
 
     horovodrun -np 2 python -m benchmarks.peers.fit_keras --way ring --model decoder
     KERAS_BACKEND=jax python -m benchmarks.peers.fit_keras --way jax --gpus 2 --model decoder
@@ -62,12 +62,7 @@ def run(options: argparse.Namespace) -> None:
         reached("init")
     import keras
 
-    from benchmarks.fit_families import FAMILIES
-    from benchmarks.fit_fields import FIELDS
-    from benchmarks.fit_further import FURTHER
-    from benchmarks.fit_newer import NEWER
-    from benchmarks.fit_steps import STEPS
-    from benchmarks.fit_today import TODAY
+    from benchmarks.fit import MODELS
 
     reached("imported")
     if options.way == "jax" and os.environ.get("JAX_PLATFORMS") != "cpu":
@@ -75,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
 
         if jax.default_backend() != "gpu":
             raise SystemExit("JAX sees no GPU here, and would train on the CPU; to try that, set JAX_PLATFORMS=cpu")
-    family = (FAMILIES | FURTHER | FIELDS | NEWER | STEPS | TODAY)[options.model]
+    family = MODELS[options.model]
     ranks = ring.size() if options.way == "ring" else 1
     gpus = ranks if options.way == "ring" else options.gpus
     samples = (options.samples or family.samples) * gpus // ranks
@@ -84,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     with _scope(keras, options):
         model = family.model()
         rate = keras.optimizers.SGD(0.01, momentum=0.9) if family.optimizer == "sgd" else keras.optimizers.AdamW(1e-4)
-        model.compile(rate, family.loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.compile(rate, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     if options.way == "ring":
         overlap = {"auto": None, "on": True, "off": False}[options.overlap]
         # The second line:
