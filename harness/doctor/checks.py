@@ -152,7 +152,8 @@ def _tensorflow(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
             "tensorflow",
             FAILURE,
             why,
-            "run `make setup` in ringscope's checkout, or: pip install '.[train]'",
+            "to train, run `make setup` in ringscope's repository, or there: pip install '.[train]'; "
+            "reading recordings does not need it",
         )
     built = f"built for CUDA {tensorflow['built_for_cuda']}" if tensorflow["cuda_build"] else "built for the CPU"
     text = f"{tensorflow['version']}, {built}, sees {tensorflow['gpus']} GPUs"
@@ -180,11 +181,16 @@ def visible(gpus: int) -> int:
 def _keras(machine: dict[str, Any]) -> Check:
     version = machine["packages"].get("keras")
     if version is None:
-        return Check("keras", FAILURE, "not installed", "`make setup` here, or pip install keras==3.15.1")
+        return Check(
+            "keras",
+            FAILURE,
+            "not installed",
+            "run `make setup` in ringscope's repository, or there: pip install '.[train]'",
+        )
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
     data = {"version": version, "backend": backend}
     if int(version.split(".")[0]) < 3:
-        return Check("keras", FAILURE, version, "Keras 3 is needed: pip install keras==3.15.1", data)
+        return Check("keras", FAILURE, version, "Keras 3 is needed: pip install 'keras>=3'", data)
     if backend != "tensorflow":
         return Check("keras", FAILURE, f"{version}, {backend}", "Horovod trains TensorFlow: unset KERAS_BACKEND", data)
     return Check("keras", OK, f"{version} on TensorFlow", None, data)
@@ -192,7 +198,7 @@ def _keras(machine: dict[str, Any]) -> Check:
 
 def _horovod(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
     horovod = libraries["horovod"]
-    build = "scripts/build_horovod.py builds it"
+    build = "`python scripts/build_horovod.py` in ringscope's repository builds it"
     if horovod is None:
         reasons = libraries["reasons"]
         return Check("horovod", FAILURE, reasons.get("horovod") or reasons.get("probe") or "not installed", build)
@@ -213,9 +219,9 @@ def _seams(libraries: dict[str, Any]) -> Check:
     remedy = "install the releases that ring was tried with: pip install '.[train]' here"
     seams = libraries.get("seams")
     if seams is None:
-        why = libraries["reasons"].get("seams") or libraries["reasons"].get("probe") or "not looked up"
         if libraries["tensorflow"] is None or libraries["horovod"] is None:
-            return Check("private names", UNKNOWN, f"ring does not load: {why}")
+            return Check("private names", UNKNOWN, "ring does not load without TensorFlow and Horovod")
+        why = libraries["reasons"].get("seams") or libraries["reasons"].get("probe") or "not looked up"
         return Check("private names", FAILURE, f"ring does not load: {why}", remedy)
     lines = [*seams["outside"], *(one["line"] for one in seams["missing"])]
     if not lines:

@@ -73,7 +73,9 @@ def tensorflow_serving(model: str, limits: Limits, folder: Path) -> Start:
 
 
 SERVERS: Final = {
-    "litserve": Server(litserve, "windows", "litserve", "pip install 'ringscope[serve]', or make setup"),
+    "litserve": Server(
+        litserve, "windows", "litserve", "run `make setup` in ringscope's repository, or there: pip install '.[serve]'"
+    ),
     "tfserving": Server(
         tensorflow_serving, "first", TENSORFLOW_SERVING, "install TensorFlow Serving, or leave --server out"
     ),
@@ -88,7 +90,7 @@ def check(name: str) -> None:
     module = server.needs.isidentifier() and name != "tfserving"
     here = importlib.util.find_spec(server.needs) if module else shutil.which(server.needs)
     if not here:
-        raise RingscopeError(f"--server {name}: {server.needs} is not here; {server.remedy}")
+        raise RingscopeError(f"--server {name}: {server.needs} is not installed; {server.remedy}")
     check_load()
 
 
@@ -98,7 +100,8 @@ def check_load() -> None:
 
     if not importlib.util.find_spec("aiohttp"):
         raise RingscopeError(
-            "aiohttp, which sends requests to servers, is not installed; pip install 'ringscope[serve]', or make setup"
+            "aiohttp, which sends requests to servers, is not installed; run `make setup` in ringscope's repository, "
+            "or there: pip install '.[serve]'"
         )
 
 

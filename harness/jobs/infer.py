@@ -66,13 +66,13 @@ def check(options: Infer) -> None:
             raise RingscopeError(f"--models: no {model!r} here; name a .keras file, or one of {', '.join(MODELS)}")
     if options.instance is not None:
         infer_served.instance(options.instance)
+    if set(options.parts) - {"batching"} or not options.url:
+        check_training()
     if "batching" in options.parts:
         if options.url:
             serving.check_load()
         else:
             serving.check(options.server)
-    if set(options.parts) - {"batching"} or not options.url:
-        check_training()
 
 
 def measure(options: Infer, gpus: int, out: Path, found: Inference, console: Console) -> bool:

@@ -137,7 +137,9 @@ def command(
         options.write_json(json.dumps(found, indent=1) + "\n", json_to)
     if tell:
         counts = {status: sum(check.status == status for check in checks) for status in MARKS}
-        console.print("; ".join(f"{number} {status}" for status, number in counts.items() if number))
+        several = {"warning": "warnings", "failure": "failures"}
+        named = [(number, several.get(status, status) if number > 1 else status) for status, number in counts.items()]
+        console.print(", ".join(f"{number} {name}" for number, name in named if number))
     sys.exit(1 if found["status"] == doctor.FAILURE else 0)
 
 

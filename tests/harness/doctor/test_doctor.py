@@ -125,6 +125,8 @@ def test_a_form_that_the_newest_release_for_this_python_lacks_is_told_without_a_
         ({"libraries__horovod__mpi_library": "MPICH Version: 4.0.2"}, "mpi", "warning", "do not find each other"),
         ({"cuda_driver": "11.8"}, "cuda", "failure", "update the driver"),
         ({"libraries__seams": None}, "private names", "failure", "pip install '.[train]'"),
+        ({"libraries__tensorflow": None}, "tensorflow", "failure", "reading recordings does not need it"),
+        ({"packages": {}}, "keras", "failure", "pip install '.[train]'"),
         ({"libraries__seams__outside": ["keras 3.17.0 ..."]}, "private names", "warning", "pip install '.[train]'"),
         ({"libraries__seams__missing": [{**LACKING, "kind": "form"}]}, "private names", "warning", "pip install"),
         ({"libraries__seams__missing": [{**LACKING, "kind": "needed"}]}, "private names", "failure", "pip install"),

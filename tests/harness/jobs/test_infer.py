@@ -66,8 +66,15 @@ def test_what_has_no_effect_or_cannot_be_is_refused(words: list[str], why: str, 
 
 def test_a_server_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RingscopeError, match="--server tfserving: tensorflow_model_server is not here"):
+    monkeypatch.setattr(infer, "check_training", lambda: None)
+    with pytest.raises(RingscopeError, match="--server tfserving: tensorflow_model_server is not installed"):
         infer.check(Infer(("batching",), server="tfserving"))
+
+
+def test_without_tensorflow_and_a_server_tensorflow_is_named_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RingscopeError, match="^TensorFlow is not installed in .*; `make setup`"):
+        infer.check(Infer(ALL))
 
 
 def test_every_pair_of_limits_is_a_server_and_batches_of_one_wait_for_nobody() -> None:
