@@ -39,7 +39,7 @@ def run(function: Callable[[], bool], over: threading.Event) -> bool:
 
     def asked() -> None:
         # a process that was forked meanwhile comes here too
-        if os.getpid() == pid and not over.is_set() and not _imports():
+        if os.getpid() == pid and not over.is_set() and not imports():
             results.append(function())
         ran.set()
 
@@ -58,7 +58,7 @@ def run(function: Callable[[], bool], over: threading.Event) -> bool:
     return bool(results and results[0])
 
 
-def _imports() -> bool:
+def imports() -> bool:
     """True while any thread imports a part of a framework."""
     specs = (
         getattr(module, "__spec__", None)

@@ -25,38 +25,53 @@ AHEAD = 3  # steps; ranks wait for each other in each step, so no rank is furthe
 
 
 class Agreed:
-    """The step from which all ranks of a host record: the first rank whose step times are steady writes it into the
-    file `path`.
+    """The agreement of all ranks: they record steps, or some seconds if none has begun to train in time; and the step
+    from which they record. The first rank that knows writes it into a file of `folder`.
 
     If each rank decided alone, ranks might record different steps, and a collective in one recording would have no
     counterpart in another.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Path) -> None:
+        self._records, self._first = folder / "records", folder / "first_step"
         self._step: int | None = None
+
+    def records_steps(self, *, seen: bool) -> bool | None:
+        """True if the ranks record steps, False if they record seconds, None while another rank is still writing it.
+        seen: True if this rank has begun to train; if it is the first to ask, this decides for all."""
+        try:
+            text = _settled(self._records, "steps" if seen else "seconds")
+        except OSError:  # the ranks cannot share a file there
+            return seen
+        return None if text is None else text == "steps"
+
+    def forget_seconds(self) -> None:
+        """Let ranks that begin to train later record steps: this rank has recorded its seconds."""
+        with suppress(OSError):
+            self._records.unlink(missing_ok=True)
 
     def step(self, number: int, *, steady: bool) -> int | None:
         """The first step to record; None while no rank is steady. number: of the rank's current step. steady: True if
         this rank's step times are."""
-        if self._step is not None:
-            return self._step
-        if steady:
-            with suppress(FileExistsError):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                with self._path.open("x") as file:
-                    file.write(f"{number + AHEAD}\n")
-        try:
-            text = self._path.read_text()
-        except FileNotFoundError:
-            return None
-        self._step = int(text) if text.endswith("\n") else None  # None: another rank is still writing the file
+        if self._step is None:
+            text = _settled(self._first, str(number + AHEAD) if steady else None)
+            self._step = None if text is None else int(text)
         return self._step
 
-    def forget(self) -> None:
-        """Remove the file; this rank has recorded, so the others have read the file."""
-        with suppress(OSError):
-            self._path.unlink(missing_ok=True)
+
+def _settled(path: Path, text: str | None) -> str | None:
+    """The text that the first rank wrote into this file; a rank that gives a `text` writes it if it is the first. None
+    if no rank has written, or the first one is still writing."""
+    if text is not None:
+        with suppress(FileExistsError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x") as file:
+                file.write(f"{text}\n")
+    try:
+        found = path.read_text()
+    except FileNotFoundError:
+        return None
+    return found.strip() if found.endswith("\n") else None
 
 
 class Recorder:

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,7 @@ from ..machine import capture_range
 from . import framework_profiler, main_thread, users_launcher
 from .profilers import INSIDE, Span
 from .recorder import Agreed, Recorder
-from .steps import KERAS, TORCH
 
-# module -> an attribute that it has once its import is complete
-_WHOLE = {**dict.fromkeys(KERAS, "Model"), TORCH: "compile"}
 LOOK_S = 0.5  # seconds between looks at the clock
 SAY_S = 10.0  # seconds between messages about what the recording waits for
 
@@ -55,12 +52,12 @@ class Recording:
 
     def __init__(self, options: Options, rank: str, *, several: bool) -> None:
         self._options, self.rank, self.several, self.pid = options, rank, several, os.getpid()
-        self._agreed = Agreed(options.folder / "first_step") if several else None
-        self.recorder = Recorder(options.span.steps or 0, self._begins, self._ends, agreed=self._agreed)
+        agreed = Agreed(options.folder / users_launcher.STARTED) if several and options.span.steps else None
+        self.recorder = Recorder(options.span.steps or 0, self._begins, self._ends, agreed=agreed)
         self.stepping = sampler.main_thread()  # id of the thread that takes the steps
         self._opened, self._over, self._records = ExitStack(), threading.Event(), False
         span, by_own = options.span, options.inside and options.framework is None
-        by_time = (self.recorder, span.delay_s, span.duration_s, self._over, by_own)
+        by_time = (self.recorder, span.delay_s, span.duration_s, self._over, by_own, agreed)
         self._waits = threading.Thread(target=_by_time, args=by_time, daemon=True)
 
     def start(self) -> None:
@@ -125,8 +122,6 @@ class Recording:
         except Exception as error:  # perhaps the disk is full; the training goes on
             print(f"ringscope: the recording of rank {self.rank} is lost: {error}", file=sys.stderr, flush=True)
             self._records = False
-        if self._agreed is not None:
-            self._agreed.forget()
         if self._records and self._options.span.steps and self.rank == "0" and not self._is_no_rank():
             taken = self.recorder.number - (self.recorder.opened_at or 0)  # 0 if seconds were recorded, not steps
             print(f"ringscope: recorded{f' {taken} steps' if taken else ''}", file=sys.stderr, flush=True)
@@ -142,30 +137,52 @@ def _say(recorder: Recorder, over: threading.Event) -> None:
         said = now
 
 
-def _by_time(recorder: Recorder, delay_s: float, duration_s: float, over: threading.Event, inside: bool) -> None:
+def _by_time(
+    recorder: Recorder,
+    delay_s: float,
+    duration_s: float,
+    over: threading.Event,
+    inside: bool,
+    agreed: Agreed | None = None,
+) -> None:
     """Record by time if no step is seen within `delay_s`, for example in a custom loop of TensorFlow or JAX.
 
-    The delay starts again when Keras or PyTorch is imported, because the import alone may take as long. Once PyTorch
-    has an optimizer nothing is recorded by time, because its first step may compile for longer than the delay. The main
-    thread opens and closes the recording. inside: True if the framework's own profiler records, which waits for the
-    devices of JAX.
+    The delay starts again while a part of a framework is imported, because the import alone may take as long. Once
+    PyTorch has an optimizer nothing is recorded by time, because its first step may compile for longer than the delay.
+    The main thread opens and closes the recording. inside: True if the framework's own profiler records, which waits
+    for the devices of JAX. agreed: what several ranks agree on.
     """
     ends_s = time.monotonic() + delay_s
-    waits = recorder.steps > 0
     while not over.wait(min(LOOK_S, max(0.0, ends_s - time.monotonic()))):
-        if _is_stepped(recorder):
-            return
-        coming = [name for name in _WHOLE if name in sys.modules]
-        if waits and coming:
-            waits = not any(hasattr(sys.modules[name], _WHOLE[name]) for name in coming)
-            ends_s = time.monotonic() + delay_s
-        elif inside and framework_profiler.is_early():
-            ends_s = max(ends_s, time.monotonic() + LOOK_S)
-        elif time.monotonic() >= ends_s:
-            break
-    if main_thread.run(lambda: not _is_stepped(recorder) and recorder.open(), over):
+        now_s, stepped = time.monotonic(), _is_stepped(recorder)
+        if not stepped and recorder.steps and main_thread.imports():
+            ends_s = now_s + delay_s
+        elif not stepped and inside and framework_profiler.is_early():
+            ends_s = max(ends_s, now_s + LOOK_S)
+        elif stepped or now_s >= ends_s:
+            by_steps = _records_steps(agreed, seen=stepped)
+            if by_steps and stepped:
+                return
+            if by_steps is False:
+                break
+            ends_s = now_s + LOOK_S
+    if main_thread.run(lambda: (agreed is not None or not _is_stepped(recorder)) and recorder.open(), over):
         over.wait(duration_s)
         main_thread.run(recorder.finish, over)
+        if agreed is not None:
+            agreed.forget_seconds()
+
+
+def _records_steps(agreed: Agreed | None, *, seen: bool) -> bool | None:
+    """True if this rank records steps, False if it records by time now, None if that is not known yet. seen: True if
+    it has begun to train. A rank that does not train records beside the first step of the others."""
+    if agreed is None:
+        return seen
+    by_steps = agreed.records_steps(seen=seen)
+    with suppress(OSError, ValueError):
+        if by_steps and not seen and agreed.step(0, steady=False) is not None:
+            return False
+    return by_steps
 
 
 def _is_stepped(recorder: Recorder) -> bool:

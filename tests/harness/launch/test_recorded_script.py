@@ -6,7 +6,8 @@ import importlib.abc
 import importlib.util
 import sys
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -29,15 +30,8 @@ class Told:
     def __init__(self, steps: int = 3, agreed: Agreed | None = None) -> None:
         self.now_s = 0.0
         self.done: list[str] = []
-        self.recorder = Recorder(
-            steps, lambda: self.done.append("begins"), self._ends, lambda: self.now_s, agreed=agreed
-        )
-        self.agreed = agreed
-
-    def _ends(self) -> None:
-        self.done.append("ends")
-        if self.agreed is not None:
-            self.agreed.forget()
+        begins, ends = (lambda: self.done.append("begins")), (lambda: self.done.append("ends"))
+        self.recorder = Recorder(steps, begins, ends, lambda: self.now_s, agreed=agreed)
 
     def take(self, seconds: Iterable[float]) -> None:
         for each in seconds:
@@ -142,19 +136,19 @@ def test_ranks_with_unlike_clocks_record_the_same_steps() -> None:
 def test_a_rank_that_is_not_steady_yet_records_the_steps_of_one_that_is(
     tmp_path: Path, steps: int, ahead: bool
 ) -> None:
-    steady, unlike = (Told(steps, Agreed(tmp_path / "first_step")) for _ in range(2))
+    steady, unlike = (Told(steps, Agreed(tmp_path)) for _ in range(2))
     for number in range(60):
         order = [(steady, 1.0), (unlike, 3.0 if number < 12 else 1.0)]
         for told, seconds in reversed(order) if ahead else order:
             told.recorder.step()
             told.now_s += seconds
     assert steady.recorder.opened_at == unlike.recorder.opened_at == 20 + AHEAD
-    assert steady.recorder.closed and unlike.recorder.closed and not list(tmp_path.iterdir())
+    assert steady.recorder.closed and unlike.recorder.closed
 
 
 def test_ranks_that_share_no_folder_record_once_each_is_steady(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    told = Told(agreed=Agreed(tmp_path / "file" / "first_step"))
+    told = Told(agreed=Agreed(tmp_path / "file"))
     told.take([1.0] * 30)
     assert told.recorder.opened_at == 20
 
@@ -186,6 +180,62 @@ def test_no_time_is_recorded_while_the_first_step_of_an_optimizer_compiles(made:
     told.recorder.awaits_steps = made
     _by_time(told.recorder, 0.0, 0.0, threading.Event(), inside=False)
     assert told.done == ([] if made else ["begins", "ends"])
+
+
+def _waits(told: Told, agreed: Agreed, over: threading.Event, *, duration_s: float = 0.0) -> threading.Thread:
+    waits = threading.Thread(target=_by_time, args=(told.recorder, 0.0, duration_s, over, False, agreed))
+    waits.start()
+    return waits
+
+
+def _pump(until: Callable[[], bool]) -> None:
+    """Run Python on this thread, the main one, which is asked to open recordings, until the condition holds."""
+    while not until():
+        time.sleep(0.01)
+
+
+def test_a_rank_slower_to_its_optimizer_than_the_delay_records_steps_if_another_trains(tmp_path: Path) -> None:
+    fast, slow, over = Told(), Told(), threading.Event()
+    fast.recorder.awaits_steps = True
+    _waits(fast, Agreed(tmp_path), over).join()
+    late = _waits(slow, Agreed(tmp_path), over)
+    late.join(1.0)
+    assert late.is_alive() and fast.done == slow.done == []
+    slow.recorder.awaits_steps = True
+    late.join()
+    assert fast.done == slow.done == []
+
+
+def test_a_rank_that_never_trains_records_beside_the_first_step_of_the_others(tmp_path: Path) -> None:
+    trains, other, over = Told(agreed=Agreed(tmp_path)), Told(), threading.Event()
+    trains.recorder.awaits_steps = True
+    _waits(trains, Agreed(tmp_path), over).join()
+    late = _waits(other, Agreed(tmp_path), over)
+    late.join(1.0)
+    assert other.done == []
+    trains.take([1.0] * 30)
+    _pump(lambda: not late.is_alive())
+    assert trains.done == other.done == ["begins", "ends"]
+
+
+def test_ranks_that_begin_to_train_while_another_records_seconds_record_seconds_and_later_ones_steps(
+    tmp_path: Path,
+) -> None:
+    first, second, third, over = Told(), Told(), Told(), threading.Event()
+    agreed = [Agreed(tmp_path) for _ in range(3)]
+    long = _waits(first, agreed[0], over, duration_s=60.0)
+    _pump(lambda: bool(first.done))
+    second.recorder.awaits_steps = True
+    beside = _waits(second, agreed[1], over, duration_s=60.0)
+    _pump(lambda: bool(second.done))
+    assert first.done == second.done == ["begins"]
+    over.set()
+    long.join()
+    beside.join()
+    agreed[0].forget_seconds()
+    third.recorder.awaits_steps = True
+    _waits(third, agreed[2], threading.Event()).join()
+    assert third.done == []
 
 
 def test_a_module_is_seen_once_it_has_been_imported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,6 +237,8 @@ class Data(torch.utils.data.Dataset):
 model = torch.nn.Linear(64, 64)
 if size > 1:
     model = torch.nn.parallel.DistributedDataParallel(model)
+if rank == 1:
+    time.sleep(float(os.environ.get("LATE_S", "0")))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for number, batch in enumerate(torch.utils.data.DataLoader(Data(), batch_size=8)):
     optimizer.zero_grad()
@@ -283,7 +285,7 @@ import os, subprocess, sys, time
 own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29531", "WORLD_SIZE": "2"}
 import torch
 if "RANK" not in os.environ:
-    time.sleep(float(sys.argv[1]))
+    time.sleep(2 * float(sys.argv[1]))
     subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, **own, "RANK": "1"})
     os.environ.update(own, RANK="0")
 exec(open("ddp.py").read())
@@ -304,14 +306,16 @@ if __name__ == "__main__":
     ("how", "word"), [("lightning", "0"), ("lightning", "6"), ("spawn", "spawn"), ("spawn", "fork")]
 )
 def test_each_rank_that_the_script_starts_itself_is_recorded(tmp_path: Path, how: str, word: str) -> None:
-    """With a pause of 6 s one process is first recorded by time, before it is known to be a rank."""
+    """With a pause of 12 s one process is first recorded by time, before it is known to be a rank; and rank 1 takes
+    longer than the delay from the group to its optimizer."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     (tmp_path / "ddp.py").write_text(DDP)
     (tmp_path / "train.py").write_text(BY_SCRIPT[how])
     words = ["record", "--profiler", "framework", "--out", "out", "--steps", "5", "--duration", "1"]
-    words += ["--delay", "1" if word == "6" else "30", "--", sys.executable, "train.py", word]
+    words += ["--delay", "5" if word == "6" else "30", "--", sys.executable, "train.py", word]
     argv = [sys.executable, "-m", "harness", *words]
-    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=900)
+    env = environment() | {"LATE_S": "8" if word == "6" else "0"}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("took 100 steps") == 2
     assert "rank0.pt.trace.json to rank1.pt.trace.json" in done.stdout.replace("\n", "")
