@@ -1,4 +1,4 @@
-"""Ranks of PyTorch that a script starts itself, as `mp.spawn`, `notebook_launcher` and Lightning do.
+"""Ranks of PyTorch or JAX that a script starts itself, as `mp.spawn`, `notebook_launcher` and Lightning do.
 
 ringscope starts one process of such a script. A process of it is known to be a rank once it has joined a group of more
 ranks than ringscope has started.
@@ -32,11 +32,17 @@ def begin() -> None:
     """Watch this process."""
     module, *options = json.loads(os.environ[VARIABLE])
 
-    def watched(groups: Any) -> None:
-        def joined(*_: Any, **__: Any) -> None:
-            if (size := groups.get_world_size()) > 1:
-                importlib.import_module(module).has_joined(groups.get_rank(), size, options)
+    def tell(rank: int, size: int) -> None:
+        if size > 1:
+            importlib.import_module(module).has_joined(rank, size, options)
 
-        after(groups, "init_process_group", joined)
+    def of_torch(groups: Any) -> None:
+        after(groups, "init_process_group", lambda *_, **__: tell(groups.get_rank(), groups.get_world_size()))
 
-    once_imported(["torch.distributed.distributed_c10d"], watched)
+    def of_jax(distributed: Any) -> None:
+        # jax.process_index() would open the devices
+        state = distributed.global_state
+        after(distributed.State, "initialize", lambda *_, **__: tell(state.process_id, state.num_processes))
+
+    once_imported(["torch.distributed.distributed_c10d"], of_torch)
+    once_imported(["jax._src.distributed"], of_jax)

@@ -65,3 +65,38 @@ def test_the_recording_opens_no_device_before_the_script_does(tmp_path: Path) ->
     assert done.returncode == 0, done.stdout + done.stderr
     assert "devices were opened False" in done.stdout
     assert (tmp_path / "out" / "command" / "0" / "rank0.xplane.pb").is_file()
+
+
+RANKS = """
+import multiprocessing, time
+
+def train(rank):
+    import jax
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize("127.0.0.1:29541", num_processes=2, process_id=rank)
+    step = jax.jit(lambda x: x + 1)
+    x, ends = jax.numpy.zeros(8), time.monotonic() + 15
+    while time.monotonic() < ends:
+        x = step(x)
+        time.sleep(0.01)
+    print("rank", jax.process_index(), "of", jax.process_count(), flush=True)
+
+if __name__ == "__main__":
+    start = multiprocessing.get_context("spawn")
+    ranks = [start.Process(target=train, args=(rank,)) for rank in range(2)]
+    [rank.start() for rank in ranks]
+    [rank.join() for rank in ranks]
+"""
+
+
+@pytest.mark.skipif(PYTHON is None, reason="RINGSCOPE_JAX_PYTHON names no Python with JAX")
+def test_each_process_that_joins_jax_distributed_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(RANKS)
+    words = ["record", "--profiler", "framework", "--out", "out", "--delay", "2", "--duration", "1"]
+    argv = [sys.executable, "-m", "harness", *words, "--", str(PYTHON), "train.py"]
+    env = environment() | {"JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f"rank {rank} of 2" in done.stdout for rank in range(2))
+    for rank in range(2):
+        assert read(tmp_path / "out" / "command" / "0" / f"rank{rank}.xplane.pb").recording.rank == rank
