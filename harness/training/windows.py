@@ -90,20 +90,11 @@ class Edges:
         return Window(self._start_utc_ns, self._start_utc_ns + edges_ns[-1] - edges_ns[0], step_ns, self._waits_ns)
 
 
-def warm_up(
-    turn: Callable[[], int],
-    *,
-    steps: int,
-    progress: Callable[[int], object],
-    wait: Callable[[], object] = lambda: None,
-) -> None:
-    """Run untimed steps, in which programs are compiled and tuned, caches filled and memory allocated. wait: called
-    before the last of these steps; it waits while other launches on this machine are being timed."""
-    for done in range(steps):
-        if done + 1 == steps:
-            wait()
+def warm_up(turn: Callable[[], int], *, steps: int, progress: Callable[[int], object]) -> None:
+    """Run untimed steps, in which programs are compiled and tuned, caches filled and memory allocated."""
+    for done in range(1, steps + 1):
         turn()
-        progress(done + 1)
+        progress(done)
 
 
 def clock_offset_ns(instants_ns: list[list[int]], rank: int, hosts: list[str]) -> int:

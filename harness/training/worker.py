@@ -34,7 +34,7 @@ from profiles.runs.strategies import TENSORFLOW
 
 from ..machine import capture_range, ranks, recorded_ranks
 from ..machine.memory import OUT_OF_MEMORY
-from . import combinations, facts, turns, windows
+from . import combinations, facts, windows
 from .strategies import Trainer, Unsupported
 
 OFFSET_BARRIERS = 21
@@ -160,16 +160,11 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
             last["logs"], waited_ns = trainer.turn()
         return waited_ns
 
-    def all_idle() -> None:
-        synchronise(trainer)
-        barrier()
-
     more: dict[str, Any] = {"memory_built_bytes": facts.memory_built_bytes()}
     with convergence.untouched(trainer.model) if cell.until else nullcontext():
         if cell.autotune == "on" and cell.processes > 1:
             more["autotune"] = autotune.settle(turn, progress.phase("autotune"))
-        warmed = progress.phase("warm-up", cell.warmup)
-        windows.warm_up(turn, steps=cell.warmup, progress=warmed, wait=partial(turns.wait, ring.rank(), all_idle))
+        windows.warm_up(turn, steps=cell.warmup, progress=progress.phase("warm-up", cell.warmup))
     trainer.model.reset_metrics()
     synchronise(trainer)
     offset_ns = clock_offset_ns()

@@ -19,7 +19,7 @@ from profiles.ground.errors import RingscopeError
 from profiles.runs.rank_records import RankRecord
 from profiles.runs.records import Cell
 
-from .. import facts, turns
+from .. import facts
 from ..feeds import make_source
 from ..models import of_cell
 from ..strategies import Unsupported
@@ -102,7 +102,6 @@ def train(cell: Cell, folder: Path, progress: Any) -> RankRecord:
         peer.synchronise(model)
         peer.barrier()
 
-    turns.wait(peer.rank, all_idle)
     timed = fitted.Timed(progress.phase("train", cell.steps), cell.steps, batches, all_idle, peer.synchronise)
     fitted.fit(model, batches, cell.steps, timed)
     progress.phase("finish")
