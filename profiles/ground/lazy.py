@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            raise _in_one_line(error) from None
+            raise _in_one_line(error, info_name) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; Ctrl-C exits with INTERRUPTED, since click's exit code 1 has a meaning for some verbs
@@ -65,7 +65,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            raise _in_one_line(error) from None
+            raise _in_one_line(error, f"{ctx.command_path} {ctx.invoked_subcommand}") from None
         except KeyboardInterrupt:
             print("\nringscope: interrupted", file=sys.stderr)
             sys.exit(INTERRUPTED)
@@ -81,14 +81,15 @@ def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
         ctx.exit()
 
 
-def _in_one_line(error: click.UsageError) -> Exception:
-    """The error as one line without the usage; for a call without a verb click's error, which shows the help."""
-    called_without = getattr(click.exceptions, "NoArgsIsHelpError", ())  # since click 8.2
-    if error.ctx is None or isinstance(error, called_without):
+def _in_one_line(error: click.UsageError, called: str | None) -> Exception:
+    """The error as one line without the usage; for a call without a verb click's error, which shows the help.
+    `called`: the command, for errors that do not name theirs, such as an option without its value."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # since click 8.2
         return error
+    path = error.ctx.command_path if error.ctx else called
     said = " ".join(error.format_message().split()).rstrip(".")
     end = "" if said.endswith(("?", "?)")) else ";"  # click may end with "Did you mean '--json'?"
-    return RingscopeError(f"{said[:1].lower()}{said[1:]}{end} `{error.ctx.command_path} --help` says more")
+    return RingscopeError(f"{said[:1].lower()}{said[1:]}{end} `{path} --help` says more")
 
 
 def run(group: LazyGroup) -> None:

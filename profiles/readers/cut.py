@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable
@@ -48,6 +49,7 @@ _STRING_COLUMN: Final = re.compile(r".*(Name|nameId|NameId|textId|TextId)|name|d
 _CALLS: Final = (nsys_sqlite.RUNTIME, nvprof_sqlite.DRIVER)
 _MARKER_DATA: Final = "CUPTI_ACTIVITY_KIND_MARKER_DATA"
 _FEW_PAGES: Final = 1000
+_FULL_BYTES: Final = 1 << 16  # a disk with less free space is full: SQLite's largest page does not fit
 # True for rows that overlap the span, also for rows of zero length in it.
 _TOUCHES: Final = '(start < :high AND (COALESCE("end", start) > :low OR start >= :low))'
 
@@ -81,7 +83,12 @@ def write(
         cut = _Cut(file, within, recording.origin_ns, shrink, strip_private)
         with _scratch(target) as scratch:
             made = Path(scratch, "new.sqlite")
-            kept = cut.write(made, progress)
+            try:
+                kept = cut.write(made, progress)
+            except UnreadableRecording:
+                if shutil.disk_usage(scratch).free < _FULL_BYTES:
+                    raise RingscopeError(f"{target}: no space is left on its disk; name another with -o") from None
+                raise
             if within and not any(rows for name, (_, rows) in kept.items() if sqlite.plain(name) in cut.operations):
                 problem = "no GPU work in that span"
                 raise RingscopeError(f"{source}: {problem}; `ringscope timeline --info` shows what the recording holds")

@@ -10,7 +10,10 @@ from typing import Final
 from ..runs import written
 from .tables import sqlite
 
-_READ = "give a recording of nsys, nvprof, TensorFlow's profiler, Kineto or Horovod (docs/reference/files.md)"
+_READ = (
+    "give a recording of nsys, nvprof, rocprof, Horovod or the profiler of TensorFlow, JAX or PyTorch "
+    "(docs/reference/files.md lists all formats)"
+)
 
 
 # The start of a Perfetto trace that `ringscope timeline --perfetto` wrote (views/perfetto.py).

@@ -54,6 +54,8 @@ class Output(click.Path):
 
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]
+        if not self.dir_okay and str(value).endswith(os.sep):
+            raise RingscopeError(f"{_flag(param)} {value}: a directory; name a file")
         if path == STDOUT:
             if self.stdout:
                 return path

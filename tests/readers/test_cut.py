@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -262,3 +263,17 @@ def test_spans_are_exact_and_bad_ones_are_refused() -> None:
     }.items():
         with pytest.raises(RingscopeError, match=said):
             parsed(bad)
+
+
+@pytest.mark.root
+def test_a_full_disk_is_not_called_a_damaged_recording(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small], capture_output=True).returncode:
+        pytest.skip("no file system may be mounted here")
+    try:
+        with pytest.raises(RingscopeError, match=r"small/new\.sqlite: no space is left on its disk; name another with"):
+            cut.write(OURS[0], small / "new.sqlite", within=Span(837 * MS, 1209 * MS))
+        assert not list(small.iterdir())
+    finally:
+        subprocess.run(["umount", small], check=True)

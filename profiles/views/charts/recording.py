@@ -114,7 +114,7 @@ def feed_gaps(document: Document) -> Chart:
         "mark": {"type": "bar"},
         "encoding": {
             "x": {"field": "ms", "bin": {"maxbins": 30}, "title": "feed gap per step, ms"},
-            "y": axis(None, "steps", aggregate="count"),
+            "y": {**axis(None, "steps", aggregate="count"), "axis": {"tickCount": 5, "tickMinStep": 1}},
             "color": {
                 "field": "gpu",
                 "type": "nominal",

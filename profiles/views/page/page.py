@@ -161,7 +161,7 @@ def _trusted(document: Document) -> str:
 
 
 def _first_change(shown: Json) -> str:
-    return f" First to change: {shown['findings'][0]['text']}" if shown["findings"] else ""
+    return f" First to change: {shown['findings'][0]['text'].rstrip('.')}." if shown["findings"] else ""
 
 
 def _sections(shown: Json) -> Any:

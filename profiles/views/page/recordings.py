@@ -73,10 +73,12 @@ def nothing() -> dict[str, Any]:
 def lead(document: Document) -> str:
     """A sentence with the number and names of the GPUs, and the number of steps."""
     gpus = document.json["gpus"]
-    steps = max((gpu["steps"]["count"] for gpu in gpus), default=0)
+    counts = sorted({gpu["steps"]["count"] for gpu in gpus})
+    steps = counts[-1] if counts else 0
+    fewest = f"{counts[0]} to " if counts and counts[0] < steps else ""
     name = ", ".join(sorted({gpu["name"] for gpu in gpus if gpu["name"]}))
     what = f"{len(gpus)} GPU{'s' * (len(gpus) != 1)}{f' ({name})' if name else ''}, "
-    what += f"{steps} steps measured." if steps else "no steps found: the whole capture is measured."
+    what += f"{fewest}{steps} steps measured." if steps else "no steps found: the whole capture is measured."
     return what
 
 

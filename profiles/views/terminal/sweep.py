@@ -19,9 +19,9 @@ from . import strategies, tables
 from .explained import blocks
 from .widths import Column, Fitted, Prose, Row
 
-COLUMNS = ("ranks", "samples/s", "", "step", "waits", "memory")
+COLUMNS = ("ranks", "samples/s", "", "median step", "waits", "memory")
 BAR_WIDTH = range(10, 41)
-BESIDE_BAR = 70  # width of a line without its bar; the efficiency after the bar takes about 20
+BESIDE_BAR = 72  # width of a line without its bar; the efficiency after the bar takes about 20
 
 
 def terminal(scaling: Scaling, directory: str, width: int = 80, explained: Sequence[Explained] = ()) -> RenderableType:

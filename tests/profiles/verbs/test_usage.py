@@ -23,6 +23,8 @@ WRONG = [
         "timeline --jsn x",
         "no such option '--jsn'. Did you mean '--json'? `ringscope timeline --help` says more",
     ),
+    ("timeline x --html", "option '--html' requires an argument; `ringscope timeline --help` says more"),
+    ("timeline x --html out/", "--html out/: a directory; name a file"),
     ("cut x", "missing option '-o' / '--output'"),
     ("train", "missing option '--model'; `ringscope train --help` says more"),
     ("rules --pairs 2", "invalid value for '--pairs'"),

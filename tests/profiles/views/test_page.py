@@ -101,6 +101,11 @@ def test_twelve_steps_of_four_gpus_make_a_page_under_5_mb(made: tuple[Path, Anal
     assert made[0].stat().st_size < 5_000_000
 
 
+@pytest.mark.parametrize("text", ["launching takes 8.4 %", "launching takes 8.4 %."])
+def test_the_first_finding_is_a_whole_sentence_before_the_next(text: str) -> None:
+    assert page._first_change({"findings": [{"text": text}]}) == " First to change: launching takes 8.4 %."
+
+
 def test_every_part_of_the_page_is_there_and_the_verdicts_come_first(still: Opened) -> None:
     headings = still.page.locator("h2").all_inner_texts()
     assert headings == [
