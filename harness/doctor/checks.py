@@ -216,7 +216,7 @@ def _horovod(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
 
 def _seams(libraries: dict[str, Any]) -> Check:
     """Check that this machine's Keras, TensorFlow and Horovod have the private names that ring uses."""
-    remedy = "install the releases that ring was tried with: pip install '.[train]' here"
+    remedy = "install the releases that ring was tried with: pip install '.[train]' in ringscope's repository"
     seams = libraries.get("seams")
     if seams is None:
         if libraries["tensorflow"] is None or libraries["horovod"] is None:

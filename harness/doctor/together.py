@@ -68,7 +68,7 @@ def _script(found: Observed) -> Check:
         if not any(rank.pid for rank in ranks):
             text = f"{command} ended, and ringscope could not observe its Python process"
             return Check(
-                "script", FAILURE, text, "run the script by the Python of the environment that has ringscope", data
+                "script", FAILURE, text, "run the script with the Python in which ringscope is installed", data
             )
         if ranks[steps.index(0)].backend == "jax":
             text = (
@@ -156,7 +156,9 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
     values, exchanged = (min(line[what] for line in lines) for what in ("elements", "exchanged"))
     data: dict[str, Any] = {"compared_after": common, "values": values, "exchanged_values": exchanged, "ring": ring}
     if not common:
-        return Check("weights", UNKNOWN, "the ranks have no step in common after which to compare them", None, data)
+        return Check(
+            "weights", UNKNOWN, "the ranks share no step after which their weights could be compared", None, data
+        )
     remedy = BY_RING if ring else BY_HAND if horovod else TWO_LINES
     if any(line["horovods_optimizer"] for line in lines):
         remedy = HOROVODS + TWO_LINES

@@ -19,7 +19,7 @@ def check(cell: Cell, *, gpus: int | None) -> None:
         if known and value not in known:
             raise Unsupported(f"{one.name} {value!r} is not one of {', '.join(known)}")
     if cell.feed == "pinned" and gpus == 0:
-        raise Unsupported("the feed pinned copies to a GPU, and this host has none; use prefetch")
+        raise Unsupported("the feed `pinned` copies to a GPU, and this host has none; use `prefetch`")
     spread = cell.spread
     if cell.step not in spread.steps or cell.feed not in spread.feeds:
         raise Unsupported(

@@ -46,7 +46,7 @@ Examples:
 @click.option(
     "--profiler",
     type=click.Choice(["nsys", "nvprof", "framework", "tensorflow"]),
-    help="The profiler that records.  [default: the first that is here]",
+    help="The profiler to record with.  [default: the first that is found]",
 )
 @click.option(
     "--nsys-args",
@@ -72,7 +72,7 @@ Examples:
     type=click.Choice(["train", "stop"]),
     default="train",
     show_default=True,
-    help="What the command does once its steps are recorded; stop: it is ended.",
+    help="Once the steps of a command are recorded: train on, or stop it.",
 )
 @click.option("--apply", is_flag=True, help="Try settings that may make a Python command faster and change no result.")
 @options.of_one_cell(steps=12, least_steps=3)

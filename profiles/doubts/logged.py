@@ -41,8 +41,8 @@ def untimed_calls(untimed: int, count: int) -> Doubt:
         "untimed-calls",
         f"the logs do not tell how long {untimed:,} of {count:,} calls ran on the GPU, or how many bytes they passed: "
         "these calls are left out",
-        "let the program wait for its GPU before it destroys its communicators; take NCCL's Inspector for send and "
-        "receive, whose end the profiler plugin up to NCCL 2.30 does not write",
+        "synchronise the GPU before the program destroys its communicators; record send and receive by NCCL's "
+        "Inspector, because up to NCCL 2.30 the profiler plugin does not write when they end",
     )
 
 

@@ -51,8 +51,8 @@ def collective_bytes_unknown(where: str, recorded: str) -> Doubt:
         "the recording does not say how many bytes each collective moved, so no bus bandwidth is given",
         _COLLECTIVE_SIZES.get(
             recorded,
-            "record Horovod's NVTX ranges, which hold the sizes (nsys --trace=cuda,nvtx), or export NCCL's NVTX "
-            "ranges with nsys export --include-blobs=true",
+            "record Horovod's NVTX ranges, which hold the sizes (nsys profile --trace=cuda,nvtx), or export NCCL's "
+            "NVTX ranges with nsys export --include-blobs=true",
         ),
         (f"{where}/collectives/bytes_per_step", f"{where}/collectives/bus_gb_per_s"),
     )
@@ -156,7 +156,7 @@ def class_not_recorded(table: str, where: str, recorded: str) -> Doubt:
         "class-not-recorded",
         f"the recording has no {table}: the time of these operations counts as idle: unknown, and no cause of idle "
         "time is known",
-        _RECORD_ALL.get(recorded, "record with nsys --trace=cuda,nvtx"),
+        _RECORD_ALL.get(recorded, "record with nsys profile --trace=cuda,nvtx"),
         (f"{where}/ledger_ns/idle_unknown",),
     )
 
@@ -165,7 +165,9 @@ def no_api_rows(calls: int, where: str, recorded: str) -> Doubt:
     """calls: number of API calls in the recording, none of which is known to have launched an operation."""
     api = "HIP" if recorded in _AMD else "CUDA"
     have = f"has {calls:,} {api} API calls, and none tells what it launched" if calls else f"has no {api} API calls"
-    record = _RECORD_ALL.get(recorded, "record with nsys --trace=cuda, or nvprof without --profile-api-trace none")
+    record = _RECORD_ALL.get(
+        recorded, "record with nsys profile --trace=cuda, or nvprof without --profile-api-trace none"
+    )
     return Doubt(
         "no-api-rows",
         f"the recording {have}: the causes of idle are unknown",
@@ -272,7 +274,7 @@ _TELLS_CALLS = {
 
 def no_marks(where: str, recorded: str, *, operators: bool) -> Doubt:
     """operators: the recording has ranges of PyTorch's operators, so the profiler recorded all that the program has."""
-    remedy = _RECORD_ALL.get(recorded, "record with ringscope record, or nsys --trace=cuda,nvtx")
+    remedy = _RECORD_ALL.get(recorded, "record with ringscope record, or nsys profile --trace=cuda,nvtx")
     return Doubt(
         "no-marks",
         f"the recording has no {'marks' if operators else 'ranges'} of the host: steps are found without marks, and "

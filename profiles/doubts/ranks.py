@@ -60,6 +60,6 @@ def peers_or_launch(share: float, where: str) -> Doubt:
         "peers-or-launch",
         f"{numbers.share(share)} of the window the GPU waits for the launch of a collective, and the recording does "
         "not show whether this rank's host or another rank was late: this time counts as idle: launch",
-        "record all ranks and give their recordings together, with NVTX ranges (nsys --trace=cuda,nvtx)",
+        "record all ranks and give their recordings together, with NVTX ranges (nsys profile --trace=cuda,nvtx)",
         (f"{where}/ledger_ns/idle_launch", f"{where}/ledger_ns/idle_peers"),
     )

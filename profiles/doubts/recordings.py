@@ -19,7 +19,7 @@ LOSES_LESS_ELSE = (
     "record fewer steps at once, and let the program end by itself: otherwise events in its buffers are lost"
 )
 _LONGEST_SAID = 300  # number of characters of a profiler's message that a doubt quotes
-CAPTURE_REMEDY = "give the trace of the graph's replays"
+CAPTURE_REMEDY = "record while the CUDA graph is replayed, and give that recording"
 
 
 def unreadable(error: UnreadableRecording) -> Doubt:

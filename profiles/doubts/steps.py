@@ -161,8 +161,8 @@ def feed_or_host(where: str, framework: str | None) -> Doubt:
     return Doubt(
         "feed-or-host",
         "the recording does not mark when the host waits for input, so idle: feed includes the time in which the host "
-        f"prepares the step{'' if ranges else ' (some 2.5 ms in Keras)'}; compare with idle: launch in the batch gaps "
-        "of a run whose input lies on the GPU from the start",
+        f"prepares the step{'' if ranges else ' (some 2.5 ms in Keras)'}; a run whose input lies on the GPU from the "
+        "start shows this time as idle: launch between two steps",
         f"record with a range named `wait input` around the call that fetches the batch, by {ranges}{loader}"
         if ranges
         else "record with ringscope record, which marks the wait with ranges named `wait input` (not for workers of a "
@@ -191,6 +191,6 @@ def sync_upper_bound(where: str) -> Doubt:
         "sync-upper-bound",
         "idle: sync may be too high: in the gap between two steps, the time before a device-to-host copy counts as "
         "waiting for that copy, but the host may have been late for another reason",
-        "fetch losses and metrics less often in the training loop, and compare",
+        "fetch losses and metrics less often in the training loop, and see whether idle: sync falls",
         (f"{where}/ledger_ns/idle_sync",),
     )

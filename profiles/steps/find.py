@@ -25,6 +25,15 @@ _WARM_UP_SHARE = 0.10
 # A later step that takes longer than this many medians is a break (an evaluation, a checkpoint).
 BREAK_MEDIANS = 3
 _NONE_WHOLE: Final = "none of their steps is whole"
+# What steps were sought by, in the reasons why there are none.
+_SOUGHT: Final = {
+    "marks": "by marks",
+    "tensorflow": "by TensorFlow's ranges",
+    "pytorch": "by the optimizer's calls",
+    "horovod": "by Horovod's ranges",
+    "collectives": "by collectives",
+    "period": "by repeating kernels",
+}
 _NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max - 1
 
 
@@ -86,7 +95,7 @@ def _found(gpu: Gpu, timelines: Sequence[Timeline], shifts: Sequence[int], stepp
         unit = "batch" if "batch" in (unit, found.unit) else "step"
         if found.count:
             return replace(found, unit=unit)
-        refused.reasons.append(f"{source}: {_NONE_WHOLE}")
+        refused.reasons.append(f"{_SOUGHT[source]}: {_NONE_WHOLE}")
     return FoundSteps(refused="; ".join(refused.reasons), repeats=refused.repeats, unit=unit)
 
 
@@ -110,7 +119,7 @@ def _sources(
     if updates:
         edges = _by_updates(sequence, mark.places(sequence, updates))
         if isinstance(edges, str):
-            refused.reasons.append(f"pytorch: {edges}")
+            refused.reasons.append(f"{_SOUGHT['pytorch']}: {edges}")
         else:
             yield "pytorch", edges
     reduced = mark.find(gpu, timelines, shifts, mark.HOROVOD)
@@ -124,17 +133,17 @@ def _sources(
             continue
         found = period.by_kernels(sequence.name) if places is None else period.by_places(sequence.name, places)
         if isinstance(found, str):
-            refused.reasons.append(f"{source}: {found}")
+            refused.reasons.append(f"{_SOUGHT[source]}: {found}")
         elif repeat_layers(sequence, found.edges, gpu, timelines, shifts):
-            refused.reasons.append(f"{source}: each repetition is another layer of the model, not a step")
+            refused.reasons.append(f"{_SOUGHT[source]}: each repetition is another layer of the model, not a step")
         elif stepped and content.span_several(sequence, found.edges, stepped):
             refused.repeats = _repeats(sequence, found)
-            refused.reasons.append(f"{source}: {_said(refused.repeats)}, several times in each marked step")
+            refused.reasons.append(f"{_SOUGHT[source]}: {_said(refused.repeats)}, several times in each marked step")
         elif source != "horovod" and not content.trains(sequence, found.edges, found.agrees, gpu, timelines, shifts):
             refused.repeats = _repeats(sequence, found)
             refused.reasons.append(
-                f"{source}: {_said(refused.repeats)}, and no repetition holds what a training step does: a batch "
-                "copied to the GPU, an optimizer's kernels, a range of a forward or backward pass"
+                f"{_SOUGHT[source]}: {_said(refused.repeats)}, and no repetition holds what a training step does: a "
+                "batch copied to the GPU, an optimizer's kernels, a range of a forward or backward pass"
             )
         else:
             yield source, found.edges[np.append(trains(sequence.name, found.edges), True)]

@@ -59,9 +59,9 @@ class Period:
         if self.two_levels:
             return "the kernels show a short and a long repeating pattern, and the long one comes fewer than 5 times"
         if self.explained < LEAST_EXPLAINED:
-            return f"cycles of equal kernels explain only {self.explained:.0%} of the kernels between them"
+            return f"only {100 * self.explained:.0f} % of the kernels repeat between the first and the last repetition"
         if self.covered < LEAST_COVERED:
-            return f"cycles of equal kernels cover only {self.covered:.0%} of the recording's kernels"
+            return f"the repeating part holds only {100 * self.covered:.0f} % of the recording's kernels"
         return None
 
 

@@ -76,7 +76,7 @@ def pinned(source: Source, device: str) -> Iterator[Batch]:
 
     pool = slots()
     if pool is None:
-        raise RingscopeError("the feed pinned needs a GPU whose driver answers, and there is none; use prefetch")
+        raise RingscopeError("the feed `pinned` needs a GPU whose driver answers, and there is none; use `prefetch`")
     return staged(iter(source.dataset().prefetch(tf.data.AUTOTUNE)), pool)
 
 
