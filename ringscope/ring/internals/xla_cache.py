@@ -36,7 +36,7 @@ def turn_on() -> Path | None:
     directory; None if there is no GPU, or if the user has turned the cache off or set a directory already."""
     flags = os.environ.get("TF_XLA_FLAGS", "")
     wanted = os.environ.get(VARIABLE, "")
-    if wanted == "off" or is_on() or not (gpu := _gpu()):
+    if wanted == "off" or folder() or not (gpu := _gpu()):
         return None
     cache = user_cache()
     if not wanted and cache is None:
@@ -51,17 +51,17 @@ def turn_on() -> Path | None:
     return directory
 
 
-def is_on() -> bool:
-    """True if `turn_on` or the user has set a directory for TensorFlow."""
-    return FLAG in os.environ.get("TF_XLA_FLAGS", "")
+def folder() -> str | None:
+    """The directory that `turn_on` or the user has named to TensorFlow, by TF_XLA_FLAGS; None if none is named."""
+    named = re.search(rf"{FLAG}=(\S+)", os.environ.get("TF_XLA_FLAGS", ""))
+    return named and named[1]
 
 
 def may_lack_determinism() -> bool:
     """True if determinism was enabled only after `turn_on` had chosen the directory for programs that need not be
     deterministic. TensorFlow and XLA look up programs and choices by the computation alone, so they would use programs
     that are not deterministic."""
-    named = re.search(rf"{FLAG}=\S*/[0-9a-f]{{16}}(?!\S)", os.environ.get("TF_XLA_FLAGS", ""))
-    return named is not None and _is_deterministic()
+    return bool(re.search(r"/[0-9a-f]{16}$", folder() or "")) and _is_deterministic()
 
 
 def _is_deterministic() -> bool:

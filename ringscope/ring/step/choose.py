@@ -177,7 +177,7 @@ class Chooser:
             if xla_cache.may_lack_determinism():
                 say.once(NOT_DETERMINISTIC)
             try:
-                kept = "; the compiled step is kept for later starts" if xla_cache.is_on() else ""
+                kept = f"; later starts find it in {folder}" if (folder := xla_cache.folder()) else ""
                 with say.lasting("XLA compiles the step", then=kept):
                     logs = self._compiled(take, anew)
             except REFUSALS as error:
