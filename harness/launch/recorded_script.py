@@ -23,10 +23,10 @@ def main() -> None:
     if os.environ.get(recorded_ranks.RECORDED) == "0":
         script.run(words)
         return
-    several = ranks.size() > 1
-    watched.begin(options, os.environ.get("RINGSCOPE_RANK", "0"), several=several)
-    if not several:
-        joined.watch(watched.__name__, [text])
+    size = ranks.size()
+    watched.begin(options, os.environ.get("RINGSCOPE_RANK", "0"), size)
+    if size == 1:
+        joined.watch(watched.__name__, [text, os.environ.get(recorded_ranks.SAMPLE, recorded_ranks.ALL)])
     failed = True
     try:
         script.run(words)

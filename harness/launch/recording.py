@@ -11,7 +11,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ringscope.places import of_tensorflow, sampler
+from profiles.model import marks
+from ringscope.places import of_tensorflow, ranges, sampler
 
 from ..machine import capture_range
 from . import framework_profiler, main_thread, users_launcher
@@ -48,11 +49,12 @@ class Options:
 
 
 class Recording:
-    """The recording of this process as rank `rank`, from `start` to `end`. several: True if there are other ranks."""
+    """The recording of this process as rank `rank` of `size`, from `start` to `end`."""
 
-    def __init__(self, options: Options, rank: str, *, several: bool) -> None:
-        self._options, self.rank, self.several, self.pid = options, rank, several, os.getpid()
-        agreed = Agreed(options.folder / users_launcher.STARTED) if several and options.span.steps else None
+    def __init__(self, options: Options, rank: str, size: int) -> None:
+        self._options, self.rank, self._size, self.pid = options, rank, size, os.getpid()
+        self.several = size > 1
+        agreed = Agreed(options.folder / users_launcher.STARTED) if self.several and options.span.steps else None
         self.recorder = Recorder(options.span.steps or 0, self._begins, self._ends, agreed=agreed)
         self.stepping = sampler.main_thread()  # id of the thread that takes the steps
         self._opened, self._over, self._records = ExitStack(), threading.Event(), False
@@ -109,6 +111,9 @@ class Recording:
             print(f"ringscope: rank {self.rank} is not recorded: {error}", file=sys.stderr, flush=True)
             return
         self._records = True
+        if self.several and not options.inside:  # nsys may record several ranks into one file
+            writer = ranges.writer()
+            writer.end(writer.begin(str(marks.Rank(int(self.rank), self._size))))
         pipeline = of_tensorflow.pipeline
         looks = sampler.of_rank(options.folder, self.rank, lambda: self.stepping, throughout=pipeline)
         looks.start()

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any
@@ -16,8 +17,9 @@ from profiles.ground.after_import import once_imported
 from profiles.ground.hooked import before
 from ringscope.places import garbage, of_keras, of_tensorflow, of_torch, ranges
 
-from ..machine import ranks
+from ..machine import ranks, recorded_ranks
 from . import users_launcher
+from .profilers import DELAY_S
 from .recording import Options, Recording
 from .steps import DEEPSPEED, KERAS, OPTIMIZERS, Steps, of_execution, watch, watch_deepspeed, watch_optimizers
 
@@ -61,11 +63,10 @@ class Hooks:
 _here: Hooks | None = None
 
 
-def begin(options: Options, rank: str, *, several: bool) -> None:
-    """Lay the hooks of this process, or let those that it has tell a new recording, of rank `rank`. several: True if
-    there are other ranks."""
+def begin(options: Options, rank: str, size: int) -> None:
+    """Lay the hooks of this process, or let those that it has tell a new recording, of rank `rank` of `size`."""
     global _here
-    recording = Recording(options, rank, several=several)
+    recording = Recording(options, rank, size)
     if _here is None:
         _here = Hooks(options, recording)
     else:
@@ -79,14 +80,21 @@ def end(*, failed: bool) -> None:
 
 
 def has_joined(rank: int, size: int, words: Sequence[str]) -> None:
-    """Record this process, which the script has made rank `rank` of `size`. words: the options as JSON."""
+    """Record this process, which the script has made rank `rank` of `size`, if it is to be recorded. words: the options
+    as JSON, and which ranks are recorded."""
     options, now = Options.from_json(words[0]), _here.recording if _here is not None else None
     if now is not None and now.several and now.pid == os.getpid():
         return
-    users_launcher.say_started(options.folder, rank, size)
+    local = os.environ.get("LOCAL_RANK", "")  # Lightning sets it, and mp.spawn, which starts one host's ranks, does not
+    holds = recorded_ranks.holds(words[1], rank, int(local) if local.isdigit() else rank)
+    users_launcher.say_started(options.folder, rank, size, recorded=holds)
     if now is not None and now.pid == os.getpid():
         now.drop()
-    begin(options, str(rank), several=True)
+    if not holds:
+        return
+    if options.span.steps:  # joining, building and wrapping a model takes longer than a short delay
+        options = replace(options, span=replace(options.span, delay_s=max(options.span.delay_s, DELAY_S)))
+    begin(options, str(rank), size)
     Finalize(None, lambda: end(failed=sys.exc_info()[0] is not None), exitpriority=100)  # as atexit, in any process
 
 

@@ -10,6 +10,8 @@ ALL, FIRST_PER_HOST = "all", "first-per-host"
 # Environment variable: "0" in a rank that must not be recorded. If no profiler stands before the rank's command, the
 # rank's own code reads the variable.
 RECORDED = "RINGSCOPE_RECORDED"
+# Environment variable of a rank: the choice itself, for the ranks that the script starts.
+SAMPLE = "RINGSCOPE_RECORD_RANKS"
 
 
 def check(sample: str, ranks: int) -> None:

@@ -59,6 +59,7 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     argv = options.command[1:] if options.command[:1] == ["--"] else options.command
+    os.environ[recorded_ranks.SAMPLE] = options.record_ranks
     if options.rank and not recorded_ranks.holds(options.record_ranks, ranks.rank(), ranks.local_rank()):
         os.environ[recorded_ranks.RECORDED] = "0"
         argv = argv[options.profiler_words :]

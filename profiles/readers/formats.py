@@ -121,17 +121,23 @@ def opened(path: Path, *, max_bytes: int | None = None, cache: bool = True) -> I
             raise UnreadableRecording(path, error.problem, error.remedy) from None
 
 
+def _is_of_several(timeline: Timeline) -> bool:
+    """True if several processes ran kernels, on several GPUs: perhaps each is a rank, started by the script."""
+    return all(timeline.kernels[one].nunique() > 1 for one in ("pid", "device"))
+
+
 _RANK_NAME = re.compile(r"(?:^|[^a-z])rank[-_.]?(\d{1,9})(?![0-9])", re.IGNORECASE)
 
 
 def _with_rank(timeline: Timeline, path: Path) -> Timeline:
     """Set the recording's rank: from the mark `rank k of n`, else from the format, else from `rank<k>` in the file
-    name. A recording of several ranks gets none: there, the marks of each process give the rank of its GPU."""
+    name, unless several processes used several GPUs. A recording of several ranks gets none: there, the marks of each
+    process give the rank of its GPU."""
     told = {rank.number for rank in marks.ranks(timeline).values()}
     rank, source = timeline.recording.rank, timeline.recording.rank_source
     if told:
         rank, source = told.pop() if len(told) == 1 else None, "marks"
-    elif rank is None and (match := _RANK_NAME.search(path.name)):
+    elif rank is None and (match := _RANK_NAME.search(path.name)) and not _is_of_several(timeline):
         rank, source = int(match.group(1)), "file-name"
     return dataclasses.replace(
         timeline, recording=dataclasses.replace(timeline.recording, rank=rank, rank_source=source)

@@ -163,7 +163,7 @@ def test_a_recorder_that_is_dropped_before_it_has_opened_never_opens() -> None:
 def test_a_recording_that_cannot_be_written_does_not_end_the_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recording = Recording(Options("nsys", tmp_path, Span(steps=3)), "0", several=False)
+    recording = Recording(Options("nsys", tmp_path, Span(steps=3)), "0", 1)
 
     def fails() -> None:
         raise OSError("No space left on device")

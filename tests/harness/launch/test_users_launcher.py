@@ -285,7 +285,7 @@ import os, subprocess, sys, time
 own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29531", "WORLD_SIZE": "2"}
 import torch
 if "RANK" not in os.environ:
-    time.sleep(2 * float(sys.argv[1]))
+    time.sleep(float(sys.argv[1]))
     subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, **own, "RANK": "1"})
     os.environ.update(own, RANK="0")
 exec(open("ddp.py").read())
@@ -306,15 +306,15 @@ if __name__ == "__main__":
     ("how", "word"), [("lightning", "0"), ("lightning", "6"), ("spawn", "spawn"), ("spawn", "fork")]
 )
 def test_each_rank_that_the_script_starts_itself_is_recorded(tmp_path: Path, how: str, word: str) -> None:
-    """With a pause of 12 s one process is first recorded by time, before it is known to be a rank; and rank 1 takes
+    """With a pause of 6 s one process is first recorded by time, before it is known to be a rank; and rank 1 takes
     longer than the delay from the group to its optimizer."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     (tmp_path / "ddp.py").write_text(DDP)
     (tmp_path / "train.py").write_text(BY_SCRIPT[how])
     words = ["record", "--profiler", "framework", "--out", "out", "--steps", "5", "--duration", "1"]
-    words += ["--delay", "5" if word == "6" else "30", "--", sys.executable, "train.py", word]
+    words += ["--delay", "1" if word == "6" else "30", "--", sys.executable, "train.py", word]
     argv = [sys.executable, "-m", "harness", *words]
-    env = environment() | {"LATE_S": "8" if word == "6" else "0"}
+    env = environment() | {"LATE_S": "3" if word == "6" else "0"}
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("took 100 steps") == 2
@@ -325,6 +325,19 @@ def test_each_rank_that_the_script_starts_itself_is_recorded(tmp_path: Path, how
         steps.append([name for name in timeline.marks["name"].astype(str) if re.fullmatch(marks.STEP, name)])
         assert timeline.recording.rank == rank and timeline.marks["pid"].nunique() == 1
     assert steps[0] == steps[1] and len(steps[0]) == 5
+
+
+def test_some_of_the_ranks_that_the_script_starts_itself_are_recorded(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (tmp_path / "ddp.py").write_text(DDP)
+    (tmp_path / "train.py").write_text(BY_SCRIPT["spawn"])
+    words = ["record", "--profiler", "framework", "--out", "out", "--steps", "5", "--record-ranks", "first-per-host"]
+    argv = [sys.executable, "-m", "harness", *words, "--", sys.executable, "train.py", "spawn"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("took 100 steps") == 2
+    assert [path.name for path in (tmp_path / "out" / "command" / "0").glob("*.trace.json")] == ["rank0.pt.trace.json"]
+    assert "left no recording" not in done.stdout
 
 
 def test_nsys_records_the_ranks_of_a_script_into_one_file_and_nvprof_does_not(tmp_path: Path) -> None:
