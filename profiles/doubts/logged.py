@@ -36,6 +36,17 @@ def ranks_not_told(ranks: int) -> Doubt:
     )
 
 
+def calls_not_kept(absent: int) -> Doubt:
+    gone = f"by their numbers at least {absent:,} calls are missing, and later ones may be" if absent else ""
+    return Doubt(
+        "calls-not-kept",
+        "NCCL's profiler plugin keeps as many calls as its pools hold, and does not write how many it dropped: "
+        f"{gone or 'later calls may be missing'}",
+        "set NCCL_PROFILE_COLL_POOL_SIZE and the others (docs/reference/files.md) above the number of calls, or take "
+        "NCCL's Inspector",
+    )
+
+
 def untimed_calls(untimed: int, count: int) -> Doubt:
     return Doubt(
         "untimed-calls",

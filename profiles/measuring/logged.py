@@ -26,8 +26,8 @@ def measure(paths: Iterable[str | Path], *, strict: bool = False, max_bytes: int
     if not timed:
         raise UnreadableRecording(good[0][0].called, *plugin_log.NO_ENDS)
     calls = pd.concat(timed, ignore_index=True)
-    damaged, untimed = (sum(counts) for counts in zip(*((log.damaged, log.untimed) for _, log in good), strict=True))
-    made = logged.measured(calls, [str(file.called) for file, _ in good], damaged, untimed)
+    left_out = zip(*((log.damaged, log.untimed, log.absent) for _, log in good), strict=True)
+    made = logged.measured(calls, [str(file.called) for file, _ in good], *map(sum, left_out))
     made.doubts = [*doubts, *made.doubts]
     return made
 

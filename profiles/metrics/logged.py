@@ -42,18 +42,19 @@ def bus_factor(kind: str, ranks: int) -> Fraction | None:
     return Fraction(1) if kind in ("Broadcast", "Reduce", "Send", "Recv", "SendRecv") else None
 
 
-def measured(calls: pd.DataFrame, files: Sequence[str], damaged: int = 0, untimed: int = 0) -> Logged:
+def measured(calls: pd.DataFrame, files: Sequence[str], damaged: int = 0, untimed: int = 0, absent: int = 0) -> Logged:
     """Measures of the collectives in the logs, with their doubts.
 
     `calls`: the rows of all logs (`readers.inspector_log.Log`); `damaged`: the number of lines that could not be read;
-    `untimed`: the number of calls whose time the logs do not tell."""
+    `untimed`: the number of calls whose time the logs do not tell; `absent`: the number of calls that are missing, by
+    gaps in the calls' numbers."""
     twice = calls.duplicated([*_CALL, "rank"])
     found = [doubts.damaged_lines(damaged)] if damaged else []
     if untimed:
         found.append(doubts.untimed_calls(untimed, untimed + len(calls)))
     if (calls["ranks"] == 0).any():
         calls = calls.assign(ranks=_ranks_seen(calls))
-        found.append(doubts.ranks_not_told(int(calls["ranks"].max())))
+        found += [doubts.ranks_not_told(int(calls["ranks"].max())), doubts.calls_not_kept(absent)]
     if twice.any():
         found.append(doubts.called_twice(int(twice.sum())))
         calls = calls[~twice]

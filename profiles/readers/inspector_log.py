@@ -68,11 +68,13 @@ class Line(msgspec.Struct):
 class Log:
     """The valid calls of a log. `calls`: one row per call, with the columns TEXTS and NUMBERS (int64; lasted_ns in
     place of lasted_us; ranks and nodes are 0 if the log does not tell them). `damaged`: number of lines that were left
-    out because they are not valid; `untimed`: number of calls that were left out because their time is unknown."""
+    out because they are not valid; `untimed`: number of calls that were left out because their time is unknown;
+    `absent`: number of calls that are missing, by gaps in the calls' numbers."""
 
     calls: pd.DataFrame
     damaged: int
     untimed: int = 0
+    absent: int = 0
 
 
 def read(path: Path) -> Log:

@@ -9,7 +9,7 @@ be followed by channels of an earlier call, which ended before the call's own ch
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -91,7 +91,17 @@ def read(path: Path) -> Log:
         texts = (f"{call.args.comm_hash:#x}", "unknown", "", call.name, ON_GPU)
         rows.append((*texts, call.args.rank, 0, 0, call.pid, number, size, lasted))
     table = pd.DataFrame(rows, columns=[*TEXTS, *NUMBERS]).rename(columns={"lasted_us": "lasted_ns"})
-    return Log(table, 0, untimed)
+    return Log(table, 0, untimed, _absent(events))
+
+
+def _absent(events: list[Event]) -> int:
+    """The number of collectives before the last logged one of each kind that are missing: NCCL numbers a communicator's
+    calls of a kind from 0."""
+    numbers = defaultdict[tuple[int, str], set[int]](set)
+    for event in events:
+        if event.cat == "COLL" and event.ph == "b":
+            numbers[event.args.comm_hash, event.name].add(event.args.seq_num)
+    return sum(max(one) + 1 - len(one) for one in numbers.values())
 
 
 def _calls(events: list[Event]) -> list[tuple[Event, list[Arguments]]]:

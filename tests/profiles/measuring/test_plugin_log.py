@@ -89,7 +89,7 @@ def test_bytes_times_and_waiting_are_those_of_the_calls(tmp_path: Path) -> None:
     assert (gathered.bytes, gathered.transfer_ns) == (4000, 500)
     assert gathered.bus_gb_per_s == pytest.approx(4000 * 2 / 500)
     assert [one.pid for one in found.processes] == [100, 101, 102]
-    assert [doubt.code for doubt in found.doubts] == ["ranks-not-told"]
+    assert [doubt.code for doubt in found.doubts] == ["ranks-not-told", "calls-not-kept"]
 
 
 def test_a_call_takes_as_long_as_its_longest_channel_of_those_that_are_its_own(tmp_path: Path) -> None:
@@ -104,8 +104,28 @@ def test_calls_without_a_time_or_a_size_are_left_out_and_counted(tmp_path: Path)
     made_later = ran(10, number=2, datatype="ncclFloat4")
     found = logged.measure(write(tmp_path, [ran(30), dead, made_later], [ran(20), ran(40, number=1)]))
     assert [(one.count, one.matched, one.transfer_ns) for one in found.kinds] == [(2, 1, 20)]
-    assert [doubt.code for doubt in found.doubts] == ["untimed-calls", "ranks-not-told", "calls-not-logged"]
+    assert [doubt.code for doubt in found.doubts] == [
+        "untimed-calls",
+        "ranks-not-told",
+        "calls-not-kept",
+        "calls-not-logged",
+    ]
     assert "2 of 5 calls" in found.doubts[0].text
+
+
+def test_calls_that_the_plugin_dropped_are_counted_by_the_gaps_in_their_numbers(tmp_path: Path) -> None:
+    """Each rank lacks the AllReduce 0, 2, 3 and 4 and the Broadcast 0; whether calls follow, nobody can tell."""
+    numbers = [*(("AllReduce", one) for one in (1, 5, 6)), ("Broadcast", 1)]
+    ranks = [[ran(ns, kind=kind, number=number) for kind, number in numbers] for ns in (20, 30)]
+    (said,) = (one.text for one in logged.measure(write(tmp_path, *ranks)).doubts if one.code == "calls-not-kept")
+    assert said.endswith("by their numbers at least 10 calls are missing, and later ones may be")
+    dead = Call("AllReduce", 0, 100, "ncclFloat32", [(CLOCK, 0)])  # logged without a time: not dropped
+    (said,) = (
+        one.text
+        for one in logged.measure(write(tmp_path, [dead, ran(9, number=1)])).doubts
+        if one.code == "calls-not-kept"
+    )
+    assert said.endswith("later calls may be missing")
 
 
 def test_a_communicator_whose_kernels_have_no_end_is_counted_beside_others(tmp_path: Path) -> None:
