@@ -12,7 +12,7 @@ from ringscope.places import of_keras, of_tensorflow
 from . import say
 from .alike import ending, horovod_names, undistributed
 from .data import seeds, shuffles
-from .internals import garbage, own_gradients, seams, xla_cache, xla_options
+from .internals import cudnn_recurrent, garbage, own_gradients, seams, xla_cache, xla_options
 from .internals.frameworks import hvd, keras, tf
 from .lost import launcher, restart
 from .ranks import alone, files
@@ -44,6 +44,7 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
     garbage.set_apart()
     _tell_profilers()
     own_gradients.let_go_with_their_graphs()
+    cudnn_recurrent.compute_in_float32()
     set_up_compiler()
     # Without this the host launches the update only after it has seen the all-reduce end on the GPU: some 4 ms a step.
     os.environ.setdefault("HOROVOD_ENABLE_ASYNC_COMPLETION", "1")
