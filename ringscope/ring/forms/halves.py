@@ -86,10 +86,12 @@ def _change(op: Any, given: list[Any]) -> Callable[[Any, int], Any] | None:
     """A function of (a half's logits (rows, classes), the half's number), which does what the operation does; None if
     the operation is unknown here.
 
-    The halves share no tensor but the weight: XLA would compute both at once to read a shared mask once.
+    The halves share no tensor but the weight: XLA would compute both at once to read a shared bias or mask once.
     """
     if op.type in ("Identity", "Reshape"):
         return lambda made, half: made
+    if op.type in ("AddV2", "BiasAdd") and len(given) == 2 and given[1].shape.rank == 1:
+        return lambda made, half: made + _bias_apart(given[1], made)
     if op.type == "SelectV2" and op.inputs[1] is given[0]:  # Keras's ignore_class sets the logits of a row to 0
         which, _, other = op.inputs
         if other.shape.num_elements() == 1 and which.shape == [*given[0].shape[:-1], 1]:
@@ -101,3 +103,14 @@ def _change(op: Any, given: list[Any]) -> Callable[[Any, int], Any] | None:
 def _halves(rows: Any) -> tuple[Any, Any]:
     half = rows.shape[0] // 2
     return rows[:half], rows[half:]
+
+
+def _bias_apart(bias: Any, beside: Any) -> Any:
+    """The bias behind a barrier of this half's own, as its gradient is. XLA joins barriers of equal operands."""
+    from tensorflow.compiler.tf2xla.python import xla
+
+    @tf.custom_gradient
+    def run(bias: Any) -> tuple[Any, Callable[[Any], Any]]:
+        return xla.optimization_barrier(bias, beside)[0], apart
+
+    return run(bias)

@@ -81,20 +81,20 @@ def _rows_of_logits(model: Any, samples: int) -> list[int]:
     return sorted(int(rows) for rows in re.findall(rf"f32\[(\d+),{PADDED}\]\S* dot\(", text) if int(rows) != WIDTH)
 
 
-CASES = [("some ignored", 5, True), ("sum", 8, False), ("mean", 8, True), ("mean", 5, False)]
+CASES = [("some ignored", 5, True, True), ("sum", 8, False, True), ("mean", 8, True, False), ("mean", 5, False, True)]
 
 
-@pytest.mark.parametrize(("loss", "samples", "weighted"), few(CASES))
+@pytest.mark.parametrize(("loss", "samples", "weighted", "bias"), few(CASES))
 def test_a_model_trains_to_the_same_weights(
-    monkeypatch: pytest.MonkeyPatch, loss: str, samples: int, weighted: bool
+    monkeypatch: pytest.MonkeyPatch, loss: str, samples: int, weighted: bool, bias: bool
 ) -> None:
     rows = samples * LENGTH
     weights = np.random.default_rng(1).random((samples, LENGTH)) if weighted else None
-    assert _rows_of_logits(_model(loss), samples) == [rows // 2, rows - rows // 2]
-    halved = _trained(_model(loss), samples, weights)
+    assert _rows_of_logits(_model(loss, bias=bias), samples) == [rows // 2, rows - rows // 2]
+    halved = _trained(_model(loss, bias=bias), samples, weights)
     monkeypatch.setenv(choice.WITHOUT, "halves")
-    assert _rows_of_logits(_model(loss), samples) == [rows]
-    for own, right in zip(halved, _trained(_model(loss), samples, weights), strict=True):
+    assert _rows_of_logits(_model(loss, bias=bias), samples) == [rows]
+    for own, right in zip(halved, _trained(_model(loss, bias=bias), samples, weights), strict=True):
         np.testing.assert_allclose(own, right, rtol=1e-3, atol=1e-4)
 
 
@@ -103,7 +103,3 @@ def test_a_head_whose_logits_have_other_readers_is_left_whole(way: dict[str, Any
     model = _model(**way)
     assert not halves.only_the_loss_reads_logits(model)
     assert _rows_of_logits(model, 8) == [8 * LENGTH]
-
-
-def test_a_head_with_a_bias_is_left_whole() -> None:
-    assert _rows_of_logits(_model(bias=True), 8) == [8 * LENGTH]
