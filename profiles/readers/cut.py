@@ -179,7 +179,7 @@ class _Cut:
 
     def _copy(self, connection: sqlite3.Connection, table: str) -> tuple[int, int]:
         """Copy the kept rows of a table; return (rows in the source, rows kept)."""
-        quoted = '"' + table.replace('"', '""') + '"'
+        quoted = sqlite.quoted(table)
         ((before,),) = connection.execute(f"SELECT COUNT(*) FROM source.{quoted}")
         if table == "sqlite_sequence":
             connection.execute("DELETE FROM main.sqlite_sequence")

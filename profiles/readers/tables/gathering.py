@@ -49,7 +49,7 @@ class Gathered:
         kept |= {name: unsaid(COLUMNS[table][name], len(kept["start_ns"])) for name in lacking}
         frame = pd.DataFrame(kept, copy=False)
         if table in self.tables:
-            frame = _appended(self.tables[table], frame)
+            frame = joined([self.tables[table], frame])
         self.tables[table] = frame
 
     def timeline(self, recording: Recording, known: frozenset[str], from_first: tuple[str, ...] = ()) -> Timeline:
@@ -106,25 +106,15 @@ def gpus(listed: Mapping[int, Device], tables: Mapping[str, pd.DataFrame]) -> pd
 
 
 def joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """The frames joined into one; a categorical column gets the categories of all frames, in order."""
-    texts = [column for column in frames[0] if isinstance(frames[0][column].dtype, pd.CategoricalDtype)]
-    whole = {column: pd.api.types.union_categoricals([frame[column] for frame in frames]) for column in texts}
-    return pd.concat([frame.drop(columns=texts) for frame in frames], ignore_index=True).assign(**whole)
+    """The frames, of equal columns, joined into one; a categorical column gets the categories of all, in order."""
+    columns = {}
+    for name in frames[0]:
+        parts = [frame[name] for frame in frames]
+        is_text = isinstance(parts[0].dtype, pd.CategoricalDtype)
+        columns[name] = pd.api.types.union_categoricals(parts) if is_text else pd.concat(parts, ignore_index=True)
+    return pd.DataFrame(columns, copy=False)
 
 
 def constant(value: int, count: int, dtype: str = "int64") -> NDArray[Any]:
     """A read-only array of `count` equal values, which takes the memory of one."""
     return np.broadcast_to(np.array(value, dtype=dtype), count)
-
-
-def _appended(above: pd.DataFrame, below: pd.DataFrame) -> pd.DataFrame:
-    from pandas.api.types import union_categoricals
-
-    columns = {}
-    for name in above:
-        first, second = above[name], below[name]
-        if isinstance(first.dtype, pd.CategoricalDtype):
-            columns[name] = union_categoricals([first, second])
-        else:
-            columns[name] = np.concatenate([first.to_numpy(), second.to_numpy()])
-    return pd.DataFrame(columns, copy=False)
