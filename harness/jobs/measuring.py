@@ -52,7 +52,7 @@ def collect(profiler: Profiler, folder: Path) -> list[Path]:
             )
         log = folder / "rank0.log"  # only cells have a log; a user's command printed to the terminal
         see = f"see {log.name} there" if log.exists() else "see what the command printed: perhaps it ended too soon"
-        raise RingscopeError(f"{folder}: {profiler.name} wrote no recording; {see}")
+        raise RingscopeError(f"{folder}: {profiler.spoken} wrote no recording; {see}")
     return found
 
 

@@ -99,7 +99,7 @@ class _Report:
 
     def tell(self, folder: Path) -> None:
         """Collect the recordings and report them. Raises RingscopeError if there is none, or if one is incomplete."""
-        with self.console.status(f"exporting what {self.profiler.name} recorded"):
+        with self.console.status(f"exporting what {self.profiler.spoken} recorded"):
             found = measuring.collect(self.profiler, folder)
         self._tell(folder, found)
 
@@ -116,7 +116,7 @@ class _Report:
 
     def _tell(self, folder: Path, found: Sequence[Path]) -> None:
         last = f" to {found[-1].name}" if len(found) > 1 else ""
-        self.say(f"recorded by {self.profiler.name}: {found[0]}{last}")
+        self.say(f"recorded by {self.profiler.spoken}: {found[0]}{last}")
         if len(found) < self.wanted:
             self.lacks = True
             self.say(f"{self.wanted - len(found)} of {self.wanted} ranks left no recording; see what they printed")
@@ -172,7 +172,7 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
     with writing(folder):
         folder.mkdir(parents=True)
     check_space(folder, command_ranks.recorded(how, options.ranks) * profilers.BYTES_A_RANK)
-    report.say(f"recording with {profiler.name}: {span}; into {folder}/rank<k>{' or '.join(profiler.suffixes)}")
+    report.say(f"recording with {profiler.spoken}: {span}; into {folder}/rank<k>{' or '.join(profiler.suffixes)}")
     if theirs:
         report.say(f"{theirs} starts the ranks")
     words = ssh.words(how.launcher, how.launcher_args)

@@ -55,6 +55,11 @@ class Profiler:
     more: tuple[str, ...] = ()
 
     @property
+    def spoken(self) -> str:
+        """The profiler in a sentence, such as `recorded by nsys`."""
+        return "the framework's own profiler" if self.name == "framework" else self.name
+
+    @property
     def suffixes(self) -> tuple[str, ...]:
         """The suffixes of the profiler's files."""
         return INSIDE.get(self.name) or ({"nsys": ".nsys-rep", "nvprof": ".nvvp"}[self.name],)

@@ -25,7 +25,8 @@ def show(fits: Fits, directory: str, console: Console) -> None:
         found = [one for one in fits.tries if one.batch == batch]
         style = "" if all(one.fits for one in found) else "red"
         rows.append((f"{batch:,}", str(len(found)), Text(outcome(found), style)))
-    console.print(Fitted([Column("batch", right=True), Column("launches", right=True), Column("memory")], rows))
+    if rows:
+        console.print(Fitted([Column("batch", right=True), Column("launches", right=True), Column("memory")], rows))
     for one in fits.predictions:
         whole = fits.failing and fits.done  # an unfinished search has no result with which to compare a prediction
         console.print(Prose(predicted(one, fits.largest if whole else None)))
@@ -36,12 +37,14 @@ def show(fits: Fits, directory: str, console: Console) -> None:
 
 
 def answer(fits: Fits) -> str:
-    """The answer in one sentence: the largest batch per rank that fits, or that no batch fits."""
+    """The answer in one sentence: the largest batch per rank that fits, or that no batch fits or was tried."""
     who = f"{fits.cell.model} on {ranks(fits.cell.ranks)}"
     room = f"{numbers.size(fits.plan.capacity_bytes)} of " if fits.plan.capacity_bytes else ""
     where = f"in {room}{'GPU' if fits.device == 'GPU' else 'host'} memory"
     if fits.stopped:
         return f"{who}: the search stopped at {fits.stopped}" + (f"; {fits.largest:,} fit" if fits.largest else "")
+    if not fits.tries:
+        return f"{who}: no batch was tried yet"
     if not fits.largest:
         most = "not even 1 sample fits" if fits.failing == 1 else "no batch that was tried fits"
         return f"{who}: {most} {where}"

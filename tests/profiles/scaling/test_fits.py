@@ -248,6 +248,12 @@ def test_what_a_search_has_found_is_set_against_its_predictions_at_its_end_alone
     assert ": 78 samples per rank fit" in whole and whole.count("+0.0 % compared with the batch found") == 2
 
 
+def test_a_search_that_was_stopped_before_its_first_launch_says_nothing_of_what_fits() -> None:
+    out = io.StringIO()
+    view.show(replace(found(launched(8, None)), tries=(), failing=None), "runs/x", Console(file=out, width=200))
+    assert "mlp on one rank: no batch was tried yet" in out.getvalue() and "fits" not in out.getvalue()
+
+
 def by_code(changes: list[Remedy]) -> dict[str, Remedy]:
     return {one.code: one for one in changes}
 
