@@ -135,6 +135,11 @@ class Recorder:
         """The reason why nothing was recorded, and what to do."""
         if failed:
             return "nothing was recorded: the script failed before; first make the script run without ringscope"
+        if not self.steps:
+            return (
+                "nothing was recorded: the script ended before --delay was over, or it loaded none of JAX, PyTorch and "
+                "TensorFlow; let the script run longer, or shorten --delay"
+            )
         if self.number:
             why = (
                 f"the script ended after {self.number} steps, before the step time was steady (ringscope waits for "

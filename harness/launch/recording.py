@@ -119,7 +119,9 @@ class Recording:
         looks.start()
         self._opened.callback(looks.stop)
         if options.span.steps and self.rank == "0":
-            print(f"ringscope: recording from step {self.recorder.number} on", file=sys.stderr, flush=True)
+            seconds = f"for {options.span.duration_s:g} s, because no step was seen"
+            part = f"from step {self.recorder.number} on" if self.recorder.expects_steps else seconds
+            print(f"ringscope: recording {part}", file=sys.stderr, flush=True)
 
     def _ends(self) -> None:
         try:

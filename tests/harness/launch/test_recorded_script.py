@@ -93,6 +93,11 @@ def test_why_nothing_was_recorded_is_said() -> None:
     assert told.recorder.opened_at is None and "12 steps" in told.recorder.unopened() != nothing
 
 
+def test_a_script_that_ends_before_the_delay_is_not_told_to_set_a_time() -> None:
+    said = Told(steps=0).recorder.unopened()
+    assert "ended before --delay was over" in said and "set the time" not in said
+
+
 def test_a_recording_that_begins_with_the_end_of_all_steps_holds_nothing() -> None:
     told = Told()
     assert told.recorder.holds_nothing
