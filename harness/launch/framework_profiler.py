@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,12 +16,13 @@ PYTORCH, TENSORFLOW, JAX = "pytorch", "tensorflow", "jax"
 
 
 def framework() -> str:
-    """The framework whose profiler sees this process's training: Keras's backend, else PyTorch if it is loaded.
-    TensorFlow's profiler sees JAX too; JAX's own is used if TensorFlow is not installed."""
+    """The framework whose profiler sees this process's training: Keras's backend, else PyTorch if it is loaded. JAX's
+    own is used unless TensorFlow is loaded, whose profiler sees JAX too: an import of TensorFlow would keep the rank's
+    peers waiting for seconds."""
     backend = getattr(sys.modules.get("keras"), "backend", None)
     if "torch" in sys.modules and (backend is None or backend.backend() == "torch"):
         return PYTORCH
-    return JAX if "jax" in sys.modules and importlib.util.find_spec("tensorflow") is None else TENSORFLOW
+    return JAX if "jax" in sys.modules and "tensorflow" not in sys.modules else TENSORFLOW
 
 
 def is_early() -> bool:

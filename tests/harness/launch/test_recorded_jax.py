@@ -1,6 +1,6 @@
-"""A training on JAX is recorded by JAX's own profiler where TensorFlow is not installed.
+"""A training on JAX is recorded by JAX's own profiler if it does not load TensorFlow.
 
-RINGSCOPE_JAX_PYTHON: the Python of an environment that has JAX and Keras, and no TensorFlow.
+RINGSCOPE_JAX_PYTHON: the Python of an environment that has JAX and Keras.
 """
 
 from __future__ import annotations
