@@ -120,6 +120,12 @@ class _Report:
         if len(found) < self.wanted:
             self.lacks = True
             self.say(f"{self.wanted - len(found)} of {self.wanted} ranks left no recording; see what they printed")
+        if raw := sorted(folder.glob("rank*.qdstrm")):  # nsys leaves it only if it fails
+            self.lacks = True
+            self.say(
+                f"{raw[0]}: nsys could not process all that it recorded (it printed why), so the recordings hold too "
+                "little, or no GPU work; take --profiler framework"
+            )
         measures = measure(found, keep=self.options.keep)
         self.told = len(found)
         if measures is None:
