@@ -106,7 +106,8 @@ def generic_rnn_cell(case: Case) -> Finding | None:
         text=f"{numbers.count(round(cells))} cells and {numbers.count(round(gates))} gate kernels {case.each}: the "
         "recurrent layers run cell by cell, where cuDNN needs some tens of kernels per layer",
         change="keep keras.layers.LSTM/GRU's defaults (activation tanh, recurrent_activation sigmoid, no recurrent "
-        "dropout, unroll=False, reset_after=True) so that use_cudnn='auto' takes cuDNN's cell",
+        "dropout, unroll=False, reset_after=True) so that use_cudnn='auto' takes cuDNN's cell; in mixed_bfloat16 call "
+        "ring.init() first, since TensorFlow 2.21's own gradient of that cell is wrong in bfloat16",
         evidence={"gate_kernels_per_step": round(gates, 1), "kernels_per_step": case.gpu.kernels.per_step}
         | {"cells_per_step": round(cells, 1)},
         refuted_by="with cuDNN's cell a step has as many kernels, or is no faster",
