@@ -35,7 +35,7 @@ def test_what_was_published_lies_in_the_interval_and_within_4_points_of_the_esti
     assert abs(row.efficiency - published) <= 0.04
 
 
-def test_vgg_16_by_hand() -> None:
+def test_vgg_16s_prediction_is_the_one_counted_by_hand() -> None:
     # What the curve says of 4 GPUs on one host, where 154, 295 and 584 were measured; the network by hand.
     (four,) = predict_on_more([Point(1, 154), Point(2, 295), Point(4, 584)], [4], 4)
     step_ms = 64 / 154 * 1e3 / four.efficiency

@@ -72,5 +72,5 @@ def _words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_there_are_such_blocks() -> None:
+def test_at_least_three_blocks_of_output_are_compared() -> None:
     assert len(BLOCKS) >= 3

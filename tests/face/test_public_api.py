@@ -32,7 +32,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_name_of_the_page_is_there_and_dir_shows_no_other() -> None:
+def test_every_public_name_is_there_and_dir_shows_no_other() -> None:
     assert dir(ringscope) == sorted(ringscope.__all__)
     light = [name for name in ringscope.__all__ if name != "ring"]  # TensorFlow takes seconds; examples/ import it
     assert all(getattr(ringscope, name) is not None for name in light)

@@ -68,7 +68,9 @@ fuzzed = settings(
 @example(changes=[(5500881, b"\x00\x00\x00\x1a")])  # a last rowid below the first
 @example(changes=[(5500881, b"\x00" * 14 + b"\x15")])
 @given(changes=st.lists(st.tuples(st.integers(0, 10**7), st.binary(min_size=1, max_size=16)), min_size=1, max_size=12))
-def test_bytes_written_over_anywhere(whole: Whole, tmp_path: Path, changes: list[tuple[int, bytes]]) -> None:
+def test_a_file_written_over_anywhere_is_read_or_refused(
+    whole: Whole, tmp_path: Path, changes: list[tuple[int, bytes]]
+) -> None:
     data = bytearray(whole)
     for place, noise in changes:
         start = place % len(data)
@@ -103,7 +105,7 @@ def test_names_of_columns_that_are_no_utf8(whole: Whole, tmp_path: Path, value: 
 
 @fuzzed
 @given(length=st.integers(1, 10**7))
-def test_a_file_cut_anywhere(whole: Whole, tmp_path: Path, length: int) -> None:
+def test_a_file_cut_anywhere_is_read_or_refused(whole: Whole, tmp_path: Path, length: int) -> None:
     path = tmp_path / "a.sqlite"
     path.write_bytes(whole[: length % len(whole) + 1])
     read_or_refuse(path)

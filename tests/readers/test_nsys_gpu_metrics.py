@@ -218,7 +218,9 @@ def powered(kinds: int, gpus: int, value: dict[str, Any] | None = None, fields: 
         (powered(2, 2, fields="Power"), []),  # another program's counter
     ],
 )
-def test_power_of_built_tables(tmp_path: Path, tables: Any, expected: list[tuple[int, int, float]]) -> None:
+def test_power_is_read_with_its_gpu_and_impossible_readings_are_left_out(
+    tmp_path: Path, tables: Any, expected: list[tuple[int, int, float]]
+) -> None:
     found = readers.read(build(tmp_path / "a.sqlite", tables)).power
     assert list(found.itertuples(index=False, name=None)) == expected
 

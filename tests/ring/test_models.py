@@ -59,7 +59,7 @@ def test_keras_neither_tracks_nor_saves_what_ring_keeps(made: Callable[[], keras
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_a_copy_begins_without(copied: Callable[[Any], Any]) -> None:
+def test_a_copied_model_begins_without_what_ring_keeps(copied: Callable[[Any], Any]) -> None:
     model = sequential()
     kept(model).step, kept(model).loop = "compiled", lambda: model  # which cannot be pickled
     assert vars(kept(model)) != vars(kept(sequential()))

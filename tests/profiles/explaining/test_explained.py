@@ -133,7 +133,7 @@ def test_no_finding_where_launches_differ_by_as_much(tmp_path: Path) -> None:
     assert "No loss is larger than both the difference between launches" in shown(folder)
 
 
-def test_no_finding_on_less_than_3_percent_of_the_step(tmp_path: Path) -> None:
+def test_a_loss_of_less_than_3_percent_of_the_step_is_no_finding(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", {ONE: [(1000, 0)] * 3, TWO: [(1029, 0)] * 3})
     write(folder / "explain", {ALONE: [(1000, 0)]})
     assert read(folder)[1][0].finding is None

@@ -272,7 +272,7 @@ def test_a_recording_in_a_folder_is_no_earlier_partial_file(tmp_path: Path) -> N
     assert (tmp_path / "a").read_bytes() == before
 
 
-def test_as_many_processes_as_cores_and_memory_allow(folder, monkeypatch) -> None:
+def test_as_many_processes_measure_as_cores_and_memory_allow(folder, monkeypatch) -> None:
     with processes.readers.listed([folder]) as files:
         monkeypatch.setattr(processes, "_WORTH_BYTES", 1)
         monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _pid: set(range(64)))

@@ -123,7 +123,7 @@ def test_steps_are_the_marked_ones_without_warm_up_and_the_unfinished_last(folde
 
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("feed", FEEDS)
-def test_kernels_and_all_reduces_a_step(folder, feed, rank):
+def test_kernels_and_all_reduces_a_step_are_counted_as_by_plain_loops(folder, feed, rank):
     rows, gpu = plain(folder, feed, rank), measured(folder, feed, "steps").gpus[rank]
     inside = [[name for at, _, _, name in rows.kernels if start <= at < end] for start, end in rows.steps()]
     assert gpu.kernels.per_step == median([len(names) for names in inside])
@@ -133,7 +133,7 @@ def test_kernels_and_all_reduces_a_step(folder, feed, rank):
 
 
 @pytest.mark.parametrize(("feed", "rank"), few(product(FEEDS, RANKS)))
-def test_exposed_and_hidden_copies(folder, feed, rank):
+def test_exposed_and_hidden_copies_are_those_of_plain_loops(folder, feed, rank):
     rows, gpu = plain(folder, feed, rank), measured(folder, feed, "capture").gpus[rank]
     to_gpu = [row for row in rows.copies if row[3] == 1]
     assert gpu.span_ns == max(end for _, end in rows.everything) - rows.everything[0][0]

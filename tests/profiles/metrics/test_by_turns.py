@@ -66,7 +66,7 @@ def test_one_that_is_slower_at_every_meeting_is_no_turn() -> None:
     assert "straggler" in {one.code for one in measured.findings}
 
 
-def test_the_example_of_the_documentation_and_its_finding() -> None:
+def test_the_documentations_example_has_its_time_and_its_finding() -> None:
     work = np.array([[[2 * MS, 8 * MS], [8 * MS, 2 * MS]]] * 8)
     measured = _measured(work)
     assert [gpu.collectives.by_turns_ns for gpu in measured.gpus] == [6 * MS, 6 * MS]

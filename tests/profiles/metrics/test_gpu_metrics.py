@@ -287,7 +287,7 @@ def test_measures_go_through_json_and_other_sums_are_refused() -> None:
         measures_json.from_json(data)
 
 
-def test_every_view_shows_them(tmp_path: Path) -> None:
+def test_every_view_shows_the_gpu_metrics(tmp_path: Path) -> None:
     files = {"html": tmp_path / "p.html", "markdown": tmp_path / "p.md", "json": tmp_path / "p.json"}
     options = [text for name, path in files.items() for text in (f"--{name}", str(path))]
     run = CliRunner().invoke(timeline, [str(REAL), *options])

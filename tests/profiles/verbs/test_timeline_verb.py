@@ -43,7 +43,7 @@ def test_json_in_a_file_stands_beside_the_page(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["m.json"]
 
 
-def test_a_screen_by_default_and_every_number_in_full():
+def test_findings_are_shown_on_a_screen_by_default_and_all_in_full():
     screen, full = run(RECORDING), run(RECORDING, "--full")
     assert len(screen.stdout.splitlines()) <= 60 < len(full.stdout.splitlines())
     data = json.loads(run(RECORDING, "--json", "-").stdout)

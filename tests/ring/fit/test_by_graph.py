@@ -84,7 +84,7 @@ def test_leaves_of_one_kind_keep_their_names() -> None:
         assert float(by_graph({"b": second, "a": first})["difference"]) == float(tf.reduce_sum(first - second))
 
 
-def test_batches_in_carriers() -> None:
+def test_batches_in_carriers_get_their_own_values_and_each_kind_one_trace() -> None:
     by_graph, traces = _counted(_difference)
     for samples in (4, 4, 2, 2, 4):
         batch = _batch(samples)

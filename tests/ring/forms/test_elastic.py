@@ -49,13 +49,13 @@ def test_pixels_are_kerass(mode: str, interpolation: str) -> None:
     assert np.abs(made[0] - images).max() > 50 and np.abs(made[0] - made[1]).max() > 50
 
 
-def test_channels_first() -> None:
+def test_pixels_are_kerass_with_channels_first_too() -> None:
     images = _images(2, 3, 40, 44)
     own, made = _both(images, data_format="channels_first")
     np.testing.assert_allclose(made, own, atol=0.05)
 
 
-def test_in_bfloat16_no_further_from_float32_than_kerass() -> None:
+def test_in_bfloat16_pixels_are_within_4_of_kerass_on_average() -> None:
     images = _images(2, 64, 64, 3)
     own, made = _both(images, dtype="bfloat16")
     apart = [np.abs(kerass - each).mean() for kerass, each in zip(own, made, strict=True)]

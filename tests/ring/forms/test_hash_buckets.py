@@ -30,7 +30,7 @@ def test_numbers_of_each_length_have_the_hash_of_their_strings() -> None:
 
 
 @pytest.mark.parametrize("kind", ["int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64"])
-def test_integers_of_each_type(kind: str) -> None:
+def test_integers_of_each_type_get_the_bins_of_their_digits(kind: str) -> None:
     ends = np.iinfo(kind)
     values = np.array([ends.min, ends.max, ends.max // 2, 0, 1, 7, 10, 99], kind)
     got = compiled(hash_buckets.of_digits, lambda values: hash_buckets.bucket(values, MANY), values)

@@ -67,7 +67,7 @@ def test_five_steps_end_alike(name: str, compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-def test_variables_of_other_types(dtype: str) -> None:
+def test_variables_of_other_types_are_updated_as_by_keras(dtype: str) -> None:
     for name in ("AdamW", "SGD, Nesterov"):
         keras_own, _ = _trained(OPTIMIZERS[name], short=False, compiled=False, dtype=dtype)
         ours, _ = _trained(OPTIMIZERS[name], short=True, compiled=False, dtype=dtype)

@@ -139,7 +139,7 @@ def test_heads_of_odd_widths_that_stay_float32_are_multiplied_in_multiples_of_4(
     assert products(_model(42), x, padded_products.multiples) == products(_model(42), x, nullcontext)
 
 
-def test_it_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_product_in_bfloat16_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
     say._said.discard(wide.SAID)
     traced(_model(), _x(), padded_products.multiples)
     traced(_model(), _x(), padded_products.multiples)
