@@ -236,6 +236,18 @@ def test_what_a_layer_of_ones_own_keeps_is_named_before_it_is_averaged(facts: li
     assert facts[1]["kept by a layer"] == []
 
 
+@pytest.mark.parametrize("step", ["fit", "compiled"])
+def test_counts_of_a_layer_that_are_those_of_one_rank_are_named(facts: list[dict[str, Any]], step: str) -> None:
+    first, second = (fact[f"counted by a layer, {step}"] for fact in facts)
+    (line,) = first["lines"]
+    assert "/samples" in line and "/above" in line
+    assert "/steps" not in line and "/everybodys" not in line
+    assert second["lines"] == []
+    for counted in (first, second):
+        assert counted["steps"] * 8 == counted["samples"] > 8
+        assert counted["over all ranks"] == first["samples"] + second["samples"]
+
+
 def test_a_callback_of_the_scripts_own_that_reads_a_ranks_own_logs_is_named_once(facts: list[dict[str, Any]]) -> None:
     (line,) = facts[0]["read logs of a batch"]
     assert "the callback Reads" in line

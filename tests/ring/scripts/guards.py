@@ -644,6 +644,37 @@ class Most(layers.Layer):
         return inputs
 
 
+class Counts(layers.Layer):
+    """Counts steps, samples (as a sum, and over all ranks) and numbers above 0."""
+
+    def build(self, shape: Any) -> None:
+        self.steps = self.add_weight(shape=(), initializer="zeros", trainable=False, name="steps")
+        self.samples = self.add_weight(
+            shape=(), initializer="zeros", trainable=False, aggregation="sum", dtype="float32", name="samples"
+        )
+        self.everybodys = self.add_weight(shape=(), initializer="zeros", trainable=False, name="everybodys")
+        self.above = self.add_weight(shape=(), initializer="zeros", trainable=False, dtype="int32", name="above")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        samples = tf.cast(tf.shape(inputs)[0], tf.float32)
+        self.steps.assign_add(1.0)
+        self.samples.assign_add(samples)
+        self.everybodys.assign_add(ring.sum(samples))
+        self.above.assign_add(tf.reduce_sum(tf.cast(inputs > 0, tf.int32)))
+        return inputs
+
+
+for step in MODES:
+    said, counted = io.StringIO(), Counts()
+    model = classifier(step, counted)
+    with contextlib.redirect_stderr(said):
+        model.fit(x, y, batch_size=8, verbose=0)
+    facts[f"counted by a layer, {step}"] = {
+        "lines": [line for line in said.getvalue().splitlines() if "has counted" in line],
+        "over all ranks": float(counted.everybodys),
+        "steps": float(counted.steps),
+        "samples": float(counted.samples),
+    }
 said = io.StringIO()
 with contextlib.redirect_stderr(said):
     classifier("fit", Most(), layers.BatchNormalization()).fit(x, y, batch_size=8, verbose=0)
