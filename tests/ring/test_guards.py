@@ -236,6 +236,18 @@ def test_what_a_layer_of_ones_own_keeps_is_named_before_it_is_averaged(facts: li
     assert facts[1]["kept by a layer"] == []
 
 
+@pytest.mark.parametrize("name", ["cosine", "polynomial", "pieces", "own", "exponential", "restarts"])
+def test_a_rate_whose_schedule_was_made_for_the_steps_of_one_rank_is_named(
+    facts: list[dict[str, Any]], name: str
+) -> None:
+    ends = name not in ("exponential", "restarts")
+    for steps in (8, 16, 64):
+        first, second = (fact[f"{name} of {steps} steps"] for fact in facts)
+        assert len(first) == (ends and steps == 2 * 8)
+        assert all("until about step 16, and fit ends at step 8," in line for line in first)
+        assert second == []
+
+
 @pytest.mark.parametrize("step", ["fit", "compiled"])
 def test_counts_of_a_layer_that_are_those_of_one_rank_are_named(facts: list[dict[str, Any]], step: str) -> None:
     first, second = (fact[f"counted by a layer, {step}"] for fact in facts)

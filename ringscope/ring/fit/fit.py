@@ -27,7 +27,7 @@ from ..models import UNEVEN, check_distributed, kept
 from ..ranks import stopping
 from ..ranks.channel import Channel
 from ..say import once
-from . import changed_weights, joint_callbacks, step_counts
+from . import changed_weights, joint_callbacks, schedules, step_counts
 from .build import build
 from .callbacks import listed
 from .evaluation import distribute_evaluation
@@ -78,7 +78,9 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             kept(model).ends_unknown = ends_unknown and not shard and hvd.size() > 1
             looked_at = build(model, options)
             watch.part = part
-            if part is not None:
+            if part is None:
+                schedules.say_too_long(model, options)
+            else:
                 part.data_is(options.get("x"), looked_at)
             _warm_up(model, options)
             seeds.set_apart(hvd.rank(), lambda value: stopping.everybodys(channel, "seed", value)[0])

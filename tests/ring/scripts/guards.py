@@ -633,6 +633,40 @@ for step in MODES:
     facts[f"average, {step}"] = digest(model)
 
 
+class Warmed(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises for `steps`, and stays."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        return 0.1 * tf.minimum(tf.cast(step, tf.float32) / self.steps, 1.0)
+
+
+def schedules_of(steps: int) -> dict[str, keras.optimizers.schedules.LearningRateSchedule]:
+    """Schedules that end after so many steps, and two that do not end."""
+    of_keras = keras.optimizers.schedules
+    return {
+        "cosine": of_keras.CosineDecay(0.1, steps - 2, warmup_target=0.2, warmup_steps=2),
+        "polynomial": of_keras.PolynomialDecay(0.1, steps),
+        "pieces": of_keras.PiecewiseConstantDecay([steps // 2, steps * 3 // 4], [0.1, 0.01, 0.001]),
+        "own": Warmed(steps),
+        "exponential": of_keras.ExponentialDecay(0.1, steps, 0.9),
+        "restarts": of_keras.CosineDecayRestarts(0.1, steps),
+    }
+
+
+for steps in (8, 16, 64):  # fit makes 2 epochs of 4 steps
+    for name, schedule in schedules_of(steps).items():
+        said = io.StringIO()
+        model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+        model.compile(keras.optimizers.SGD(schedule), loss_of)
+        ring.distribute(model)
+        with contextlib.redirect_stderr(said):
+            model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+        facts[f"{name} of {steps} steps"] = [line for line in said.getvalue().splitlines() if "fit ends at" in line]
+
+
 class Most(layers.Layer):
     """Keeps the largest value that it has seen."""
 
