@@ -170,7 +170,7 @@ def _lay_step(model: Any, plan: Plan) -> None:
                 overlap=overlap,
             )
             kinds.compile_step(model, optimizer, apply, chooser, halves, inside, reduces=plan.together)
-        optimizer.distributed_by_ring = True
+        optimizer.distributed_by_ring = without_loss_scale(optimizer).distributed_by_ring = True
     if plan.step == "compiled" and plan.whole:
         one_program.compile_whole(model, applies, chooser, inside)
     kept(model).step = plan.step

@@ -96,6 +96,10 @@ def check_distributed(model: Any) -> None:
         raise RingscopeError("the model was compiled again, with another optimizer; call ring.distribute(model) again")
 
 
+since_applied: set[str] = set()
+"""Not empty if gradients have been averaged since an optimizer last applied some."""
+
+
 def is_seen(optimizer: Any) -> bool:
     return getattr(optimizer, "distributed_by_ring", False) is True
 

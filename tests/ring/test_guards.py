@@ -236,6 +236,16 @@ def test_what_a_layer_of_ones_own_keeps_is_named_before_it_is_averaged(facts: li
     assert facts[1]["kept by a layer"] == []
 
 
+def test_a_loop_without_distribute_is_named_once_and_no_other(facts: list[dict[str, Any]]) -> None:
+    first, second = (fact["optimizers of loops"] for fact in facts)
+    (line,) = first.pop("forgotten")
+    assert "each rank trains its own copy" in line
+    assert second.pop("forgotten") == []
+    assert (
+        first == second == {name: [] for name in ("scaled", "distributed", "averaged by hand", "alone", "named by fit")}
+    )
+
+
 @pytest.mark.parametrize("name", ["cosine", "polynomial", "pieces", "own", "exponential", "restarts"])
 def test_a_rate_whose_schedule_was_made_for_the_steps_of_one_rank_is_named(
     facts: list[dict[str, Any]], name: str

@@ -10,9 +10,9 @@ import keras
 
 from profiles.ground.errors import RingscopeError
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import hvd, tf
 from ..internals.laid_over import laid_for_good
-from ..models import is_seen, kept, optimizers_of
+from ..models import is_seen, kept, optimizers_of, since_applied
 from ..say import once
 
 
@@ -42,17 +42,21 @@ def check_strategy() -> None:
 
 
 def watch_models() -> None:
-    """Make Keras models print a line when they are trained without `ring.distribute`."""
+    """Make Keras models and optimizers print a line when they train without `ring.distribute`."""
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
     for name in ("fit", "train_on_batch"):
         laid_for_good(TensorFlowTrainer, name, _watched)
+    laid_for_good(keras.optimizers.Optimizer, "apply", _watched_in_loops)
 
 
 def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
     def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
         # The optimizer of a distributed model's inner model is distributed too.
-        if kept(model).step is None and not any(map(is_seen, optimizers_of(model, of_parts=False))):
+        optimizers = optimizers_of(model, of_parts=False)
+        if kept(model).step is None and not any(map(is_seen, optimizers)):
+            for optimizer in optimizers:
+                optimizer.named_by_ring = True
             once(
                 f"model {model.name!r} was not given to ring.distribute, so each rank trains its own copy; call"
                 " ring.distribute(model) after model.compile(...), with reduce=False if you want separate copies"
@@ -60,3 +64,25 @@ def _watched(method: Callable[..., Any]) -> Callable[..., Any]:
         return method(model, *args, **kwargs)
 
     return watched
+
+
+def _watched_in_loops(apply: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        _name(optimizer)
+        return apply(optimizer, *args, **kwargs)
+
+    return watched
+
+
+@tf.autograph.experimental.do_not_convert
+def _name(optimizer: Any) -> None:
+    """Print a line, once for each name, on an optimizer of no model that was given to ring.distribute or named, which
+    applies gradients that ring.average_gradients has not averaged."""
+    by_hand = bool(since_applied)
+    since_applied.clear()
+    if hvd.size() > 1 and not (by_hand or is_seen(optimizer) or getattr(optimizer, "named_by_ring", False)):
+        once(
+            f"the optimizer {optimizer.name!r} trains weights, and no model with it was given to ring.distribute: each "
+            "rank trains its own copy, unless your loop averages the gradients; call model.compile(optimizer) and "
+            "ring.distribute(model) before the loop, with reduce=False if you want separate copies"
+        )

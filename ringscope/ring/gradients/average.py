@@ -9,6 +9,7 @@ from profiles.ground.errors import RingscopeError
 
 from ..exchange import IN_STREAM, name_in_graph, on_device_of, outside_scopes
 from ..internals.frameworks import has_gpu, hvd, tf
+from ..models import since_applied
 from .float8_scales import largest_of_ranks
 from .types import summed_as
 
@@ -43,6 +44,7 @@ def average_gradients(
     """
     dense = sparse_as_dense or op == "adasum"  # Adasum cannot join sparse gradients
     averaged = [tf.convert_to_tensor(g) if dense and g is not None else g for g in gradients]
+    since_applied.add("averaged")
     if hvd.size() == 1:
         return averaged
     if _xla_compiles_all():

@@ -633,6 +633,47 @@ for step in MODES:
     facts[f"average, {step}"] = digest(model)
 
 
+def told_of_optimizers(train: Callable[[], Any]) -> list[str]:
+    """The lines on optimizers without a model of `ring.distribute` that this training prints."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        train()
+    return [line for line in said.getvalue().splitlines() if "the optimizer '" in line]
+
+
+def loop(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> None:
+    """Two steps of a loop of the script's own, in a graph and without one."""
+    for step in (tf.function(one_step), one_step):
+        step(optimizer, model)
+
+
+def one_step(optimizer: keras.optimizers.Optimizer, model: keras.Model, averaged: Callable[..., Any] = list) -> None:
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(loss_of(y, model(x)))
+    optimizer.apply(averaged(tape.gradient(loss, model.trainable_variables)), model.trainable_variables)
+
+
+def compiled_with(optimizer: Any, **options: Any) -> keras.Model:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    model.compile(optimizer, loss_of)
+    return ring.distribute(model, **options) if options else model
+
+
+scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
+facts["optimizers of loops"] = {
+    "forgotten": told_of_optimizers(lambda: loop(forgotten := keras.optimizers.SGD(0.1), compiled_with(forgotten))),
+    "scaled": told_of_optimizers(lambda: loop(scaled, compiled_with(scaled, step="fit"))),
+    "distributed": told_of_optimizers(
+        lambda: loop(given := keras.optimizers.SGD(0.1), compiled_with(given, step="fit"))
+    ),
+    "averaged by hand": told_of_optimizers(
+        lambda: one_step(hands := keras.optimizers.SGD(0.1), compiled_with(hands), ring.average_gradients)
+    ),
+    "alone": told_of_optimizers(lambda: loop(alone := keras.optimizers.SGD(0.1), compiled_with(alone, reduce=False))),
+    "named by fit": told_of_optimizers(lambda: compiled_with("sgd").fit(x, y, verbose=0)),
+}
+
+
 class Warmed(keras.optimizers.schedules.LearningRateSchedule):
     """Rises for `steps`, and stays."""
 
