@@ -80,7 +80,8 @@ class Trials:
 
     def verdicts(self) -> dict[Knob, Verdict]:
         """The verdict on each knob that had all of its turns, or that failed in one."""
-        whole = {knob: turns for knob, turns in self.tried.items() if len(turns) == TURNS or turns[-1].step_ns is None}
+        failed = {knob for knob, turns in self.tried.items() if turns and turns[-1].step_ns is None}
+        whole = {knob: turns for knob, turns in self.tried.items() if len(turns) == TURNS or knob in failed}
         return {knob: knobs.judge(self.as_it_is, turns) for knob, turns in whole.items()}
 
     def _again(self) -> None:
@@ -142,7 +143,7 @@ def main(options: Record, copied: Copied) -> int:
             if paid := [knob for knob, verdict in trials.verdicts().items() if verdict.kept]:
                 trials.confirm(paid)
     except KeyboardInterrupt:
-        _report(trials, options, folder, console)
+        _report(trials, options, folder, console, nothing="interrupted before all turns: a setting may still be faster")
         return INTERRUPTED
     _report(trials, options, folder, console)
     return 0
@@ -220,10 +221,17 @@ def _last_words(folder: Path) -> str:
     return f"the script printed nothing ({folder})"
 
 
-def _report(trials: Trials, options: Record, folder: Path, console: Console) -> None:
-    """Print for each knob its gain and whether it is kept, then the lines to paste; write all of it into
-    `knobs.json`."""
+def _report(
+    trials: Trials,
+    options: Record,
+    folder: Path,
+    console: Console,
+    nothing: str = "nothing to change: no setting makes the script faster here",
+) -> None:
+    """Print for each knob its gain and whether it is kept, then the lines to paste or, if there are none, `nothing`;
+    write all of it into `knobs.json`."""
     if not trials.as_it_is:
+        console.print(nothing)
         return
     verdicts = trials.verdicts()
     again = knobs.judge(trials.as_it_is, trials.again) if len(trials.again) == TURNS else None
@@ -239,11 +247,7 @@ def _report(trials: Trials, options: Record, folder: Path, console: Console) -> 
     refused = trials.as_it_is[0].refused
     lines += [f"  not tried  {name}: {why}" for name, why in refused.items() if why]
     paste = [line for knob in kept for line in knob.lines]
-    lines += (
-        ["\nto keep it:", *(f"    {line}" for line in paste)]
-        if paste
-        else ["nothing to change: no setting makes the script faster here"]
-    )
+    lines += ["\nto keep it:", *(f"    {line}" for line in paste)] if paste else [nothing]
     console.print("\n".join(lines), soft_wrap=True)
     written = {
         "schema": "ringscope.knobs/1",

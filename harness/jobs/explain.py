@@ -84,9 +84,10 @@ def explain(
     missing = [task for task in tasks if not inside.done(*task, retry_failed=limit_s is None)]
     budget = Budget(limit_s, usual_s, spent_s)
     if missing:
-        how_made = f"recorded by {how.profiler.name}" if how.profiler else "whose ranks exchange no gradients"
+        how_made = f"recorded by {how.profiler.name}" if how.profiler else "without the exchange of gradients"
         if most := sum(map(replace(budget).allows, missing)):
-            console.print(f"at most {most} more launches explain the losses, {how_made}")
+            more = "1 more launch" if most == 1 else f"{most} more launches"
+            console.print(f"to explain the losses, at most {more}, {how_made}")
         if how.profiler:
             check_space(inside.path, max(cell.ranks for cell, _ in missing) * profilers.BYTES_A_RANK)
         launch(missing, inside, how, budget.allows)

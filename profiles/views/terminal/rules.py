@@ -42,9 +42,9 @@ def show(found: Sequence[Found], console: Console) -> None:
 
 
 def _beside(one: Found) -> str:
-    """The comparison, such as `Train in mixed_float16. float32 against mixed_float16: 1,234 and 2,345 samples/s
+    """The comparison, such as `Train in mixed_float16. Compared: float32, and mixed_float16: 1,234 and 2,345 samples/s
     (WORK)`."""
-    ways = f"{one.rule.advice} {one.rule.against} against {one.rule.advised}"
+    ways = f"{one.rule.advice} Compared: {one.rule.against}, and {one.rule.advised}"
     if one.ratio is None:
         return ways
     rates = f"{numbers.per_s(one.against_per_s).removesuffix(' samples/s')} and {numbers.per_s(one.advised_per_s)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -57,11 +58,13 @@ class Model:
 """
 
 
+ARGV = [sys.executable, "-m", "harness", "record", "--apply", "--launcher", "single", "--out", "out"]
+
+
 def applied(folder: Path, **environ: str) -> tuple[dict[str, Any], str]:
     """What is tried and kept of my_train.py there, and what is printed."""
-    words = ["record", "--apply", "--launcher", "single", "--out", "out", "--", "python", "my_train.py"]
     done = subprocess.run(
-        [sys.executable, "-m", "harness", *words],
+        [*ARGV, "--", "python", "my_train.py"],
         cwd=folder,
         env=environment() | {"PYTHONPATH": str(ROOT)} | environ,
         capture_output=True,
@@ -92,6 +95,26 @@ def test_what_is_faster_again_is_kept_and_what_learns_something_else_is_not(tmp_
         "prefetch": "the data is not a tf.data.Dataset",
         "workers": "the data is not a PyDataset",
     }
+
+
+@pytest.mark.ci
+def test_who_stops_it_is_not_told_that_no_setting_makes_the_script_faster(tmp_path: Path) -> None:
+    (tmp_path / "keras.py").write_text(STAND_IN)
+    (tmp_path / "my_train.py").write_text("import keras\nkeras.Model().fit([0] * 64, epochs=1000)\n")
+    with subprocess.Popen(
+        [*ARGV, "--", "python", "my_train.py"],
+        cwd=tmp_path,
+        env=environment() | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert any(line.startswith("2. ") for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        said = process.stdout.read()
+    assert process.returncode == 130, said
+    assert "interrupted before all turns: a setting may still be faster" in said and "nothing to change" not in said
 
 
 # Its steps are timed in CPU seconds, of which a busy machine takes none.
