@@ -62,7 +62,7 @@ def imports() -> bool:
     """True while any thread imports a part of a framework."""
     specs = (
         getattr(module, "__spec__", None)
-        for name, module in list(sys.modules.items())
+        for name, module in sys.modules.copy().items()  # a list of the items may let another thread import meanwhile
         if name.partition(".")[0] in _FRAMEWORKS
     )
     return any(getattr(spec, "_initializing", False) for spec in specs)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,22 @@ def test_nothing_runs_once_all_is_over() -> None:
     while later.is_alive():
         sum(range(1000))
     assert runs.by == [] and later.by == [threading.main_thread()]
+
+
+def test_an_import_meanwhile_does_not_end_the_look_at_the_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection of garbage runs within the look, and other threads import meanwhile (Python 3.11 and earlier)."""
+    monkeypatch.setattr(sys, "modules", sys.modules | {f"jax.made{number}": sys for number in range(1000)})
+    added = count()
+
+    def imports(*_: object) -> None:
+        sys.modules[f"jax.added{next(added)}"] = sys
+
+    gc.callbacks.append(imports)
+    threshold = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        assert not main_thread.imports()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(imports)
+    assert next(added) > 0 or sys.version_info >= (3, 12)
