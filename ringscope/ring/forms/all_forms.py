@@ -32,6 +32,7 @@ from . import (
     products,
     projected,
     resized,
+    shared,
     translated,
     written,
 )
@@ -40,6 +41,7 @@ from .choice import wanted
 # The keys are the forms' names in RINGSCOPE_WITHOUT_FORMS; a later form wraps the results of earlier ones.
 OF_FUNCTIONS = {
     "bare": bare.of_one_stack,
+    "shared": shared.constants,
     "translated": translated.at_once,
     "products": products.flat,
     "padded_products": padded_products.multiples,

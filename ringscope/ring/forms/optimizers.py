@@ -87,15 +87,18 @@ def sgd(optimizer: Any, pairs: Sequence[tuple[Any, Any]], dtype: Any, rate: Any)
     take = tf.raw_ops
     momentum = _cast(optimizer.momentum, dtype)
     for gradient, variable in pairs:
-        change = take.Mul(x=gradient, y=rate)
         if optimizer.momentum == 0:
-            take.AssignSubVariableOp(resource=variable.handle, value=change)
+            take.AssignSubVariableOp(resource=variable.handle, value=take.Mul(x=gradient, y=rate))
             continue
         slot = _inner(optimizer.momentums[optimizer._get_variable_index(variable)])
+        if not optimizer.nesterov:  # for Nesterov's this operation adds in another order
+            given = {"lr": rate, "grad": gradient, "momentum": momentum}
+            take.ResourceApplyKerasMomentum(var=variable.handle, accum=slot.handle, **given)
+            continue
+        change = take.Mul(x=gradient, y=rate)
         m = take.Sub(x=take.Mul(x=_read(slot), y=momentum), y=change)
         take.AssignVariableOp(resource=slot.handle, value=m)
-        if optimizer.nesterov:
-            m = take.Sub(x=take.Mul(x=m, y=momentum), y=change)
+        m = take.Sub(x=take.Mul(x=m, y=momentum), y=change)
         take.AssignAddVariableOp(resource=variable.handle, value=m)
 
 

@@ -154,6 +154,8 @@ form: attention
     keras.src.backend nn.dot_product_attention
 form: bare
     tensorflow.python.util.tf_stack extract_stack
+form: shared
+    tensorflow.python.framework.ops _create_graph_constant
 form: translated
     tensorflow.python.framework.func_graph FuncGraph._create_op_internal FuncGraph.capture
     tensorflow.python.ops.gen_nn_ops bias_add_grad

@@ -150,3 +150,49 @@ def test_evaluation_and_rates_of_none_are_kerass() -> None:
         np.testing.assert_array_equal(keras.layers.Dropout(0.5)(x, training=False), x)
         np.testing.assert_array_equal(keras.random.dropout(x, 0.0), x)
         np.testing.assert_array_equal(keras.random.dropout(x, 1.0), 0 * x)
+
+
+def _by_numpy(seed: tuple[int, int], shape: tuple[int, ...], rate: float, known: bool) -> np.ndarray:
+    """The mask as the file describes it, one number after the other in 64-bit arithmetic."""
+
+    def mixed(words: Any, seed: Any) -> Any:
+        words = (words ^ (words >> 16)) ^ seed
+        for shift, factor in ((15, 0x7FEB352D), (16, 0x846CA68B)):
+            words = words * factor % 2**32
+            words = words ^ (words >> shift)
+        return words
+
+    first, second = seed[0], mixed(seed[1], seed[0])
+    places = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
+    if not known:
+        apart = np.arange(shape[0], dtype=np.int64).reshape(-1, *[1] * (len(shape) - 1))
+        second = mixed((first + apart * 0x9E3779B1) % 2**32, second)
+        places = places[:1]
+    return mixed((first + places * 0x9E3779B1) % 2**32, second) >= int(rate * 2**32)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("shape", [(5,), (3, 1, 7), (4, 3, 1), (2, 3, 4, 5)])
+def test_a_mask_is_the_hash_of_places_and_seed(shape: tuple[int, ...], known: bool) -> None:
+    for seed in ((1337, 5), (2**31 + 7, 0), (2**32 - 1, 2**32 - 1)):
+        np.testing.assert_array_equal(_kept(seed, shape, 0.4, known), _by_numpy(seed, shape, 0.4, known))
+
+
+def test_a_second_mask_of_a_shape_takes_less_operations() -> None:
+    def operations(masks: int, shape: list[int]) -> int:
+        @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+        def run(seed: Any) -> Any:
+            return [hashed.kept(seed + i, shape, 0.4) for i in range(masks)]
+
+        return len(run.get_concrete_function(tf.TensorSpec([2], tf.int64)).graph.get_operations())
+
+    one, two, three = (operations(masks, [4, 3, 5]) for masks in (1, 2, 3))
+    assert three - two == two - one < one - 9  # places along three axes, by three operations or more each
+
+
+def test_sizes_that_only_the_step_knows_give_the_same_mask() -> None:
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([3], tf.int32)])  # type: ignore[untyped-decorator]
+    def run(sizes: Any) -> Any:
+        return hashed.kept(tf.constant([7, 9], tf.int64), [sizes[0], sizes[1], 5, sizes[2]], 0.4)
+
+    np.testing.assert_array_equal(run(tf.constant([2, 3, 4])), _by_numpy((7, 9), (2, 3, 5, 4), 0.4, False))
