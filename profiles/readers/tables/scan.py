@@ -54,9 +54,6 @@ class Rows:
     columns: dict[str, Array]
     left_out: int = 0
 
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
-
 
 def scan(database: Database, wanted: Mapping[str, Mapping[str, Column]]) -> dict[str, Rows]:
     """Read the wanted columns of several tables, in pieces on up to eight threads. `wanted`: table -> key -> Column.
