@@ -87,8 +87,8 @@ def command(context: click.Context, /, **chosen: Any) -> None:
     command if you give these without --steps.
 
     If the command is a launcher itself (torchrun, accelerate launch, deepspeed, srun, mpirun, horovodrun, or a shell
-    script that calls one), that launcher starts the ranks, and each of them is recorded. So are ranks of PyTorch that
-    the script starts itself (mp.spawn, notebook_launcher, Lightning).
+    script that calls one), that launcher starts the ranks, and each of them is recorded. So are ranks that the
+    script starts itself (PyTorch: mp.spawn, notebook_launcher, Lightning; JAX: jax.distributed).
 
     The report is printed when the recording is done; the command then goes on to its own end, or --then stop ends it.
 

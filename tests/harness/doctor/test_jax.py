@@ -81,6 +81,29 @@ def test_processes_are_judged_by_what_became_of_their_weights(
         assert "sharded" in checks["weights"]["text"] and checks["data"]["text"].startswith("64 samples in 4 steps")
 
 
+BY_SCRIPT = """
+import os, subprocess, sys
+own = [{**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
+ranks = [subprocess.Popen([sys.executable, "keras_jax.py", *sys.argv[1:]], env=env) for env in own]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "unlike"), [("right", {}), ("not_laid_out", {"weights": "failure", "metrics": "warning"})]
+)
+def test_processes_that_the_script_starts_itself_are_judged_as_those_of_a_launcher(
+    folder: Path,  # noqa: F811
+    how: str,
+    unlike: dict[str, str],
+) -> None:
+    (folder / "start.py").write_text(BY_SCRIPT)
+    code, checks = doctor(folder, "--steps", 4, "-np", 1, "--", PYTHON, "start.py", how, PORT)
+    assert {name: check["status"] for name, check in checks.items()} == WELL | unlike
+    assert code == int("failure" in unlike.values())
+    assert checks["script"]["data"]["steps"] == [4, 4]
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_of_a_loop_of_jax_alone_nothing_is_known_and_nothing_is_called_wrong(folder: Path, ranks: int) -> None:  # noqa: F811
     (folder / "loop.py").write_text("""
