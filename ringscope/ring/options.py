@@ -41,7 +41,7 @@ class Options:
         """Raise RingscopeError for options that cannot be combined."""
         for name, known in (("step", STEPS), ("compression", COMPRESSIONS), ("op", OPS)):
             if getattr(self, name) not in known:
-                raise RingscopeError(f"no {name} is {getattr(self, name)!r}; choose one of {', '.join(known)}")
+                raise RingscopeError(f"there is no {name} {getattr(self, name)!r}; choose one of {', '.join(known)}")
         if self.compression == "bf16" and self.op != "average":
             raise RingscopeError(f"bf16 is for averages, not for {self.op}; use compression='fp16' or 'none'")
         if self.op == "adasum" and hvd.size() > 1 and not hvd.mpi_enabled():

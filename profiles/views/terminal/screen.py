@@ -194,8 +194,9 @@ def _sampled(some: dict[str, GpuMeasures], width: int) -> Iterator[RenderableTyp
         yield Text(heading, style="bold")
     elif reasons := dict.fromkeys(one.bound_unknown for one in sampled if one.samples and one.bound_unknown):
         yield Prose(f"{heading}: {numbers.unknown(next(iter(reasons)))}")
-    if times and any(map(_energy, gpus)):
-        rows.append(("energy, per step", *map(_energy, gpus)))
+    energies = list(map(_energy, gpus))
+    if times and any(energies):
+        rows.append(("energy, per step" if any(", " in one for one in energies) else "energy", *energies))
     if rows:
         yield Fitted([Column(), *(Column(right=True) for _ in gpus)], rows)
 

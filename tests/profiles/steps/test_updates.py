@@ -60,9 +60,7 @@ def test_one_step_between_two_calls_could_be_anything(count):
     training = Training()
     steps(training, count)
     found = training.found()
-    assert found.source is None and f"by the optimizer's calls: the marks occur only {count} times" in str(
-        found.refused
-    )
+    assert found.source is None and f"by the optimizer's calls: these occur only {count} times" in str(found.refused)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])

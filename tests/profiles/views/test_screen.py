@@ -69,14 +69,14 @@ def test_a_screen_holds_sixty_lines_whatever_there_is_to_say(gpus: int, ranks: b
     assert "and 4 more: " in text
 
 
-def sampled(gpu: GpuMeasures, unknown: str | None = None) -> GpuMeasures:
+def sampled(gpu: GpuMeasures, unknown: str | None = None, per_step: float | None = 19.47) -> GpuMeasures:
     """The same with counters: half of its compute is tensor-bound."""
     compute = gpu.ledger_ns["compute"] or 0
     bound = {"tensor": compute // 2, "memory": compute // 4, "latency": 0}
     bound["unsampled"] = compute - sum(bound.values())
     owned = dict.fromkeys(KINDS_OF_TIME, 0)
     means: dict[str, dict[str, float | None]] = {kind: dict.fromkeys(METRICS) for kind in (*KINDS_OF_TIME, "window")}
-    power = Energy(214.2, 382.1, gpu.span_ns, 19.47, 20)
+    power = Energy(214.2, 382.1, gpu.span_ns, per_step, 20)
     found = GpuMetrics(100_000, 9, 0, owned, means, None if unknown else bound, unknown, 0, 0, power, None)
     return replace(gpu, gpu_metrics=found)
 
@@ -93,6 +93,9 @@ def test_a_screen_with_gpu_metrics_holds_sixty_lines_too(gpus: int, width: int) 
     assert row.count("50.0 %") == gpus and "latency, other" not in printed(found, width)
     energy = [line for line in printed(found, width).splitlines() if line.startswith("energy, per step")]
     assert [line.count("214 J, 19.5 J") for line in energy] in ([gpus], [])
+    found.gpus = [sampled(gpu, per_step=None) for gpu in found.gpus]
+    energy = [line for line in printed(found, width).splitlines() if line.startswith("energy")]
+    assert [line.split()[:3] for line in energy] in ([["energy", "214", "J"]], [])
     found.gpus = [sampled(gpu, "the set has no Tensor Active") for gpu in found.gpus]
     assert "n/a (the set has no Tensor Active)" in " ".join(printed(found, width).split())
 
