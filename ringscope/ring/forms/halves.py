@@ -18,6 +18,10 @@ from ..internals.laid_over import laid_over
 from . import padded_products
 from .barriers import apart
 
+# A head with a bias is halved if its number of classes is a multiple of this. Products of other heads are padded, and
+# the barrier before the bias has XLA copy the logits without their padding: compiled for an H100, the step of a
+# BERT-base of 30 522 words moves 65.5 GB in the place of 61.0.
+MULTIPLE = padded_products.BYTES // tf.bfloat16.size
 LEAST = 1 << 27  # logits; fewer are not worth a second product for the weight's gradient
 
 
@@ -91,6 +95,8 @@ def _change(op: Any, given: list[Any]) -> Callable[[Any, int], Any] | None:
     if op.type in ("Identity", "Reshape"):
         return lambda made, half: made
     if op.type in ("AddV2", "BiasAdd") and len(given) == 2 and given[1].shape.rank == 1:
+        if given[0].shape[-1] % MULTIPLE:
+            return None
         return lambda made, half: made + _bias_apart(given[1], made)
     if op.type == "SelectV2" and op.inputs[1] is given[0]:  # Keras's ignore_class sets the logits of a row to 0
         which, _, other = op.inputs

@@ -42,12 +42,14 @@ class OwnStep(keras.Model):  # type: ignore[misc]
         return super().train_step(data)
 
 
-def _model(loss: str = "mean", *, bias: bool = False, kind: Any = keras.Model, metrics: Any = None) -> Any:
+def _model(
+    loss: str = "mean", *, words: int = WORDS, bias: bool = False, kind: Any = keras.Model, metrics: Any = None
+) -> Any:
     keras.utils.set_random_seed(7)
     inputs = keras.Input((LENGTH,), dtype="int32")
     x = keras.layers.Embedding(WORDS, WIDTH, mask_zero=True)(inputs)
     x = keras.layers.LayerNormalization()(keras.layers.Dense(WIDTH, activation="gelu")(x))
-    logits = keras.layers.Dense(WORDS, use_bias=bias, dtype="float32", bias_initializer="random_normal")(x)
+    logits = keras.layers.Dense(words, use_bias=bias, dtype="float32", bias_initializer="random_normal")(x)
     model = kind(inputs, logits)
     rate = 0.01 if loss == "sum" else 0.5
     model.compile(keras.optimizers.SGD(rate), LOSSES[loss], weighted_metrics=metrics, jit_compile=True)
@@ -81,20 +83,26 @@ def _rows_of_logits(model: Any, samples: int) -> list[int]:
     return sorted(int(rows) for rows in re.findall(rf"f32\[(\d+),{PADDED}\]\S* dot\(", text) if int(rows) != WIDTH)
 
 
-CASES = [("some ignored", 5, True, True), ("sum", 8, False, True), ("mean", 8, True, False), ("mean", 5, False, True)]
+WITH = {"words": PADDED, "bias": True}
+CASES: list[Any] = [
+    ("some ignored", 5, True, WITH),
+    ("sum", 8, False, {}),
+    ("mean", 8, True, {}),
+    ("mean", 5, False, WITH),
+]
 
 
-@pytest.mark.parametrize(("loss", "samples", "weighted", "bias"), few(CASES))
+@pytest.mark.parametrize(("loss", "samples", "weighted", "head"), few(CASES))
 def test_a_model_trains_to_the_same_weights(
-    monkeypatch: pytest.MonkeyPatch, loss: str, samples: int, weighted: bool, bias: bool
+    monkeypatch: pytest.MonkeyPatch, loss: str, samples: int, weighted: bool, head: dict[str, Any]
 ) -> None:
     rows = samples * LENGTH
     weights = np.random.default_rng(1).random((samples, LENGTH)) if weighted else None
-    assert _rows_of_logits(_model(loss, bias=bias), samples) == [rows // 2, rows - rows // 2]
-    halved = _trained(_model(loss, bias=bias), samples, weights)
+    assert _rows_of_logits(_model(loss, **head), samples) == [rows // 2, rows - rows // 2]
+    halved = _trained(_model(loss, **head), samples, weights)
     monkeypatch.setenv(choice.WITHOUT, "halves")
-    assert _rows_of_logits(_model(loss, bias=bias), samples) == [rows]
-    for own, right in zip(halved, _trained(_model(loss, bias=bias), samples, weights), strict=True):
+    assert _rows_of_logits(_model(loss, **head), samples) == [rows]
+    for own, right in zip(halved, _trained(_model(loss, **head), samples, weights), strict=True):
         np.testing.assert_allclose(own, right, rtol=1e-3, atol=1e-4)
 
 
@@ -103,3 +111,7 @@ def test_a_head_whose_logits_have_other_readers_is_left_whole(way: dict[str, Any
     model = _model(**way)
     assert not halves.only_the_loss_reads_logits(model)
     assert _rows_of_logits(model, 8) == [8 * LENGTH]
+
+
+def test_a_head_with_a_bias_and_padded_classes_is_left_whole() -> None:
+    assert _rows_of_logits(_model(bias=True), 8) == [8 * LENGTH]
