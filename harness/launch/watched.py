@@ -80,18 +80,17 @@ def end(*, failed: bool) -> None:
 
 
 def has_joined(rank: int, size: int, words: Sequence[str]) -> None:
-    """Record this process, which the script has made rank `rank` of `size`, if it is to be recorded. words: the options
-    as JSON, and which ranks are recorded."""
+    """Record this process, which the script has made rank `rank` of `size`. words: the options as JSON, and which ranks
+    were to be recorded."""
     options, now = Options.from_json(words[0]), _here.recording if _here is not None else None
     if now is not None and now.several and now.pid == os.getpid():
         return
-    local = os.environ.get("LOCAL_RANK", "")  # Lightning sets it, and mp.spawn, which starts one host's ranks, does not
-    holds = recorded_ranks.holds(words[1], rank, int(local) if local.isdigit() else rank)
-    users_launcher.say_started(options.folder, rank, size, recorded=holds)
+    if rank == 0 and words[1] != recorded_ranks.ALL:
+        text = "--record-ranks has no effect on ranks that the script starts itself: all are recorded"
+        print(f"ringscope: {text}", file=sys.stderr, flush=True)
+    users_launcher.say_started(options.folder, rank, size)
     if now is not None and now.pid == os.getpid():
         now.drop()
-    if not holds:
-        return
     if options.span.steps:  # joining, building and wrapping a model takes longer than a short delay
         options = replace(options, span=replace(options.span, delay_s=max(options.span.delay_s, DELAY_S)))
     begin(options, str(rank), size)
