@@ -37,8 +37,10 @@ class Missing(NamedTuple):
         what = f"{package.package} {package.version} has no {', '.join(self.names)}"
         if self.seam.kind == NEEDED:
             return f"{what}, which ring needs for {self.seam.name}: {package.remedy}"
-        left = f"the form {self.seam.name!r} is" if self.seam.kind == FORM else f"{self.seam.name}:"
-        return f"{what}; {left} left out" + ("" if package.is_last else f" ({package.remedy})")
+        left = f"{self.seam.name}: left out"
+        if self.seam.kind == FORM:
+            left = f"ring's form {self.seam.name!r} is left out of compiled steps, whose numbers stay the same"
+        return f"{what}; {left}" + ("" if package.is_last else f" ({package.remedy})")
 
 
 def lacks() -> str | None:
