@@ -12,7 +12,7 @@ from typing import Any
 
 from ..internals.frameworks import has_gpu, tf
 from ..say import once
-from . import attention, cudnn_dropout
+from . import attention, constants, cudnn_dropout
 from .barriers import apart
 from .choice import wanted
 from .half_precision import wide_type
@@ -91,7 +91,8 @@ def fused(
     seed: two 32-bit words. plus: as for `attention.fitted`. zeroes: True if a query that may see no key gives zeros;
     False if it sees all keys equally.
     """
-    operands, bias, causal, seen = attention.fitted(query, key, value, mask, causal=causal, plus=plus, zeroes=zeroes)
+    skips = zeroes or mask is None or constants.is_lower_triangle(mask)  # each query then sees the first key at least
+    operands, bias, causal, seen = attention.fitted(query, key, value, mask, causal=causal, plus=plus, zeroes=skips)
     if not _has_kernel(operands, bias, rate=rate, scale=scale, causal=causal):
         return None
     dropout = cudnn_dropout.Dropout(rate, tf.reshape(tf.bitcast(tf.cast(seed, tf.uint32), tf.int64), [1]))

@@ -15,7 +15,9 @@ MOST = 1 << 24  # elements; larger tensors are not evaluated
 KINDS = (
     *("AddV2", "Sub", "Mul", "RealDiv", "Pow", "Sqrt", "Rsqrt", "Neg", "Cast", "Identity"),
     *("OnesLike", "ZerosLike", "Range", "Fill", "Cumsum", "BroadcastTo", "MatrixBandPart"),
-    *("Greater", "GreaterEqual", "Less", "LessEqual", "LogicalNot", "LogicalAnd", "LogicalOr", "SelectV2"),
+    *("Abs", "Sign", "Maximum", "Minimum", "Exp", "Log", "FloorDiv", "FloorMod"),
+    *("Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"),
+    *("LogicalNot", "LogicalAnd", "LogicalOr", "SelectV2"),
     *("ExpandDims", "Reshape", "Squeeze", "StridedSlice", "Tile", "Transpose"),
 )
 

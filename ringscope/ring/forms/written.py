@@ -202,8 +202,14 @@ def _both(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
     lets, added = [of_four(each) for each in written.lets], []
     for each in written.added:
         known = constants.value(each)
-        if known is not None and ((known == 0) | (known <= LOW)).all():  # a mask
-            lets.append(of_four(tf.constant(known == 0)))
-        else:
+        if known is None:
             added.append(tf.cast(of_four(each), tf.float32))
+            continue
+        counts = known > LOW
+        is_mask = not known[counts].any()
+        if is_mask or counts.any(axis=-1).all():  # a query that sees no key would have to weigh its low numbers
+            lets.append(of_four(tf.constant(counts)))
+            known = np.where(counts, known, 0)
+        if not is_mask:
+            added.append(of_four(tf.constant(known, tf.float32)))
     return reduce(tf.logical_and, lets) if lets else None, reduce(tf.add, added) if added else None
