@@ -34,6 +34,16 @@ def clocks_shifted(residual_ns: int, where: tuple[str, ...]) -> Doubt:
     return Doubt("clock-residual", text, _ONE_CLOCK, where)
 
 
+def rank_twice(rank: int, gpus: Sequence[int]) -> Doubt:
+    return Doubt(
+        "rank-twice",
+        f"{len(gpus)} GPUs of different recordings are called rank {rank}: a mark, a file's name or the profiler gives "
+        "one of them a wrong rank, or these are recordings of different runs",
+        "give the recordings of one run; a mark `rank K of N` or rank<K> in a file's name tells the rank",
+        tuple(f"/gpus/{gpu}/rank" for gpu in gpus),
+    )
+
+
 def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
     """`those`: a phrase that says which ranks have a recording. `shared`: GPUs whose collectives were matched with
     other GPUs'."""

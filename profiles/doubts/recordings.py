@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..ground import numbers
 from ..ground.errors import SameRecording, UnreadableRecording
+from ..model.possible import TWICE
 from ..model.timeline import Doubt
 
 # Advice for losing fewer launches, by the format of the recording.
@@ -52,17 +54,29 @@ def capped_trace(events: int, remedy: str) -> Doubt:
     )
 
 
-def impossible_rows(left_out: Mapping[tuple[str, str], int]) -> Doubt:
-    """`left_out`: number of rows by (why their times are impossible, table)."""
+def rows_left_out(left_out: Mapping[tuple[str, str], int]) -> list[Doubt]:
+    """`left_out`: number of rows by (why they were left out, table)."""
+    twice = {table: count for (reason, table), count in left_out.items() if reason == TWICE}
     told: dict[str, list[str]] = {}
     for (reason, table), count in left_out.items():
-        told.setdefault(reason, []).append(f"{count:,} of {table}")
-    kinds = "; ".join(f"{', '.join(counts)} {reason}" for reason, counts in told.items())
-    return Doubt(
-        "impossible-times",
-        f"{sum(left_out.values()):,} events have impossible times, and are left out: {kinds}",
-        "if there are many, the profiler was killed: record again and let it finish",
-    )
+        if reason != TWICE:
+            told.setdefault(reason, []).append(f"{count:,} of {table}")
+    doubts = []
+    if told:
+        kinds = "; ".join(f"{', '.join(counts)} {reason}" for reason, counts in told.items())
+        doubts.append(
+            Doubt(
+                "impossible-times",
+                f"{sum(left_out.values()) - sum(twice.values()):,} events have impossible times, and are left out: "
+                f"{kinds}",
+                "if there are many, the profiler was killed: record again and let it finish",
+            )
+        )
+    if twice:
+        rows = ", ".join(f"{count:,} {table}" for table, count in twice.items())
+        text = f"the file holds {rows} twice, with the same start, end and stream: each is read once"
+        doubts.append(Doubt("copy-left-out", text, "give the file as the profiler wrote it, not joined with another"))
+    return doubts
 
 
 def before_their_calls(count: int, where: str) -> Doubt:
@@ -71,6 +85,24 @@ def before_their_calls(count: int, where: str) -> Doubt:
         f"{count:,} operations start before the calls that launched them, and are left out",
         "record again: the profiler gave them wrong times",
         (where,),
+    )
+
+
+def at_once(twice_ns: int, summed_ns: int, where: str) -> Doubt:
+    return Doubt(
+        "impossible-times",
+        f"for {numbers.duration(twice_ns)} of the kernels' {numbers.duration(summed_ns)} a stream runs two kernels at "
+        "once, which no GPU does: their times are wrong, or two recordings were joined into this file",
+        "give each recording as the profiler wrote it, or record again",
+        (f"{where}/kernels", f"{where}/ledger_ns"),
+    )
+
+
+def without_length(count: int, of: int) -> Doubt:
+    return Doubt(
+        "impossible-times",
+        f"{count:,} of {of:,} kernels last 0 ns, which no kernel does: their time counts as idle",
+        "record again, with a newer profiler if there is one",
     )
 
 

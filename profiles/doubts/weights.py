@@ -96,12 +96,10 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "launches-lost": Weight(CARE, f"idle time, counts of kernels and steps, {_IDLE_CAUSES}", _lost, 1.0),
         "events-left-out": Weight(REFUSE, "all numbers but the times of the recorded kernels"),
         "operations-untimed": Weight(CARE, "idle time, counts and times of kernels", _unknown, _HALF),
-        "impossible-times": Weight(
-            CARE, "counts and times of the events that were left out, and idle time in their place"
-        ),
+        "impossible-times": Weight(CARE, "counts and times of these events, and idle time in their place"),
         "mixed-types": Weight(CARE, "counts and times of the events that were left out, and idle time in their place"),
         "unfinished-recording": Weight(CARE, "the last phases and events, which are missing"),
-        "copy-left-out": Weight(NOTE, "none: the recording was given twice, and is read once"),
+        "copy-left-out": Weight(NOTE, "none: what was given twice is read once"),
         "unreadable": Weight(REFUSE, "all numbers of this recording, and the waiting of other ranks"),
         "profiler-warnings": Weight(CARE, "the numbers that the profiler's warning is about"),
         # Doubts about CUDA graphs: recorded only as a whole, or captured and never run.
@@ -143,6 +141,7 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
         "missing-strings": Weight(CARE, _NAMES),
         # Doubts about ranks: their clocks, and ranks without a recording.
         "clock-residual": Weight(CARE, f"times between ranks: {_ACROSS}", _clocks),
+        "rank-twice": Weight(CARE, f"which GPU is meant by a rank: {_ACROSS}"),
         "ranks-missing": Weight(NOTE, _ACROSS),
         "peers-or-launch": Weight(NOTE, "idle_launch and idle_peers: only their sum is certain"),
         "ranks-in-one-file": Weight(NOTE, "which GPU each rank used"),

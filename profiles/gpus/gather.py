@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,16 +13,11 @@ from ..ground.threads import release_unused
 from ..model import marks
 from ..model.operations import Launches
 from ..model.timeline import Timeline
-from . import assembly, lost
+from . import assembly, host_clock, lost
 from .lost import Lost
 from .merged import told_apart
-from .operations import TABLES, Gpu, Lacking, Operations, distinct
+from .operations import TABLES, Gpu, Lacking, distinct
 from .tables import Tables
-
-_LATE_NS, _EARLY_NS = 1_000_000_000, 1_000_000
-# An operation that starts this long before its launch call has a wrong time, if the clock fits all other operations.
-# In real recordings none started even 1 ms before its call.
-_IMPOSSIBLY_EARLY_NS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +50,9 @@ def take(timelines: Sequence[Timeline]) -> Taken:
 def made_of(taken: Taken, timelines: Sequence[Timeline], shift_ns: Sequence[int]) -> list[Gpu]:
     """Second half of `gather`: sort the operations by GPU. It empties `taken`, and reads no kernels in `timelines`."""
     marked = [marks.ranks(timeline) for timeline in timelines]
-    done = zip(taken.places, assembly.gather(taken.tables, shift_ns, taken.places), strict=True)
-    found = [_gpu(timelines, marked, taken.lost, where, did) for where, did in done]
+    done = assembly.gather(taken.tables, shift_ns, taken.places)
+    used = Counter(process for did in done for process in did.processes)  # by how many GPUs
+    found = [_gpu(timelines, marked, taken.lost, *each, used) for each in zip(taken.places, done, strict=True)]
     release_unused(sum(len(gpu.operations) for gpu in found))
     return sorted(found, key=lambda gpu: (gpu.rank is None, gpu.rank or 0, gpu.places))
 
@@ -127,13 +124,18 @@ def _gpu(
     gone: Sequence[Lost],
     places: list[tuple[int, int]],
     did: assembly.Gathered,
+    used: Mapping[tuple[int, int], int],
 ) -> Gpu:
     index, device = places[0]
     uuid, bus_id, name = _listed(timelines[index], device)
-    off_clock = tuple(number for number in range(len(did.processes)) if _off_clock(did.operations, number))
+    off_clock = tuple(
+        number
+        for number, (at, pid) in enumerate(did.processes)
+        if host_clock.apart(did.operations, number, timelines[at], pid, alone=used[at, pid] == 1)
+    )
     if off_clock:
         did.operations.call_row[np.isin(did.operations.process, off_clock)] = -1
-    early = _before_their_calls(did.operations)
+    early = host_clock.before_their_calls(did.operations)
     if not len(did.operations.chosen(~early).lasting()):
         early[:] = False
     return Gpu(
@@ -192,21 +194,3 @@ def _rank(
         own, rank = marked[index].get(pid), timelines[index].recording.rank
         told.update([own.number] if own else [rank] if rank is not None else [])
     return told.pop() if len(told) == 1 else None
-
-
-def _off_clock(operations: Operations, process: int) -> bool:
-    """True if a process's launch calls are on another clock than its GPU operations.
-
-    That is so if all operations start over 1 s after their launch calls, or over 1 in 20 starts over 1 ms before
-    its call. Some nvprof recordings have API rows hundreds of seconds before their kernels.
-    """
-    mine = operations.launched & (operations.process == process)
-    latency = (operations.start_ns - operations.call_start_ns)[mine]
-    if not len(latency):
-        return False
-    return bool(latency.min() > _LATE_NS or (latency < -_EARLY_NS).mean() > 0.05)
-
-
-def _before_their_calls(operations: Operations) -> NDArray[np.bool_]:
-    """True for each operation that starts over 10 ms before its launch call."""
-    return operations.launched & (operations.start_ns - operations.call_start_ns < -_IMPOSSIBLY_EARLY_NS)

@@ -102,6 +102,7 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
     calls = matched.calls([gpu.before_ns for gpu in gpus])
     raised = [*unread, *(doubt for one in recorded for doubt in one.doubts)]
     raised += [*doubts.of_clock(clock, calls), *doubts.of_ranks(seen, size, calls, [len(one.bytes) for one in own])]
+    raised += doubts.of_names([gpu.head.rank for gpu in gpus], [frozenset(at for at, _ in gpu.places) for gpu in gpus])
     raised += [doubt for place, gpu in enumerate(gpus) for doubt in gpu.doubts(place)]
     rows, waited = [gpu.rows for gpu in gpus], [gpu.waited_ns(among) for gpu, among in zip(gpus, calls, strict=True)]
     paces, turns_ns = buckets.pace(rows, waited), buckets.by_turns(rows, waited)

@@ -23,7 +23,7 @@ from ..doubts import recordings as doubts
 from ..ground.errors import NcclLog, UnreadableRecording
 from ..ground.files import open_regular
 from ..model import marks
-from ..model.timeline import Timeline
+from ..model.timeline import Doubt, Timeline
 from . import opening, refused, sampled
 from .nsys import report
 
@@ -85,13 +85,20 @@ def _by_its_reader(path: Path, file: Path) -> Timeline | None:
             timeline = reader(file)
             _check_counts(path, timeline)
             recording = dataclasses.replace(timeline.recording, path=str(path))
-            impossible = [doubts.impossible_rows(timeline.impossible)] if timeline.impossible else []
-            doubted = (*timeline.doubts, *impossible)
+            doubted = (*timeline.doubts, *doubts.rows_left_out(timeline.impossible), *_without_length(timeline))
             timeline = dataclasses.replace(timeline, recording=recording, doubts=doubted)
             return sampled.beside(path, _with_rank(timeline, path))
     if reason := refused.recognised(head, file):
         raise UnreadableRecording(path, *reason)
     return None
+
+
+def _without_length(timeline: Timeline) -> list[Doubt]:
+    """A doubt if 1 % of the kernels or more last 0 ns. On a clock of whole microseconds, short kernels may."""
+    start, end = (timeline.kernels[column].to_numpy() for column in ("start_ns", "end_ns"))
+    count = int((start == end).sum())
+    coarse = any(doubt.code == "coarse-times" for doubt in timeline.doubts)
+    return [doubts.without_length(count, len(start))] if count and 100 * count >= len(start) and not coarse else []
 
 
 def _check_counts(path: Path, timeline: Timeline) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
+import re
+import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +26,9 @@ from profiles.model.tables import COLUMNS
 from profiles.model.timeline import Timeline, make
 
 from ..made.build import Build
-from ..recordings import SHARED
+from ..recordings import DATA, SHARED
 
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MADE = SHARED / "third" / "made"
 
 SHAPE = Shape(steps=4, kernels=20, gpus=1, processes=1)
@@ -233,3 +238,41 @@ def test_a_fifth_of_the_kernels_at_0_changes_no_cause_of_the_rest() -> None:
     assert (after.ledger_ns["idle_unknown"] or 0) >= lost_ns
     assert [one.code for one in zero.findings if one.code != "loss-not-judged"] == [one.code for one in plain.findings]
     assert "impossible-times" in {doubt.code for doubt in zero.doubts}
+
+
+@pytest.mark.parametrize("name", ["dense41m-2gpu-pinned.rank0", "gru-1gpu.rank0"])
+def test_operations_that_a_file_holds_twice_are_read_once(name: str, tmp_path: Path) -> None:
+    once, twice = tmp_path / "a.sqlite", tmp_path / "b.sqlite"
+    once.write_bytes(lzma.decompress((DATA / f"{name}.sqlite.xz").read_bytes()))
+    shutil.copy(once, twice)
+    tables = [f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET")]
+    with closing(sqlite3.connect(twice)) as database, database:
+        count = sum(database.execute(f"INSERT INTO {table} SELECT * FROM {table}").rowcount for table in tables)
+    expected, found = analyse(once).measures, analyse(twice).measures
+    (doubt,) = [one for one in found.doubts if one not in expected.doubts]
+    assert doubt.code == "copy-left-out"
+    assert sum(map(int, re.findall(r"\d+", doubt.text.replace(",", "")))) == count
+    assert found.gpus == expected.gpus
+    assert found.trust.verdict == expected.trust.verdict
+
+
+def test_equal_kernels_of_two_streams_or_of_no_length_are_not_the_same() -> None:
+    made = Build()
+    for at in (0, 100):
+        made.kernel(at, at + 50, stream=1)
+        made.kernel(at, at + 50, stream=2)
+        made.kernel(at + 60, at + 60, stream=1)
+        made.kernel(at + 60, at + 60, stream=1)
+    assert len(made.timeline().kernels) == 8
+
+
+@pytest.mark.parametrize("each, doubted", [(3, True), (99, True), (101, False)])
+def test_kernels_without_length_are_doubted_from_one_in_a_hundred_on(each: int, doubted: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(lzma.decompress((DATA / "gru-1gpu.rank0.sqlite.xz").read_bytes()))
+    with closing(sqlite3.connect(path)) as database, database:
+        count = database.execute(f'UPDATE {KERNEL} SET "end" = start WHERE rowid % {each} = 0').rowcount
+        (of,) = database.execute(f"SELECT count(*) FROM {KERNEL}").fetchone()
+    said = [doubt.text for doubt in readers.read(path).doubts if doubt.code == "impossible-times"]
+    expected = f"{count:,} of {of:,} kernels last 0 ns, which no kernel does: their time counts as idle"
+    assert said == [expected] * doubted

@@ -216,7 +216,7 @@ def test_copies_that_fall_behind_by_more_than_one_step_feed_nobody_knows_whom(pa
     made = Build()
     count = 12
     for batch in range(count + 2):
-        at = (batch - 2 + (pause if 5 <= batch < 5 + 4 else 0)) * 100
+        at = (batch - 2 + (pause if 5 <= batch < 5 + 4 else 0)) * 100 + (batch >= 9)  # two at one time would be one
         made.copy("h2d", at + 10, at + 30, 4096, call=(at + 5, at + 30), stream=2)
     for at in range(0, count * 100, 100):
         made.kernel(at, at + 60, call=(at - 70, at - 65))

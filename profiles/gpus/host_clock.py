@@ -1,0 +1,62 @@
+"""Find API calls whose clock is not the GPU's, by operations at times that their calls rule out."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model import launching
+from ..model.timeline import Timeline
+from .operations import Operations
+
+# In 1 093 real recordings no kernel starts so long before its launch call, but for two with three kernels each; in 888
+# that wait for the whole GPU, no operation ends so long after a call that waited for it. nvprof stamps a copy's call
+# after it has prepared the copy, so copies may start 134 µs before their calls.
+_APART_NS, _COPY_APART_NS = 20_000, 1_000_000
+_FEW = 0.01  # the share of operations with wrong times that does not prove that the clocks differ
+_LATE_NS = 1_000_000_000  # no queue of launched operations is so long that all of them start so late
+# An operation that starts this long before its launch call has a wrong time, if the clock fits all other operations.
+_IMPOSSIBLY_EARLY_NS = 10_000_000
+
+
+def apart(operations: Operations, process: int, timeline: Timeline, pid: int, *, alone: bool) -> bool:
+    """True if a process's launch calls are on another clock than its GPU operations.
+
+    That is so if all operations start over 1 s after their launch calls, if over 1 % start before them, or if over 1 %
+    of the operations that a call waited for end after it has returned. Some nvprof recordings have API rows hundreds of
+    seconds before their kernels. `alone`: the process used no other GPU, so that a call that waits for the whole GPU
+    waits for this one.
+    """
+    mine = operations.chosen(operations.launched & (operations.process == process))
+    if not len(mine):
+        return False
+    latency = mine.start_ns - mine.call_start_ns
+    early = latency < np.where(mine.is_kernel, -_APART_NS, -_COPY_APART_NS)
+    if latency.min() > _LATE_NS or early.mean() > _FEW:
+        return True
+    if not alone:
+        return False
+    shift_ns = mine.sources[mine.place[0]].shift_ns
+    late = _waited_for(mine, *(times + shift_ns for times in _waits(timeline, pid)))
+    return bool(len(late) and (late > _APART_NS).mean() > _FEW)
+
+
+def before_their_calls(operations: Operations) -> NDArray[np.bool_]:
+    """True for each operation that starts over 10 ms before its launch call."""
+    return operations.launched & (operations.start_ns - operations.call_start_ns < -_IMPOSSIBLY_EARLY_NS)
+
+
+def _waits(timeline: Timeline, pid: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Start and end in ns of the process's calls that wait for the whole GPU, in order of start."""
+    waits = launching.named(timeline.api, launching.WHOLE_GPU) & (timeline.api["pid"] == pid).to_numpy()
+    start, end = (timeline.api[column].to_numpy()[waits] for column in ("start_ns", "end_ns"))
+    order = np.argsort(start, kind="stable")
+    return start[order], end[order]
+
+
+def _waited_for(operations: Operations, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each operation that a call (from `start` to `end`) waited for, how long after the first such call's end it
+    ends, in ns."""
+    place = np.searchsorted(start, operations.call_end_ns)
+    waited = place < len(start)
+    return operations.end_ns[waited] - end[place[waited]]

@@ -1,0 +1,77 @@
+"""Launch calls on another clock than the GPU's are found by operations at times that these calls rule out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiles import measure
+from profiles.gpus.gather import gather
+from profiles.model.timeline import Timeline
+from profiles.readers import read
+from tests.made.build import Build
+
+from ...recordings import DATA
+
+US = 1000
+
+
+def moved(timeline: Timeline, by_ns: int) -> Timeline:
+    """The timeline with the times of its GPU operations moved by so many ns."""
+    tables = {name: getattr(timeline, name) for name in ("kernels", "graphs", "copies", "memsets")}
+    return replace(
+        timeline,
+        **{
+            name: table.assign(start_ns=table["start_ns"] + by_ns, end_ns=table["end_ns"] + by_ns)
+            for name, table in tables.items()
+        },
+    )
+
+
+@pytest.mark.parametrize("by_us, apart", [(0, False), (-20, False), (-60, True), (-1_000, True)])
+def test_a_gpu_clock_that_is_off_by_a_millisecond_in_a_real_recording_is_doubted(by_us: int, apart: bool) -> None:
+    recording = read(DATA / "dense41m-2gpu-pinned.rank0.sqlite.xz")
+    found = measure([moved(recording, by_us * US)])
+    assert ("host-clock" in {doubt.code for doubt in found.doubts}) == apart
+    assert found.trust.verdict == ("with care" if apart else "yes")
+
+
+def ran(latency_us: int = 5, early: int = 0, ends_after_us: int | None = None, devices: int = 1) -> Timeline:
+    """200 kernels of 10 µs, of which `early` start 30 µs before their calls; a call waits for each of the others, and
+    returns so long before it ends."""
+    made = Build()
+    for number in range(200):
+        at = number * 1_000 * US
+        call = at + 30 * US if number < early else at - latency_us * US
+        made.kernel(at, at + 10 * US, call=(call, call + US), device=number % devices)
+        if ends_after_us is not None:
+            made.api("cudaDeviceSynchronize_v3020", call + 2 * US, at + 10 * US - ends_after_us * US)
+    return made.timeline()
+
+
+@pytest.mark.parametrize(
+    "timeline, apart",
+    [
+        (ran(), [()]),
+        (ran(early=2), [()]),  # 1 %
+        (ran(early=3), [(0,)]),
+        (ran(latency_us=60, ends_after_us=0), [()]),
+        (ran(latency_us=60, ends_after_us=20), [()]),
+        (ran(latency_us=60, ends_after_us=21), [(0,)]),
+        (ran(latency_us=60, ends_after_us=21, devices=2), [(), ()]),  # a call waits for one of the process's GPUs
+    ],
+)
+def test_over_one_operation_in_a_hundred_before_its_call_or_after_a_wait_for_it_has_another_clock(
+    timeline: Timeline, apart: list[tuple[int, ...]]
+) -> None:
+    assert [gpu.off_clock for gpu in gather([timeline])] == apart
+
+
+def test_copies_may_start_before_their_calls_as_nvprofs_do() -> None:
+    made = Build()
+    for at in range(0, 2_000 * US, 100 * US):
+        made.copy("h2d", at, at + 20 * US, call=(at + 15 * US, at + 30 * US))
+        made.copy("d2h", at + 50 * US, at + 60 * US, call=(at + 190 * US, at + 195 * US))
+    (gpu,) = gather([made.timeline()])
+    assert gpu.off_clock == ()
