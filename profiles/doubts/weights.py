@@ -67,9 +67,9 @@ def _dropped(_: Measures, gpu: GpuMeasures) -> float:
 
 
 def _nameless(_: Measures, gpu: GpuMeasures) -> float:
-    """The share that may be wrong: 0 if the GPU has a UUID or bus id; else LITTLE, as merged files of several GPUs may
-    look like one."""
-    return 0.0 if gpu.uuid or gpu.bus_id else LITTLE
+    """The share that may be wrong: 0 if the GPU has a UUID or bus id and ran no collective; else LITTLE, as merged
+    files of several GPUs may look like one. NCCL refuses two ranks on one GPU."""
+    return 0.0 if (gpu.uuid or gpu.bus_id) and not gpu.collectives.count else LITTLE
 
 
 def _clocks(measures: Measures, gpu: GpuMeasures) -> float:

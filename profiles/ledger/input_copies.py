@@ -40,8 +40,8 @@ def input_copies(
 ) -> InputCopies | None:
     """Find the host-to-device copies that bring the batches; None if there are fewer than three steps.
 
-    Where the copies have `batch N` ranges (`batch`: the N of each operation's range, -1: none) and the steps have
-    the numbers of their marks, the copies in these ranges are input. Elsewhere, input copies are the copies of a
+    Where the copies have `batch N` ranges (`batch`: the N of each operation's range, -1: none) and marks number the
+    steps alike, the copies in these ranges are input. Elsewhere, input copies are the copies of a
     size (from 4 KiB) that comes equally often in each step and is not copied back as often (`returned_sizes`).
 
     The step that uses a copy is the next or running step if TensorFlow marks the copies (`iterator_ranges`), which
@@ -53,7 +53,7 @@ def input_copies(
     - no copy ends after its step, and the copies of a step come together;
     - all copies after the first step are equally many steps ahead, within 1.
     """
-    if batch is not None and len(steps.all_number):
+    if batch is not None and np.isin(batch[batch >= 0], steps.all_number).any():
         return _marked(operations, steps, batch)
     if len(steps.all_start_ns) < 3:
         return None

@@ -1,5 +1,5 @@
 """Leave out rows with impossible times: not set, with an end before the start, far outside of the recording's
-session, or those of an equal operation.
+session. Leave out operations that a file holds twice.
 
 A profiler writes start = end = 0 for an event that it could not time; damage and clocks of other epochs give ends
 before starts, and times of other years. `timeline.make` applies the same rules to every format. Few formats say
@@ -69,12 +69,13 @@ def possible(tables: Mapping[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame
         if name not in _INSTANTS and not start.all():
             bad[AT_ZERO] = (start == 0) & (end == 0)
         _leave_out(found, name, bad, left_out)
-        if name in OPERATIONS and len(found[name]):
-            _leave_out(found, name, {TWICE: _again(found[name])}, left_out)
     timed = [name for name in timed if len(found[name])]
     if timed and _reach(found, timed) > DAY_NS:
         for name, outside in _outside(found, timed).items():
             _leave_out(found, name, {OUTSIDE: outside}, left_out)
+    for name in OPERATIONS:
+        if len(found.get(name, ())):
+            _leave_out(found, name, {TWICE: _again(found[name])}, left_out)
     return found, left_out
 
 
@@ -105,15 +106,14 @@ def _leave_out(tables: dict[str, pd.DataFrame], name: str, bad: Mapping[str, Boo
 
 
 def _again(table: pd.DataFrame) -> Bools:
-    """True for each operation that equals one in an earlier row, but for the number of its launch call: a stream runs
-    one after the other. Operations of length 0 are never such."""
+    """True for each operation that equals one in an earlier row. Operations of length 0 are never such."""
     start, end = _times(table)
     order = np.argsort(start, kind="stable")
     equal = np.flatnonzero(start[order[1:]] == start[order[:-1]])
     rows = np.unique(np.concatenate([order[equal], order[equal + 1]]))
     rows = rows[end[rows] > start[rows]]
     found = np.zeros(len(table), bool)
-    found[rows] = table.iloc[rows].duplicated([column for column in table if column != "correlation"])
+    found[rows] = table.iloc[rows].duplicated()
     return found
 
 

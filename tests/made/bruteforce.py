@@ -204,7 +204,7 @@ def feeding(ops, steps, iterator_ranges, batches=None):
     """(input copies, those for the step about to start or already started, certain) as sets of ids, or None."""
     numbered = {id(op): batch_of(op, batches[op.process]) for op in ops} if batches else {}
     numbered = {op: number for op, number in numbered.items() if number is not None}
-    if numbered and len(steps.all_number):
+    if any(number in steps.all_number.tolist() for number in numbered.values()):
         return feeding_by_batches(ops, steps, numbered)
     starts = [int(t) for t in steps.all_start_ns]
     if len(starts) < 3:

@@ -240,19 +240,30 @@ def test_graph_launches_are_a_table_of_their_own(tmp_path: Path) -> None:
 
 
 def test_copies_of_every_kind_have_a_direction(tmp_path: Path) -> None:
-    copies = [copy(kind) for kind in range(15)]
+    copies = [copy(kind, streamId=kind) for kind in range(15)]  # a stream runs no two at once
     copies.append(copy(8, srcDeviceId=0, dstDeviceId=1))  # between two GPUs, whatever its number says
     read = readers.read(build(tmp_path / "a", {"StringIds": strings("k"), CUPTI + "MEMCPY": copies}))
     assert list(read.copies["kind"].astype(str)) == [
-        *("other", "h2d", "d2h", "h2d", "d2h", "d2d", "d2d", "d2d", "d2d", "h2h", "p2p", "h2d", "d2h", "p2p", "other"),
+        *("h2d", "h2d", "d2h", "h2d", "d2h", "d2d", "d2d", "d2d", "d2d", "h2h", "p2p", "h2d", "d2h", "p2p", "h2d"),
         "p2p",
     ]
     assert tuple(read.copies.iloc[15][["src_device", "dst_device"]]) == (0, 1)
     assert tuple(read.copies.iloc[0][["src_device", "dst_device"]]) == (-1, -1)
 
 
+def test_the_kinds_of_memory_tell_what_a_copy_of_an_unknown_kind_is(tmp_path: Path) -> None:
+    pageable, pinned, device, array, managed = range(5)
+    ends = [(pageable, device), (pinned, array), (device, pageable), (array, pinned), (device, array)]
+    ends += [(pinned, pageable), (managed, device), (device, None), (7, 7)]
+    copies = [copy(0, srcKind=one, dstKind=other, streamId=number) for number, (one, other) in enumerate(ends)]
+    copies += [{**one, "copyKind": 99, "contextId": 2} for one in copies]
+    read = readers.read(build(tmp_path / "a", {"StringIds": strings("k"), CUPTI + "MEMCPY": copies}))
+    expected = ["h2d", "h2d", "d2h", "d2h", "d2d", "h2h", "other", "other", "other"]
+    assert list(read.copies["kind"].astype(str)) == expected * 2
+
+
 def test_memory_kinds_are_numbered_from_zero(tmp_path: Path) -> None:
-    copies = [copy(1, srcKind=kind) for kind in range(9)] + [copy(1, srcKind=None)]
+    copies = [copy(1, srcKind=kind, streamId=number) for number, kind in enumerate([*range(9), None])]
     read = readers.read(build(tmp_path / "a", {"StringIds": strings("k"), CUPTI + "MEMCPY": copies}))
     assert list(read.copies["src_kind"].astype(str)) == [
         *("pageable", "pinned", "device", "array", "managed", "device", "managed", "unknown", "unknown", "unknown")
@@ -373,6 +384,14 @@ def test_a_name_that_is_not_there_is_unknown_and_said(tmp_path: Path) -> None:
     read = readers.read(build(tmp_path / "a", {"StringIds": strings("k"), CUPTI + "KERNEL": kernels}))
     assert list(read.kernels["name"].astype(str)) == ["k", "(unknown)", "(unknown)", "(unknown)"]
     assert [doubt.code for doubt in read.doubts] == ["missing-strings"]
+
+
+def test_ranges_whose_names_are_not_there_are_said(tmp_path: Path) -> None:
+    base = {"start": 1, "eventType": 59, "text": None, "globalTid": PID | 50 << 24 | 60}
+    events = [{**base, "end": end, "textId": text} for end, text in ((2, 1), (3, 77), (4, None), (5, 78))]
+    tables = {"StringIds": strings("k", "step 0"), CUPTI + "KERNEL": [kernel(1, 2)], "NVTX_EVENTS": events}
+    (doubt,) = readers.read(build(tmp_path / "a", tables)).doubts
+    assert doubt.code == "missing-strings" and doubt.text.startswith("2 events") and "NVTX_EVENTS" in doubt.text
 
 
 @pytest.mark.parametrize("odd", ["text", 2.5, b"\x00", 2.0**63])

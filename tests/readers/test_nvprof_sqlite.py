@@ -169,6 +169,7 @@ def test_epoch_times_keep_their_nanoseconds(built: Path) -> None:
 def test_kernels_of_both_tables_and_copies_of_both_are_one(built: Path) -> None:
     row(built, "CONCURRENT_KERNEL", correlationId=99)
     change(built, f"INSERT INTO {CUPTI}KERNEL SELECT * FROM {CUPTI}CONCURRENT_KERNEL WHERE correlationId = 99")
+    change(built, f"UPDATE {CUPTI}KERNEL SET streamId = 98")  # a stream runs no two kernels at once
     read = readers.read(built)
     [(two,)] = rows(built, f"SELECT COUNT(*) FROM {CUPTI}KERNEL")
     [(one,)] = rows(built, f"SELECT COUNT(*) FROM {CUPTI}CONCURRENT_KERNEL")

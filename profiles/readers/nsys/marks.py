@@ -47,6 +47,9 @@ def add(gathered: Gathered, marks: dict[str, Any], strings: Strings, database: D
     instants, ranges = np.isin(marks["type"], INSTANTS), np.isin(marks["type"], RANGES)
     opened = ranges & (marks["end_ns"] == NO_TIME)
     wanted = instants | ranges
+    if "text" in marks:
+        nameless = wanted & (marks["text"] >= 0) & (row_codes < 0) & (shared < 0)
+        gathered.meet("missing-strings", NVTX, int(nameless.sum()))
     told = {
         "start_ns": marks["start_ns"],
         "end_ns": np.where(instants | opened, marks["start_ns"], marks["end_ns"]),

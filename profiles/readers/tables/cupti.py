@@ -35,7 +35,8 @@ Ints = NDArray[np.int64]
 
 def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any]:
     """The columns of a Timeline's table `copies`. `memory`: NVPROF_MEMORY or NSYS_MEMORY, the kinds of memory by
-    number. A device-to-device copy between two GPUs becomes a peer copy (p2p)."""
+    number. A device-to-device copy between two GPUs becomes a peer copy (p2p), and a copy of an unknown kind what its
+    kinds of memory tell."""
     count = len(columns["start_ns"])
     source, target = (columns.get(name, constant(-1, count, "int32")) for name in ("src_device", "dst_device"))
     kind = _coded(columns["kind"], _COPIES, COPY_KINDS, "other")
@@ -43,6 +44,8 @@ def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any
     unified = (columns["kind"] >= _UNIFIED) & (columns["kind"] < len(_COPIES))  # nsys records no memory kind for these
     if unified.any():
         memory_of = {name: _managed(kinds, unified) for name, kinds in memory_of.items()}
+    unsaid = kind == COPY_KINDS.index("other")
+    kind[unsaid] = _by_memory(*memory_of.values())[unsaid]
     kind[(columns["kind"] == 8) & (source >= 0) & (target >= 0) & (source != target)] = COPY_KINDS.index("p2p")
     return {
         **columns,
@@ -51,6 +54,17 @@ def copies(columns: Mapping[str, Any], memory: tuple[str, ...]) -> dict[str, Any
         "src_device": source,
         "dst_device": target,
     }
+
+
+def _by_memory(source: pd.Categorical, target: pd.Categorical) -> NDArray[np.int8]:
+    """For each copy, the kind that its kinds of memory tell, as an index into COPY_KINDS; "other" for managed and
+    unknown memory."""
+    host, on_gpu = ("pageable", "pinned"), ("device", "array")
+    found = np.full(len(source), COPY_KINDS.index("other"), np.int8)
+    ends_of = {"h2d": (host, on_gpu), "d2h": (on_gpu, host), "d2d": (on_gpu, on_gpu), "h2h": (host, host)}
+    for kind, (starts, ends) in ends_of.items():
+        found[source.isin(starts) & target.isin(ends)] = COPY_KINDS.index(kind)
+    return found
 
 
 def grid_columns(database: Database, table: str) -> dict[str, Column]:

@@ -157,9 +157,14 @@ def test_what_the_profiler_dropped_weighs_by_what_launches_tell(launches: Launch
     assert verdict("dropped-events", replace(gpu(), launches=launches)) == expected
 
 
-@pytest.mark.parametrize(("uuid", "expected"), [("GPU-0", "yes"), (None, "with care")])
-def test_processes_on_a_gpu_without_a_name_may_be_ranks(uuid: str | None, expected: str) -> None:
-    assert verdict("several-processes-on-gpu", replace(gpu(), uuid=uuid)) == expected
+@pytest.mark.parametrize(
+    ("uuid", "collectives", "expected"), [("GPU-0", 0, "yes"), (None, 0, "with care"), ("GPU-0", 9, "with care")]
+)
+def test_processes_on_a_gpu_without_a_name_or_with_collectives_may_be_ranks(
+    uuid: str | None, collectives: int, expected: str
+) -> None:
+    one = replace(gpu(), uuid=uuid, collectives=replace(gpu().collectives, count=collectives))
+    assert verdict("several-processes-on-gpu", one) == expected
 
 
 def test_a_doubt_weighs_on_the_gpus_that_it_names() -> None:

@@ -191,7 +191,7 @@ def test_a_trace_of_a_capture_alone_says_that_nothing_ran(tmp_path: Path) -> Non
     path.write_text(json.dumps(trace))
     with pytest.raises(UnreadableRecording) as raised:
         read(path)
-    assert "478 launches were only recorded into a graph" in raised.value.problem and "replays" in raised.value.remedy
+    assert "478 launches were only recorded into a graph" in raised.value.problem and "replayed" in raised.value.remedy
 
 
 @needs_shared
@@ -200,7 +200,7 @@ def test_the_recording_of_a_capture_says_that_it_is_one() -> None:
     (gpu,) = measures.gpus
     assert gpu.launches == Launches(2, 0, 0, 0, 544)
     (doubt,) = [doubt for doubt in measures.doubts if doubt.code == "capture-recording"]
-    assert "544 of 546 launches" in doubt.text and "replays" in doubt.next
+    assert "544 of 546 launches" in doubt.text and "replayed" in doubt.next
     (finding,) = measures.findings
     assert gpu.ledger_ns["idle_launch"] is None and finding.code == "loss-not-judged"
     assert doubt.text in finding.text and finding.change == doubt.next  # not "record steps of a whole model"

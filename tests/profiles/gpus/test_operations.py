@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from profiles.gpus import gather
 from profiles.gpus.operations import COLLECTIVE, COMPUTE, H2D, MEMSET
 from tests.made.build import Build
@@ -79,3 +81,34 @@ def test_a_process_that_calls_itself_several_ranks_is_none():
         made.mark(f"rank {rank} of 2", 0, 0)
     (gpu,) = gather.gather([made.timeline()])
     assert gpu.rank is None
+
+
+@pytest.mark.parametrize(
+    "api, graph_node, kernels, told",
+    [
+        ("cudaLaunchKernel_v7000", 0, 2, False),  # one call launches one kernel
+        ("cudaLaunchKernel_v7000", 0, 1, True),
+        ("cudaGraphLaunch_v10000", 5, 2, True),
+        ("cudaLaunchCooperativeKernelMultiDevice_v9000", 0, 2, True),
+    ],
+)
+def test_a_call_that_several_kernels_name_launched_none_of_them(api, graph_node, kernels, told):
+    made = Build()
+    for at in range(0, 1_000, 100):
+        for number in range(kernels):
+            start = at + 20 * number
+            made.kernel(start, start + 10, call=(at - 20, at - 10), api=api, graph_node=graph_node)
+            made.rows["kernels"][-1]["correlation"] = at + 1
+            made.rows["api"][-1]["correlation"] = at + 1
+    (gpu,) = gather.gather([made.timeline()])
+    assert gpu.operations.launched.tolist() == [told] * 10 * kernels
+    assert gpu.launches.lost == 0
+
+
+def test_one_shared_call_in_a_hundred_kernels_stays():
+    made = Build()
+    for at in range(0, 20_000, 100):
+        made.kernel(at, at + 10, call=(at - 20, at - 10))
+    made.rows["kernels"][1]["correlation"] = made.rows["kernels"][0]["correlation"]
+    (gpu,) = gather.gather([made.timeline()])
+    assert gpu.operations.launched.all()

@@ -297,6 +297,13 @@ def test_labels_in_the_range_are_input_copies_and_what_lies_outside_is_not():
     assert set(books.operations.bytes[books.inputs.is_input].tolist()) == {1 << 20, 2048}
 
 
+def test_ranges_of_batches_that_no_step_has_the_number_of_say_nothing():
+    made, steps = pinned_training({step: step + 1_000 for step in range(10, 14)}, called=-30)
+    (gpu,) = gather([made.timeline()])
+    books = account([made.timeline()], [0], gpu, steps, Window(0, 300))
+    assert books.inputs is not None and not books.inputs.certain
+
+
 def test_without_the_numbers_of_marks_ranges_of_batches_say_nothing():
     made, steps = pinned_training({step: step for step in range(10, 14)}, called=-30)
     timeline = made.timeline()

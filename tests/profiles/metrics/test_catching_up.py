@@ -86,7 +86,7 @@ def random_waits(chance: random.Random) -> Build:
         if chance.random() < 0.5:
             begun = now + chance.randrange(length)
             tid = chance.choice((1, 2))
-            made.api("cudaDeviceSynchronize_v3020", begun, begun + chance.randrange(1, 400) * US, tid=tid)
+            made.api("cudaStreamSynchronize_v3020", begun, begun + chance.randrange(1, 400) * US, tid=tid)
         now += length + chance.choice((0, 50, 200, 700)) * US
     return made
 
