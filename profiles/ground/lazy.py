@@ -51,6 +51,16 @@ class LazyGroup(click.Group):
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        import difflib
+
+        near = difflib.get_close_matches(args[0], self.verbs, 1) if args[0] not in self.verbs else []
+        if near and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{near[0]}'?", ctx)
+        return super().resolve_command(ctx, args)
+
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:

@@ -13,6 +13,7 @@ from ..model.measures import Measures
 from .options import STDOUT, write_json
 
 if TYPE_CHECKING:
+    from ..many_gpus.ranks_summary import Summary
     from ..measuring.analysis import Progress
     from ..model.analysed import Analysis
     from ..views.files.recording_files import Files
@@ -68,46 +69,59 @@ def info(given: Options) -> None:
 
 
 def measure(given: Options) -> None:
-    """Measure, write the files asked for, and show the numbers unless JSON goes to stdout."""
+    """Measure, write the files asked for, and show the numbers unless JSON goes to stdout. The numbers are shown even
+    if a file cannot be written."""
     from ..many_gpus import ranks_summary
-    from ..model import measures_json
-    from ..runs import records
     from ..views.files import recording_files
-    from ..views.terminal import named, progress_bar, ranks, screen
-    from ..views.terminal import recording as terminal
+    from ..views.terminal import progress_bar
 
     files = recording_files.Files(**{kind: getattr(given, kind) for kind in recording_files.KINDS})
     with progress_bar.stages() as progress:
         analysis = _analysis(given, files, progress)
         if analysis is None:
             return
-        measures = analysis.measures
-        summary, asked = ranks_summary.summarise(measures), _asked(measures, given.ranks)
-        summarised = measures.many and not given.full
-        written = recording_files.write(
-            analysis,
-            files,
-            given=given.again,
-            summary=summary if summarised else None,
-            shown=ranks_summary.shown_one_by_one(summary, asked),
-            progress=partial(progress, "writing"),
-        )
-    for path in written:
-        terminals.echo(f"wrote {path}", err=True)
+        summary, asked = ranks_summary.summarise(analysis.measures), _asked(analysis.measures, given.ranks)
+    try:
+        with progress_bar.progress("writing") as written_so_far:
+            written = recording_files.write(
+                analysis,
+                files,
+                given=given.again,
+                summary=summary if analysis.measures.many and not given.full else None,
+                shown=ranks_summary.shown_one_by_one(summary, asked),
+                progress=written_so_far,
+            )
+        for path in written:
+            terminals.echo(f"wrote {path}", err=True)
+        _write_json(given, analysis.measures, summary)
+    finally:
+        if STDOUT not in (given.json_to, given.json_summary):
+            _show(given, analysis.measures, summary, asked)
+
+
+def _write_json(given: Options, measures: Measures, summary: Summary) -> None:
+    from ..many_gpus import ranks_summary
+    from ..model import measures_json
+
     if given.json_to is not None:
         write_json(measures_json.dumps(measures, per_step=given.per_step), given.json_to)
     if given.json_summary is not None:
         write_json(ranks_summary.dumps(summary), given.json_summary)
-    if STDOUT in (given.json_to, given.json_summary):
-        return
+
+
+def _show(given: Options, measures: Measures, summary: Summary, asked: list[int]) -> None:
+    from ..runs import records
+    from ..views.terminal import named, ranks, screen
+    from ..views.terminal import recording as terminal
+
     to = terminal.console()
     if given.table is not None:
         named.show(measures, given.table, to, only=asked)
         return
-    if summarised:
-        ranks.show(measures, summary, to, in_full=asked, per_step=given.per_step)
-    elif given.full:
+    if given.full:
         terminal.show(measures, to, per_step=given.per_step, only=asked or None)
+    elif measures.many:
+        ranks.show(measures, summary, to, in_full=asked, per_step=given.per_step)
     else:
         screen.show(measures, to, per_step=given.per_step, only=asked)
     recording = Path(measures.recordings[0].path)

@@ -12,6 +12,7 @@ from tests.recordings import ROOT
 STEPS_3_TO_7 = "tests/data/resnet50-2gpu-device.rank0.sqlite.xz"
 WRONG = [
     ("nosuch", "no such command 'nosuch'; `ringscope --help` says more"),
+    ("timelin x", "no such command 'timelin'. Did you mean 'timeline'? `ringscope --help` says more"),
     ("--nosuch timeline x", "no such option '--nosuch'; `ringscope --help` says more"),
     ("timeline", "missing argument 'PATH...'; `ringscope timeline --help` says more"),
     ("timeline x --window foo", "invalid value for '--window': 'foo' is not one of 'steps', 'capture'"),

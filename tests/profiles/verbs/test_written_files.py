@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import lzma
+import resource
 import shlex
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,6 +19,7 @@ from harness.verbs import VERBS as HARNESS_VERBS
 from profiles.ground.errors import RingscopeError
 from profiles.verbs import VERBS, compare, gate, predict, report, timeline
 from profiles.verbs.options import Output
+from tests.recordings import ROOT
 
 READ = "this command reads that file and does not overwrite it"
 TWICE = "cannot write the same file"
@@ -50,6 +56,22 @@ def test_a_file_that_would_be_lost_is_refused_before_anything_is_read(verb, word
     assert said in str(result.exception) and "\n" not in str(result.exception)
     assert all(Path(name).read_text() == "kept" for name in there)
     assert {str(path) for path in Path().rglob("*") if path.is_file()} == set(there)
+
+
+def test_measures_are_shown_though_the_page_does_not_fit_onto_the_disk(tmp_path):
+    recording, page = tmp_path / "rank0.sqlite", tmp_path / "page.html"
+    recording.write_bytes(
+        lzma.decompress((ROOT / "tests/data/dense41m-1gpu-pinned-float32.rank0.sqlite.xz").read_bytes())
+    )
+    full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (4096, 4096))  # a write beyond fails as on a full disk
+    words = ["timeline", "--no-cache", str(recording)]
+    call = partial(subprocess.run, capture_output=True, text=True, cwd=ROOT)
+    shown = call([sys.executable, "-m", "ringscope", *words])
+    failed = call([sys.executable, "-m", "ringscope", *words, "--html", str(page)], preexec_fn=full)
+    assert (shown.returncode, failed.returncode) == (0, 2)
+    assert failed.stdout == shown.stdout and "who had the GPU" in shown.stdout
+    assert failed.stderr.startswith(f"ringscope: {page}: ") and failed.stderr.count("\n") == 1
+    assert not page.exists()
 
 
 def test_what_was_written_before_is_written_again_beside_the_recordings(tmp_path, monkeypatch):
