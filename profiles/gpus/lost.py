@@ -60,7 +60,9 @@ class _Calls:
         # A runtime call and the driver call inside it count as one launch.
         calls = LaunchCalls(timeline)
         one = calls.rows(self.pid[rows], api["correlation"].to_numpy()[rows])
-        self.launches = np.unique(np.where(one >= 0, one, rows))
+        launches = np.zeros(len(api), bool)
+        launches[np.where(one >= 0, one, rows)] = True
+        self.launches = np.flatnonzero(launches)
         self.answered = np.zeros(len(api), bool)
         self.untimed, self.nowhere = untimed_operations.untimed(timeline, calls)
         for found in (self.untimed.call, *(columns["call_row"] for columns in operations.values())):
