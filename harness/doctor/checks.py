@@ -21,6 +21,7 @@ OK, WARNING, FAILURE, UNKNOWN = "ok", "warning", "failure", "n/a"
 # Bytes that /dev/shm should have. Containers give it 64 MB by default; NCCL and Open MPI need some 10 MB for each pair
 # of ranks.
 SHM_WANTED_BYTES = 1 << 30
+_INSTALL = "run `make setup` in ringscope's repository, or there: pip install '.[train]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +153,7 @@ def _tensorflow(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
             "tensorflow",
             FAILURE,
             why,
-            "to train, run `make setup` in ringscope's repository, or there: pip install '.[train]'; "
-            "reading recordings does not need it",
+            f"to train, {_INSTALL}; reading recordings does not need it",
         )
     built = f"built for CUDA {tensorflow['built_for_cuda']}" if tensorflow["cuda_build"] else "built for the CPU"
     text = f"{tensorflow['version']}, {built}, sees {tensorflow['gpus']} GPUs"
@@ -181,12 +181,7 @@ def visible(gpus: int) -> int:
 def _keras(machine: dict[str, Any]) -> Check:
     version = machine["packages"].get("keras")
     if version is None:
-        return Check(
-            "keras",
-            FAILURE,
-            "not installed",
-            "run `make setup` in ringscope's repository, or there: pip install '.[train]'",
-        )
+        return Check("keras", FAILURE, "not installed", _INSTALL)
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
     data = {"version": version, "backend": backend}
     if int(version.split(".")[0]) < 3:

@@ -72,10 +72,9 @@ def tensorflow_serving(model: str, limits: Limits, folder: Path) -> Start:
     return Start(argv, f"{root}:predict", root)
 
 
+_INSTALL: Final = "run `make setup` in ringscope's repository, or there: pip install '.[serve]'"
 SERVERS: Final = {
-    "litserve": Server(
-        litserve, "windows", "litserve", "run `make setup` in ringscope's repository, or there: pip install '.[serve]'"
-    ),
+    "litserve": Server(litserve, "windows", "litserve", _INSTALL),
     "tfserving": Server(
         tensorflow_serving, "first", TENSORFLOW_SERVING, "install TensorFlow Serving, or leave --server out"
     ),
@@ -99,10 +98,7 @@ def check_load() -> None:
     import importlib.util
 
     if not importlib.util.find_spec("aiohttp"):
-        raise RingscopeError(
-            "aiohttp, which sends requests to servers, is not installed; run `make setup` in ringscope's repository, "
-            "or there: pip install '.[serve]'"
-        )
+        raise RingscopeError(f"aiohttp, which sends requests to servers, is not installed; {_INSTALL}")
 
 
 def free_port() -> int:

@@ -156,12 +156,12 @@ def _at_once(gpu: Gpu, where: str) -> Iterator[Doubt]:
     """A doubt if kernels of one stream run at the same time. Nodes of CUDA graphs may: they run on streams of their
     own, but are recorded on the stream of the graph."""
     operations = gpu.operations
-    kernels = operations.chosen((operations.table == TABLES.index("kernels")) & (operations.nodes(slice(None)) == 0))
-    start, end = kernels.start_ns, kernels.end_ns
+    which = (operations.table == TABLES.index("kernels")) & (operations.nodes(slice(None)) == 0)
+    start, end = operations.start_ns[which], operations.end_ns[which]
     summed = int((end - start).sum())
     if summed <= ONE_AFTER_THE_OTHER * intervals.union(start, end).total:
         return
-    streams = by_value(kernels.stream)
+    streams = by_value(operations.stream[which])
     alone = sum(intervals.union(start[rows], end[rows]).total for _, rows in streams)
     if summed > ONE_AFTER_THE_OTHER * alone:
         yield at_once(summed - alone, summed, where)

@@ -41,8 +41,8 @@ UNTIMED: Final = "have no usable times"
 AT_ZERO: Final = "start and end at 0"
 ENDS_EARLY: Final = "end before they start"
 OUTSIDE: Final = "lie outside of the session"
-_ODD: Final = np.int64(-7046029254386353131)  # 2^64 divided by the golden ratio: spreads numbers over 64 bits
 TWICE: Final = "stand in the file twice"
+_SPREADS: Final = np.int64(-7046029254386353131)  # 2^64 divided by the golden ratio: spreads numbers over 64 bits
 
 
 @dataclass(slots=True)
@@ -109,10 +109,10 @@ def _leave_out(tables: dict[str, pd.DataFrame], name: str, bad: Mapping[str, Boo
 def _again(table: pd.DataFrame) -> Bools:
     """True for each operation that equals one in an earlier row. Operations of length 0 are never such."""
     start, end = _times(table)
-    key = start * _ODD + end  # of equal operations equal; of few others
+    key = start * _SPREADS + end  # of equal operations equal; of few others
     for column in ("correlation", "device", "stream"):
         if column in table:
-            key = key * _ODD + table[column].to_numpy()
+            key = key * _SPREADS + table[column].to_numpy()
     ordered = np.sort(key)
     several = ordered[1:][ordered[1:] == ordered[:-1]]
     found = np.zeros(len(table), bool)

@@ -25,7 +25,7 @@ _WARM_UP_SHARE = 0.10
 # A later step that takes longer than this many medians is a break (an evaluation, a checkpoint).
 BREAK_MEDIANS = 3
 _NONE_WHOLE: Final = "none of their steps is whole"
-# What steps were sought by, in the reasons why there are none.
+# Names of the sources of steps, for the reasons why there are none.
 _SOUGHT: Final = {
     "marks": "by marks",
     "tensorflow": "by TensorFlow's ranges",
