@@ -108,11 +108,14 @@ def test_an_import_meanwhile_does_not_end_the_look_at_the_modules(monkeypatch: p
         sys.modules[f"jax.added{next(added)}"] = sys
 
     gc.callbacks.append(imports)
-    threshold = gc.get_threshold()
+    threshold, enabled = gc.get_threshold(), gc.isenabled()  # a test before this one may have disabled it
     gc.set_threshold(1)
+    gc.enable()
     try:
         assert not main_thread.imports()
     finally:
         gc.set_threshold(*threshold)
+        if not enabled:
+            gc.disable()
         gc.callbacks.remove(imports)
     assert next(added) > 0 or sys.version_info >= (3, 12)
