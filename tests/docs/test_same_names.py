@@ -82,7 +82,10 @@ OF_OTHERS = {
         *("--xla_gpu_experimental_autotune_backends", "--xla_gpu_autotune_level"),
         "--xla_gpu_experimental_autotuner_cache_dir",
     ),
-    "python -m benchmarks": ("--at-once", "--by", "--samples", "--strategies", "--tenfold", "--times", "--way"),
+    "python -m benchmarks": (
+        *("--at-once", "--by", "--samples", "--starts", "--strategies", "--tenfold", "--times", "--way", "--ways"),
+    ),
+    "pip": ("--no-compile",),
     "python -m harness.training.worker": ("--cell", "--record"),
     "a script of the user's": ("--epochs",),
 }
