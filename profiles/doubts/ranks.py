@@ -56,11 +56,12 @@ def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
     )
 
 
-def no_other_rank(those: str, alone: Sequence[int]) -> Doubt:
+def no_other_rank(those: str, alone: Sequence[int], *, apart: bool) -> Doubt:
+    """`apart`: True if all ranks' recordings are given, but no collective is in two of them."""
     return Doubt(
         "ranks-missing",
         f"{those}: it is unknown how long collectives waited for other ranks, and how long they moved data",
-        _ALL_RANKS,
+        _ONE_CLOCK if apart else _ALL_RANKS,
         tuple(f"/gpus/{gpu}/collectives/{name}" for gpu in alone for name in _ACROSS_RANKS),
     )
 

@@ -76,8 +76,9 @@ def aligned(each: Sequence[Ends]) -> Clock:
     """Find the shifts that bring recordings to the clock of the first one.
 
     The starts in UTC give the shift if the common ends of collectives then agree within 100 µs, or if these ends cannot
-    be compared, or belong to different steps by their marks. Otherwise the shift is the median difference of these
-    ends. Recordings may begin at different collectives; `_best` finds out which collectives belong together.
+    be compared, or belong to different steps by their marks, or to different times by UTC if they agree at no shift.
+    Otherwise the shift is the median difference of these ends. Recordings may begin at different collectives; `_best`
+    finds out which collectives belong together.
     """
     if len(each) == 1:
         return Clock((0,), ("reference",), None)
@@ -124,13 +125,22 @@ def _shift(reference: Ends, own: Ends, utc: int | None) -> tuple[int, str, int |
     if len(apart) < _LEAST_PAIRS:
         return (0, "none", None) if utc is None else (utc, "utc", None)
     shift = int(np.sort(apart)[(len(apart) - 1) // 2])
-    return shift, "collectives", _residual(apart - shift)
+    residual = _residual(apart - shift)
+    if utc is not None and residual > AGREE_NS and _at_other_times(reference, own, utc):
+        return utc, "utc", None
+    return shift, "collectives", residual
 
 
 def _other_steps(reference: Ends, own: Ends) -> bool:
     """True if the two recordings' marks show that they have no step, and so no collective, in common."""
     ours, theirs = reference.steps, own.steps
     return ours is not None and theirs is not None and (ours[1] < theirs[0] or theirs[1] < ours[0])
+
+
+def _at_other_times(reference: Ends, own: Ends, utc: int) -> bool:
+    """True if by UTC all collectives of one recording end before the first of the other."""
+    ours, theirs = reference.end_ns, own.end_ns + utc
+    return bool(ours[-1] < theirs[0] or theirs[-1] < ours[0])
 
 
 def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:

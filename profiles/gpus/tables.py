@@ -88,13 +88,15 @@ class Tables:
 
 
 def _launched_alone(call_row: NDArray[np.int32], api: pd.DataFrame) -> NDArray[np.int32]:
-    """The kernels' launch calls, -1 for calls that launch one kernel and that several kernels name, if over 1 % of the
-    kernels have such a call: the numbers of calls began again, and tell nothing."""
+    """The kernels' launch calls. If over 1 % of the kernels name a call that several kernels name, and that launches
+    no graph, the numbers of calls began again: -1 for all such calls, and for calls that launch nothing."""
     counts = np.bincount(call_row[call_row >= 0], minlength=len(api))
-    several = (counts > 1) & launching.named(api, launching.KERNEL) & ~launching.named(api, "MultiDevice")
+    graphs = launching.named(api, launching.GRAPH)
+    several = (counts > 1) & ~graphs & ~launching.named(api, "MultiDevice")
     if _FEW * counts[several].sum() <= len(call_row):
         return call_row
-    found: NDArray[np.int32] = np.where((call_row >= 0) & several[call_row], np.int32(-1), call_row)
+    wrong = several | ~(graphs | launching.named(api, launching.KERNEL))
+    found: NDArray[np.int32] = np.where((call_row >= 0) & wrong[call_row], np.int32(-1), call_row)
     return found
 
 

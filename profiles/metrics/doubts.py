@@ -77,11 +77,14 @@ def of_ranks(seen: int, size: int, calls: Sequence[Calls], counts: Sequence[int]
     number of each GPU's collectives, matched or not."""
     shared = [gpu for gpu, own in enumerate(calls) if len(own.start_ns)]
     alone = [gpu for gpu, count in enumerate(counts) if count and gpu not in shared]
+    apart = seen >= size and len(counts) > 1
     those = f"recordings of {seen} of {size} ranks" if seen < size else "no recording of another rank"
+    if apart:
+        those = "no other GPU's collectives end at the same times (these recordings are of different times or runs)"
     if seen < size and shared:
         yield say_of_ranks.other_ranks_missing(those, shared)
     if alone:
-        yield say_of_ranks.no_other_rank(those, alone)
+        yield say_of_ranks.no_other_rank(those, alone, apart=apart)
 
 
 def of_gpu(

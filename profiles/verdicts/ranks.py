@@ -95,10 +95,11 @@ def negotiation(cases: Sequence[Case], measures: Measures) -> list[Finding]:
     if share < OTHER_LADDER[1]:
         return []
     least = min(known, key=lambda c: _unlaunched_ns(c) or 0)
-    latest = least if 2 * (_unlaunched_ns(least) or 0) < lost else None
+    met = waiting.gpu.collectives.waiting_ns is not None  # else the recordings may be of different runs
+    latest = least if met and 2 * (_unlaunched_ns(least) or 0) < lost else None
     if latest:
         change = f"find what delays {latest.gpu.title} (see its own findings): the others wait for its gradients"
-    elif len(known) < len(cases) or len(cases) == 1:
+    elif not met or len(known) < len(cases):
         change = "record all ranks and see which of them waits least: the others wait for it"
     else:
         less = less_often(waiting, 2)

@@ -233,13 +233,15 @@ def test_instants_and_ranges_without_an_end_are_told_apart(built: Path) -> None:
     assert (read.recording.rank, read.recording.rank_source) == (2, "marks")
 
 
-@pytest.mark.parametrize(("shift", "side"), [(414_271_000_000, "after"), (-5_000_000_000, "before")])
+@pytest.mark.parametrize(
+    ("shift", "side"), [(414_271_000_000, "414.3 s after"), (-5_000_000_000, "5.000 s before"), (-90_000, " µs before")]
+)
 def test_clocks_that_disagree_are_said_and_no_cause_is_told(built: Path, shift: int, side: str) -> None:
     for table in ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET"):
         change(built, f"UPDATE {CUPTI}{table} SET start = start + {shift}, end = end + {shift}")
     read = readers.read(built)
     [doubt] = read.doubts
-    assert doubt.code == "clocks-apart" and f"{abs(shift) / 1e9:.0f}." in doubt.text and side in doubt.text
+    assert doubt.code == "clocks-apart" and side in doubt.text
     assert not len(read.api) and not len(read.marks) and {"api", "marks"}.isdisjoint(read.known)
     assert len(read.kernels) and read.left_out["clocks-apart in api"] > 0
 

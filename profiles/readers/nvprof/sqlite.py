@@ -278,7 +278,7 @@ def _clocks_apart(tables: Mapping[str, pd.DataFrame]) -> Doubt | None:
             typical = float(np.median(delay))
             if -early_ns <= typical <= _QUEUE_NS:
                 return None
-            return clocks_apart(abs(typical) / 1e9, "after" if typical > 0 else "before")
+            return clocks_apart(abs(typical), "after" if typical > 0 else "before")
     return None
 
 

@@ -54,6 +54,12 @@ def test_starts_in_utc_put_ranks_on_one_clock():
     assert 0 < clock.residual_ns <= 2_000
 
 
+def test_recordings_of_two_runs_are_not_brought_together() -> None:
+    first, second = rank(0, ends_of(12), starts_at=0), rank(1, ends_of(12, seed=1), starts_at=0, utc_error=10**10)
+    clock = align([first, second])
+    assert (clock.shift_ns, clock.method, clock.residual_ns) == ((0, 10**10), "utc", None)
+
+
 def test_a_wrong_utc_is_found_out_by_the_collectives_and_replaced():
     ends = ends_of(12)
     clock = align([rank(0, ends, starts_at=0), rank(1, ends, starts_at=3_000_000, utc_error=5_325_680_000)])

@@ -37,6 +37,14 @@ def test_a_gpu_clock_that_is_off_by_a_millisecond_in_a_real_recording_is_doubted
     assert found.trust.verdict == ("with care" if apart else "yes")
 
 
+def test_calls_in_microseconds_beside_operations_in_nanoseconds_have_another_clock() -> None:
+    recording = read(DATA / "resnet50-2gpu-prefetch.rank0.sqlite.xz")
+    times = {one: recording.api[one] // 1_000 for one in ("start_ns", "end_ns")}
+    found = measure([replace(recording, api=recording.api.assign(**times))])
+    assert "host-clock" in {doubt.code for doubt in found.doubts}
+    assert found.trust.verdict == "with care" and found.gpus[0].ledger_ns["idle_launch"] is None
+
+
 def ran(latency_us: int = 5, early: int = 0, ends_after_us: int | None = None, devices: int = 1) -> Timeline:
     """200 kernels of 10 µs, of which `early` start 30 µs before their calls; a call waits for each of the others, and
     returns so long before it ends."""

@@ -88,6 +88,7 @@ def test_a_process_that_calls_itself_several_ranks_is_none():
     [
         ("cudaLaunchKernel_v7000", 0, 2, False),  # one call launches one kernel
         ("cudaLaunchKernel_v7000", 0, 1, True),
+        ("cudaMalloc_v3020", 0, 2, False),
         ("cudaGraphLaunch_v10000", 5, 2, True),
         ("cudaLaunchCooperativeKernelMultiDevice_v9000", 0, 2, True),
     ],
@@ -103,6 +104,19 @@ def test_a_call_that_several_kernels_name_launched_none_of_them(api, graph_node,
     (gpu,) = gather.gather([made.timeline()])
     assert gpu.operations.launched.tolist() == [told] * 10 * kernels
     assert gpu.launches.lost == 0
+
+
+def test_where_numbers_of_calls_begin_again_no_kernel_has_an_earlier_call_that_launches_nothing():
+    made = Build()
+    for session in (0, 10_000):
+        for number in range(10):
+            at, other = session + 100 * number, number % 2 and not session
+            made.kernel(at, at + 10, call=(at - 20, at - 10), api="cudaEventRecord" if other else "cudaLaunchKernel")
+            made.rows["kernels"][-1]["correlation"] = made.rows["api"][-1]["correlation"] = number
+            if other:
+                del made.rows["kernels"][-1]
+    (gpu,) = gather.gather([made.timeline()])
+    assert gpu.operations.launched.tolist() == [False] * 15
 
 
 def test_one_shared_call_in_a_hundred_kernels_stays():

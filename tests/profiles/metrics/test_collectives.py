@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from dataclasses import replace
 
 import pytest
 
@@ -119,6 +120,20 @@ def test_a_rank_alone_is_told_that_others_are_missing(told):
     assert "/gpus/0/collectives/waiting_ns" in doubt.where
     assert measures.gpus[0].collectives.waiting_ns is None
     assert "ranks-missing" not in {doubt.code for doubt in measure([one.timeline() for one in made(2, 12)[0]]).doubts}
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_ranks_that_were_recorded_at_different_times_are_not_called_missing(marked):
+    builds, _ = made(2, 12)
+    later, _ = made(2, 12, seed=1)
+    for number, build in enumerate((builds[0], later[1])):
+        if marked:
+            build.mark(f"rank {number} of 2", 0, 10)
+    first, second = builds[0].timeline(), later[1].timeline()
+    measures = measure([first, replace(second, recording=replace(second.recording, origin_utc_ns=10**13))])
+    (doubt,) = (doubt for doubt in measures.doubts if doubt.code == "ranks-missing")
+    assert doubt.text.startswith("no other GPU's collectives end at the same times (")
+    assert "at the same time" in doubt.next
 
 
 @pytest.mark.parametrize(("apart", "doubted"), [(0, False), (40_000, False), (150_000, True)])

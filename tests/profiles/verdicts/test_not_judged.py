@@ -237,7 +237,7 @@ def test_calls_that_the_profiler_timed_by_another_clock_are_not_asked_for() -> N
     for number in range(10):
         made.kernel(number * MS, number * MS + 100 * US, f"kernel {number}")
     made.kernel(900 * MS, 900 * MS + US)
-    apart = clocks_apart(3832.0, "after")
+    apart = clocks_apart(3832e9, "after")
     timeline = replace(made.timeline(), doubts=[apart], left_out={"clocks-apart in api": 20})
     told = next(one for one in analyse([timeline]).measures.findings if one.code == "loss-not-judged")
     assert apart.text in told.text and told.change == apart.next
