@@ -141,6 +141,17 @@ def copy_too_fast(direction: str, moved: int, took_ns: int, where: str) -> Doubt
     )
 
 
+def copy_direction_unknown(count: int, moved: int, where: str) -> Doubt:
+    """`moved`: the bytes of the `count` copies."""
+    return Doubt(
+        "copy-direction-unknown",
+        f"the recording does not tell the direction of {count:,} copies ({numbers.size(moved)}): they count as "
+        "copies on the GPU",
+        "record again, with a newer profiler if there is one",
+        tuple(f"{where}/{part}/d2d" for part in ("copies", "ledger_ns", "busy_ns")),
+    )
+
+
 def graph_level_recording(launches: int, where: str) -> Doubt:
     return Doubt(
         "graph-level-recording",

@@ -162,8 +162,8 @@ def clocks_apart(by_ns: float, side: str) -> Doubt:
     """`side`: `before` or `after`, the place of GPU operations relative to the calls that launched them."""
     return Doubt(
         "clocks-apart",
-        f"GPU operations appear {numbers.duration(by_ns)} {side} the calls that launched them: the clocks of GPU and host were "
-        "not brought together, so API calls and marks are left out",
+        f"GPU operations appear {numbers.duration(by_ns)} {side} the calls that launched them: the clocks of GPU and "
+        "host were not brought together, so API calls and marks are left out",
         "causes of idle cannot be told from this recording; record again, with a newer profiler if there is one",
     )
 

@@ -136,6 +136,9 @@ OF: Final[Mapping[str, Weight]] = MappingProxyType(
             _by_host,
         ),
         "copy-too-fast": Weight(CARE, "times and bandwidth of these copies"),
+        "copy-direction-unknown": Weight(
+            CARE, "copies on the GPU: some may go to the host or come from it", _owned("d2d")
+        ),
         "coarse-times": Weight(NOTE, "gaps and overlaps shorter than one tick of the clock"),
         "coarse-sizes": Weight(NOTE, "bytes of copies: each may be off by 500 bytes"),
         "missing-strings": Weight(CARE, _NAMES),

@@ -14,6 +14,7 @@ from ..ledger import ownership as ledger
 from ..ledger.account import Account
 from ..ledger.causes import UNKNOWN
 from ..ledger.input_copies import returned_sizes
+from ..ledger.window import Window
 from ..model.measures import CAUSES, CLASSES
 from ..model.names import fitting, rows_of
 from ..model.operations import Copies, Returned
@@ -90,6 +91,18 @@ def impossible(operations: Operations) -> dict[str, tuple[int, int]]:
         if len(wrong):
             found[CLASSES[kind]] = int(moved[wrong[0]]), int(lasted[wrong[0]])
     return found
+
+
+def undirected(timelines: Sequence[Timeline], gpu: Gpu, window: Window) -> NDArray[np.int64]:
+    """The bytes of each copy that starts in the window and whose direction the recording does not tell."""
+    inside = window.starting(gpu.operations)
+    inside = inside.chosen((inside.kind == D2D) & (inside.table == TABLES.index("copies")))
+    unsaid = np.zeros(len(inside), bool)
+    for place, (index, _) in enumerate(gpu.places):
+        mine = np.flatnonzero(inside.place == place)
+        kinds = timelines[index].copies["kind"].cat
+        unsaid[mine] = rows_of(kinds.codes.to_numpy()[inside.row[mine]], fitting(kinds.categories, "^other$"))
+    return inside.bytes[unsaid]
 
 
 def _share_of(memory: str, timelines: Sequence[Timeline], gpu: Gpu, chosen: Operations, kind: int) -> float | None:

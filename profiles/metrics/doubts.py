@@ -106,6 +106,9 @@ def of_gpu(
         yield say.graph_level_recording(measured.kernels.graph_launches, where)
     for direction, (moved, took_ns) in copies.impossible(gpu.operations).items():
         yield say.copy_too_fast(direction, moved, took_ns, where)
+    undirected = copies.undirected(timelines, gpu, books.window)
+    if len(undirected):
+        yield say.copy_direction_unknown(len(undirected), int(undirected.sum()), where)
     if gpu.too_early:
         yield before_their_calls(gpu.too_early, where)
     yield from _at_once(gpu, where)

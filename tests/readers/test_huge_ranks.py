@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiles.model import marks
+from profiles.readers import read
 from tests.fuzz import verbs
 from tests.made.build import Build
 
@@ -25,6 +26,13 @@ def test_a_trace_of_a_rank_beyond_all_goes_through_every_view(digits: int, tmp_p
     (out := tmp_path / "out").mkdir()
     said = verbs.put_through(path, out)
     assert not said["timeline"] and not said["partial"]
+
+
+@pytest.mark.parametrize(("told", "rank"), [(3, 3), ("3", 3), ("three", None), (True, None), (-1, None), ([3], None)])
+def test_a_rank_may_be_written_as_text(told: object, rank: int | None, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": {"rank": told}, "traceEvents": KERNELS}))
+    assert read(path).recording.rank == rank
 
 
 def test_marks_with_more_digits_than_a_number_may_have_are_passed_over() -> None:

@@ -239,6 +239,14 @@ def test_graph_launches_are_a_table_of_their_own(tmp_path: Path) -> None:
     assert list(read.kernels["graph_node"]) == [(3 << 32) | 7, 0]
 
 
+def test_no_copy_and_no_memset_has_fewer_than_no_bytes(tmp_path: Path) -> None:
+    copies = [copy(1, streamId=number, bytes=number - 1) for number in range(3)]
+    memset = {key: value for key, value in kernel(10, 20).items() if "Name" not in key} | {"bytes": -(1 << 62)}
+    tables = {"StringIds": strings("k"), CUPTI + "MEMCPY": copies, CUPTI + "MEMSET": [memset]}
+    read = readers.read(build(tmp_path / "a", tables))
+    assert read.copies["bytes"].tolist() == [0, 0, 1] and read.memsets["bytes"].tolist() == [0]
+
+
 def test_copies_of_every_kind_have_a_direction(tmp_path: Path) -> None:
     copies = [copy(kind, streamId=kind) for kind in range(15)]  # a stream runs no two at once
     copies.append(copy(8, srcDeviceId=0, dstDeviceId=1))  # between two GPUs, whatever its number says

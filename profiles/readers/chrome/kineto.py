@@ -101,8 +101,9 @@ def read(path: Path) -> Timeline:
     known = {"kernels", "copies", "memsets", "devices", *({"api", "marks", "syncs", "operators"} & set(frames))}
     doubts += _doubts(frames, found.left_out)
     frames["devices"] = gpus(_listed(document.devices), frames)
-    rank = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
-    rank = rank if type(rank) is int and 0 <= rank < _MOST_RANKS else None
+    told = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
+    (number,) = chrome.integers([told]).tolist()
+    rank = number if 0 <= number < _MOST_RANKS else None
     if "api" in frames and frames["api"]["pid"].nunique() > 1:
         rank = None  # the file names the rank of one process only
     timeline = make(

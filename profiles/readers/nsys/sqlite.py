@@ -145,7 +145,7 @@ def _copy_columns(database: Database) -> dict[str, Column]:
         database.require(MEMCPY, "copyKind", "bytes")
     optional = {
         "kind": Column("copyKind"),
-        "bytes": Column("bytes"),
+        "bytes": cupti.size("bytes"),
         "src_kind": Column("srcKind", -1),
         "dst_kind": Column("dstKind", -1),
         "src_device": Column("srcDeviceId", -1, "int32"),
@@ -158,7 +158,7 @@ def _copy_columns(database: Database) -> dict[str, Column]:
 
 def _memset_columns(database: Database) -> dict[str, Column]:
     columns = _operation_columns(database, MEMSET)
-    optional = {"bytes": Column("bytes"), "graph_node": Column("graphNodeId")}
+    optional = {"bytes": cupti.size("bytes"), "graph_node": Column("graphNodeId")}
     return columns | present(database, MEMSET, optional)
 
 

@@ -142,7 +142,7 @@ def _copy_columns(database: Database, strings: Strings, table: str) -> dict[str,
     database.require(table, "copyKind", "bytes")
     columns = {
         "kind": Column("copyKind"),
-        "bytes": Column("bytes"),
+        "bytes": cupti.size("bytes"),
         "src_kind": Column("srcKind"),
         "dst_kind": Column("dstKind"),
         "src_device": Column("srcDeviceId", -1, "int32"),
@@ -153,7 +153,7 @@ def _copy_columns(database: Database, strings: Strings, table: str) -> dict[str,
 
 
 def _memset_columns(database: Database, strings: Strings, table: str) -> dict[str, Column]:
-    columns = {"bytes": Column("bytes"), "graph_node": Column("graphNodeId")}
+    columns = {"bytes": cupti.size("bytes"), "graph_node": Column("graphNodeId")}
     return _operation_columns(database, table) | present(database, table, columns)
 
 

@@ -67,6 +67,11 @@ def _by_memory(source: pd.Categorical, target: pd.Categorical) -> NDArray[np.int
     return found
 
 
+def size(column: str) -> Column:
+    """A column of bytes; a number below 0, which no operation moves, becomes 0."""
+    return Column(column, convert=lambda values: np.maximum(values, 0))
+
+
 def grid_columns(database: Database, table: str) -> dict[str, Column]:
     """The columns of a table of kernels from which `with_blocks` computes a column."""
     extents = {name: Column(name, convert=_extent, dtype="int16") for name in _GRID}

@@ -413,6 +413,17 @@ def test_a_copy_faster_than_any_link_or_memory_is_doubted(kind, size, took, doub
     assert ("copy-too-fast" in codes(made)) == doubted
 
 
+@pytest.mark.parametrize("others", [0, 2])
+def test_copies_whose_direction_is_not_recorded_are_doubted(others):
+    made = training()
+    for number, kind in enumerate(("d2d", *others * ["other"])):
+        made.copy(kind, 900_000 + number * 100, 900_050 + number * 100, 4_000, stream=5)
+    doubts = [one for one in measure([made.timeline(known=RECORDED)]).doubts if one.code == "copy-direction-unknown"]
+    assert [one.text[:70] for one in doubts] == [
+        "the recording does not tell the direction of 2 copies (8.00 kB): they c"[:70]
+    ] * bool(others)
+
+
 @pytest.mark.parametrize(
     "every, lasts, doubted", [(100, 5, False), (10, 5, True), (100, 91, False), (10, 9, True)]
 )  # of 10 kernels, then nothing to the end
