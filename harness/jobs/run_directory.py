@@ -62,7 +62,9 @@ class RunDirectory:
         directory = cls(path, sweep)
         if (path / "sweep.json").exists():
             directory.release()
-            raise RingscopeError(f"{path}: holds a sweep already; continue it with --resume, or name another --out")
+            verb = "fits" if read_sweep(path).options.get("fits") else "bench"
+            again = f"ringscope {verb} --resume --out {path}"
+            raise RingscopeError(f"{path}: holds a sweep already; name another --out, or continue it with {again}")
         check_space(path)
         directory.write_sweep()
         return directory
@@ -138,7 +140,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RingscopeError(
-            f"{path}: {error.strerror}; mend that and continue with --resume, or name an --out that can be written"
+            f"{path}: {error.strerror}; mend that and start again (a sweep: with --resume), or name an --out "
+            "that can be written"
         ) from error
 
 
@@ -158,7 +161,7 @@ def check_space(path: Path, need_bytes: int = LEAST_FREE_BYTES) -> None:
     if free < need_bytes:
         raise RingscopeError(
             f"{path}: {free / 1e6:,.0f} MB free on its disk, {need_bytes / 1e6:,.0f} MB needed; "
-            "make room and continue with --resume"
+            "make room and start again (a sweep: with --resume)"
         )
 
 

@@ -124,8 +124,8 @@ def power_coarse(readings: int, by_order: bool, where: str) -> Doubt:
     whose = "; readings are assigned to GPUs by the order of the GPUs alone" if by_order else ""
     return Doubt(
         "power-coarse",
-        f"the sensor gave only {readings:,} different readings of the GPU's power in the window: the energy is "
-        f"approximate{whose}",
+        f"the sensor gave only {readings:,} different reading{'' if readings == 1 else 's'} of the GPU's power in the "
+        f"window: the energy is approximate{whose}",
         "record more steps: NVML's sensor gives some ten values per second, even if it is read more often",
         (f"{where}/gpu_metrics/energy",),
     )
@@ -295,10 +295,10 @@ def no_marks(where: str, recorded: str, *, operators: bool) -> Doubt:
     )
 
 
-def several_processes(count: int, where: str) -> Doubt:
-    return Doubt(
-        "several-processes-on-gpu",
-        f"{count} processes used this GPU: its time is measured over all of them",
-        "give every rank its own GPU",
-        (where,),
-    )
+def several_processes(count: int, where: str, *, by_turns: bool) -> Doubt:
+    """`by_turns`: True if each recording of the GPU ends before the next one begins."""
+    text = f"{count} processes used this GPU: its time is measured over all of them"
+    if by_turns:
+        text += ", though their recordings follow each other in time, as recordings of different runs do"
+    remedy = "give the recordings of one run" if by_turns else "give every rank its own GPU"
+    return Doubt("several-processes-on-gpu", text, remedy, (where,))

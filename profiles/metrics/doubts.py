@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -137,8 +138,15 @@ def of_gpu(
     yield from _sampled(timelines, gpu, measured, where)
     yield from _unknown_exchanges(gpu, books.window, where)
     if len(gpu.processes) > 1:
-        yield say.several_processes(len(gpu.processes), where)
+        yield say.several_processes(len(gpu.processes), where, by_turns=_by_turns(gpu))
     yield from _step_doubts(steps, books, measured, where, recorded)
+
+
+def _by_turns(gpu: Gpu) -> bool:
+    """True if the GPU is in several recordings, and no two of them overlap in time."""
+    each = [gpu.operations.place == place for place in range(len(gpu.places))]
+    spans = sorted((gpu.operations.start_ns[one].min(), gpu.operations.end_ns[one].max()) for one in each if one.any())
+    return len(spans) > 1 and all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def _sampled(timelines: Sequence[Timeline], gpu: Gpu, measured: GpuMeasures, where: str) -> Iterator[Doubt]:

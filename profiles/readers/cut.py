@@ -238,10 +238,8 @@ class _Cut:
 
     def _pid(self, table: str) -> str:
         """The process id of a row, as SQL; 0 for nvprof, whose files hold one process and do not name it."""
-        for name in ("globalPid", "globalTid"):
-            if self._database.has(table, name):
-                return f"{name} >> 24 & 0xFFFFFF"
-        return "0"
+        names = (name for name in ("globalPid", "globalTid") if self._database.has(table, name))
+        return next((f"{name} >> 24 & 0xFFFFFF" for name in names), "0")
 
     def _find_calls(self, connection: sqlite3.Connection) -> None:
         for table in _CALLS:

@@ -23,11 +23,15 @@ def doubts(runs: Sequence[Run], cells: Sequence[CellRow]) -> list[Doubt]:
     few = [row for row in cells if 0 < row.ok < FEW_LAUNCHES]
     if few:
         found.append(say.low_replication(len(few), len(cells), FEW_LAUNCHES))
-    above = [row for row in cells if row.efficiency_low is not None and row.cell.ranks > 1 and row.efficiency_low > 1]
-    if above:
+    if above := above_100_percent(cells):
         found.append(say.over_100_percent(", ".join(f"{row.cell.model} x{row.cell.ranks}" for row in above)))
     found += [_more_ranks_than_cores(runs), *_machines(runs)]
     return [doubt for doubt in found if doubt]
+
+
+def above_100_percent(cells: Sequence[CellRow]) -> list[CellRow]:
+    """The cells whose N ranks are surely more than N times as fast as one."""
+    return [row for row in cells if row.efficiency_low is not None and row.cell.ranks > 1 and row.efficiency_low > 1]
 
 
 def _offsets(run: Run) -> Doubt | None:

@@ -11,7 +11,8 @@ from ..ground.stats import Spread, spread
 from ..model.timeline import Doubt
 from ..runs.records import Run, SweepRecord
 from . import limits, out_of_memory
-from .doubts import doubts
+from .alike import same_but_ranks
+from .doubts import above_100_percent, doubts
 from .first_looks import first_looks
 from .look import Look
 from .rows import CellRow, LaunchRow, cell_row, columns, launch_row, speedups_to_accuracy
@@ -56,7 +57,15 @@ def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
         if cell.status == "missing" and cell.cell.id in recorded:
             cell.reason = f"all launches were recorded by {recorded[cell.cell.id]}, so their timings do not count"
     doubted = doubts(plain, cells)
-    looks = out_of_memory.looks(cells, plain) + first_looks(sweep, cells, spreads, doubted)
+    # Something slowed these one-rank cells down: no other cell is so much faster.
+    slowed = {
+        one.cell.id
+        for row in above_100_percent(cells)
+        for one in cells
+        if one.cell.ranks == 1 and same_but_ranks(row.cell, one.cell)
+    }
+    compared = {cell: found for cell, found in spreads.items() if cell not in slowed}
+    looks = out_of_memory.looks(cells, plain) + first_looks(sweep, cells, compared, doubted)
     return Scaling(rows, cells, looks, doubted, spreads)
 
 

@@ -192,6 +192,10 @@ def _asked(measures: Measures, wanted: tuple[int, ...]) -> list[int]:
     known = {gpu.rank for gpu in measures.gpus if gpu.rank is not None}
     missing = [rank for rank in wanted if rank not in known]
     if missing:
-        found = f"recordings of ranks {numbers.ranges(known)}" if known else "no recording says its rank"
+        found = (
+            f"recordings of {'rank' if len(known) == 1 else 'ranks'} {numbers.ranges(known)}"
+            if known
+            else "no recording says its rank"
+        )
         raise RingscopeError(f"--ranks: no GPU of rank {missing[0]}; there are {found}")
     return [place for place, gpu in enumerate(measures.gpus) if gpu.rank in wanted]

@@ -96,8 +96,11 @@ def check_distributed(model: Any) -> None:
         raise RingscopeError("the model was compiled again, with another optimizer; call ring.distribute(model) again")
 
 
-since_applied: set[str] = set()
-"""Not empty if gradients have been averaged since an optimizer last applied some."""
+class _SinceApplied:
+    averaged = False  # True if gradients have been averaged since an optimizer last applied some
+
+
+since_applied = _SinceApplied()
 
 
 def is_seen(optimizer: Any) -> bool:

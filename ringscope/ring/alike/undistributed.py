@@ -78,8 +78,7 @@ def _watched_in_loops(apply: Callable[..., Any]) -> Callable[..., Any]:
 def _name(optimizer: Any) -> None:
     """Print a line, once for each name, on an optimizer of no model that was given to ring.distribute or named, which
     applies gradients that ring.average_gradients has not averaged."""
-    by_hand = bool(since_applied)
-    since_applied.clear()
+    by_hand, since_applied.averaged = since_applied.averaged, False
     if hvd.size() > 1 and not (by_hand or is_seen(optimizer) or getattr(optimizer, "named_by_ring", False)):
         once(
             f"the optimizer {optimizer.name!r} trains weights, and no model with it was given to ring.distribute: each "

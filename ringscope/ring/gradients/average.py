@@ -44,7 +44,7 @@ def average_gradients(
     """
     dense = sparse_as_dense or op == "adasum"  # Adasum cannot join sparse gradients
     averaged = [tf.convert_to_tensor(g) if dense and g is not None else g for g in gradients]
-    since_applied.add("averaged")
+    since_applied.averaged = True
     if hvd.size() == 1:
         return averaged
     if _xla_compiles_all():

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,16 @@ def test_a_file_system_without_locks_keeps_a_sweep_that_is_there(
     with pytest.raises(RingscopeError, match="holds a sweep already"):
         directory(tmp_path)
     assert (folder / "sweep.json").read_bytes() == kept
+
+
+@pytest.mark.parametrize(("options", "verb"), [({}, "bench"), ({"fits": {"up_to": 8}}, "fits")])
+def test_a_sweep_that_is_there_is_continued_by_a_verb_that_can(
+    tmp_path: Path, options: dict[str, Any], verb: str
+) -> None:
+    sweep = SweepRecord([CELL], 2, "mpirun", options=options)
+    RunDirectory.create(tmp_path, sweep).release()
+    with pytest.raises(RingscopeError, match=f"continue it with ringscope {verb} --resume --out {tmp_path}$"):
+        RunDirectory.create(tmp_path, sweep)
 
 
 def test_a_launch_cut_short_is_missing_and_what_it_left_is_kept(tmp_path: Path) -> None:

@@ -107,6 +107,18 @@ def test_two_processes_on_one_gpu_have_one_ledger_and_a_doubt():
     assert "several-processes-on-gpu" in codes(made)
 
 
+@pytest.mark.parametrize("later_ns", [0, 10**9])
+def test_recordings_of_a_gpu_that_follow_each_other_are_doubted_as_different_runs(later_ns):
+    builds = [Build(pid=1, origin_utc_ns=10**18), Build(pid=2, origin_utc_ns=10**18 + later_ns)]
+    for made in builds:
+        made.device(0, uuid="GPU-1")
+        made.kernel(0, 100, call=(-10, -5))
+    found = measure([made.timeline() for made in builds])
+    (doubt,) = (doubt for doubt in found.doubts if doubt.code == "several-processes-on-gpu")
+    assert len(found.gpus) == 1
+    assert doubt.next == ("give the recordings of one run" if later_ns else "give every rank its own GPU")
+
+
 def test_the_rows_of_the_steps_sum_to_the_ledger_of_the_window():
     (gpu,) = measure([training().timeline()]).gpus
     assert gpu.window == "steps" and gpu.steps.count == 8

@@ -279,6 +279,19 @@ def test_another_backend_is_faster_only_beyond_the_error_of_both(jax_ms: tuple[i
     assert "better-strategy" not in {look.code for look in sweep_of(cells).looks if "keras" in look.text}
 
 
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_one_rank_cell_that_something_slowed_down_is_compared_with_none(slow: bool) -> None:
+    one = replace(ONE, step="fit")
+    ms = 136_000 if slow else 1_360
+    cells = {one: (ms, ms + 1, ms - 1), replace(one, ranks=2): (1_500, 1_501, 1_499)}
+    cells |= {replace(one, strategy="keras-jax", feed="numpy", step="compiled"): (1_000, 1_001, 999)}
+    found = sweep_of(cells)
+    assert ("over-100-percent" in {doubt.code for doubt in found.doubts}) == slow
+    assert [look.text.partition(" trains ")[2][:11] for look in found.looks if look.code == "under-jax"] == (
+        [] if slow else ["1.36 x as f"]
+    )
+
+
 def test_a_row_of_another_backend_has_its_ratio_and_says_what_is_not_comparable() -> None:
     horovod, independent = ONE, replace(ONE, strategy="independent")
     torch = replace(ONE, strategy="keras-torch", step="fit", feed="numpy")

@@ -102,6 +102,8 @@ def test_of_few_gpus_the_ranks_asked_for_are_the_columns(recordings: Path) -> No
     paths = [recordings / f"rank{rank}.sqlite" for rank in (0, 1)]
     both, one = run(*paths).stdout, run(*paths, "--ranks", "1").stdout
     assert "who differs" not in both and "rank 0, GPU 0" in both
+    with pytest.raises(RingscopeError, match=r"no GPU of rank 1; there are recordings of rank 0$"):
+        raise run(paths[0], "--ranks", "1").exception
     assert "rank 1, GPU 1" in one and "rank 0, GPU 0" not in one.split("what to change")[0]
 
 
