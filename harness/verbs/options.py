@@ -45,19 +45,22 @@ def _values(
         words = tuple(part.strip() for part in str(value).split(",") if part.strip())
         if single and len(words) > 1:
             raise RingscopeError(f"{flag} {value}: give one value only; ringscope bench takes lists")
-        return _numbers(words, flag, value, setting) if setting.is_number else _names(words, flag, value, known)
+        if setting.is_number:
+            return _numbers(words, flag, value, setting, "4" if single else "1,2,4")
+        return _names(words, flag, value, known)
 
     return read
 
 
-def _numbers(words: tuple[str, ...], flag: str, given: object, setting: Setting) -> tuple[int, ...]:
+def _numbers(words: tuple[str, ...], flag: str, given: object, setting: Setting, example: str) -> tuple[int, ...]:
     least = setting.least or 0
     try:
         found = tuple(map(int, words))
     except ValueError:
         found = ()
     if not found or min(found) < least:
-        raise RingscopeError(f"{flag}: {given!r} is not a list of whole numbers from {least} on; write it as 1,2,4")
+        form = "a list of whole numbers" if "," in example else "a whole number"
+        raise RingscopeError(f"{flag}: {given!r} is not {form} from {least} on; write it as {example}")
     if max(found) > MOST:  # a record with a larger number could not be read back
         raise RingscopeError(f"{flag}: {max(found)} is more than any cell has; give at most {MOST}")
     return found

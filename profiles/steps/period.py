@@ -84,7 +84,7 @@ def by_kernels(name: NDArray[np.int32]) -> Period | str:
 def by_places(name: NDArray[np.int32], places: Int64s) -> Period | str:
     """Find the period whose cycles begin at given places: at all of them, or at every k-th if a step has several."""
     if len(places) <= LEAST_CYCLES:
-        return f"these occur only {len(places)} times"
+        return f"these occur only {'once' if len(places) == 1 else f'{len(places)} times'}"
     most = min(_MOST_A_STEP, (len(places) - 1) // LEAST_CYCLES)
     every = (_steadiest(places, k) for k in range(1, most + 1))
     return _judged(name, _shortest(name, every), "other kernels run between them each time")

@@ -133,6 +133,19 @@ def test_an_option_that_would_be_ignored_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("given", ["0", "two", ""])
+@pytest.mark.parametrize(
+    ("verb", "form"),
+    [
+        (train.command, "a whole number from 1 on; write it as 4"),
+        (verb_bench.command, "a list of whole numbers from 1 on; write it as 1,2,4"),
+    ],
+)
+def test_a_number_alone_is_asked_for_as_one(verb: click.Command, form: str, given: str) -> None:
+    with pytest.raises(RingscopeError, match=f"'{given}' is not {form}$"):
+        verb.make_context("", ["--ranks", given])
+
+
 def test_a_refusal_is_one_line_and_code_2() -> None:
     argv = [sys.executable, "-m", "harness", "bench", "--retry-failed"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=900)

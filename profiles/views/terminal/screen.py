@@ -129,7 +129,7 @@ def _of_what(gpus: Sequence[GpuMeasures]) -> str:
         unit = with_steps[0].steps.unit
         unit += "" if counts == "1" else "es" if unit == "batch" else "s"
         periods = [gpu.steps.period_ns.p50 for gpu in with_steps if gpu.steps.period_ns]
-        each = f", {_between(periods, numbers.duration)} each" if periods else ""
+        each = f", {_between(periods, numbers.duration)}{'' if counts == '1' else ' each'}" if periods else ""
         steps = f"{counts} {unit} by {sources}{each}"
         steps += f" on {len(with_steps)} of them" if len(with_steps) < len(gpus) else ""
     else:

@@ -55,12 +55,12 @@ def test_few_calls_of_an_optimizer_tell_the_steps(count):
     assert (found.warm_up, found.partial, found.breaks) == (0, 1, 0)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_one_step_between_two_calls_could_be_anything(count):
+@pytest.mark.parametrize(("count", "often"), [(1, "once"), (2, "2 times")])
+def test_one_step_between_two_calls_could_be_anything(count, often):
     training = Training()
     steps(training, count)
     found = training.found()
-    assert found.source is None and f"by the optimizer's calls: these occur only {count} times" in str(found.refused)
+    assert found.source is None and f"by the optimizer's calls: these occur only {often}" in str(found.refused)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
