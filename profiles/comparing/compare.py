@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from ..gate import same_work
 from ..gate.baseline import gpu_names, machine_gpu_names
 from ..ground.errors import RingscopeError
 from ..ground.stats import Difference, difference
@@ -77,6 +78,7 @@ class Comparison:
     ledger: LossLedger | None = None
     changes: list[Change] = field(default_factory=list)
     step_verdict: str | None = None  # verdict on the recordings: faster, slower, no difference
+    other_work: str = ""  # why the recordings' kernels may be of another model; "" if a record names both models
     kernels: NamedChanges | None = None
     operators: NamedChanges | None = None
     layers: NamedChanges | None = None
@@ -97,6 +99,8 @@ def compare(before: Subject, after: Subject) -> Comparison:
             found.changes = _changes(found.ledger)
             found.step_verdict = _by_floor(float(found.ledger.step_before_ns / found.ledger.step_after_ns))
         _by_name(found, before.measures, after.measures)
+        if not set(WORK) & {*found.likeness.alike, *found.likeness.unlike}:
+            found.other_work = _other_work(before.measures, after.measures)
     found.reasons += [subject.unmeasured for subject in (before, after) if subject.unmeasured]
     if before.scaling is not None and after.scaling is not None:
         found.cells = _cells(before, after)
@@ -115,6 +119,14 @@ def _by_name(found: Comparison, before: Measures, after: Measures) -> None:
         found.layers = by_layer(before, after, NOISE_FLOOR)
     except RingscopeError as error:
         found.reasons.append(str(error))
+
+
+def _other_work(before: Measures, after: Measures) -> str:
+    """The reason why the first GPUs of both did not do the same work, by their kernels; "" if they may have."""
+    if not before.gpus or not after.gpus:
+        return ""
+    first = before.gpus[0]
+    return same_work.unlike(same_work.kernels(first), first.kernels.per_step, after.gpus[0])
 
 
 def likeness(before: Subject, after: Subject) -> Likeness:
@@ -233,6 +245,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "step_before_ns": None if ledger is None else round(ledger.step_before_ns),
         "step_after_ns": None if ledger is None else round(ledger.step_after_ns),
         "step_verdict": comparison.step_verdict,
+        "other_work": comparison.other_work or None,
         "changes": [
             {
                 "owner": c.owner,

@@ -10,7 +10,7 @@ from fractions import Fraction
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from ...comparing.compare import WORK, CellChange, Comparison, Likeness
+from ...comparing.compare import WORK, CellChange, Comparison
 from ...comparing.named_changes import NamedChange, NamedChanges
 from ...ground import numbers
 from .. import spoken
@@ -27,7 +27,7 @@ def show(comparison: Comparison, console: Console) -> None:
 def page(comparison: Comparison) -> Group:
     parts: list[RenderableType] = [
         Prose(f"before  {comparison.before}\nafter   {comparison.after}", "dim"),
-        Prose(_likeness(comparison.likeness, of_recordings=comparison.ledger is not None)),
+        Prose(_likeness(comparison)),
     ]
     if comparison.ledger is not None:
         parts.append(_ledger(comparison))
@@ -40,14 +40,17 @@ def page(comparison: Comparison) -> Group:
     return Group(*parts, *(Prose(f"- {reason}") for reason in comparison.reasons))
 
 
-def _likeness(likeness: Likeness, *, of_recordings: bool) -> Text:
+def _likeness(comparison: Comparison) -> Text:
+    likeness = comparison.likeness
     if likeness.score is None:
         return Text("comparability: unknown, because neither side says on which machine it ran\n")
     text = Text(f"comparability {numbers.share(likeness.score)}")
-    if of_recordings and not set(WORK) & {*likeness.alike, *likeness.unlike}:
+    if comparison.ledger is not None and not set(WORK) & {*likeness.alike, *likeness.unlike}:
         text.append(" as far as both sides tell; the recordings do not say which model was trained")
     if not likeness.comparable:
         text.append("  work or machine differ: read the difference with care", style="bold red")
+    if comparison.other_work:
+        text.append(f"\n  {comparison.other_work}")
     for name, (before, after) in likeness.unlike.items():
         text.append(f"\n  {name}: {_fact(before)} -> {_fact(after)}")
     return text.append("\n")

@@ -161,3 +161,12 @@ def test_recordings_that_do_not_tell_their_model_are_not_called_alike_in_it(caps
     same = trained({"a": 10 * US})
     view.show(compare(Subject("before", same, None), Subject("after", same, None)), terminals.console(width=100))
     assert "the recordings do not say which model was trained" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("names", "told"), [("abc", ""), ("abd", ""), ("xy", "3 kernels per step before, 2 here")])
+def test_recordings_of_other_kernels_are_said_to_be_of_another_model_perhaps(names, told, capsys) -> None:
+    before, after = (trained(dict.fromkeys(one, 10 * US)) for one in ("abc", names))
+    found = compare(Subject("before", before, None), Subject("after", after, None))
+    view.show(found, terminals.console(width=100))
+    assert found.other_work[:33] == told and (to_json(found)["other_work"] or "") == found.other_work
+    assert ("another model, or the same model" in capsys.readouterr().out) == bool(told)
