@@ -1,4 +1,4 @@
-"""The exact GELU that keeps its slope alone, against Keras's own in XLA and against 64-bit arithmetic."""
+"""GELU that keeps its slope alone, against Keras's own in XLA and against 64-bit arithmetic."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import product
 from typing import Any
 
 import keras
@@ -38,38 +39,54 @@ def _derivatives(compute: Callable[[Any], Any], x: np.ndarray, dtype: str) -> li
     return [np.asarray(tf.cast(each, tf.float64)) for each in run(tf.cast(tf.constant(x), dtype))]
 
 
-def _true(x: np.ndarray) -> list[np.ndarray]:
+def _exact(x: np.ndarray) -> list[np.ndarray]:
     share = np.array([0.5 * math.erfc(-each / math.sqrt(2)) for each in x])
     density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
     return [x * share, share + x * density, (2 - x**2) * density]
 
 
-@pytest.mark.parametrize("dtype", ROUNDING)
-def test_value_and_slopes_are_those_of_64_bit_arithmetic(dtype: str) -> None:
+def _by_tanh(x: np.ndarray) -> list[np.ndarray]:
+    y = np.clip(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3), -700, 700)
+    first, second = math.sqrt(8 / math.pi) * (1 + 3 * 0.044715 * x**2), math.sqrt(8 / math.pi) * 6 * 0.044715 * x
+    share = 1 / (1 + np.exp(-y))  # (1 + tanh(y / 2)) / 2
+    rest = share / (1 + np.exp(y))  # share * (1 - share)
+    slope = rest * first
+    return [x * share, share + x * slope, 2 * slope + x * (slope * (1 - 2 * share) * first + rest * second)]
+
+
+KINDS = {"exact": (gelu.exact, _exact), "by tanh": (gelu.by_tanh, _by_tanh)}
+
+
+@pytest.mark.parametrize(("dtype", "kind"), few(list(product(ROUNDING, KINDS))))
+def test_value_and_slopes_are_those_of_64_bit_arithmetic(dtype: str, kind: str) -> None:
+    ours, of_64_bits = KINDS[kind]
     x = np.asarray(tf.cast(tf.cast(tf.constant(SPREAD), dtype), tf.float64))
-    value, slope, bend = _derivatives(gelu.exact, x, dtype)
-    true = _true(x)
+    value, slope, bend = _derivatives(ours, x, dtype)
+    true = of_64_bits(x)
     np.testing.assert_allclose(value, true[0], rtol=ROUNDING[dtype], atol=LEAST[dtype])
     # A slope is a sum that ends near nothing at x = -0.75, what bends it a product with one that does at 1.41.
-    np.testing.assert_allclose(slope, true[1], rtol=ROUNDING[dtype], atol=max(LEAST[dtype], 1e-6 * ROUNDING[dtype]))
-    np.testing.assert_allclose(bend, true[2], rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+    least = 1e-7 if (dtype, kind) == ("float32", "by tanh") else 1e-6 * ROUNDING[dtype]
+    np.testing.assert_allclose(slope, true[1], rtol=ROUNDING[dtype], atol=max(LEAST[dtype], least))
+    near = 2 * ROUNDING[dtype] if kind == "by tanh" else ROUNDING[dtype]
+    np.testing.assert_allclose(bend, true[2], rtol=ROUNDING[dtype], atol=near)
 
 
-@pytest.mark.parametrize("dtype", few(ROUNDING))
-def test_it_is_as_near_to_the_truth_as_keras_and_alike_where_nothing_is_finite(dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "kind"), few(list(product(ROUNDING, KINDS))))
+def test_it_is_as_near_to_the_truth_as_keras_and_alike_where_nothing_is_finite(dtype: str, kind: str) -> None:
+    compute, of_64_bits = KINDS[kind]
+
+    def keras_own(x: Any) -> Any:
+        return keras.ops.gelu(x, approximate=kind != "exact")
+
     x = np.asarray(tf.cast(tf.cast(tf.constant(SPREAD), dtype), tf.float64))
-    true = _true(x)
-    ours = _derivatives(gelu.exact, x, dtype)
-    theirs = _derivatives(lambda each: keras.ops.gelu(each, approximate=False), x, dtype)
-    for own, keras_own, right in zip(ours, theirs, true, strict=True):
-        assert np.abs(own - right).max() <= np.abs(keras_own - right).max() + ROUNDING[dtype] / 2
-    odd = np.array([np.inf, -np.inf, np.nan])
-    for own, keras_own in zip(
-        _derivatives(gelu.exact, odd, dtype)[:2],
-        _derivatives(lambda each: keras.ops.gelu(each, approximate=False), odd, dtype)[:2],
-        strict=True,
+    for own, other, right in zip(
+        _derivatives(compute, x, dtype), _derivatives(keras_own, x, dtype), of_64_bits(x), strict=True
     ):
-        np.testing.assert_array_equal(own, keras_own)
+        # by tanh Keras's own has no slope in float16 where the cube of x is infinite
+        assert np.abs(own - right).max() <= np.nanmax(np.abs(other - right)) + ROUNDING[dtype] / 2
+    odd = np.array([np.inf, -np.inf, np.nan])
+    for own, other in zip(_derivatives(compute, odd, dtype)[:2], _derivatives(keras_own, odd, dtype)[:2], strict=True):
+        np.testing.assert_array_equal(own, other)
 
 
 WAYS: dict[str, Callable[[], list[Any]]] = {
@@ -78,6 +95,7 @@ WAYS: dict[str, Callable[[], list[Any]]] = {
     "layer": lambda: [keras.layers.Dense(32), keras.layers.Activation("gelu")],
     "lambda": lambda: [keras.layers.Dense(32, activation=lambda x: keras.activations.gelu(x, approximate=False))],
     "operation": lambda: [keras.layers.Dense(32), keras.layers.Lambda(lambda x: keras.ops.nn.gelu(x, False))],
+    "by tanh": lambda: [keras.layers.Dense(32), keras.layers.Lambda(keras.ops.gelu)],
 }
 
 
@@ -119,12 +137,14 @@ def test_however_a_model_names_it_the_way_back_is_one_product(way: str) -> None:
     assert re.findall(rf" (\w+)\([^=]*{re.escape(kept)}[,)]", made[True]) == ["multiply"]
 
 
-def test_the_approximate_one_and_whole_numbers_stay_kerass_own() -> None:
+def test_keras_refuses_whole_numbers_and_has_its_own_function_again_afterwards() -> None:
     from keras.src import backend
 
-    own, x = backend.nn.gelu, tf.constant([1.0, -2.0])
+    own = backend.nn.gelu
+    for approximate in (True, False):
+        with gelu.light(), pytest.raises(ValueError, match="floating point"):
+            keras.ops.gelu(tf.constant([1, -2]), approximate)
     with gelu.light():
-        np.testing.assert_array_equal(keras.ops.gelu(x), own(x, True))
         assert backend.nn.gelu is not own
         with pytest.raises(ZeroDivisionError), gelu.light():
             _ = 1 / 0
