@@ -16,7 +16,7 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from ..internals.stablehlo import custom_call
 from ..say import once
-from . import constants
+from . import constants, repeated
 from .choice import WITHOUT
 
 WIDEST_HEAD = 256  # cuDNN's largest head size on Hopper; on earlier GPUs it is 128
@@ -133,6 +133,7 @@ def fitted(
     the results of queries that may see no key to zero; then the kernel is causal with a mask, too, and skips half of
     the scores.
     """
+    key, value = repeated.once(key, value)
     seen, bias, more = None, [], (0, 0)
     if mask is not None and constants.is_lower_triangle(mask):
         mask, causal = None, True  # a causal kernel skips the masked half
