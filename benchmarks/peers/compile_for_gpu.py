@@ -9,6 +9,7 @@ this prints a line of JSON.
     /tmp/jax/bin/python benchmarks/peers/compile_for_gpu.py /tmp/step/*.before_optimizations.hlo.pb
 
 The first may be ended as soon as that file is there. What XLA tries on the GPU, such as convolutions, is not in it.
+With XLA_FLAGS=--xla_gpu_enable_triton_gemm=false memory is planned as for ring's steps, which leave products to cuBLAS.
 JAX 0.9's XLA does with what was tried here as TensorFlow 2.21's does; since 0.10 it compiles kernels side by side.
 """
 

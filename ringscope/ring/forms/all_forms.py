@@ -70,7 +70,7 @@ def forms(model: Any) -> Iterator[None]:
         for name, form in OF_FUNCTIONS.items():
             if wanted(name):
                 laid.enter_context(form())
-        if wanted("halves") and halves.only_the_loss_reads_logits(model):
+        if wanted("halves") and halves.one_loss_reads_logits(model):
             laid.enter_context(halves.of_heads())
         if wanted("draws"):  # this form is for right numbers, not for speed: without it the step is not compiled
             laid.enter_context(draws.from_seeds(model))

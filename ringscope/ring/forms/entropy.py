@@ -50,3 +50,23 @@ def of_labels(labels: Any, logits: Any) -> Any:
         return tf.squeeze(total - (chosen - most), axis=-1) + known, gradient
 
     return run(logits)
+
+
+def of_one_hot(classes: Any, on: Any, off: Any, logits: Any) -> Any:
+    """TensorFlow's `softmax_cross_entropy_with_logits` of labels that are `on` for each row's class and `off` for the
+    others. classes: (rows) integers. on, off: scalars of the logits' type. logits: (rows, classes) float32. Returns
+    (rows) float32."""
+    is_class = tf.range(logits.shape[-1]) == tf.cast(classes, tf.int32)[..., tf.newaxis]
+
+    @tf.custom_gradient
+    def run(logits: Any) -> tuple[Any, Callable[[Any], Any]]:
+        most = tf.reduce_max(logits, axis=-1, keepdims=True)
+        total = tf.math.log(tf.reduce_sum(tf.exp(logits - most), axis=-1, keepdims=True))
+        shares = tf.where(is_class, on, off)
+
+        def gradient(upstream: Any) -> Any:
+            return (tf.exp(logits - most - total) - tf.where(is_class, on, off)) * upstream[..., tf.newaxis]
+
+        return tf.reduce_sum(shares * (total - (logits - most)), axis=-1), gradient
+
+    return run(logits)

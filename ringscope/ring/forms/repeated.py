@@ -17,9 +17,10 @@ REPEATS = ("Tile", "BroadcastTo")
 def once(key: Any, value: Any) -> tuple[Any, Any]:
     """(key, value) with each head once, if a `repeat` has made neighbouring copies of the heads of both; else
     unchanged. key and value: (batch, length, heads, size)."""
-    made = [_before(each) for each in (key, value)]
-    known = all(each is not None and each.shape.is_fully_defined() for each in made)
-    return (made[0], made[1]) if known and made[0].shape[2] == made[1].shape[2] else (key, value)
+    one, other = _before(key), _before(value)
+    if one is None or other is None or one.shape[2] != other.shape[2]:
+        return key, value
+    return one, other
 
 
 def _before(tensor: Any, axis: int = 2) -> Any | None:

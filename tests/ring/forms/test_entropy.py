@@ -129,3 +129,29 @@ def test_a_model_trains_to_the_same_weights_without_kept_probabilities(loss: str
         weights[short] = model.get_weights()
     for own, right in zip(weights[True], weights[False], strict=True):
         np.testing.assert_allclose(own, right, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize(("on", "off"), [(1.0, 0.0), (0.902, 0.002), (0.7, 0.1)])
+def test_of_smoothed_labels_it_is_tensorflows(rows: Any, on: float, off: float) -> None:
+    """Also where the shares of a row do not sum to 1, and of a label that is no class."""
+    labels, logits, weights = (each.reshape(-1, *each.shape[2:]) for each in rows)
+    labels[:2] = -1, CLASSES
+    given = tf.constant(logits, tf.float32)
+
+    def ours(labels: Any, logits: Any) -> Any:
+        return entropy.of_one_hot(labels, tf.constant(on), tf.constant(off), logits)
+
+    def theirs(labels: Any, logits: Any) -> Any:
+        return tf.nn.softmax_cross_entropy_with_logits(tf.one_hot(labels, CLASSES, on, off), logits)
+
+    def exact() -> list[np.ndarray]:
+        wide = logits.astype(np.float32).astype(np.float64)
+        log_share = wide - wide.max(-1, keepdims=True)
+        log_share -= np.log(np.exp(log_share).sum(-1, keepdims=True))
+        shares = np.where(np.arange(CLASSES) == labels[:, None], on, off)
+        return [-(shares * log_share).sum(-1), (np.exp(log_share) - shares) * weights[:, None]]
+
+    made = _loss_and_gradient(ours, labels, given, weights)
+    for own, other, right in zip(made, _loss_and_gradient(theirs, labels, given, weights), exact(), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(own, right, rtol=1e-5, atol=1e-5)

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring.forms import choice, forms, halves, padded_products, wide
+from ringscope.ring.step import retrace
 from tests.tiers import few
 
 WORDS, LENGTH, WIDTH = 42, 9, 24
@@ -35,6 +36,22 @@ LOSSES: dict[str, Any] = {
     "some ignored": keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0),
     "of one's own": lambda y, p: keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True),
 }
+
+
+def _smoothed(y: Any, p: Any) -> Any:
+    """As translators are trained: labels smoothed over all words, and no loss of padding."""
+    sought = keras.ops.one_hot(y, WORDS if p.shape[-1] == WORDS else PADDED)
+    each = keras.losses.categorical_crossentropy(sought, p, from_logits=True, label_smoothing=0.1)
+    counts = keras.ops.cast(keras.ops.not_equal(y, 0), each.dtype)
+    return keras.ops.sum(each * counts) / keras.ops.sum(counts)
+
+
+def _with_the_size_of_logits(y: Any, p: Any) -> Any:
+    each = keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True)
+    return each + 1e-3 * keras.ops.square(keras.ops.logsumexp(p, axis=-1))
+
+
+LOSSES |= {"smoothed": _smoothed, "that reads again": _with_the_size_of_logits}
 
 
 class OwnStep(keras.Model):  # type: ignore[misc]
@@ -89,6 +106,9 @@ CASES: list[Any] = [
     ("sum", 8, False, {}),
     ("mean", 8, True, {}),
     ("mean", 5, False, WITH),
+    ("of one's own", 8, True, {}),
+    ("smoothed", 5, False, WITH),
+    ("smoothed", 8, False, {}),
 ]
 
 
@@ -103,15 +123,29 @@ def test_a_model_trains_to_the_same_weights(
     monkeypatch.setenv(choice.WITHOUT, "halves")
     assert _rows_of_logits(_model(loss, **head), samples) == [rows]
     for own, right in zip(halved, _trained(_model(loss, **head), samples, weights), strict=True):
-        np.testing.assert_allclose(own, right, rtol=1e-3, atol=1e-4)
+        # TensorFlow's own gradient of smoothed labels is rounded otherwise, which four steps of bfloat16 enlarge
+        np.testing.assert_allclose(own, right, rtol=1e-3, atol=2e-3 if loss == "smoothed" else 1e-4)
 
 
-@pytest.mark.parametrize("way", few([{"metrics": ["accuracy"]}, {"kind": OwnStep}, {"loss": "of one's own"}]), ids=str)
+@pytest.mark.parametrize("way", few([{"metrics": ["accuracy"]}, {"kind": OwnStep}]), ids=str)
 def test_a_head_whose_logits_have_other_readers_is_left_whole(way: dict[str, Any]) -> None:
     model = _model(**way)
-    assert not halves.only_the_loss_reads_logits(model)
+    assert not halves.one_loss_reads_logits(model)
     assert _rows_of_logits(model, 8) == [8 * LENGTH]
 
 
 def test_a_head_with_a_bias_and_padded_classes_is_left_whole() -> None:
     assert _rows_of_logits(_model(bias=True), 8) == [8 * LENGTH]
+
+
+def test_a_loss_that_reads_the_logits_again_is_an_error_of_this_form() -> None:
+    """So that the step is traced again without it."""
+    model, (x, y) = _model("that reads again"), _batch(8)
+    with pytest.raises(halves.ReadAgain) as raised, forms(model):
+        model.train_on_batch(x, y)
+    assert retrace._raising(raised.value.__traceback__) == "halves"
+
+
+def test_another_error_comes_through() -> None:
+    with pytest.raises(ZeroDivisionError), forms(_model("that reads again")):
+        _ = 1 / 0
