@@ -146,6 +146,7 @@ def fitted(
         scores = added(lets, query.dtype)
         if plus is not None:
             scores = tf.maximum(scores + tf.cast(plus, query.dtype), tf.constant(MASKED[query.dtype], query.dtype))
+            scores = constants.folded(scores)
         scores = _longer(scores, {2: more[0]})  # pads with zeros, because a query that sees no key would give NaN
         bias, causal = [_longer(scores, {3: more[1]}, MASKED[query.dtype])], skips_later
     size = -(-max(query.shape[3], value.shape[3]) // HEADS_OF) * HEADS_OF

@@ -10,6 +10,8 @@ import numpy as np
 from ..internals.frameworks import tf
 
 MOST = 1 << 24  # elements; larger tensors are not evaluated
+MADE = "_ringscope_constants"  # attribute of a graph: arrays with their tensors
+RENAMED = {"reduction_indices": "axis"}  # names of operands that TensorFlow's Python functions give otherwise
 # Operations that are evaluated here, beside those that `tf.get_static_value` knows. None: a function of a list of
 # operands.
 KINDS = (
@@ -17,7 +19,7 @@ KINDS = (
     *("OnesLike", "ZerosLike", "Range", "Fill", "Cumsum", "BroadcastTo", "MatrixBandPart"),
     *("Abs", "Sign", "Maximum", "Minimum", "Exp", "Log", "FloorDiv", "FloorMod"),
     *("Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"),
-    *("LogicalNot", "LogicalAnd", "LogicalOr", "SelectV2"),
+    *("LogicalNot", "LogicalAnd", "LogicalOr", "SelectV2", "Any"),
     *("ExpandDims", "Reshape", "Squeeze", "StridedSlice", "Tile", "Transpose"),
 )
 
@@ -47,10 +49,31 @@ def _computed(tensor: Any, known: dict[str, Any]) -> np.ndarray | None:
     if any(each is None for each in given):
         return None
     kernel = getattr(tf.raw_ops, op.type)
-    named = {argument.name: each for argument, each in zip(op.op_def.input_arg, given, strict=True)}
+    names = [RENAMED.get(each.name, each.name) for each in op.op_def.input_arg]
+    named = dict(zip(names, given, strict=True))
     settings = [name for name in inspect.signature(kernel).parameters if name not in (*named, "name")]
     with tf.init_scope(), tf.device("CPU:0"):
         made: np.ndarray = kernel(**named, **{name: op.get_attr(name) for name in settings}).numpy()
+    return made
+
+
+def folded(tensor: Any) -> Any:
+    """The tensor as `shared` makes it, if the graph computes it from constants alone; else unchanged."""
+    found = value(tensor) if hasattr(tensor, "graph") else None
+    return tensor if found is None else shared(found)
+
+
+def shared(array: np.ndarray) -> Any:
+    """The array as a tensor of the current graph. Arrays of equal bits are one tensor, so that a program holds an
+    attention bias of many layers once. It is an operation on a constant: TensorFlow writes a constant anew for each
+    use."""
+    graph = tf.compat.v1.get_default_graph()
+    known: list[tuple[np.ndarray, Any]] = getattr(graph, MADE, [])
+    for other, made in known:
+        if (other.dtype, other.shape) == (array.dtype, array.shape) and other.tobytes() == array.tobytes():
+            return made
+    made = tf.reshape(tf.constant(array.ravel()), array.shape)
+    setattr(graph, MADE, [*known, (array, made)])
     return made
 
 

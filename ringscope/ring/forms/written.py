@@ -208,8 +208,8 @@ def _both(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
         counts = known > LOW
         is_mask = not known[counts].any()
         if is_mask or counts.any(axis=-1).all():  # a query that sees no key would have to weigh its low numbers
-            lets.append(of_four(tf.constant(counts)))
+            lets.append(of_four(constants.shared(counts)))
             known = np.where(counts, known, 0)
         if not is_mask:
-            added.append(of_four(tf.constant(known, tf.float32)))
+            added.append(of_four(constants.shared(known.astype(np.float32))))
     return reduce(tf.logical_and, lets) if lets else None, reduce(tf.add, added) if added else None

@@ -226,3 +226,33 @@ def test_float32_stays_float32(called: Called) -> None:
     for mine, theirs in zip(*(_trained(as_nanogpt, 0.25, "float32", form=form) for form in (True, False)), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-5 * np.abs(theirs).max())
     assert not called.causal
+
+
+def test_layers_with_equal_biases_hold_them_once(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that holds a bias of 12 heads and 1 024 keys for each of 12 layers has 840 MB."""
+    layers, held = [Layer(as_alibi, 0.25, dtype="mixed_bfloat16") for _ in range(3)], []
+
+    def forward(operands: list[Any], bias: list[Any], *how: Any) -> list[Any]:
+        held.append(bias[0])
+        return Kernel.forward(operands, bias, *how)
+
+    monkeypatch.setattr(cudnn_dropout, "forward", forward)
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def run(x: Any, seen: Any) -> Any:
+        with products.flat(), hashed.dropout(), written.fused():
+            for layer in layers:
+                x = ops.reshape(layer(x, seen, training=True), x.shape)
+        return x
+
+    shape = BATCH, LENGTH, WIDTH
+    for layer in layers:
+        layer.build(shape)
+    graph = run.get_concrete_function(tf.TensorSpec(shape), tf.TensorSpec((BATCH, LENGTH), tf.int32)).graph
+    assert len(held) >= len(layers) and len({each.name for each in held}) == 1
+    large = [
+        each
+        for each in graph.get_operations()
+        if each.type == "Const" and each.outputs[0].shape.num_elements() >= HEADS * LENGTH**2
+    ]
+    assert len(large) == 3  # which scores count, the numbers of the distances, and both as the kernel reads them
