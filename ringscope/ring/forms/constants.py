@@ -1,4 +1,7 @@
-"""Evaluate tensors that a graph computes from constants alone, such as attention masks, before the step is compiled."""
+"""Evaluate tensors that a graph computes from constants alone, such as attention masks, before the step is compiled.
+
+A tensor that was made before the graph was traced, such as a mask that a layer keeps, is a constant, too.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,8 @@ def _computed(tensor: Any, known: dict[str, Any]) -> np.ndarray | None:
     if (found := tf.get_static_value(tensor)) is not None:
         return np.asarray(found)
     op = tensor.op
+    if op.type == "Placeholder":
+        return _made_before(tensor)
     if op.type not in KINDS:
         return None
     given = [value(each, known) for each in op.inputs]
@@ -75,6 +80,13 @@ def shared(array: np.ndarray) -> Any:
     made = tf.reshape(tf.constant(array.ravel()), array.shape)
     setattr(graph, MADE, [*known, (array, made)])
     return made
+
+
+def _made_before(tensor: Any) -> np.ndarray | None:
+    """The value of a tensor that the graph has captured: it is the same in each step. A function's argument has
+    none."""
+    outside = [given for given, inside in getattr(tensor.graph, "captures", ()) if inside is tensor]
+    return value(outside[0]) if outside and tensor.dtype != tf.resource else None
 
 
 def is_lower_triangle(mask: Any) -> bool:

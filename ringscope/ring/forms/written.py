@@ -169,6 +169,8 @@ def _is_fixed(tensor: Any, most: int = 64) -> bool:
         each = waiting.pop()
         if not each.dtype.is_floating or each.name in seen or each.op.type in ("Const", "StopGradient"):
             continue
+        if each.op.type == "Placeholder" and constants.value(each) is not None:
+            continue
         if not each.op.inputs or not all(given.dtype != tf.resource for given in each.op.inputs):
             return False
         seen.add(each.name)

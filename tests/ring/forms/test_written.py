@@ -50,6 +50,22 @@ def with_a_query_that_weighs_low_numbers(q: Any, k: Any, v: Any, seen: Any, laye
     return ops.einsum("bhqk,bkhd->bqhd", layer.dropped(ops.cast(ops.softmax(scores), v.dtype)), v)
 
 
+# As a layer keeps its masks; TensorFlow makes a constant of what is smaller.
+LATER = np.broadcast_to(np.triu(np.ones((LENGTH, LENGTH), np.float32), 1), (1, HEADS, LENGTH, LENGTH))
+KEPT, KEPT_LOW = tf.constant(LATER == 0), tf.constant(-1e9 * LATER)
+
+
+def with_a_kept_mask(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.where(KEPT, ops.einsum("bqhd,bkhd->bhqk", q, k) * SIZE**-0.5, -1e9)
+    return ops.einsum("bhqk,bkhd->bqhd", layer.dropped(ops.softmax(scores)), v)
+
+
+def with_kept_numbers(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.einsum("bqhd,bkhd->bhqk", q, k) * SIZE**-0.5
+    scores = scores + ops.cast(KEPT_LOW, scores.dtype)
+    return ops.einsum("bhqk,bkhd->bqhd", layer.dropped(ops.softmax(scores)), v)
+
+
 def as_tensorflows_tutorial(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
     q, k, v = (tf.transpose(each, [0, 2, 1, 3]) for each in (q, k, v))
     scores = tf.matmul(q, k, transpose_b=True) / tf.math.sqrt(tf.cast(tf.shape(k)[-1], q.dtype))
@@ -186,6 +202,8 @@ TAKEN = {  # and whether by a causal kernel; None: by one with dropout alone
     as_nanogpt: True,
     by_masked_fill: True,
     as_alibi: None,
+    with_a_kept_mask: True,
+    with_kept_numbers: True,
     with_a_query_that_weighs_low_numbers: False,
     as_tensorflows_tutorial: False,
     by_einsum: False,
