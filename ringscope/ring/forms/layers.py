@@ -9,7 +9,7 @@ from typing import Any
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
-from . import attention, attention_dropout, products
+from . import attention, attention_axes, attention_dropout, products
 from .choice import wanted
 from .rnn import conv_lstm
 from .rnn import layers as recurrent
@@ -57,6 +57,8 @@ def _form(layer: Any, attended: bool) -> tuple[str, Callable[..., Any]] | None:
         return "call", partial(products.with_bias, layer, layer.call)
     if _is_tied(layer):
         return "call", partial(head_in_its_type, layer, layer.call)
+    if attention_axes.has_others(layer):
+        return "_compute_attention", partial(attention_axes.folded, layer, layer._compute_attention)
     if attention_dropout.drops(layer) and wanted("attention_dropout"):
         return "_compute_attention", partial(attention_dropout.dropped, layer, layer._compute_attention)
     if recurrent.fits(layer):
