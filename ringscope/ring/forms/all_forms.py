@@ -20,6 +20,7 @@ from . import (
     draws,
     elastic,
     entropy,
+    gathered,
     gelu,
     halves,
     hash_buckets,
@@ -56,6 +57,7 @@ OF_FUNCTIONS = {
     "elastic": elastic.at_once,
     "lookups": lookups.halving,
     "hash_buckets": hash_buckets.of_digits,
+    "gathered": gathered.rows,
     "last_axis": last_axis.rows,
     "hashed": hashed.dropout,
 }
