@@ -75,6 +75,25 @@ def test_variables_of_other_types_are_updated_as_by_keras(dtype: str) -> None:
             np.testing.assert_array_equal(own, theirs)
 
 
+@pytest.mark.parametrize(("name", "each"), {"Adam": 1, "AdamW": 2, "SGD, momentum": 2, "SGD, Nesterov": 1}.items())
+def test_a_weight_more_adds_an_operation_for_its_update_and_one_for_its_decay(name: str, each: int) -> None:
+    def operations(weights: int) -> int:
+        variables = [keras.Variable(np.ones((2, size), "float32")) for size in range(1, weights + 1)]
+        optimizer = OPTIMIZERS[name]()
+        optimizer.build(variables)
+
+        def step() -> None:
+            with optimizers.short(optimizer):
+                optimizer.apply([tf.ones(v.shape) for v in variables], variables)
+
+        graph = tf.function(step, autograph=False).get_concrete_function().graph
+        slow = {"Sqrt"}  # TensorFlow translates it for XLA by passes of its own
+        assert not slow & {node.op for body in graph.as_graph_def().library.function for node in body.node_def}
+        return sum("Op" in op.type or "Apply" in op.type or "Call" in op.type for op in graph.get_operations())
+
+    assert operations(12) - operations(3) == 9 * each
+
+
 def test_rows_of_an_embedding_take_keras_way() -> None:
     def trained(short: bool) -> np.ndarray:
         table, optimizer = keras.Variable(np.ones((5, 2), "float32")), keras.optimizers.Adam(0.1)
