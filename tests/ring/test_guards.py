@@ -5,14 +5,13 @@ They alone catch a guard that says nothing on real ranks, or speaks without a ca
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.harness.running import prepared, run_python
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -24,7 +23,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     out = tmp_path_factory.mktemp("guards")
     done = run_python(str(SCRIPTS / "guards.py"), str(out), prefix=prepared("gloo"))
     assert (out / "rank0.json").exists(), done.stdout + done.stderr
-    return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return from_ranks(out)
 
 
 def test_data_is_drawn_alike_and_noise_apart(facts: list[dict[str, Any]]) -> None:

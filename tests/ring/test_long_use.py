@@ -5,13 +5,12 @@ The long one alone catches memory, threads or descriptors that ring keeps a litt
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.harness.running import prepared, run_python
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -29,7 +28,7 @@ def run(out: Path, fits: int, models: int) -> Held:
     words = [str(SCRIPTS / "long_use.py"), str(out), str(fits), str(models)]
     done = run_python(*words, prefix=prepared("gloo"))
     assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads(Path(out / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return from_ranks(out)
 
 
 @pytest.fixture(scope="module")

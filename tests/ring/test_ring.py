@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.harness.running import run_in_turn
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -26,7 +25,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(script: str, out: Path) -> list[dict[str, Any]]:
     """What each of two ranks wrote."""
     run_in_turn([[SCRIPTS / script, out]], "gloo")
-    return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return from_ranks(out)
 
 
 @pytest.fixture(scope="module")

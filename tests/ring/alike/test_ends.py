@@ -5,7 +5,6 @@ They alone catch ranks that stop after unlike steps, or wait for one that has le
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.harness.running import prepared, run_python
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -30,7 +29,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
 def facts(ended: tuple[Path, subprocess.CompletedProcess[str]]) -> list[dict[str, Any]]:
     out, done = ended
     assert (out / "rank0.json").exists(), done.stdout + done.stderr
-    return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return from_ranks(out)
 
 
 @pytest.mark.parametrize("step", ["fit", "compiled"])

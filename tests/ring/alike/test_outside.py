@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.harness.running import prepared, run_python
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -23,7 +21,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     out = tmp_path_factory.mktemp("outside")
     done = run_python(str(SCRIPTS / "outside.py"), str(out), prefix=prepared("gloo"))
     assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads(Path(out / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return from_ranks(out)
 
 
 @pytest.mark.parametrize("step", STEPS)

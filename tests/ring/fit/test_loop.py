@@ -5,7 +5,6 @@ They alone catch a callback, a log or a history of `fit` that is not Keras's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.harness.running import run_in_turn
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -36,10 +35,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
         places = {way: tmp_path_factory.mktemp("-".join(way)) for way in ways}
         scripts = [[SCRIPTS / "like_keras.py", place, *way] for way, place in places.items()]
         run_in_turn(scripts, launcher)
-        return {
-            way: [json.loads(path.read_text()) for path in sorted(place.glob("rank*.json"))]
-            for way, place in places.items()
-        }
+        return {way: from_ranks(place, 2 if launcher else 1) for way, place in places.items()}
 
     return lambda way, launcher: of(next(ways for ways in STARTS if way in ways), launcher)[way]
 

@@ -5,14 +5,13 @@ They alone catch gradients that Adasum joins otherwise than by its formula.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.harness.running import LAUNCHERS, run_python
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -22,7 +21,7 @@ pytestmark = [pytest.mark.train, pytest.mark.exhaustive]
 def test_under_mpi_gradients_are_joined_by_adasum_as_its_paper_has_it(tmp_path: Path) -> None:
     done = run_python(str(SCRIPTS / "adasum.py"), str(tmp_path), prefix=LAUNCHERS["mpirun"])
     assert done.returncode == 0, done.stdout + done.stderr
-    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    ranks = from_ranks(tmp_path)
     for step in ("fit", "compiled"):
         first, second = (rank[step] for rank in ranks)
         assert first["weights"] == second["weights"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.harness.running import run_in_turn
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 from tests.tiers import few
 
 tf = pytest.importorskip("tensorflow")
@@ -155,7 +154,7 @@ def test_rows_travel_where_they_are_half_of_the_table(
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     out = tmp_path_factory.mktemp("rows")
     run_in_turn([(SCRIPTS / "rows.py", out)], "gloo")
-    return out, [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return out, from_ranks(out)
 
 
 CASES = {

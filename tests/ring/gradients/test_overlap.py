@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.harness.running import run_in_turn
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -33,7 +33,7 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 def _run(out: Path, launcher: str, *words: str) -> Ran:
     run_in_turn([(SCRIPTS / "overlap.py", out, *words)], launcher)
-    return out, [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return out, from_ranks(out)
 
 
 def _weights(out: Path, name: str, rank: int) -> list[np.ndarray]:
@@ -87,7 +87,7 @@ def test_what_has_nothing_to_run_beside_leaves_after_the_program(ran: Ran, name:
 def test_the_exchange_that_is_timed_has_a_name_by_which_it_stays_on_tensorflows_stream(tmp_path: Path) -> None:
     """Called eagerly it would have none, and leave kernels on one stream more."""
     run_in_turn([(SCRIPTS / "tried.py", tmp_path)], "gloo")
-    ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    ranks = from_ranks(tmp_path)
     assert ranks[0] == ranks[1]
     small, large = ranks[0]["taken_s"]
     assert 0 < small < large

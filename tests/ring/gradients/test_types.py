@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.harness.running import prepared, run_python
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -21,7 +20,7 @@ def _found(out: Path, ranks: int) -> list[dict[str, Any]]:
     launcher = prepared("gloo") if ranks > 1 else prepared()
     done = run_python(str(SCRIPTS / "computed.py"), str(out), prefix=launcher)
     assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(ranks)]
+    return from_ranks(out, ranks)
 
 
 @pytest.fixture(scope="module")

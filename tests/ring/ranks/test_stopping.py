@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.harness.running import PATIENCE_S, prepared, run_python
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -28,7 +27,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def facts(ended: tuple[Path, str]) -> list[dict[str, Any]]:
-    return [json.loads((ended[0] / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return from_ranks(ended[0])
 
 
 @pytest.mark.exhaustive

@@ -5,14 +5,13 @@ They alone catch two ranks of which `auto` chooses unlike steps, or goes back on
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.harness.running import prepared, run_python
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -28,7 +27,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     script = SCRIPTS / "chosen.py"
     done = run_python(str(script), str(out), prefix=prepared("gloo"))
     assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads((out / f"rank{rank}.json").read_text()) for rank in range(2)]
+    return from_ranks(out)
 
 
 CASES = ("here", "taken", "refused", "narrow", "one short batch", "parts alone", "rows once", "rows once, halved")

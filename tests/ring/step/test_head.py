@@ -5,7 +5,6 @@ They alone catch a model with such layers that trains otherwise than by plain Ke
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.harness.running import run_in_turn
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -43,7 +42,7 @@ REFUSED = {
 
 def _asked(out: Path, launcher: str | None) -> list[dict[str, Any]]:
     run_in_turn([[SCRIPTS / "headed.py", out]], launcher)
-    return [json.loads(path.read_text()) for path in sorted(out.glob("rank*.json"))]
+    return from_ranks(out, 2 if launcher else 1)
 
 
 @pytest.fixture(scope="module")

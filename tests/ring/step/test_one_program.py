@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.harness.running import run_in_turn
-from tests.ring import SCRIPTS
+from tests.ring import SCRIPTS, from_ranks
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("horovod.tensorflow")
@@ -31,7 +30,7 @@ PAIR = {case: count for case, count in ALONE.items() if case != "assigned betwee
 
 def _asked(out: Path, launcher: str | None) -> list[dict[str, Any]]:
     run_in_turn([[SCRIPTS / "whole.py", out]], launcher)
-    return [json.loads(path.read_text()) for path in sorted(out.glob("rank*.json"))]
+    return from_ranks(out, 2 if launcher else 1)
 
 
 @pytest.fixture(scope="module")
