@@ -9,7 +9,7 @@ from typing import Any
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
-from . import attention, attention_axes, attention_dropout, products
+from . import attention, attention_axes, attention_dropout, normalization, products
 from .choice import wanted
 from .rnn import conv_lstm
 from .rnn import layers as recurrent
@@ -22,10 +22,10 @@ TILE_CHANNELS = 8  # tensor cores take 16-bit channels in multiples of 8 (NVIDIA
 def forms(model: Any) -> Iterator[None]:
     """Within this context, calls of the model's layers are traced in these forms; the model itself is not changed."""
     every = list(model._flatten_layers(include_self=False))
-    attended = _attended(every)
+    attended, normalized = _attended(every), normalization.Normalized()
     with ExitStack() as laid:
         for layer in every:
-            name, method = _form(layer, id(layer) in attended) or ("", None)
+            name, method = _form(layer, id(layer) in attended, normalized) or ("", None)
             if name and _is_kerass(layer, name):
                 laid.enter_context(laid_over(layer, **{name: method}))
         yield
@@ -43,12 +43,12 @@ def _attended(every: list[Any]) -> set[int]:
     return {id(getattr(layer, name, None)) for layer in attention.among(every) for name in names}
 
 
-def _form(layer: Any, attended: bool) -> tuple[str, Callable[..., Any]] | None:
+def _form(layer: Any, attended: bool, normalized: normalization.Normalized) -> tuple[str, Callable[..., Any]] | None:
     """The form's name and the method that replaces a layer's own; None if the layer's own is as good or must stay."""
     from keras import layers
 
-    if isinstance(layer, layers.BatchNormalization) and not layer.synchronized and hasattr(layer, "_moments"):
-        return "_moments", partial(one_pass_moments, layer, layer._moments)
+    if normalization.fits(layer):
+        return "call", partial(normalized, layer, layer.call)
     if isinstance(layer, layers.Conv2D) and layer.built and _is_narrow(layer):
         return "convolution_op", partial(folded_convolution, layer, layer.convolution_op)
     if isinstance(layer, layers.MaxPooling2D) and layer.data_format == "channels_last" and max(layer.pool_size) <= 3:
@@ -105,27 +105,6 @@ def head_in_its_type(layer: Any, otherwise: Callable[..., Any], inputs: Any, rev
 
     with backend.AutocastScope(layer.compute_dtype):
         return otherwise(inputs, reverse=True)
-
-
-def one_pass_moments(layer: Any, otherwise: Callable[..., Any], inputs: Any, mask: Any) -> tuple[Any, Any]:
-    """Mean and variance of a batch, each (channels,), in one pass over memory. Keras takes the mean and then the
-    squared distances from it, which XLA can compute only in two passes.
-
-    Distances are taken from the moving mean, to avoid cancellation where the mean is large
-    (`tf.nn.sufficient_statistics`).
-    """
-    if mask is not None:
-        return otherwise(inputs, mask)  # type: ignore[no-any-return]
-    shift = tf.cast(tf.convert_to_tensor(layer.moving_mean), inputs.dtype)
-    statistics = tf.nn.sufficient_statistics(inputs, layer._reduction_axes, shift=_along(layer, inputs, shift))
-    mean, variance = tf.nn.normalize_moments(*statistics[:3], shift)
-    return mean, tf.maximum(variance, 0)
-
-
-def _along(layer: Any, inputs: Any, channels: Any) -> Any:
-    """A tensor (channels,), reshaped to broadcast along the inputs' channel axis."""
-    axis = layer.axis % len(inputs.shape)
-    return tf.reshape(channels, [-1 if dimension == axis else 1 for dimension in range(len(inputs.shape))])
 
 
 def folded_convolution(layer: Any, otherwise: Callable[..., Any], inputs: Any, kernel: Any) -> Any:

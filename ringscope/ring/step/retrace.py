@@ -13,7 +13,8 @@ from profiles.ground.errors import RingscopeError
 from .. import say
 from ..forms import choice
 
-OF_OTHERS = {"rnn": "layers", "cudnn_dropout": "attention_dropout"}  # module -> the form that uses it
+# module -> the form that uses it
+OF_OTHERS = dict.fromkeys(("attention_axes", "normalization", "rnn"), "layers") | {"cudnn_dropout": "attention_dropout"}
 
 
 def traced_without_those_that_raise(trace: Callable[[], Any], anew: Callable[[], None]) -> Any:
