@@ -17,7 +17,7 @@ from .choice import wanted
 
 
 class Kind(NamedTuple):
-    """What a function is traced for. shape: of the inputs; open sizes would be computed in the program. wide: the type
+    """The key of a traced function. shape: of the inputs; open sizes would be computed in the program. wide: the type
     that Keras computes in. axis: of the channels, from the front."""
 
     shape: tuple[int | None, ...]

@@ -144,7 +144,7 @@ form: layers
     keras.src.layers.normalization.batch_normalization BatchNormalization._moments
     keras.src.layers.rnn.conv_lstm ConvLSTMCell
     keras.src.layers.attention.multi_head_attention MultiHeadAttention._query_dense MultiHeadAttention._key_dense
-        MultiHeadAttention._value_dense
+        MultiHeadAttention._value_dense MultiHeadAttention._attention_axes MultiHeadAttention._combine_equation
 form: attention_dropout
     keras.src.layers.attention.multi_head_attention MultiHeadAttention._compute_attention
         MultiHeadAttention._dropout_layer
@@ -186,6 +186,9 @@ form: elastic
     keras.src.backend image.elastic_transform standardize_data_format
     keras.src.layers.preprocessing.image_preprocessing.random_elastic_transform RandomElasticTransform._transform_images
     keras.src.random.seed_generator draw_seed
+form: gathered
+    keras.src.backend numpy.take_along_axis
+    tensorflow.python.ops.gen_array_ops gather_v2
 form: lookups
     tensorflow.python.ops.lookup_ops InitializableLookupTableBase.lookup StaticHashTable.export
 form: hash_buckets
