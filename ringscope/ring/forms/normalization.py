@@ -8,12 +8,10 @@ function, and its gradient another. XLA has the calls inlined.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from ..internals.frameworks import tf
 from . import translated
-from .choice import wanted
 
 
 class Kind(NamedTuple):
@@ -84,7 +82,7 @@ def _traced(kind: Kind) -> Callable[..., Any]:
     """A function of inputs, moving mean, moving variance, and the weights that the kind has."""
 
     def of(inputs: Any, *channels: Any) -> tuple[Any, Any, Any]:
-        with translated.at_once() if wanted("translated") else nullcontext():
+        with translated.in_functions():
             return _computed(kind, inputs, *channels)
 
     vector = tf.TensorSpec([kind.shape[kind.axis]], kind.wide)

@@ -8,7 +8,7 @@ constants, through several layers of dispatch. An AdamW of 60 variables takes 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -143,7 +143,7 @@ def _one_operation(update: Callable[..., None]) -> Callable[..., None]:
     body: Any = None
 
     def for_xla(*given: Any) -> None:
-        with translated.at_once() if wanted("translated") else nullcontext():
+        with translated.in_functions():
             update(*given)
 
     def call(*given: Any) -> None:

@@ -9,11 +9,12 @@ EfficientNetB4 has 320 sigmoids and square roots, a ResNet-50 has 100 relus.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
+from .choice import wanted
 
 COMPOSED = "_UnaryOpsComposition"  # a TensorFlow operation that can be any of UNARY; it does not accept bfloat16
 UNARY = ("Abs", "Exp", "Log1p", "Reciprocal", "Rsqrt", "Sigmoid", "Sqrt", "Tanh")
@@ -51,6 +52,11 @@ def at_once() -> Iterator[None]:
 
     with laid_over(FuncGraph, _create_op_internal=create), laid_over(gen_nn_ops, bias_add_grad=sums):
         yield
+
+
+def in_functions() -> AbstractContextManager[None]:
+    """`at_once` for a function that is traced within a step in forms, unless the form is left out."""
+    return at_once() if wanted("translated") else nullcontext()
 
 
 class _InPlaceOf:
