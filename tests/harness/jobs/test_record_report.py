@@ -35,10 +35,11 @@ while [ "$1" != -o ]; do shift; done; stem=${2%\%q*}$RINGSCOPE_RANK; shift 2
 exec "$@"
 """
 # A report that stands there is whole: the script that stands for nsys puts it there in one go.
-RECORD = "from harness.launch import profilers; profilers.SETTLED_S = 1.0; from harness.verbs.cli import main; main()"
+RECORD = "from harness.launch import profilers; profilers.SETTLED_S = {}; from harness.verbs.cli import main; main()"
 TOLD, GOES_ON = "who had the GPU", "the training continues to its end"
 # It trains until the test has seen the report.
 TRAIN = "until [ -e told ]; do sleep 0.05; done; echo trained to its end; exit {code}"
+TRAIN_TILL_RECORDED = "until [ -e out/command/0/rank0.nsys-rep ]; do sleep 0.05; done; echo trained to its end"
 KERAS = """
 import time
 from pathlib import Path
@@ -61,11 +62,12 @@ print("trained to its end", flush=True)
 
 
 @contextmanager
-def recording(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """`ringscope record` in a folder; nothing that it started outlives this."""
+def recording(folder: Path, *words: str, settled_s: float = 1.0) -> Iterator[subprocess.Popen[str]]:
+    """`ringscope record` in a folder; nothing that it started outlives this. settled_s: seconds without a change after
+    which a report counts as whole."""
     path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "COLUMNS": "80"}
-    argv = [sys.executable, "-c", RECORD, "record", "--out", "out", *words]
+    argv = [sys.executable, "-c", RECORD.format(settled_s), "record", "--out", "out", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(argv, cwd=folder, env=env, text=True, **pipes, start_new_session=True) as process:
         try:
@@ -147,7 +149,7 @@ def test_ctrl_c_after_the_report_ends_the_training_and_says_nothing_again(nsys: 
 
 
 def test_what_ends_before_its_recording_is_whole_is_told_at_its_end(nsys: Path) -> None:
-    with recording(nsys, *BY_NSYS, *ONE, "--", "sh", "-c", "sleep 1.5; echo trained to its end") as process:
+    with recording(nsys, *BY_NSYS, *ONE, "--", "sh", "-c", TRAIN_TILL_RECORDED, settled_s=600.0) as process:
         said = until(process.stdout, "never said")
         assert process.wait() == 0
     order = [line for line in said if TOLD in line or "trained to its end" in line]
