@@ -9,7 +9,7 @@ from ..ground import numbers
 from ..model.measures import CLASSES
 from ..model.operations import Arithmetic, Launches
 from ..model.timeline import Doubt
-from .recordings import CAPTURE_REMEDY, LOSES_LESS, LOSES_LESS_ELSE
+from .recordings import CAPTURE_REMEDY, LOSES_LESS, LOSES_LESS_ELSE, RECORD_AGAIN, RECORD_AGAIN_ELSE
 from .steps import MARK_STEPS
 
 # How to record everything, by the recording's format; other formats: nsys.
@@ -131,12 +131,12 @@ def power_coarse(readings: int, by_order: bool, where: str) -> Doubt:
     )
 
 
-def copy_too_fast(direction: str, moved: int, took_ns: int, where: str) -> Doubt:
+def copy_too_fast(direction: str, moved: int, took_ns: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "copy-too-fast",
         f"by the recording a {direction} copy of {numbers.size(moved)} took {numbers.duration(took_ns)}, which no "
         "link or memory can do: do not trust the times of these copies",
-        "record again, with nsys rather than nvprof",
+        RECORD_AGAIN.get(recorded, RECORD_AGAIN_ELSE),
         (f"{where}/copies/{direction}/gb_per_s", f"{where}/ledger_ns/{direction}", f"{where}/busy_ns/{direction}"),
     )
 
@@ -189,11 +189,12 @@ def no_api_rows(calls: int, where: str, recorded: str) -> Doubt:
     )
 
 
-def off_clock(pid: int, where: str) -> Doubt:
+def off_clock(pid: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "host-clock",
-        f"the times of API calls and kernels of process {pid} come from different clocks, so these calls are left out",
-        "record again, with nsys rather than nvprof",
+        f"the times of API calls or NVTX ranges and of kernels of process {pid} come from different clocks, so these "
+        "calls and ranges are left out",
+        RECORD_AGAIN.get(recorded, RECORD_AGAIN_ELSE),
         (f"{where}/ledger_ns/idle_unknown", f"{where}/kernels/launch_latency_ns"),
     )
 

@@ -20,6 +20,18 @@ LOSES_LESS = {
 LOSES_LESS_ELSE = (
     "record fewer steps at once, and let the program end by itself: otherwise events in its buffers are lost"
 )
+_AMD_AGAIN = "record again, with a newer ROCm if there is one"
+_NSYS_AGAIN = (
+    "record again, with the newest Nsight Systems; if the times are still wrong, with another profiler (ringscope "
+    "record --profiler framework)"
+)
+# Advice for a recording with wrong times, by its format.
+RECORD_AGAIN = {
+    **dict.fromkeys(("nsys-sqlite", "nsys-stats-csv"), _NSYS_AGAIN),
+    **dict.fromkeys(("nvprof-sqlite", "nvprof-csv"), "record again, with nsys rather than nvprof"),
+    **dict.fromkeys(("rocprof", "rocprofv3", "rocpd"), _AMD_AGAIN),
+}
+RECORD_AGAIN_ELSE = "record again, with a newer version of the profiler if there is one, or with nsys"
 _LONGEST_SAID = 300  # number of characters of a profiler's message that a doubt quotes
 CAPTURE_REMEDY = "record while the CUDA graph is replayed, and give that recording"
 

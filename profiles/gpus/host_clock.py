@@ -1,4 +1,4 @@
-"""Find API calls whose clock is not the GPU's, by operations at times that their calls rule out."""
+"""Find API calls and marks whose clock is not the GPU's, by operations at times that their calls or marks rule out."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _IMPOSSIBLY_EARLY_NS = 10_000_000
 
 
 def apart(operations: Operations, process: int, timeline: Timeline, pid: int, *, alone: bool) -> bool:
-    """True if a process's launch calls are on another clock than its GPU operations.
+    """True if a process's launch calls or marks are on another clock than its GPU operations.
 
-    That is so if all operations start over 1 s after their launch calls, or over 0.1 s and 800 times as far apart as
-    these, if over 1 % start before them, or if over 1 % of the operations that a call waited for end after it has
-    returned. Some nvprof recordings have API rows hundreds of
-    seconds before their kernels. `alone`: the process used no other GPU, so that a call that waits for the whole GPU
-    waits for this one.
+    That is so if its marks are in microseconds (`_marked_in_microseconds`), if all operations start over 1 s after
+    their launch calls, or over 0.1 s and 800 times as far apart as these, if over 1 % start before them, or if over
+    1 % of the operations that a call waited for end after it has returned. Some nvprof recordings have API rows
+    hundreds of seconds before their kernels. `alone`: the process used no other GPU, so that a call that waits for the
+    whole GPU waits for this one.
     """
     mine = operations.chosen(operations.launched & (operations.process == process))
     if not len(mine):
@@ -39,9 +39,11 @@ def apart(operations: Operations, process: int, timeline: Timeline, pid: int, *,
     slow = np.ptp(mine.start_ns) > _QUEUE * np.ptp(mine.call_start_ns)
     if latency.min() > (_LATE_NS / 10 if slow else _LATE_NS) or early.mean() > _FEW:
         return True
+    shift_ns = mine.sources[mine.place[0]].shift_ns
+    if _marked_in_microseconds(timeline, pid, mine.call_start_ns - shift_ns):
+        return True
     if not alone:
         return False
-    shift_ns = mine.sources[mine.place[0]].shift_ns
     late = _waited_for(mine, *(times + shift_ns for times in _waits(timeline, pid)))
     return bool(len(late) and (late > _APART_NS).mean() > _FEW)
 
@@ -49,6 +51,22 @@ def apart(operations: Operations, process: int, timeline: Timeline, pid: int, *,
 def before_their_calls(operations: Operations) -> NDArray[np.bool_]:
     """True for each operation that starts over 10 ms before its launch call."""
     return operations.launched & (operations.start_ns - operations.call_start_ns < -_IMPOSSIBLY_EARLY_NS)
+
+
+def _marked_in_microseconds(timeline: Timeline, pid: int, called_ns: NDArray[np.int64]) -> bool:
+    """True if the process's marks are in microseconds, and its launch calls in ns.
+
+    Then all marks lie before the first call, and from the recording's own zero on, 1000 times as late, they begin
+    throughout the calls: the time that both take is at least half of the time that either takes.
+    """
+    rows = (timeline.marks["pid"] == pid).to_numpy()
+    start, end = (timeline.marks[column].to_numpy()[rows] for column in ("start_ns", "end_ns"))
+    first, last = int(called_ns.min()), int(called_ns.max())
+    if not len(start) or end.max() >= first:
+        return False
+    zero = timeline.recording.origin_ns
+    begin, finish = (1_000 * (int(at) + zero) - zero for at in (start.min(), start.max()))
+    return 2 * (min(finish, last) - max(begin, first)) >= max(finish, last) - min(begin, first) > 0
 
 
 def _waits(timeline: Timeline, pid: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

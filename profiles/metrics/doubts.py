@@ -106,7 +106,7 @@ def of_gpu(
     if measured.kernels.graph_launches:
         yield say.graph_level_recording(measured.kernels.graph_launches, where)
     for direction, (moved, took_ns) in copies.impossible(gpu.operations).items():
-        yield say.copy_too_fast(direction, moved, took_ns, where)
+        yield say.copy_too_fast(direction, moved, took_ns, where, recorded)
     undirected = copies.undirected(timelines, gpu, books.window)
     if len(undirected):
         yield say.copy_direction_unknown(len(undirected), int(undirected.sum()), where)
@@ -114,7 +114,7 @@ def of_gpu(
         yield before_their_calls(gpu.too_early, where)
     yield from _at_once(gpu, where)
     for number in gpu.off_clock:
-        yield say.off_clock(gpu.processes[number][1], where)
+        yield say.off_clock(gpu.processes[number][1], where, recorded)
     launched = int(gpu.operations.launched.sum())
     left_out = any("clocks-apart in api" in timelines[index].left_out for index, _ in gpu.places)
     if not launched and not gpu.off_clock and not left_out:

@@ -45,6 +45,57 @@ def test_calls_in_microseconds_beside_operations_in_nanoseconds_have_another_clo
     assert found.trust.verdict == "with care" and found.gpus[0].ledger_ns["idle_launch"] is None
 
 
+def in_microseconds(timeline: Timeline) -> Timeline:
+    """The timeline with the times of its marks, counted from the recording's own zero, divided by 1000."""
+    zero = timeline.recording.origin_ns
+    times = {one: (timeline.marks[one] + zero) // 1_000 - zero for one in ("start_ns", "end_ns")}
+    return replace(timeline, marks=timeline.marks.assign(**times))
+
+
+@pytest.mark.parametrize("name", ["lstm-1gpu.rank0", "dense41m-2gpu-pinned.rank0", "resnet50-2gpu-device.rank1"])
+def test_marks_alone_in_microseconds_beside_operations_in_nanoseconds_have_another_clock(name: str) -> None:
+    found = measure([in_microseconds(read(DATA / f"{name}.sqlite.xz"))])
+    assert "host-clock" in {doubt.code for doubt in found.doubts}
+    assert found.trust.verdict == "with care" and found.gpus[0].ledger_ns["idle_launch"] is None
+
+
+def marked(*spans_us: tuple[int, int], origin_ns: int = 0) -> Timeline:
+    """100 kernels, one every 10 ms from 1 s on, and marks at these times; the recording's own zero lies `origin_ns`
+    before 0."""
+    made = Build(origin_ns=origin_ns)
+    for number in range(100):
+        at = (1_000_000 + number * 10_000) * US
+        made.kernel(at, at + 9_000 * US, call=(at - 9 * US, at - 4 * US))
+    for number, (start_us, end_us) in enumerate(spans_us):
+        made.mark(f"step {number}", start_us * US, end_us * US)
+    return made.timeline()
+
+
+STEPS_US = [(1_000_000 + number * 10_000, 1_009_000 + number * 10_000) for number in range(100)]
+
+
+@pytest.mark.parametrize("origin_ns", [0, 10**9, 3_600 * 10**9])
+def test_marks_in_microseconds_are_found_wherever_the_recording_counts_from(origin_ns: int) -> None:
+    whole = marked(*STEPS_US, origin_ns=origin_ns)
+    assert [gpu.off_clock for gpu in gather([whole])] == [()]
+    assert [gpu.off_clock for gpu in gather([in_microseconds(whole)])] == [(0,)]
+    assert [gpu.off_clock for gpu in gather([in_microseconds(whole)], [7 * 10**9])] == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "spans_us",
+    [
+        (),
+        [(1_000, 1_500)],  # one range at the start of the process
+        [(900 + number, 901 + number) for number in range(50)],  # ranges of libraries as they are loaded
+        [(2_500_000 + number, 2_500_001 + number) for number in range(50)],  # of an evaluation, after the last kernel
+        [(1_000, 1_009), *STEPS_US],  # a range at the start of the process, and one in each step
+    ],
+)
+def test_marks_far_from_all_operations_are_no_sign_of_another_clock(spans_us: list[tuple[int, int]]) -> None:
+    assert [gpu.off_clock for gpu in gather([marked(*spans_us)])] == [()]
+
+
 def ran(latency_us: int = 5, early: int = 0, ends_after_us: int | None = None, devices: int = 1) -> Timeline:
     """200 kernels of 10 µs, of which `early` start 30 µs before their calls; a call waits for each of the others, and
     returns so long before it ends."""

@@ -425,6 +425,26 @@ def test_a_copy_faster_than_any_link_or_memory_is_doubted(kind, size, took, doub
     assert ("copy-too-fast" in codes(made)) == doubted
 
 
+@pytest.mark.parametrize(
+    "recorded, remedy",
+    [
+        ("nsys-sqlite", "record again, with the newest Nsight Systems; "),
+        ("nvprof-sqlite", "record again, with nsys rather than nvprof"),
+        ("rocprofv3", "record again, with a newer ROCm"),
+        ("kineto", "record again, with a newer version of the profiler"),
+    ],
+)
+def test_nobody_is_told_to_record_wrong_times_with_the_profiler_that_wrote_them(recorded, remedy):
+    made = training(format=recorded)
+    made.copy("h2d", 900_000, 901_000, 1 << 30, call=(899_000, 899_500), stream=5)
+    late = Build(format=recorded)
+    for at in range(0, 5_000, 100):
+        late.kernel(at, at + 60, call=(at - 414_000_000_020, at - 414_000_000_010))
+    for build, code in ((made, "copy-too-fast"), (late, "host-clock")):
+        (doubt,) = (one for one in measure([build.timeline()]).doubts if one.code == code)
+        assert doubt.next.startswith(remedy)
+
+
 @pytest.mark.parametrize("others", [0, 2])
 def test_copies_whose_direction_is_not_recorded_are_doubted(others):
     made = training()
