@@ -49,7 +49,7 @@ def other_ranks_missing(those: str, shared: Sequence[int]) -> Doubt:
     other GPUs'."""
     return Doubt(
         "ranks-missing",
-        f"{those}, but collectives also wait for ranks that were not recorded, and such a rank may have come last. "
+        f"{those}: collectives may also wait for ranks that were not recorded, and such a rank may have come last. "
         "The wait may be longer than given, the transfer shorter and the bus bandwidth higher",
         _ALL_RANKS,
         tuple(f"/gpus/{gpu}/collectives" for gpu in shared),

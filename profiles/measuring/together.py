@@ -89,10 +89,12 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
     gpus = sorted((_Gpu(unit, number) for unit in units for number in range(len(unit.gpus))), key=lambda gpu: gpu.order)
     if not gpus:
         raise RingscopeError(f"{recorded[0].recording.path}: {_nothing(recorded[0])}")
-    seen, size = marks.ranks_seen({rank for one in recorded for rank in one.ranks})
+    marked = marks.ranks_seen({rank for one in recorded for rank in one.ranks})
+    seen, size = marked if any(marked) else marks.ranks_seen(_by_format(recorded))
     shift_ns = [clock.shift_ns[gpu.places[0][0]] for gpu in gpus]
     own = [gpu.head.collectives for gpu in gpus]
-    matched = collectives.Matched(own, shift_ns, clock.residual_ns, max(size - seen, 0))
+    # Horovod's ranks, which the marks name, take part in all collectives; PyTorch's may have groups of their own.
+    matched = collectives.Matched(own, shift_ns, clock.residual_ns, max(marked[1] - marked[0], 0))
     others_ns = matched.others_handed_ns()
     negotiated = next((one.negotiated for one in recorded if one.negotiated is not None), None)
     gpus = [
@@ -122,6 +124,12 @@ def join(settled: Settled, unread: Sequence[Doubt] = ()) -> Analysis:
 def _in_order(units: Sequence[Unit]) -> list[Recorded]:
     each = ((place, one) for unit in units for place, one in zip(unit.members, unit.recordings, strict=True))
     return [one for _, one in sorted(each, key=lambda pair: pair[0])]
+
+
+def _by_format(recorded: Sequence[Recorded]) -> set[marks.Rank]:
+    """The ranks of recordings whose format says both the rank and the number of ranks."""
+    told = ((one.recording.rank, one.recording.ranks) for one in recorded)
+    return {marks.Rank(rank, ranks) for rank, ranks in told if rank is not None and ranks is not None}
 
 
 def _sharing(units: Sequence[Unit]) -> list[tuple[int, ...]]:

@@ -57,6 +57,7 @@ class Recording:
     schema_version: str | None = None
     rank: int | None = None  # None if unknown, or if the file holds several ranks (rank_source "marks")
     rank_source: str | None = None  # where the rank comes from: marks, format or file-name
+    ranks: int | None = None  # number of ranks of the run, if the format says it
     origin_ns: int = 0  # the time in the recording that became 0 here
     origin_utc_ns: int | None = None  # origin_ns on the UTC clock; None: not known
     host: str | None = None  # the recorded host, from the recording or the rank's record beside it

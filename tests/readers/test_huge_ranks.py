@@ -35,6 +35,20 @@ def test_a_rank_may_be_written_as_text(told: object, rank: int | None, tmp_path:
     assert read(path).recording.rank == rank
 
 
+@pytest.mark.parametrize(
+    ("rank", "told", "ranks"),
+    [(3, 8, 8), ("3", "8", 8), (3, 3, None), (3, 0, None), (None, 8, None), (3, None, None), (3, 10**400, None)]
+    + [(3, "eight", None), (3, True, None), (3, [8], None), (3, 10**9, None)],
+)
+def test_the_number_of_ranks_may_be_written_as_text(
+    rank: object, told: object, ranks: int | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.json"
+    about = {"rank": rank, "world_size": told}
+    path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": about, "traceEvents": KERNELS}))
+    assert read(path).recording.ranks == ranks
+
+
 def test_marks_with_more_digits_than_a_number_may_have_are_passed_over() -> None:
     made, many = Build(), "9" * 5000
     for name in (f"rank {many} of 2", f"rank 1 of {many}", f"step {many}", f"batch {many}", "step 3"):

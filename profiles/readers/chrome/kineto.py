@@ -24,8 +24,8 @@ from ...model.names import rows_named
 from ...model.possible import LIMIT_NS, OPERATIONS
 from ...model.timeline import WITHOUT_TIMES, Doubt, Recording, Timeline, make
 from ..tables.gathering import Device, blocks, gpus, joined, multiprocessors, require_gpu_work
+from . import distributed, launches, operators, without_gpu
 from . import events as chrome
-from . import launches, operators, without_gpu
 from .events import Event
 from .thinned import Numbers
 
@@ -45,7 +45,6 @@ _TABLES: Final = {
 }  # fmt: skip
 _KINDS: Final = {"HtoD": "h2d", "DtoH": "d2h", "DtoD": "d2d", "PtoP": "p2p", "HtoH": "h2h", "HtoA": "h2d"}
 _MEMORY: Final = frozenset({"pageable", "pinned", "device", "array", "managed"})
-_MOST_RANKS: Final = 10**9
 # Names of ranges that become marks whatever their category: steps, waits for input, the optimizer. Traces of 2021
 # have one category for all ranges. Ranges of `gpu_user_annotation` are left out: each repeats a host range on the
 # GPU.
@@ -101,11 +100,7 @@ def read(path: Path) -> Timeline:
     known = {"kernels", "copies", "memsets", "devices", *({"api", "marks", "syncs", "operators"} & set(frames))}
     doubts += _doubts(frames, found.left_out)
     frames["devices"] = gpus(_listed(document.devices), frames)
-    told = document.distributed.get("rank") if isinstance(document.distributed, dict) else None
-    (number,) = chrome.integers([told]).tolist()
-    rank = number if 0 <= number < _MOST_RANKS else None
-    if "api" in frames and frames["api"]["pid"].nunique() > 1:
-        rank = None  # the file names the rank of one process only
+    rank, ranks = distributed.ranks(document.distributed, frames)
     timeline = make(
         Recording(
             path=str(path),
@@ -114,6 +109,7 @@ def read(path: Path) -> Timeline:
             schema_version=None if document.schema is None else str(document.schema),
             rank=rank,
             rank_source=None if rank is None else "format",
+            ranks=ranks,
             origin_utc_ns=_utc_of_zero(frames, document.base_ns),
         ),
         frames,

@@ -68,7 +68,8 @@ def _rank(timeline: Timeline) -> str:
         several = sorted({rank.number for rank in marks.ranks(timeline).values()})
         return f"{', '.join(map(str, several))} (from its own marks)" if several else "not known"
     sources = {"marks": "its own marks", "format": "its format", "file-name": "its file name"}
-    return f"{told.rank} (from {sources.get(told.rank_source or '', told.rank_source)})"
+    of = f" of {told.ranks:,}" if told.ranks is not None else ""
+    return f"{told.rank}{of} (from {sources.get(told.rank_source or '', told.rank_source)})"
 
 
 def _span(timeline: Timeline) -> str:

@@ -121,6 +121,24 @@ def test_a_rank_alone_is_told_that_others_are_missing(told):
     assert "ranks-missing" not in {doubt.code for doubt in measure([one.timeline() for one in made(2, 12)[0]]).doubts}
 
 
+@pytest.mark.parametrize("given", [1, 2, 4])
+def test_ranks_that_only_the_formats_field_tells_are_missed_too(given):
+    """As PyTorch's profiler writes it."""
+    timelines = [build.timeline() for build in made(4, 12)[0][:given]]
+    measures = measure([replace(one, recording=replace(one.recording, ranks=4)) for one in timelines])
+    doubted = [doubt for doubt in measures.doubts if doubt.code == "ranks-missing"]
+    assert [f"recordings of {given} of 4 ranks" in doubt.text for doubt in doubted] == [True] * (given < 4)
+
+
+def test_marks_of_ranks_lead_over_the_formats_field():
+    builds, _ = made(2, 12)
+    for number, build in enumerate(builds):
+        build.mark(f"rank {number} of 2", 0, 10)
+    timelines = [build.timeline() for build in builds]
+    measures = measure([replace(one, recording=replace(one.recording, ranks=4)) for one in timelines])
+    assert "ranks-missing" not in {doubt.code for doubt in measures.doubts}
+
+
 @pytest.mark.parametrize("marked", [False, True])
 def test_ranks_that_were_recorded_at_different_times_are_not_called_missing(marked):
     builds, _ = made(2, 12)

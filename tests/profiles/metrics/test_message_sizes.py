@@ -94,11 +94,12 @@ def test_the_bytes_of_a_run_are_those_of_plain_loops_over_its_requests(seed: int
 # ---- bandwidth
 
 
-def run(ranks: int, told: int | None = None, names=(ALL_REDUCE,)) -> Measures:
-    """12 steps in which `ranks` GPUs move 1 GB in 10 ms, of which rank 0 waits for 3 ms."""
+def run(ranks: int, told: int | None = None, names=(ALL_REDUCE,), by_format: int | None = None) -> Measures:
+    """12 steps in which `ranks` GPUs move 1 GB in 10 ms, of which rank 0 waits for 3 ms. `told`, `by_format`: the
+    number of the run's ranks, by marks and by the format."""
     builds = []
     for rank in range(ranks):
-        made = Build(pid=rank + 1, device=rank, rank=rank, origin_utc_ns=0)
+        made = Build(pid=rank + 1, device=rank, rank=rank, origin_utc_ns=0, ranks=by_format)
         if told:
             made.mark(f"rank {rank} of {told}", 0, 1)
         for step in range(12):
@@ -112,6 +113,12 @@ def run(ranks: int, told: int | None = None, names=(ALL_REDUCE,)) -> Measures:
                 made.exchange(name.replace("DevKernel_", ""), arrives - 2 * MS, arrives, 10**9)
         builds.append(made)
     return measure([made.timeline() for made in builds])
+
+
+def test_ranks_that_the_format_tells_may_be_in_other_groups_and_change_no_bandwidth():
+    measures = run(2, by_format=8)
+    assert "ranks-missing" in {doubt.code for doubt in measures.doubts}
+    assert [gpu.collectives.bus_gb_per_s for gpu in measures.gpus] == [pytest.approx(100)] * 2
 
 
 @pytest.mark.parametrize(("ranks", "told", "factor"), [(2, None, 1), (4, None, 1.5), (2, 8, 1.75)])
