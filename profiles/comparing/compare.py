@@ -99,8 +99,7 @@ def compare(before: Subject, after: Subject) -> Comparison:
             found.changes = _changes(found.ledger)
             found.step_verdict = _by_floor(float(found.ledger.step_before_ns / found.ledger.step_after_ns))
         _by_name(found, before.measures, after.measures)
-        if not set(WORK) & {*found.likeness.alike, *found.likeness.unlike}:
-            found.other_work = _other_work(before.measures, after.measures)
+        found.other_work = other_work(before, after)
     found.reasons += [subject.unmeasured for subject in (before, after) if subject.unmeasured]
     if before.scaling is not None and after.scaling is not None:
         found.cells = _cells(before, after)
@@ -121,12 +120,16 @@ def _by_name(found: Comparison, before: Measures, after: Measures) -> None:
         found.reasons.append(str(error))
 
 
-def _other_work(before: Measures, after: Measures) -> str:
-    """The reason why the first GPUs of both did not do the same work, by their kernels; "" if they may have."""
-    if not before.gpus or not after.gpus:
+def other_work(before: Subject, after: Subject) -> str:
+    """The reason why the first GPUs of both did not do the same work, by their kernels; "" if they may have, or if
+    records name the model of both."""
+    known = likeness(before, after)
+    if set(WORK) & {*known.alike, *known.unlike}:
         return ""
-    first = before.gpus[0]
-    return same_work.unlike(same_work.kernels(first), first.kernels.per_step, after.gpus[0])
+    if before.measures is None or after.measures is None or not before.measures.gpus or not after.measures.gpus:
+        return ""
+    first = before.measures.gpus[0]
+    return same_work.unlike(same_work.kernels(first), first.kernels.per_step, after.measures.gpus[0])
 
 
 def likeness(before: Subject, after: Subject) -> Likeness:

@@ -25,6 +25,17 @@ def over_100_percent(gpus: Sequence[int], smallest: int) -> Doubt:
     )
 
 
+def step_over_100_percent(places: Sequence[str]) -> Doubt:
+    """`places`: JSON pointers to the efficiencies above 1."""
+    return Doubt(
+        "over-100-percent",
+        "an efficiency of more than 100 %: something slowed down the run on 1 rank, or the two runs did not train the "
+        "same",
+        "look at the feed gaps and exposed copies of the run on 1 rank",
+        tuple(places),
+    )
+
+
 def beyond_the_tables(gpus: int, largest: int, times: int) -> Doubt:
     return Doubt(
         "beyond-the-tables",

@@ -20,12 +20,14 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from ..comparing.compare import likeness
+from ..comparing.compare import likeness, other_work
+from ..doubts.forecasts import step_over_100_percent
 from ..gate.baseline import gpu_names
 from ..ground.errors import RingscopeError
 from ..measuring.subject import Subject
 from ..model.collectives import OneStep
 from ..model.measures import GpuMeasures, Measures
+from ..model.timeline import Doubt
 from ..runs.cell import AXES
 from . import replay
 
@@ -86,9 +88,10 @@ class Outlook:
     measured: Measured | None = None
 
     @property
-    def held_back(self) -> bool:
-        """True if any efficiency is above 100 %: then the two recordings differ in more than the number of ranks."""
-        return any(each.efficiency > 1 for each in self.predictions)
+    def doubts(self) -> list[Doubt]:
+        """A doubt if any efficiency is above 100 %: then the two recordings differ in more than the number of ranks."""
+        over = [place for place, each in enumerate(self.predictions) if each.efficiency > 1]
+        return [step_over_100_percent([f"/predictions/{place}/efficiency" for place in over])] if over else []
 
     def holds(self, prediction: Prediction) -> bool | None:
         """True if the measured step lies in the prediction's interval; None if no step was measured on that number of
@@ -99,7 +102,7 @@ class Outlook:
 
 
 def to_json(outlook: Outlook) -> dict[str, Any]:
-    return {"schema": SCHEMA, **asdict(outlook)}
+    return {"schema": SCHEMA, **asdict(outlook), "doubts": [asdict(doubt) for doubt in outlook.doubts]}
 
 
 def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | None = None) -> Outlook:
@@ -123,12 +126,15 @@ def outlook(one: Subject, two: Subject, ranks: Sequence[int], larger: Subject | 
 
 
 def check_alike(one: Subject, two: Subject) -> None:
-    """Raises RingscopeError if two recordings are known to differ in their settings or GPUs."""
+    """Raises RingscopeError if two recordings differ in their settings, their GPUs or, where no record names the model
+    of both, in their kernels."""
     unlike = likeness(one, two).unlike
     apart = [f"{name} {unlike[name][0]} and {unlike[name][1]}" for name in _ALIKE if name in unlike]
     names = [set(gpu_names(subject)) for subject in (one, two)]
     if names[0] != names[1]:
         apart.append(f"GPUs {', '.join(sorted(names[0]))} and {', '.join(sorted(names[1]))}")
+    if why := other_work(one, two):
+        apart.append(why)
     if apart:
         raise RingscopeError(
             f"{one.label} and {two.label} are of different runs ({'; '.join(apart)}), so they predict nothing; "

@@ -5,16 +5,10 @@ from __future__ import annotations
 from ...ground import numbers
 from ...predicting.step_time import Basis, Outlook, Prediction
 
-HELD_BACK = (
-    "more than 100 %: something slowed down the run on 1 rank, or the two runs did not train the same; look at the "
-    "feed gaps and exposed copies of the run on 1 rank"
-)
-
 
 def text(outlook: Outlook) -> str:
     lines = [*(_line(outlook, each) for each in outlook.predictions), _basis(outlook.basis)]
-    if outlook.held_back:
-        lines.append(HELD_BACK)
+    lines += [f" - {doubt.text} ({doubt.code})\n   -> {doubt.next}" for doubt in outlook.doubts]
     return "\n".join(lines)
 
 
@@ -34,9 +28,10 @@ def _basis(basis: Basis) -> str:
 
 
 def _line(outlook: Outlook, each: Prediction) -> str:
+    doubted = " in doubt:" if each.efficiency > 1 else ""
     line = (
         f"{each.ranks} ranks: {numbers.duration(each.step_ns)} per step "
-        f"({numbers.duration(each.low_ns)} to {numbers.duration(each.high_ns)}), efficiency "
+        f"({numbers.duration(each.low_ns)} to {numbers.duration(each.high_ns)}), efficiency{doubted} "
         f"{numbers.share(each.efficiency)} ({numbers.share(each.efficiency_low)} to "
         f"{numbers.share(each.efficiency_high)})"
     )

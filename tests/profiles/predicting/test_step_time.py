@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from profiles.ground.errors import RingscopeError
+from profiles.measuring import subject
 from profiles.measuring.subject import Subject
 from profiles.model import measures_json
 from profiles.model.collectives import Bucket, OneStep
@@ -18,6 +19,8 @@ from profiles.predicting.step_time import check_alike, expected_largest, measure
 from profiles.runs.records import Cell, RunRecord
 from profiles.verbs.predict import command
 from tests.made.hand import gpu, measures
+
+from ...recordings import DATA
 
 ONE_NS, OTHER_NS, STEPS = 10_000_000, 300_000, 20
 
@@ -130,22 +133,53 @@ def test_more_than_100_percent_is_told_to_be_a_doubt_and_no_triumph(tmp_path: Pa
     said = {}
     for name, made in (("one", one), ("held", held_back), ("two", two)):
         (tmp_path / f"{name}.json").write_text(measures_json.dumps(made))
+    doubts = {}
     for first in ("one", "held"):
         words = [str(tmp_path / f"{name}.json") for name in (first, "two")] + ["--ranks", "4"]
         said[first] = CliRunner().invoke(command, words).output
-    assert "more than 100 %" in said["held"] and "more than 100 %" not in said["one"]
+        doubts[first] = json.loads(CliRunner().invoke(command, [*words, "--json", "-"]).output)["doubts"]
+    assert doubts["one"] == [] and [(one["code"], one["where"]) for one in doubts["held"]] == [
+        ("over-100-percent", ["/predictions/0/efficiency"])
+    ]
+    assert "in doubt" not in said["one"] and "over-100-percent" not in said["one"]
+    line, *_, doubt, remedy = said["held"].splitlines()
+    assert "efficiency in doubt: 1" in line  # beside the number, not below all of them
+    assert "more than 100 %" in doubt and "(over-100-percent)" in doubt and "run on 1 rank" in remedy
 
 
 def test_recordings_of_unlike_work_predict_nothing() -> None:
-    def subject(ranks: int, **cell: int | str) -> Subject:
+    def of_cell(ranks: int, **cell: int | str) -> Subject:
         record = RunRecord(Cell("resnet50", ranks, 64, **cell), 0, "ok", "", 0, 1, [], "x", {})  # type: ignore[arg-type]
         return Subject(f"{ranks}", measures([gpu()] * ranks), None, record=record)
 
-    check_alike(subject(1), subject(2))
+    check_alike(of_cell(1), of_cell(2))
     with pytest.raises(RingscopeError, match="feed prefetch and pinned"):
-        check_alike(subject(1), subject(2, feed="pinned"))
-    other = subject(2)
+        check_alike(of_cell(1), of_cell(2, feed="pinned"))
+    other = of_cell(2)
     assert other.measures is not None
     other.measures.gpus[0].name = "Tesla V100"
     with pytest.raises(RingscopeError, match="Tesla V100"):
-        check_alike(subject(1), other)
+        check_alike(of_cell(1), other)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "alike"),
+    [
+        ("vgg16-1gpu-device", "vgg16-2gpu-pinned", True),
+        ("dense41m-1gpu-pinned-float32", "dense41m-2gpu-pinned", True),
+        ("vgg16-1gpu-device", "resnet50-2gpu-in-stream", False),
+        ("lstm-1gpu", "dense41m-2gpu-pinned", False),
+        ("resnet50-1gpu-prefetch-float32", "resnet50-2gpu-prefetch", False),  # compiled, and not compiled
+    ],
+)
+def test_recordings_without_records_are_of_unlike_work_if_their_kernels_are(
+    first: str, second: str, alike: bool
+) -> None:
+    one = [str(DATA / f"{first}.rank0.sqlite.xz")]
+    two = [str(DATA / f"{second}.rank{rank}.sqlite.xz") for rank in range(2)]
+    subjects = [subject.load([Path(path) for path in paths]) for paths in (one, two)]
+    if alike:
+        check_alike(*subjects)
+        return
+    with pytest.raises(RingscopeError, match="kernels of the same names take only"):
+        check_alike(*subjects)
