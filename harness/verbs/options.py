@@ -38,7 +38,7 @@ def _values(
     def read(context: click.Context, parameter: click.Parameter, value: Any) -> tuple[Any, ...] | None:
         if value is None:
             return None
-        known, flag = choices_of(setting, listed=not single), parameter.opts[-1]
+        known, flag = choices_of(setting, listed=not single), ", ".join(parameter.opts)
         if value == "help" and known:
             click.echo("\n".join(known))
             context.exit()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..ground.errors import NcclLog, RingscopeError
 from ..ground.files import open_regular
 from ..model.logged import Logged
-from ..model.measures import Measures
+from ..model.measures import SCHEMA, Measures
 from ..readers import opening
 from ..runs.records import RunRecord, beside
 from ..scaling.measure import Scaling
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .analysis import Progress
 
 _HEAD_BYTES: Final = 4096
+_MEASURES: Final = SCHEMA.rpartition("/")[0].encode()  # of any version
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,6 @@ def _of_a_sweep(path: Path) -> Subject:
 def _written(path: Path) -> Measures | None:
     """Read measures from a file; None if the file is something else, such as a recording. Raises RingscopeError."""
     from ..model import measures_json as view
-    from ..model.measures import SCHEMA
 
     if not path.is_file():
         raise RingscopeError(f"{path}: not a file; name measures that ringscope wrote, or recordings")
@@ -109,7 +109,7 @@ def _written(path: Path) -> Measures | None:
             tail = file.read(_HEAD_BYTES)  # another tool may have sorted the keys, which puts the schema last
     except OSError as error:
         raise opening.unopened(path, error) from None
-    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or SCHEMA.encode() not in head + tail:
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or _MEASURES not in head + tail:
         return None
     return view.load(path)
 

@@ -176,7 +176,9 @@ def beside(path: Path) -> RunRecord | None:
 
 def _read_json(path: Path, schema: str, remedy: str, make: Callable[[dict[str, Any]], T]) -> T:
     try:
-        data: dict[str, Any] = typed.loads(text_of(path))
+        data: Any = typed.loads(text_of(path))
+        if not isinstance(data, dict):
+            raise ValueError("it is no JSON object")
         if data.get("schema") != schema:
             raise Damaged(f"{path}: schema {data.get('schema')!r}, this version reads {schema!r}; {remedy}")
         return make(data)

@@ -76,6 +76,13 @@ def test_the_ids_of_cells_are_those_of_recordings_made_before() -> None:
     assert other.id == "gru-n4-b256-prefetch-float32-compiled-float32-56d143be"
 
 
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"sweep"'])
+def test_a_record_that_is_no_object_is_said_to_be_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "sweep.json").write_text(text)
+    with pytest.raises(RingscopeError, match=r"not a JSON record of ringscope \(it is no JSON object\)"):
+        read_sweep(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("ranks", "two"), ("ranks", 2.0), ("ranks", None), ("feed", 3), ("global_batch", "8")]
 )

@@ -99,6 +99,15 @@ def test_measures_are_read_whatever_their_file_is_called_and_its_keys_are_sorted
     assert run(compare.command, [str(written / "measures"), str(written / "measures.json")]) == ""
 
 
+@pytest.mark.parametrize("verb", [check, compare, gate])
+def test_measures_of_another_version_are_named_by_their_schema(verb: object, written: Path, tmp_path: Path) -> None:
+    later = json.loads((written / "measures.json").read_text()) | {"schema": "ringscope.measures/9"}
+    (tmp_path / "later.json").write_text(json.dumps(later))
+    given = [str(tmp_path / "later.json"), str(written / "measures.json")][: 2 if verb is compare else 1]
+    said = run(verb.command, [*given, *(["--max", "feed_gap_share=1"] if verb is gate else [])])  # type: ignore[attr-defined]
+    assert "not measures of schema ringscope.measures/1 (found 'ringscope.measures/9'); measure the recording" in said
+
+
 def test_every_schema_of_ringscope_is_known() -> None:
     sources = (path for room in ("profiles", "harness", "ringscope") for path in (ROOT / room).rglob("*.py"))
     schemas = {name for path in sources for name in re.findall(r'"(ringscope\.[a-z]+/\d+)"', path.read_text())}
