@@ -34,13 +34,18 @@ from .progress import Watch, counted
 from .rounds import Rounds
 from .run_directory import RunDirectory, new_path
 
+_NO_GPU_HERE = (
+    "this host has no GPU: the job asks for none, and its cells are sized for CPUs; if the nodes have GPUs, give "
+    "--gpu-nodes"
+)
+
 
 def main(options: Bench) -> int:
     """Run the sweep that the command line asks for. Returns the exit code."""
     console, began_s = terminals.console(), time.monotonic()
     if options.resume:
         options = remembered(options)
-    gpus = len(nvml.visible_gpus())
+    gpus = len(nvml.visible_gpus()) or int(bool(options.launch.job.gpu_nodes))
     how = how_to_launch(options.launch)
     tried = _trial(options, gpus, console)
     chosen = [tried.before, tried.after] if tried else cells(options, gpus=gpus)
@@ -50,6 +55,8 @@ def main(options: Bench) -> int:
     elif options.minutes is None and not options.resume:
         options = replace(options, minutes=GPU_MINUTES if gpus else CPU_MINUTES)
     check_data(chosen, how)
+    if submitting and not gpus:
+        console.print(_NO_GPU_HERE, soft_wrap=True)
     if options.dry_run:
         return _dry_run(chosen, options, how, gpus, submitting, console)
     if submitting:

@@ -15,6 +15,7 @@ from .grid import Choices
 class Job:
     """Options for a sweep in a batch system."""
 
+    gpu_nodes: bool | None = None  # True: its nodes have GPUs, whatever this host has
     ranks_per_node: int | None = None
     cpus_per_rank: int | None = None
     prologue: Path | None = None  # lines of bash to run before the sweep

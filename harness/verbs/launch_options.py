@@ -51,6 +51,7 @@ def of_a_job(command: F) -> F:
     path = click.Path(path_type=Path, dir_okay=False)
     return together(
         command,
+        click.option("--gpu-nodes", is_flag=True, help="For a batch system: its nodes have GPUs, this host has none."),
         click.option("--ranks-per-node", type=click.IntRange(1), help="For a batch system: ranks on each node."),
         click.option("--cpus-per-rank", type=click.IntRange(1), help="For a batch system: cores for each rank."),
         click.option(
@@ -60,7 +61,7 @@ def of_a_job(command: F) -> F:
     )
 
 
-OF_A_JOB = ("ranks_per_node", "cpus_per_rank", "prologue", "volume")
+OF_A_JOB = ("gpu_nodes", "ranks_per_node", "cpus_per_rank", "prologue", "volume")
 
 
 def launch(chosen: Mapping[str, Any], given: Collection[str]) -> Launch:
@@ -106,7 +107,7 @@ def rules(chosen: Mapping[str, Any]) -> list[Rule]:
         ),
         (
             chosen["launcher"] not in BATCH and not chosen.get("resume"),
-            OF_A_JOB[:3],
+            OF_A_JOB[:-1],
             "is for a batch system; name it by --launcher slurm, srun, pbs, lsf or kubeflow",
         ),
         (

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness import launch
+from harness.jobs import bench as jobs_bench
 from harness.launch import hosts, kubeflow, lsf, pbs, slurm
 from harness.launch.batch import Request
 from harness.launch.hosts import Host
@@ -263,3 +264,25 @@ def test_a_dry_run_shows_the_script_and_writes_nothing(tmp_path: Path) -> None:
     result = CliRunner().invoke(bench.command, words)
     assert result.exit_code == 0 and "#PBS -l select=1:ncpus=2:mpiprocs=2" in result.output
     assert not (tmp_path / "out").exists()
+
+
+ASKS = {"slurm": "#SBATCH --gpus=4", "srun": "#SBATCH --gpus-per-task=1", "pbs": ":ngpus=4", "lsf": '-gpu "num=4"'}
+ASKS |= {"kubeflow": '"nvidia.com/gpu": 4'}
+
+
+@pytest.mark.parametrize("launcher", ASKS)
+def test_a_host_without_gpus_may_submit_to_nodes_that_have_them(launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_bench.nvml, "visible_gpus", list)
+    words = ["--models", "resnet50", "--ranks", "4", "--launcher", launcher, "--dry-run"]
+    words += ["--container", "site/image"] if launcher == "kubeflow" else []
+    without = CliRunner().invoke(bench.command, words)
+    assert without.exit_code == 0 and ASKS[launcher] not in without.output
+    assert "this host has no GPU" in without.output and "--gpu-nodes" in without.output
+    given = CliRunner().invoke(bench.command, [*words, "--gpu-nodes"])
+    assert given.exit_code == 0 and ASKS[launcher] in given.output and "--gpu-nodes" not in given.output
+    assert "resnet50 x4, 256 per rank, feed pinned" in given.output and "256 per rank" not in without.output
+
+
+def test_gpu_nodes_are_for_a_batch_system() -> None:
+    result = CliRunner().invoke(bench.command, ["--gpu-nodes", "--dry-run"])
+    assert "--gpu-nodes is for a batch system; name it by --launcher slurm" in str(result.exception)
