@@ -14,7 +14,7 @@ from ..runs.records import SweepRecord
 from . import batches, strategies
 from .alike import same_but_ranks
 from .batches import most_ranks
-from .look import WORTH_A_LOOK, Look, ranks
+from .look import WORTH_A_LOOK, Look, least, ranks
 from .rows import CellRow
 
 # XProf's thresholds for "moderately" and "highly" input-bound, as shares of the step time.
@@ -78,7 +78,7 @@ def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
         best[axis] = Look(
             f"better-{axis}",
             f"{slow.model} on {ranks(slow.ranks)}: {axis} {getattr(fast, axis)} instead of {getattr(slow, axis)} is "
-            f"{gain.value:.2f} x as fast (at least {gain.low:.2f} x)",
+            f"{gain.value:.2f} x as fast ({least(gain)})",
             f"train with --{EXCHANGEABLE[axis].single_option} {getattr(fast, axis)}",
             gain.value - 1,
             slow.model,

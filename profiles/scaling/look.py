@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..ground.stats import Ratio
+
 # A loss or a gain below this share is not shown.
 WORTH_A_LOOK = 0.03
 
@@ -17,6 +19,11 @@ class Look:
     next: str
     worth: float = 0.0
     model: str = ""  # the model that the look is about; empty for several models
+
+
+def least(gain: Ratio) -> str:
+    """The low end of a gain in words. A single launch does not show by how much launches differ."""
+    return "by a single launch" if gain.error is None else f"at least {gain.low:.2f} x"
 
 
 def ranks(count: int) -> str:

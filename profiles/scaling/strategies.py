@@ -9,7 +9,7 @@ from ..ground.stats import Ratio, Spread, ratio
 from ..runs.cell import Cell
 from ..runs.strategies import TENSORFLOW
 from .alike import same_but_ranks, same_work
-from .look import WORTH_A_LOOK, Look, ranks
+from .look import WORTH_A_LOOK, Look, least, ranks
 
 BACKENDS = {"jax": "JAX", "torch": "PyTorch"}
 
@@ -82,7 +82,7 @@ def _faster(cells: Sequence[Cell], spreads: dict[str, Spread]) -> Iterator[Look]
             yield Look(
                 "better-strategy",
                 f"{cell.model} on {cell.ranks} GPUs: strategy {cell.strategy} is {gain.value:.2f} x as fast as horovod "
-                f"(at least {gain.low:.2f} x), and trains the same",
+                f"({least(gain)}), and trains the same",
                 _larger_batch(cell, cells, spreads)
                 or f"train with --strategy {cell.strategy}; record both strategies to see what horovod waits for",
                 gain.value - 1,

@@ -229,6 +229,20 @@ def test_no_feed_at_all_is_neither_advised_nor_compared_against() -> None:
     assert all(look.code != "better-feed" for look in sweep_of(cells).looks)
 
 
+def test_a_single_launch_gives_no_least_gain() -> None:
+    slow, fast = replace(ONE, feed="prefetch"), replace(ONE, feed="device")
+    way = replace(ONE, ranks=2, step="fit")
+    for took, said in ((((1000,), (500,)), "2.00 x as fast (by a single launch)"),
+                       (((1000, 1010), (500,)), "x as fast (by a single launch)"),
+                       (((1000, 1010), (500, 510)), "x as fast (at least 1.96 x)")):  # fmt: skip
+        cells = dict(zip((slow, fast), took, strict=True))
+        assert said in next(look.text for look in sweep_of(cells).looks if look.code == "better-feed")
+    cells = {replace(way, strategy=name): (ms,) for name, ms in (("horovod", 1000), ("sharded", 500))}
+    assert "2.00 x as fast as horovod (by a single launch), and" in next(
+        look.text for look in sweep_of(cells).looks if look.code == "better-strategy"
+    )
+
+
 def test_throughput_that_grows_to_the_largest_batch_is_told_to_go_on() -> None:
     # Every launch trains 640 samples a rank: twice the batch in as much time a sample is as fast.
     cells = {replace(ONE, per_rank_batch=batch): (ms, ms + 1, ms - 1) for batch, ms in ((256, 500), (64, 900))}
