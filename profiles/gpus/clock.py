@@ -27,6 +27,8 @@ AGREE_NS = 100_000
 _LEAST_PAIRS = 3
 # With fewer pairs of ends, one of the hundreds of lags may have an equally small spread by chance.
 _SURE_PAIRS = 6
+# On one host, collectives of one run do not lie this far apart by UTC. Its clock may be set by seconds in between.
+_OTHER_RUN_NS = 30 * 10**9
 # Spreads below this are noise of the clocks: a smaller spread is no better.
 _NOISE_NS = 10_000
 # One recording may be ahead of the other by this many collectives, as recordings may begin at different steps.
@@ -70,13 +72,15 @@ class Ends:
     end_ns: Int64s
     name: NDArray[np.object_]
     steps: tuple[int, int] | None = None  # numbers of its first and last mark `step N`
+    host: str | None = None  # the recorded host; None: not known
 
 
 def aligned(each: Sequence[Ends]) -> Clock:
     """Find the shifts that bring recordings to the clock of the first one.
 
     The starts in UTC give the shift if the common ends of collectives then agree within 100 µs, or if these ends cannot
-    be compared, or belong to different steps by their marks, or to different times by UTC if they agree at no shift.
+    be compared, or belong to different steps by their marks, or to different runs: one host recorded them over 30 s
+    apart, or they are of different times by UTC and agree at no shift.
     Otherwise the shift is the median difference of these ends. Recordings may begin at different collectives; `_best`
     finds out which collectives belong together.
     """
@@ -111,7 +115,9 @@ def ends(timeline: Timeline) -> Ends:
     end_ns = timeline.kernels["end_ns"].to_numpy()[rows]
     order = np.argsort(end_ns, kind="stable")
     names = np.array(name.categories, dtype=object)[codes[rows[order]]]
-    return Ends(timeline.recording.origin_utc_ns, end_ns[order], names, marks.numbers(timeline))
+    return Ends(
+        timeline.recording.origin_utc_ns, end_ns[order], names, marks.numbers(timeline), timeline.recording.host
+    )
 
 
 def _shift(reference: Ends, own: Ends, utc: int | None) -> tuple[int, str, int | None]:
@@ -121,7 +127,8 @@ def _shift(reference: Ends, own: Ends, utc: int | None) -> tuple[int, str, int |
         apart = reference.end_ns[ours] - (own.end_ns[theirs] + utc)
         if len(apart) >= _LEAST_PAIRS and np.median(np.abs(apart)) <= AGREE_NS:
             return utc, "utc", _residual(apart)
-    apart = np.empty(0, np.int64) if _other_steps(reference, own) else _best(list(_lagged(reference, own)), utc)
+    others = _other_steps(reference, own) or (utc is not None and _of_other_runs(reference, own, utc))
+    apart = np.empty(0, np.int64) if others else _best(list(_lagged(reference, own)), utc)
     if len(apart) < _LEAST_PAIRS:
         return (0, "none", None) if utc is None else (utc, "utc", None)
     shift = int(np.sort(apart)[(len(apart) - 1) // 2])
@@ -137,10 +144,21 @@ def _other_steps(reference: Ends, own: Ends) -> bool:
     return ours is not None and theirs is not None and (ours[1] < theirs[0] or theirs[1] < ours[0])
 
 
+def _of_other_runs(reference: Ends, own: Ends, utc: int) -> bool:
+    """True if one host recorded both, and by its clock their collectives are too far apart to be of one run."""
+    known = reference.host is not None and len(reference.end_ns) and len(own.end_ns)
+    return bool(known) and reference.host == own.host and _between_ns(reference, own, utc) > _OTHER_RUN_NS
+
+
 def _at_other_times(reference: Ends, own: Ends, utc: int) -> bool:
     """True if by UTC all collectives of one recording end before the first of the other."""
+    return _between_ns(reference, own, utc) > 0
+
+
+def _between_ns(reference: Ends, own: Ends, utc: int) -> int:
+    """The ns by UTC from the last collective of one recording to the first of the other; below 0 if they overlap."""
     ours, theirs = reference.end_ns, own.end_ns + utc
-    return bool(ours[-1] < theirs[0] or theirs[-1] < ours[0])
+    return int(max(theirs[0] - ours[-1], ours[0] - theirs[-1]))
 
 
 def _lagged(reference: Ends, own: Ends) -> Iterator[Int64s]:

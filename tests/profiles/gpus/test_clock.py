@@ -34,11 +34,19 @@ def ends_of(count: int, seed: int = 0) -> list[int]:
     return found
 
 
-def rank(number: int, ends: list[int], *, starts_at: int, utc_error: int | None = 0, noise: int = 0) -> Timeline:
+def rank(
+    number: int,
+    ends: list[int],
+    *,
+    starts_at: int,
+    utc_error: int | None = 0,
+    noise: int = 0,
+    host: str | None = None,
+) -> Timeline:
     """A recording whose own clock starts at `starts_at` of the true one; utc_error None: it does not know UTC."""
     chance = random.Random(100 + number)
     utc = None if utc_error is None else UTC + starts_at + utc_error
-    made = Build(pid=10 + number, device=number, rank=number, path=f"rank{number}.sqlite", origin_utc_ns=utc)
+    made = Build(pid=10 + number, device=number, rank=number, path=f"rank{number}.sqlite", origin_utc_ns=utc, host=host)
     for end in ends:
         own = end - starts_at + chance.randint(-noise, noise)
         made.kernel(own - chance.randint(300_000, 5_000_000), own, ALL_REDUCE)
@@ -58,6 +66,31 @@ def test_recordings_of_two_runs_are_not_brought_together() -> None:
     first, second = rank(0, ends_of(12), starts_at=0), rank(1, ends_of(12, seed=1), starts_at=0, utc_error=10**10)
     clock = align([first, second])
     assert (clock.shift_ns, clock.method, clock.residual_ns) == ((0, 10**10), "utc", None)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "later_s", "together"),
+    [
+        (("a", "a"), 34, False),  # the collectives take 2.1 s, so 31.9 s lie between them
+        (("a", "a"), 32, True),  # 29.9 s: the clock may have been set in between
+        (("a", "a"), -34, False),
+        (("a", "a"), 86_400, False),
+        (("a", "b"), 86_400, True),  # clocks of two hosts may be a day apart
+        ((None, None), 86_400, True),
+        ((None, "a"), 86_400, True),
+    ],
+)
+def test_one_host_takes_no_part_in_a_collective_half_a_minute_after_its_end(
+    hosts: tuple[str | None, str | None], later_s: int, together: bool
+) -> None:
+    """Two runs of one model, whose steps happen to take equally long."""
+    ends, later_ns = ends_of(12), later_s * 10**9
+    clock = align(
+        [rank(0, ends, starts_at=0, host=hosts[0]), rank(1, ends, starts_at=0, utc_error=later_ns, host=hosts[1])]
+    )
+    assert clock.methods[1] == ("collectives" if together else "utc")
+    assert clock.shift_ns[1] == (0 if together else later_ns)
+    assert clock.residual_ns == (0 if together else None)
 
 
 def test_a_wrong_utc_is_found_out_by_the_collectives_and_replaced():
