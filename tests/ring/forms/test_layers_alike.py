@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -47,27 +48,36 @@ LEFT = {
 }  # of other frameworks, of strings, for pictures before a model; or part of others
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    out = tmp_path_factory.mktemp("layers") / "found.json"
+PARTS = 8  # of the cases, each a start: together they take longer than one test may on a slow machine
+Found = dict[str, dict[str, Any]]
+
+
+def written(out: Path, *part: object) -> Any:
+    """What the script finds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("XLA_FLAGS", raising=False)  # as XLA compiles for users: other tests choose what is quick
-        done = run_python(str(SCRIPTS / "layers_alike.py"), str(out), prefix=prepared())
+        done = run_python(str(SCRIPTS / "layers_alike.py"), str(out), *map(str, part), prefix=prepared())
     assert done.returncode == 0, done.stdout + done.stderr
-    loaded: dict[str, dict[str, Any]] = json.loads(out.read_text())
+    return json.loads(out.read_text())
+
+
+@pytest.fixture(scope="module", params=range(PARTS))
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    out = tmp_path_factory.mktemp("layers") / "found.json"
+    loaded: Found = written(out, request.param, PARTS)
     return loaded
 
 
-def test_they_train_to_the_same_weights(found: dict[str, dict[str, Any]]) -> None:
+def test_they_train_to_the_same_weights(found: Found) -> None:
     assert {case: one["apart"] for case, one in found.items() if not one["apart"] < 2e-5} == {}
 
 
-def test_xla_compiles_all_that_it_has_kernels_for(found: dict[str, dict[str, Any]]) -> None:
-    assert {case for case, one in found.items() if one["refused"]} == WITHOUT_XLA
+def test_xla_compiles_all_that_it_has_kernels_for(found: Found) -> None:
+    assert {case for case, one in found.items() if one["refused"]} == WITHOUT_XLA & found.keys()
 
 
-def test_no_layer_is_left_out_unsaid(found: dict[str, dict[str, Any]]) -> None:
-    tried = {name for one in found.values() for name in one["layers"]}
+def test_no_layer_is_left_out_unsaid(tmp_path: Path) -> None:
+    tried = {name for layers in written(tmp_path / "found.json").values() for name in layers}
     kinds = {kind for _, kind in inspect.getmembers(keras.layers, inspect.isclass)}
     missing = {kind.__name__ for kind in kinds} - tried
     assert {name for name in missing if not any(word in name for word in DRAWS)} == LEFT

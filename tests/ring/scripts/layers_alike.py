@@ -1,8 +1,8 @@
 """Small models of one layer or operation each, trained by plain Keras and by ring as it does on GPUs. usage:
-layers_alike.py OUT
+layers_alike.py OUT [PART PARTS]
 
-OUT gets, by case, the largest difference of weights and losses, relative to 1, what ring said of XLA, and which layers
-were in the model."""
+OUT gets, by case, the largest difference of weights and losses, relative to 1, and what ring said of XLA: of each
+PARTS-th case from PART on, counted from 0. Without PART it gets, by case, which layers are in the model, untrained."""
 
 import contextlib
 import io
@@ -195,33 +195,45 @@ for name, operation in OPERATIONS.items():
     )
 
 
-def trained(case: str, x: Any, y: Any, *, by_ring: bool) -> tuple[keras.Model, list[Any]]:
+def made(case: str, x: Any) -> keras.Model:
     keras.backend.clear_session(free_memory=False)
     keras.utils.set_random_seed(7)
     inputs = keras.Input(x.shape[1:], BATCH, dtype=str(x.dtype))
     outputs = ops.reshape(CASES[case][1](inputs), (BATCH, -1))
-    model = keras.Model(inputs, ops.mean(outputs, axis=1, keepdims=True))
+    return keras.Model(inputs, ops.mean(outputs, axis=1, keepdims=True))
+
+
+def trained(case: str, x: Any, y: Any, *, by_ring: bool) -> list[Any]:
+    model = made(case, x)
     model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "mse", jit_compile=False)
     if by_ring:
         ring.distribute(model)
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True)
     history = model.fit(data, epochs=2, shuffle=False, verbose=0)
-    return model, [*(np.asarray(w, float) for w in model.weights), np.asarray(history.history["loss"])]
+    return [*(np.asarray(w, float) for w in model.weights), np.asarray(history.history["loss"])]
 
 
-found = {}
-for case in CASES:
+def compared(case: str) -> dict[str, Any]:
+    global random
     random = np.random.default_rng(1)
     x, y = CASES[case][0](), random.normal(size=(SAMPLES, 1)).astype("float32")
-    _, own = trained(case, x, y, by_ring=False)
+    own = trained(case, x, y, by_ring=False)
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
-        model, mine = trained(case, x, y, by_ring=True)
+        mine = trained(case, x, y, by_ring=True)
     apart = [np.max(np.abs(a - b) / np.maximum(1, np.abs(a)), initial=0) for a, b in zip(own, mine, strict=True)]
-    inside = [layer for layer in model._flatten_layers(include_self=False)]
-    found[case] = {
-        "apart": float(np.max(apart)),
-        "refused": [line for line in said.getvalue().splitlines() if "without XLA" in line],
-        "layers": sorted({type(layer).__name__ for layer in inside}),
-    }
-Path(sys.argv[1]).write_text(json.dumps(found))
+    refused = [line for line in said.getvalue().splitlines() if "without XLA" in line]
+    return {"apart": float(np.max(apart)), "refused": refused}
+
+
+def inside(case: str) -> list[str]:
+    return sorted({type(layer).__name__ for layer in made(case, CASES[case][0]())._flatten_layers(include_self=False)})
+
+
+out, *part = sys.argv[1:]
+if part:
+    first, count = map(int, part)
+    found: dict[str, Any] = {case: compared(case) for case in list(CASES)[first::count]}
+else:
+    found = {case: inside(case) for case in CASES}
+Path(out).write_text(json.dumps(found))
