@@ -14,7 +14,8 @@ import tensorflow as tf
 
 # Set before XLA is first asked, which writes each program that it compiles.
 programs = Path(tempfile.mkdtemp())
-os.environ["XLA_FLAGS"] = f"--xla_dump_to={programs} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*inference.*"
+DUMPS = f"--xla_dump_to={programs} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=.*inference.*"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DUMPS}"
 
 from ringscope import ring  # noqa: E402
 from ringscope.ring.gradients import packing  # noqa: E402
@@ -148,7 +149,7 @@ def both(case: str, *, short: bool = False) -> dict[str, Any]:
 # Ranks that each assign what they find for themselves are not the same afterwards, to the last bit.
 cases = [case for case in CASES if ring.size() == 1 or case != "assigned between"]
 found: dict[str, Any] = {case: both(case) for case in cases}
-for compression in ("fp16", "fp32"):
+for compression in ("fp16", "fp32") if ring.size() > 1 else ():
     found[f"two optimizers, {compression}"] = {
         "ring": trained("two optimizers", "compiled", 8 // ring.size(), compression=compression)
     }
@@ -172,6 +173,6 @@ found["auto"] = kept(ring.distribute(model)).step
 # The last batch is short, which only one rank has, and trains without XLA.
 x, y = x[:46], y[:46]
 choose.Chooser._wanted = lambda self, leaves: leaves[0].shape[0] == 8 // ring.size()
-for case in ("two optimizers", "of Keras's"):
+for case in ("two optimizers", "of Keras's") if ring.size() > 1 else ():
     found[f"{case}, without XLA in one step"] = {"ring": trained(case, "auto", 8 // ring.size())}
 (out / f"rank{ring.rank()}.json").write_text(json.dumps(found))

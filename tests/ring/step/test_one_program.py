@@ -94,7 +94,7 @@ def test_a_rank_that_takes_a_step_without_xla_ends_with_the_same_weights(pair: l
 
 
 def test_alone_each_is_one_program(alone: dict[str, Any]) -> None:
-    assert alone["programs"] == len(ALONE) + 2  # two more with other options
+    assert alone["programs"] == len(ALONE)
 
 
 @pytest.mark.parametrize("case", ["of Keras's, some ignored", "of Keras's, a short last batch"])
