@@ -111,8 +111,7 @@ def both(name: str, make: Any, after: Any, **options: Any) -> None:
 def more() -> None:
     for make in (branched, recurrent, with_calls):
         both(make.__name__, make, None)
-    both("fp16", dense, False, compression="fp16")
-    both("sum", dense, False, op="sum")
+    both("sum in fp16", dense, False, op="sum", compression="fp16")
     keras.utils.set_random_seed(1)
     trained("without XLA on rank 1", dense(), overlap=True, compiled=rank == 0)
     keras.utils.set_random_seed(1)
