@@ -18,26 +18,42 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed"),
     pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc, which makes the library that shows another time"),
 ]
-# Shows the system clock as it is until the file CLOCK_SET_BACK_AT exists, and two hours less from then on. The
-# monotonic clock goes on, as it does where a clock is set.
+# Shows the system clock as it is until the file CLOCK_SET_BACK_AT exists, and two hours less from then on. It looks for
+# that every 10 ms, as ranks that wait for each other ask for the time without a pause. The monotonic clock goes on, as
+# it does where a clock is set.
 SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
+static int (*real)(clockid_t, struct timespec *);
+
+__attribute__((constructor)) static void find(void) {
+    real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+}
+
 static long back(void) {
+    static volatile long seconds, looked_at;
+    struct timespec now;
+    if (seconds) return seconds;
+    real(CLOCK_MONOTONIC, &now);
+    long hundredths = now.tv_sec * 100 + now.tv_nsec / 10000000;
+    if (hundredths == looked_at) return 0;
+    looked_at = hundredths;
     int before = errno;
     const char *at = getenv("CLOCK_SET_BACK_AT");
-    long seconds = at && access(at, F_OK) == 0 ? 7200 : 0;
+    if (at && access(at, F_OK) == 0) seconds = 7200;
     errno = before;
     return seconds;
 }
 
 int clock_gettime(clockid_t id, struct timespec *now) {
-    int failed = syscall(SYS_clock_gettime, id, now);
+    if (!real) find();
+    int failed = real(id, now);
     if (!failed && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) now->tv_sec -= back();
     return failed;
 }
