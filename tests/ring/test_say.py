@@ -63,8 +63,10 @@ def test_what_lasts_is_said_again_by_rank_0_until_it_is_over(tmp_path: Path) -> 
     assert done.stdout.count("over") == 2
     assert "short" not in done.stderr and "later" not in done.stderr
     lines = [line.partition("ring: ")[2] for line in done.stderr.splitlines() if "baking" in line]
-    assert lines[0] == "baking: 0 s so far; it rises"
-    assert len(lines) > 2 and all(re.fullmatch(r"baking: \d s so far", line) for line in lines[1:])
+    first, *others = lines
+    told_s = [int(re.fullmatch(r"baking: (\d+) s so far(; it rises)?", line)[1]) for line in lines]
+    assert told_s == sorted(told_s) and told_s[0] < 60  # 0, where the machine is not busy
+    assert first.endswith("; it rises") and len(others) > 1 and not any("rises" in line for line in others)
 
 
 @pytest.mark.ci
@@ -72,5 +74,5 @@ def test_that_xla_compiles_is_said_while_it_does_and_whether_it_is_kept(tmp_path
     first, _, second = _run(COMPILES, tmp_path).stderr.partition("next shape")
     for part, more in ((first, ""), (second, "; later starts find it in /somewhere")):
         lines = [line for line in part.splitlines() if "XLA compiles" in line]
-        assert lines[0] == f"ring: XLA compiles the step: 0 s so far{more}"
+        assert re.fullmatch(rf"ring: XLA compiles the step: \d+ s so far{re.escape(more)}", lines[0])
         assert not any("later starts" in line for line in lines[1:])

@@ -9,6 +9,7 @@ import threading
 import time
 from itertools import count
 from pathlib import Path
+from traceback import walk_stack
 
 import pytest
 
@@ -74,9 +75,10 @@ def test_a_thread_runs_the_function_itself_if_the_main_thread_only_waits(monkeyp
 
     class Starts(threading.Thread):
         def run(self) -> None:
-            while sys._current_frames()[main].f_code.co_filename != threading.__file__:
+            joins = threading.Thread.join.__code__
+            while not any(frame.f_code is joins for frame, _ in walk_stack(sys._current_frames()[main])):
                 time.sleep(0.05)
-            time.sleep(0.2)  # now the main thread is in `join`
+            time.sleep(0.2)  # now the main thread waits there
             runs.start()
             runs.join()
 
