@@ -65,9 +65,11 @@ def git(*words: str) -> str | None:
 
 
 def few(cases: Iterable[Any], every: int = 3) -> list[Any]:
-    """Many cases of one thing, for parametrize: each so manieth runs in `make test`, the others in `.ci/run`."""
+    """Many cases of one thing, for parametrize: each so manieth runs in `make test`, the one after it in `.ci/run`, the
+    others where exhaustive tests do."""
     listed = [case if isinstance(case, tuple) else (case,) for case in cases]
-    return [pytest.param(*case, marks=[pytest.mark.ci] if i % every else []) for i, case in enumerate(listed)]
+    marks = [[], [pytest.mark.ci], *[[pytest.mark.exhaustive]] * (every - 2)]
+    return [pytest.param(*case, marks=marks[i % every]) for i, case in enumerate(listed)]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -74,7 +74,7 @@ def test_a_slice_holds_what_touches_the_span_and_what_was_launched_in_it(path: P
 
 
 @needs_shared
-@pytest.mark.ci
+@pytest.mark.exhaustive  # neither the recordings nor what is cut of them change; generated ones are cut below
 def test_the_recordings_in_tests_are_slices_of_the_whole_ones(tmp_path: Path) -> None:
     """Real: what is committed is what `cut --time --shrink --strip-private` makes of the shared ones."""
     spans = {

@@ -247,7 +247,7 @@ def test_odd_file_names_are_no_obstacle(name: str, tmp_path: Path) -> None:
     assert len(readers.read(recording(tmp_path / "plain").rename(tmp_path / name)).kernels)
 
 
-@pytest.mark.ci
+@pytest.mark.exhaustive  # reads them all, as others do; on small ones it is tried above
 @needs_shared
 def test_the_shared_recordings_stay_as_they_are() -> None:
     before = fingerprint(SHARED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,12 @@ LARGE_BYTES = 1 << 20  # of which plain loops take seconds
 
 
 def cases() -> list[Any]:
-    """Each seventh in `make test`, where it is not large."""
+    """Each seventh in `make test`, where it is not large; of those that are, each third in `.ci/run`."""
     every = [*OURS, *THEIRS]
     large = [path.stat().st_size > LARGE_BYTES for path in every]
     found = zip(every, few(every, 7), large, strict=True)
-    return [pytest.param(path, marks=pytest.mark.ci) if is_large else case for path, case, is_large in found]
+    marks = cycle([pytest.mark.ci, pytest.mark.exhaustive, pytest.mark.exhaustive])
+    return [pytest.param(path, marks=next(marks)) if is_large else case for path, case, is_large in found]
 
 
 @lru_cache(maxsize=1)

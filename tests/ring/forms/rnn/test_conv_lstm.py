@@ -44,9 +44,9 @@ FEW: dict[str, Builder] = {
 MORE: dict[str, Builder] = {
     "last output": _frames(),
     "strides": _frames(strides=2, padding="valid", activation="relu", return_sequences=True),
-    "stacked, both ways": _stacked,
 }
 ALL: dict[str, Builder] = {
+    "stacked, both ways": _stacked,
     "one axis, backwards": _frames(1, go_backwards=True, return_sequences=True, return_state=True),
     "three axes, no bias": _frames(3, use_bias=False),
     "dilation": _frames(dilation_rate=2, padding="valid", recurrent_activation="hard_sigmoid"),

@@ -78,13 +78,13 @@ FEW: dict[str, Builder] = {
 }
 MORE: dict[str, Builder] = {
     "last output": _both(),
-    "begun from states, which are returned": _both(begun=True, return_sequences=True, return_state=True),
-    "dropped inputs": _both(dropout=0.5, return_sequences=True),
     "dropped states": _both("anywhere", recurrent_dropout=0.5, begun=True, return_sequences=True, return_state=True),
-    "masked anywhere, last output": _both("anywhere", begun=True),
     "activated by others": _both(activation="relu", recurrent_activation="hard_sigmoid", return_sequences=True),
 }
 ALL: dict[str, Builder] = {
+    "begun from states, which are returned": _both(begun=True, return_sequences=True, return_state=True),
+    "dropped inputs": _both(dropout=0.5, return_sequences=True),
+    "masked anywhere, last output": _both("anywhere", begun=True),
     "backwards": _both(go_backwards=True, return_sequences=True, return_state=True),
     "padded": _both("padded", return_sequences=True, return_state=True),
     "padded, backwards": _both("padded", go_backwards=True, return_sequences=True, return_state=True),
