@@ -14,7 +14,9 @@ from ..internals.frameworks import tf
 
 MOST = 1 << 24  # elements; larger tensors are not evaluated
 MADE = "_ringscope_constants"  # attribute of a graph: arrays with their tensors
-RENAMED = {"reduction_indices": "axis"}  # names of operands that TensorFlow's Python functions give otherwise
+# Operands and settings to which TensorFlow's Python functions give other names
+OPERANDS = {"reduction_indices": "axis", "dim": "axis"}
+SETTINGS = {"axis": "squeeze_dims"}
 # Operations that are evaluated here, beside those that `tf.get_static_value` knows. None: a function of a list of
 # operands.
 KINDS = (
@@ -54,11 +56,12 @@ def _computed(tensor: Any, known: dict[str, Any]) -> np.ndarray | None:
     if any(each is None for each in given):
         return None
     kernel = getattr(tf.raw_ops, op.type)
-    names = [RENAMED.get(each.name, each.name) for each in op.op_def.input_arg]
+    names = [OPERANDS.get(each.name, each.name) for each in op.op_def.input_arg]
     named = dict(zip(names, given, strict=True))
-    settings = [name for name in inspect.signature(kernel).parameters if name not in (*named, "name")]
+    options = [name for name in inspect.signature(kernel).parameters if name not in (*named, "name")]
+    settings = {name: op.get_attr(SETTINGS.get(name, name)) for name in options}
     with tf.init_scope(), tf.device("CPU:0"):
-        made: np.ndarray = kernel(**named, **{name: op.get_attr(name) for name in settings}).numpy()
+        made: np.ndarray = kernel(**named, **settings).numpy()
     return made
 
 
