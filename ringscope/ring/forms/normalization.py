@@ -94,7 +94,7 @@ def _traced(kind: Kind) -> Callable[..., Any]:
 def _computed(kind: Kind, inputs: Any, *channels: Any) -> tuple[Any, Any, Any]:
     """(normalised maps, new moving mean, new moving variance), as Keras's call computes them.
 
-    Moments are those of the distances from the moving mean, to avoid cancellation where the mean is large.
+    Moments are those of the distances from a number near the mean, to avoid cancellation where the mean is large.
     """
     moving_mean, moving_variance, *weights = channels
     gamma = weights.pop(0) if kind.is_scaled else None
@@ -107,11 +107,12 @@ def _computed(kind: Kind, inputs: Any, *channels: Any) -> tuple[Any, Any, Any]:
         return channels if last else tf.reshape(channels, [-1 if axis == kind.axis else 1 for axis in range(rank)])
 
     inputs = tf.cast(inputs, kind.wide)
-    count, total, squares, _ = tf.nn.sufficient_statistics(inputs, axes, shift=along(moving_mean))
+    near = _near(inputs, moving_mean, kind.axis)
+    count, total, squares, _ = tf.nn.sufficient_statistics(inputs, axes, shift=along(near))
     share = 1 / count  # TensorFlow's gradient of a mean would divide whole maps
     shifted = total * share
     variance = tf.maximum(squares * share - tf.square(shifted), 0)
-    mean = shifted + moving_mean
+    mean = shifted + near
     settings = [None if each is None else along(each) for each in (beta, gamma)]
     made = tf.nn.batch_normalization(inputs, along(mean), along(variance), *settings, kind.epsilon)
     statistics = (
@@ -119,3 +120,14 @@ def _computed(kind: Kind, inputs: Any, *channels: Any) -> tuple[Any, Any, Any]:
         for moving, new in ((moving_mean, mean), (moving_variance, variance))
     )
     return tf.cast(made, kind.made), *map(tf.stop_gradient, statistics)
+
+
+def _near(inputs: Any, moving_mean: Any, axis: int) -> Any:
+    """(channels,): the moving mean, moved into what the first and the last number of each channel span. It may be far
+    from the first batches' mean: 0 where the inputs are years."""
+    ends = (
+        tf.reshape(inputs[tuple(slice(None) if each == axis else place for each in range(inputs.shape.rank))], [-1])
+        for place in (0, -1)
+    )
+    one, other = map(tf.stop_gradient, ends)
+    return tf.minimum(tf.maximum(moving_mean, tf.minimum(one, other)), tf.maximum(one, other))

@@ -58,6 +58,19 @@ def test_it_is_kerass_normalisation(case: int, policy: str) -> None:
         np.testing.assert_allclose(form / scale, plain / scale, atol=tolerance)
 
 
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_inputs_far_from_the_first_moving_mean_lose_no_digits(axis: int) -> None:
+    """As prices and years are: the variance is not the difference of two large numbers."""
+    x = np.random.default_rng(0).normal(10_000.0, 1.0, (16, 6, 5)).astype("float32")
+    layer = keras.layers.BatchNormalization(axis=axis, epsilon=1e-6)
+    model = keras.Sequential([keras.Input(x.shape[1:]), layer])
+    others = tuple(each for each in range(3) if each != axis % 3)
+    mean, variance = (each(x.astype("float64"), axis=others, keepdims=True) for each in (np.mean, np.var))
+    made = traced(model, x, partial(xla.forms, model))[0]
+    np.testing.assert_allclose(made, (x - mean) / np.sqrt(variance), atol=5e-3)
+    np.testing.assert_allclose(layer.moving_variance, 0.99 + 0.01 * variance.ravel(), rtol=1e-5)
+
+
 def test_maps_and_batches_of_open_sizes_are_normalised() -> None:
     model = _model((None, None, 4), "float32")
     found = []
