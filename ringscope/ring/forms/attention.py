@@ -145,6 +145,7 @@ def fitted(
         more = query.shape[1] % 2, key.shape[1] % 2
         scores = added(lets, query.dtype)
         if plus is not None:
+            plus = plus if seen is None else tf.where(seen, plus, tf.zeros((), plus.dtype))  # masks come after it
             scores = tf.maximum(scores + tf.cast(plus, query.dtype), tf.constant(MASKED[query.dtype], query.dtype))
             scores = constants.folded(scores)
         scores = _longer(scores, {2: more[0]})  # pads with zeros, because a query that sees no key would give NaN

@@ -20,19 +20,35 @@ from ..say import once
 from . import attention, attention_dropout, constants, hashed
 from .choice import wanted
 
-LOW = -1e4  # the largest number that a mask gives to scores that do not count
+LOW = -9984.0  # the largest number that a mask gives to scores that do not count: -1e4 in bfloat16
+LOW_SCALED = -500.0  # the largest that it may become when scores are scaled after the mask; float32 has no exp(-500)
 PASSED = ("Cast", "Identity")
 
 
+class Hidden(NamedTuple):
+    """where(lets, scores, number)"""
+
+    lets: Any
+    number: float
+
+
 class Written(NamedTuple):
-    """scale * query . key^T + added; a score counts if all of `lets` are True. query: (..., queries, size); key: (...,
-    keys, size)."""
+    """scale * query . key^T, changed by `steps` in their order: `Hidden`, or a tensor that is added. query: (...,
+    queries, size); key: (..., keys, size)."""
 
     query: Any
     key: Any
     scale: float = 1.0
-    lets: tuple[Any, ...] = ()
-    added: tuple[Any, ...] = ()
+    steps: tuple[Any, ...] = ()
+
+    def then(self, step: Any) -> Written:
+        return self._replace(steps=(*self.steps, step))
+
+    def hidden(self) -> list[Hidden]:
+        return [step for step in self.steps if isinstance(step, Hidden)]
+
+    def added(self) -> list[Any]:
+        return [step for step in self.steps if not isinstance(step, Hidden)]
 
 
 class Softmax(NamedTuple):
@@ -68,13 +84,14 @@ def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
     written = None if found is None else _read(found.scores)
     if found is None or written is None or written.query.shape[:-1] != shares.shape[:-1]:
         return None
-    if found.masks and found.masks != {each.name for each in written.lets}:
-        return None
-    if not all(each.shape.is_fully_defined() for each in (*written.lets, *written.added)):
+    lets = [each.lets for each in written.hidden()]
+    if not all(each.shape.is_fully_defined() for each in (*lets, *written.added())):
         return None
     heads = [_heads_last(each) for each in (written.query, written.key, _turned(value) if is_turned else value)]
     query, key, values = given = attention.in_bfloat16(heads)
     mask, plus = _both(written, shares.shape)
+    if found.masks and (mask is None or found.masks != {each.name for each in lets}):
+        return None
     if not attention.fits(query, key, values, mask):
         return None
     options: dict[str, Any] = {"scale": written.scale, "causal": False, "plus": plus}
@@ -131,22 +148,51 @@ def _read(scores: Any) -> Written | None:
     if op.type == "SelectV2":
         which, one, other = op.inputs
         for counts, rest, lets in ((one, other, which), (other, one, None)):
-            if _is_low(rest) and (inner := _read(counts)) is not None:
-                lets = tf.logical_not(which) if lets is None else lets
-                return inner._replace(lets=(*inner.lets, lets))
+            number = _number(rest.op.inputs[1] if rest.op.type == "Fill" else rest)
+            if number is not None and number <= LOW and (inner := _read(counts)) is not None:
+                return inner.then(Hidden(tf.logical_not(which) if lets is None else lets, number))
     if op.type in ("Mul", "RealDiv"):
         one, other = op.inputs if op.type == "RealDiv" or op.inputs[1].shape.rank == 0 else op.inputs[::-1]
         number = _number(other)
         inner = _read(one) if number is not None and number > 0 else None
         if inner is not None and number is not None:
-            times = number if op.type == "Mul" else 1 / number
-            added = tuple(each * tf.cast(times, each.dtype) for each in inner.added)
-            return inner._replace(scale=inner.scale * times, added=added)
+            return _times(inner, number if op.type == "Mul" else 1 / number)
     if op.type in ("AddV2", "Sub"):
         for one, other in (op.inputs, op.inputs[::-1])[: 1 if op.type == "Sub" else 2]:
-            inner = _read(one) if one.shape == scores.shape and _is_fixed(other) else None
-            if inner is not None:
-                return inner._replace(added=(*inner.added, other if op.type == "AddV2" else -other))
+            if one.shape == scores.shape and _is_fixed(other):
+                other = other if op.type == "AddV2" else -other
+                if (inner := _by_zeros(one, other)) is not None:
+                    return inner
+                if (inner := _read(one)) is not None:
+                    return inner.then(other)
+    return None
+
+
+def _times(written: Written, number: float) -> Written | None:
+    """None if hidden scores would no longer be low."""
+    steps: list[Any] = []
+    for step in written.steps:
+        if not isinstance(step, Hidden):
+            steps.append(step * tf.cast(number, step.dtype))
+            continue
+        if step.number * number > LOW_SCALED:
+            return None
+        steps.append(step._replace(number=step.number * number))
+    return written._replace(scale=written.scale * number, steps=tuple(steps))
+
+
+def _by_zeros(scores: Any, added: Any) -> Written | None:
+    """As the first GPT-2 hides scores: scores * ones + low * (1 - ones), of a known mask of zeros and ones."""
+    if scores.op.type != "Mul" or (low := constants.value(added)) is None:
+        return None
+    for one, other in (scores.op.inputs, scores.op.inputs[::-1]):
+        ones = constants.value(other) if one.shape == scores.shape else None
+        if ones is None or not np.isin(ones, (0, 1)).all():
+            continue
+        counts, low = np.broadcast_arrays(ones == 1, low.astype(np.float32))
+        numbers = np.unique(low[~counts])
+        if len(numbers) == 1 and numbers[0] <= LOW and not low[counts].any() and (inner := _read(one)) is not None:
+            return inner.then(Hidden(constants.shared(counts), float(numbers[0])))
     return None
 
 
@@ -154,11 +200,6 @@ def _number(tensor: Any) -> float | None:
     """The tensor's value, if it is one number that the graph holds or computes from constants; else None."""
     value = constants.value(tensor) if tensor.shape.num_elements() == 1 else None
     return None if value is None else float(np.reshape(value, ()))
-
-
-def _is_low(tensor: Any) -> bool:
-    number = _number(tensor.op.inputs[1] if tensor.op.type == "Fill" else tensor)
-    return number is not None and number <= LOW
 
 
 def _is_fixed(tensor: Any, most: int = 64) -> bool:
@@ -195,23 +236,33 @@ def _heads_last(tensor: Any) -> Any:
 
 
 def _both(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
-    """(mask of the scores that count, numbers that are added to scores), each with four axes; None if there is none."""
+    """(mask of the scores that count, numbers that are added to scores), each with four axes; None if there is none.
+
+    Scores are left out by a mask only if it alone says what a query gives that may see no key: equal shares of all.
+    Otherwise this query weighs the low numbers, as is written; but where it is a `where` that hides a score, the
+    kernel's gradient of this query and key is not 0.
+    """
 
     def of_four(tensor: Any) -> Any:
         tensor = tensor if shape.rank == 4 or tensor.shape.rank < 3 else tensor[:, tf.newaxis]
         return tf.reshape(tensor, [*[1] * (4 - tensor.shape.rank), *tensor.shape])
 
-    lets, added = [of_four(each) for each in written.lets], []
-    for each in written.added:
-        known = constants.value(each)
-        if known is None:
-            added.append(tf.cast(of_four(each), tf.float32))
-            continue
-        counts = known > LOW
-        is_mask = not known[counts].any()
-        if is_mask or counts.any(axis=-1).all():  # a query that sees no key would have to weigh its low numbers
-            lets.append(of_four(constants.shared(counts)))
-            known = np.where(counts, known, 0)
-        if not is_mask:
-            added.append(of_four(constants.shared(known.astype(np.float32))))
-    return reduce(tf.logical_and, lets) if lets else None, reduce(tf.add, added) if added else None
+    hidden = written.hidden()
+    values = [constants.value(each) for each in written.added()]
+    known = [each.astype(np.float32) for each in values if each is not None]
+    total = np.atleast_1d(sum(known, np.float32(0)))
+    counts = total > LOW
+    if len(known) < len(values) or (hidden and not counts.all()) or len({each.number for each in hidden}) > 1:
+        plus = tf.zeros([1, 1, 1, 1])
+        for step in written.steps:
+            if isinstance(step, Hidden):
+                plus = tf.where(of_four(step.lets), plus, step.number)
+            else:
+                plus += tf.cast(of_four(step), tf.float32)
+        return None, plus
+    lets = [of_four(each.lets) for each in hidden]
+    if not counts.all() and counts.any(axis=-1).all():
+        lets.append(of_four(constants.shared(counts)))
+        total = np.where(counts, total, 0)
+    plus = of_four(constants.shared(total.astype(np.float32))) if total.any() else None
+    return reduce(tf.logical_and, lets) if lets else None, plus

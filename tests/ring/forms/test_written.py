@@ -66,6 +66,42 @@ def with_kept_numbers(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
     return ops.einsum("bhqk,bkhd->bqhd", layer.dropped(ops.softmax(scores)), v)
 
 
+def as_the_first_gpt2(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.einsum("bqhd,bkhd->bhqk", q, k) * SIZE**-0.5
+    lets = tf.reshape(tf.cast(tf.range(LENGTH)[:, None] >= tf.range(LENGTH), q.dtype), [1, 1, LENGTH, LENGTH])
+    return ops.einsum("bhqk,bkhd->bqhd", layer.dropped(ops.softmax(scores * lets - 1e4 * (1 - lets))), v)
+
+
+def scaled_after_the_mask(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.where(np.tri(LENGTH, dtype=bool), ops.einsum("bqhd,bkhd->bhqk", q, k), -1e4) * SIZE**-0.5
+    return ops.einsum("bhqk,bkhd->bqhd", layer.dropped(ops.softmax(scores)), v)
+
+
+def with_padding_added_to_a_causal_where(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.cast(ops.einsum("bqhd,bkhd->bhqk", q, k) * SIZE**-0.5, "float32")
+    scores = ops.where(np.tri(LENGTH, dtype=bool), scores, -1e9) + ops.where(seen[:, None, None] > 0, 0.0, -1e9)
+    return ops.einsum("bhqk,bkhd->bqhd", layer.dropped(ops.cast(ops.softmax(scores), v.dtype)), v)
+
+
+def with_both_masks_added(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.cast(ops.einsum("bqhd,bkhd->bhqk", q, k) * SIZE**-0.5, "float32")
+    scores = scores - 1e9 * (1 - np.tri(LENGTH, dtype=np.float32)) + ops.where(seen[:, None, None] > 0, 0.0, -1e9)
+    return ops.einsum("bhqk,bkhd->bqhd", layer.dropped(ops.cast(ops.softmax(scores), v.dtype)), v)
+
+
+def with_two_low_numbers(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.cast(ops.einsum("bqhd,bkhd->bhqk", q, k) * SIZE**-0.5, "float32")
+    scores = ops.where(np.tri(LENGTH, dtype=bool), ops.where(seen[:, None, None] > 0, scores, -1e9), float("-inf"))
+    return ops.einsum("bhqk,bkhd->bqhd", layer.dropped(ops.cast(ops.softmax(scores), v.dtype)), v)
+
+
+def with_padding_masked_after_alibi(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    far = np.arange(LENGTH, dtype=np.float32)[None] - np.arange(LENGTH, dtype=np.float32)[:, None]
+    scores = ops.cast(ops.einsum("bqhd,bkhd->bhqk", q, k) * SIZE**-0.5, "float32") + far
+    scores = ops.where(np.tri(LENGTH, dtype=bool) & (seen[:, None, None] > 0), scores, -1e9)
+    return ops.einsum("bhqk,bkhd->bqhd", layer.dropped(ops.cast(ops.softmax(scores), v.dtype)), v)
+
+
 def as_tensorflows_tutorial(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
     q, k, v = (tf.transpose(each, [0, 2, 1, 3]) for each in (q, k, v))
     scores = tf.matmul(q, k, transpose_b=True) / tf.math.sqrt(tf.cast(tf.shape(k)[-1], q.dtype))
@@ -110,6 +146,17 @@ def with_a_learned_table(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
 
 def over_queries(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
     return ops.einsum("bnts,bsnh->btnh", ops.softmax(ops.einsum("btnh,bsnh->bnts", q, k), axis=-2), v)
+
+
+def with_a_mask_that_is_scaled_away(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = ops.where(np.tri(LENGTH, dtype=bool), ops.einsum("btnh,bsnh->bnts", q, k), -1e4) * 1e-4
+    return ops.einsum("bnts,bsnh->btnh", layer.dropped(ops.softmax(scores)), v)
+
+
+def times_halves(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    half = 0.5 * np.tri(LENGTH, dtype=np.float32)
+    scores = ops.cast(ops.einsum("btnh,bsnh->bnts", q, k), "float32") * half - 1e9 * (1 - np.tri(LENGTH))
+    return ops.einsum("bnts,bsnh->btnh", layer.dropped(ops.cast(ops.softmax(scores), v.dtype)), v)
 
 
 def of_no_product(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
@@ -167,12 +214,14 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Called:
     return made
 
 
-def _trained(attend: Attend, rate: float, policy: str, form: bool) -> list[np.ndarray]:
+def _trained(attend: Attend, rate: float, policy: str, form: bool, is_left: bool = False) -> list[np.ndarray]:
+    """is_left: True if the padding comes first, so that the first queries see nothing."""
     keras.utils.set_random_seed(3)
     random = np.random.default_rng(0)
     layer = Layer(attend, rate, dtype=policy)
     x = tf.constant(random.normal(size=(BATCH, LENGTH, WIDTH)).astype(np.float32))
     seen = tf.constant((np.arange(LENGTH) < random.integers(4, LENGTH + 1, (BATCH, 1))).astype(np.int32))
+    seen = seen[:, ::-1] if is_left else seen
     layer.build(x.shape)
     for each in layer.three:
         each.build(x.shape)
@@ -210,7 +259,15 @@ TAKEN = {  # and whether by a causal kernel; None: by one with dropout alone
     in_float32: False,
     dropped_in_float32: False,
     one_head: True,
+    as_the_first_gpt2: True,
+    scaled_after_the_mask: True,
+    with_padding_added_to_a_causal_where: False,
+    with_both_masks_added: False,
+    with_two_low_numbers: False,
+    with_padding_masked_after_alibi: False,
 }
+NOT_TAKEN = [with_a_learned_table, over_queries, of_no_product, with_a_mask_that_is_scaled_away, times_halves]
+HIDES_ALL = [each for each in TAKEN if each.__name__.startswith("with_") and "kept" not in each.__name__]
 
 
 # In `make test` each at one of the rates, in turn.
@@ -229,10 +286,16 @@ def test_it_trains_so_as_it_is_written(attend: Attend, rate: float, called: Call
         assert np.linalg.norm(mine - theirs) < 3e-2 * np.linalg.norm(theirs)
 
 
+@pytest.mark.parametrize("attend", HIDES_ALL, ids=lambda attend: attend.__name__)
+def test_a_query_that_sees_nothing_gives_what_is_written(attend: Attend, called: Called) -> None:
+    exact = _trained(attend, 0.0, "float32", form=False, is_left=True)[0]
+    fused = _trained(attend, 0.0, "mixed_bfloat16", form=True, is_left=True)[0]
+    assert len(called.causal) == 1
+    assert np.linalg.norm(fused - exact) < 1e-2 * np.linalg.norm(exact)
+
+
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
-@pytest.mark.parametrize(
-    "attend", [with_a_learned_table, over_queries, of_no_product], ids=lambda attend: attend.__name__
-)
+@pytest.mark.parametrize("attend", NOT_TAKEN, ids=lambda attend: attend.__name__)
 def test_what_is_no_attention_of_the_kernels_stays_as_it_is(attend: Attend, policy: str, called: Called) -> None:
     near = 1e-5 if policy == "float32" else 2e-2
     for mine, theirs in zip(*(_trained(attend, 0.25, policy, form=form) for form in (True, False)), strict=True):
