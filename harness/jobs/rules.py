@@ -78,6 +78,7 @@ def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found],
             continue
         if rule.needs_gpu and not gpus:
             found.append(Found(rule, "needs-gpu"))
+            console.print(f"{number}/{len(options.names)} {name}: {rules.words(found[-1])}", soft_wrap=True)
             continue
         try:
             with stopped_by_signals():

@@ -100,7 +100,10 @@ def remedy_table(remedies: Sequence[Remedy]) -> Fitted:
 def show_expected(found: Sequence[Expected], console: Console) -> None:
     """Print, per cell, the memory of finished runs and the largest batch predicted from them."""
     for one in found:
-        console.print(Prose(f"{options(one.cell)} in {numbers.size(one.capacity_bytes)}", "bold"))
+        who = f"{one.cell.model} on {ranks(one.cell.ranks)}"
+        console.print(Prose(f"{who}: batches expected to fit in {numbers.size(one.capacity_bytes)} of memory", "bold"))
+        # The batch is that of one of the runs, and not an answer.
+        console.print(Prose(options(one.cell).replace(f" --per-rank-batch {one.cell.per_rank_batch}", ""), "dim"))
         for each in one.measured:
             console.print(f"  {each.batch:,} per rank took {numbers.size(each.memory_bytes)}", highlight=False)
         for prediction in one.predictions:

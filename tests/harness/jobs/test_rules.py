@@ -69,7 +69,7 @@ def test_a_rule_is_a_row_a_fault_is_one_and_what_needs_a_gpu_says_so(
     assert rows["cache"]["ratio"]["median"] == 2.0
     assert rows["prefetch"]["reason"].startswith("oom: rank 0: MemoryError: no room")
     said = capsys.readouterr().out
-    assert "1/3 cache" in said and "2.00 x" in said
+    assert "1/3 cache" in said and "2.00 x" in said and "2/3 tf32: not measured: this rule is about GPUs" in said
 
     # What is measured stays; what failed is tried again.
     before = (tmp_path / "out" / "cache" / "0" / "rank0.jsonl").stat().st_mtime_ns

@@ -159,6 +159,16 @@ def test_predictions_of_one_run_and_of_two_are_those_of_their_lines() -> None:
     assert (ended.largest, ended.failing, ended.done, ended.device) == (16, None, False, "host")
 
 
+def test_what_is_expected_of_runs_names_no_batch_as_if_it_were_the_answer() -> None:
+    out = io.StringIO()
+    cell = Cell("mlp", 2, 8, memory_limit_mb=900)
+    view.show_expected([fits.Expected(cell, GB, (Try(8, GB // 2),), ())], Console(file=out, width=200))
+    head, settings, took, _ = out.getvalue().splitlines()
+    assert head == "mlp on 2 ranks: batches expected to fit in 1.00 GB of memory"
+    assert "--ranks 2" in settings and "--memory-limit-mb 900" in settings and "--per-rank-batch" not in settings
+    assert took == "  8 per rank took 500 MB"
+
+
 def test_a_launch_that_ended_otherwise_stops_the_search() -> None:
     ended = found(launched(8, 648_000), run(replace(CELL, per_rank_batch=16), 0, [], status="hung", reason="no step"))
     assert ended.stopped == "16 per rank hung: no step" and not ended.done
