@@ -20,7 +20,7 @@ CHAINS = ("train", "browser", "root")
 # The order of files: the first worker goes through it from here, the others come from its end, and meet it where two
 # trainings may run side by side or among files that train nothing.
 ORDER = ("train", "beside", None, "browser", "root")
-QUIET_S = 330  # longer than a test may take: faulthandler_timeout of pyproject.toml ends its worker before
+QUIET_S = 930  # longer than a test may take: faulthandler_timeout of pyproject.toml ends its worker before
 
 
 @cache
