@@ -178,7 +178,7 @@ def _faster_feed(row: CellRow, rows: Sequence[CellRow]) -> bool:
     )
 
 
-def options(cell: Cell) -> str:
-    """The cell as command-line options of `train` and `record`."""
-    values = ((one, getattr(cell, one.name)) for one in AXES)
+def options(cell: Cell, *, without: str = "") -> str:
+    """The cell as command-line options of `train` and `record`. without: the name of an axis to leave out."""
+    values = ((one, getattr(cell, one.name)) for one in AXES if one.name != without)
     return " ".join(f"--{one.single_option} {value}" for one, value in values if one.said(value))

@@ -13,6 +13,7 @@ from ...scaling.fits import Expected, Fits, Prediction
 from ...scaling.look import ranks
 from ...scaling.remedies import Remedy
 from ...scaling.search import Try
+from .recording import doubted
 from .widths import Column, Fitted, Prose, Row
 
 
@@ -33,7 +34,7 @@ def show(fits: Fits, directory: str, console: Console) -> None:
     if fits.remedies and fits.failing:
         _remedies(fits, console)
     for doubt in fits.doubts:
-        console.print(Prose(f" - {doubt.text} ({doubt.code})\n   -> {doubt.next}", "dim"))
+        console.print(Prose(doubted(doubt), "dim"))
 
 
 def answer(fits: Fits) -> str:
@@ -103,7 +104,7 @@ def show_expected(found: Sequence[Expected], console: Console) -> None:
         who = f"{one.cell.model} on {ranks(one.cell.ranks)}"
         console.print(Prose(f"{who}: batches expected to fit in {numbers.size(one.capacity_bytes)} of memory", "bold"))
         # The batch is that of one of the runs, and not an answer.
-        console.print(Prose(options(one.cell).replace(f" --per-rank-batch {one.cell.per_rank_batch}", ""), "dim"))
+        console.print(Prose(options(one.cell, without="per_rank_batch"), "dim"))
         for each in one.measured:
             console.print(f"  {each.batch:,} per rank took {numbers.size(each.memory_bytes)}", highlight=False)
         for prediction in one.predictions:

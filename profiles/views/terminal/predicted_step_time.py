@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ...ground import numbers
 from ...predicting.step_time import Basis, Outlook, Prediction
+from .recording import doubted
 
 
 def text(outlook: Outlook) -> str:
     lines = [*(_line(outlook, each) for each in outlook.predictions), _basis(outlook.basis)]
-    lines += [f" - {doubt.text} ({doubt.code})\n   -> {doubt.next}" for doubt in outlook.doubts]
+    lines += map(doubted, outlook.doubts)
     return "\n".join(lines)
 
 

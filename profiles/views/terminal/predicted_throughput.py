@@ -10,6 +10,7 @@ from ...ground import numbers
 from ...predicting.throughput import Forecast, Row
 from ..charts.chart import Chart
 from ..charts.sweep import efficiency
+from .recording import doubted
 from .sweep import bar
 from .widths import Column, Fitted, Prose
 
@@ -29,7 +30,7 @@ def show(forecasts: Sequence[Forecast], console: Console) -> None:
         for each in one.what_if:
             console.print(Prose(f"{each.row.gpus:,} GPUs, {each.change}: {_share(each.row)}"))
         for doubt in one.doubts:
-            console.print(Prose(f" - {doubt.text} ({doubt.code})\n   -> {doubt.next}", "dim"))
+            console.print(Prose(doubted(doubt), "dim"))
         console.print()
 
 

@@ -202,6 +202,11 @@ def trusted(measures: Measures) -> Iterator[RenderableType]:
         yield Prose(report.trusted(measures.trust))
 
 
+def doubted(doubt: Doubt) -> str:
+    """A doubt below a forecast: its text and code, then what to do."""
+    return f" - {doubt.text} ({doubt.code})\n   -> {doubt.next}"
+
+
 def doubts(found: Sequence[Doubt], *, remedies: bool = True) -> Iterator[RenderableType]:
     """The doubts, each code only once: the text and remedy of the first doubt with that code, and the number of further
     doubts."""
