@@ -47,9 +47,11 @@ class Late:
         self._left.discard(nodeid)
         self._running.pop(nodeid, None)
 
-    def pytest_unconfigure(self) -> None:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
         if self._timer:
             self._timer.cancel()
+            self._timer.join()  # lines that have begun are written to the end
 
     def _say(self) -> None:
         running_s = {nodeid: time.time() - began_s for nodeid, began_s in self._running.copy().items()}
