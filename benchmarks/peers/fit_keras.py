@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from contextlib import nullcontext
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from harness.training import peers
+from harness.training import facts, peers
 
 POOL = 4  # batches of each rank
 BORN_S = psutil.Process().create_time()
@@ -65,11 +64,7 @@ def run(options: argparse.Namespace) -> None:
     from benchmarks.fit import MODELS
 
     reached("imported")
-    if options.way == "jax" and os.environ.get("JAX_PLATFORMS") != "cpu":
-        import jax
-
-        if jax.default_backend() != "gpu":
-            raise SystemExit("JAX sees no GPU here, and would train on the CPU; to try that, set JAX_PLATFORMS=cpu")
+    facts.check_seen("jax" if options.way == "jax" else "tensorflow", _gpus(options.way))
     family = MODELS[options.model]
     ranks = ring.size() if options.way == "ring" else 1
     gpus = ranks if options.way == "ring" else options.gpus
@@ -92,7 +87,7 @@ def run(options: argparse.Namespace) -> None:
     if options.way != "ring" or ring.rank() == 0:
         seconds = times.epochs_s[1:] or times.epochs_s
         rates = [options.steps * samples * ranks / s for s in seconds]
-        facts = {"way": options.way, "model": options.model, "gpus": gpus, "samples_per_gpu": samples * ranks // gpus}
+        asked = {"way": options.way, "model": options.model, "gpus": gpus, "samples_per_gpu": samples * ranks // gpus}
         measured = {
             "samples_per_s": round(max(rates), 1),
             "epochs_samples_per_s": [round(rate, 1) for rate in rates],
@@ -101,7 +96,18 @@ def run(options: argparse.Namespace) -> None:
             "peak_gib": peak_gib(options.way),
             "loss": times.losses,
         }
-        print(json.dumps(facts | measured), flush=True)
+        print(json.dumps(asked | measured), flush=True)
+
+
+def _gpus(way: str) -> Any:
+    """The GPUs that the way's framework has found."""
+    if way == "jax":
+        import jax
+
+        return [each for each in jax.devices() if each.platform == "gpu"]
+    import tensorflow as tf
+
+    return tf.config.list_physical_devices("GPU")
 
 
 def _scope(keras: Any, options: argparse.Namespace) -> Any:

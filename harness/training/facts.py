@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,16 @@ def host_memory_peak_bytes() -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
+def check_seen(framework: str, gpus: object) -> None:
+    """Raise RingscopeError if the driver shows this process a GPU, but the framework has not found it. gpus: what the
+    framework has found; false if nothing."""
+    if not gpus and gpu_uuid(0) is not None:
+        raise RingscopeError(
+            f"{framework} sees no GPU in {sys.prefix}, and would train on the CPU: install its CUDA build there, or "
+            "set CUDA_VISIBLE_DEVICES= to have all strategies train on the CPU"
+        )
+
+
 def gpu_uuid(ordinal: int) -> str | None:
     """The UUID of a GPU as nvidia-smi prints it; None without a driver. ordinal: among the GPUs that this process
     sees."""
@@ -92,6 +103,7 @@ def gpu_uuid(ordinal: int) -> str | None:
     except OSError:
         return None
     count, device, raw = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    cuda.cuInit(0)  # a framework that is built for the CPU has not called it
     cuda.cuDeviceGetCount(ctypes.byref(count))
     if cuda.cuDeviceGet(ctypes.byref(device), min(ordinal, count.value - 1)):
         return None

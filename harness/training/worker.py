@@ -143,6 +143,7 @@ def train(cell: Cell, out: Path, progress: Progress, record: str | None) -> Rank
     from .strategies import trainer as trainer_of
 
     gpus = len(tf.config.list_physical_devices("GPU"))
+    facts.check_seen("tensorflow", gpus)
     combinations.check(cell, gpus=gpus)
     progress.phase("connect")
     ring.init(pin=not (cell.spread.one_process or cell.spread.splits))

@@ -132,6 +132,8 @@ def _take_gpu(*, pin: bool) -> None:
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
+    if not gpus and hvd.local_rank() == 0:
+        _tell_unseen()
     if not gpus or not pin:
         return
     # If the launcher already shows each process one GPU, there is nothing to choose.
@@ -141,6 +143,16 @@ def _take_gpu(*, pin: bool) -> None:
             f"{hvd.local_size()} ranks on this host but {len(gpus)} GPUs; start at most {len(gpus)} ranks here"
         )
     tf.config.set_visible_devices(gpus[mine], "GPU")
+
+
+def _tell_unseen() -> None:
+    """Say that this host's ranks train on the CPU, if the driver shows a GPU that TensorFlow has not found."""
+    if (name := xla_cache.gpu_name()) is None:
+        return
+    why, remedy = "it is built for the CPU", "pip install 'tensorflow[and-cuda]' in its place"
+    if tf.test.is_built_with_cuda():
+        why, remedy = "it does not find all of CUDA's libraries", "`ringscope doctor` says which"
+    say.line(f"TensorFlow does not see this host's {name}, and trains on the CPU: {why}; {remedy}")
 
 
 def _one_gpu_each() -> bool:

@@ -15,7 +15,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from profiles.ground.errors import RingscopeError
 from profiles.runs.rank_records import RankRecord
 from profiles.runs.records import Cell
 
@@ -86,11 +85,7 @@ def train(cell: Cell, folder: Path, progress: Any) -> RankRecord:
         ) from error
     progress.phase("connect")
     peer: Peer = module.joined(cell, folder)
-    if not peer.on_gpu and facts.gpu_uuid(0) is not None:
-        raise RingscopeError(
-            f"{backend} sees no GPU in {sys.prefix}, and would train on the CPU: install its CUDA build there, or set "
-            "CUDA_VISIBLE_DEVICES= to have all strategies train on the CPU"
-        )
+    facts.check_seen(backend, peer.on_gpu)
     progress.phase("build")
     model = of_cell(cell, jit_compile=cell.step == "compiled")
     peer.spread(model)

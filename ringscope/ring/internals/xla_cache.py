@@ -78,6 +78,11 @@ def capability() -> int:
     return int(_gpu().get("capability", 0))
 
 
+def gpu_name() -> str | None:
+    """The name of the first GPU that the driver shows this process; None if it shows none."""
+    return str(_gpu()["gpu"]) if _gpu() else None
+
+
 def _key(gpu: dict[str, str | int]) -> str:
     """A digest of everything that a compiled program depends on: GPU, driver, libraries, compiler options and allowed
     kernels."""
