@@ -8,7 +8,8 @@ cudnn_dropout.py). The operations already traced are then unused, and XLA remove
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from ..say import once
-from . import attention, attention_dropout, constants, hashed
+from . import attention, attention_dropout, constants, einsums, hashed, head_axes
 from .choice import wanted
 
 LOW = -9984.0  # the largest number that a mask gives to scores that do not count: -1e4 in bfloat16
@@ -34,7 +35,7 @@ class Hidden(NamedTuple):
 
 class Written(NamedTuple):
     """scale * query . key^T, changed by `steps` in their order: `Hidden`, or a tensor that is added. query: (...,
-    queries, size); key: (..., keys, size)."""
+    queries, size); key: (..., keys, size); with four axes if the scores have five (`head_axes.merged`)."""
 
     query: Any
     key: Any
@@ -60,36 +61,51 @@ class Softmax(NamedTuple):
     masks: set[str]
 
 
-def fused() -> AbstractContextManager[None]:
+@contextmanager
+def fused() -> Iterator[None]:
     """Within this context, products of softmax results with values are traced as the fused kernel, however they are
     called."""
-    from tensorflow.python.ops import gen_math_ops
+    from tensorflow.python.ops import gen_linalg_ops, gen_math_ops
 
-    own = gen_math_ops.batch_mat_mul_v2
+    own, own_einsum = gen_math_ops.batch_mat_mul_v2, gen_linalg_ops.einsum
 
     def multiplied(x: Any, y: Any, adj_x: bool = False, adj_y: bool = False, **options: Any) -> Any:
-        traced = isinstance(x, tf.Tensor) and isinstance(y, tf.Tensor) and hasattr(x, "graph")
-        made = attended(x, y, adj_y) if traced and not adj_x else None
+        made = attended(x, y, adj_y) if _are_traced(x, y) and not adj_x else None
         return own(x, y, adj_x, adj_y, **options) if made is None else made
 
-    return laid_over(gen_math_ops, batch_mat_mul_v2=multiplied)
+    def summed(inputs: Any, equation: str, **options: Any) -> Any:
+        if _are_traced(*inputs):
+            for shares, value, order in einsums.by_shares(equation, inputs):
+                if (made := attended(shares, value, False)) is not None:
+                    return tf.transpose(made, order)
+        return own_einsum(inputs, equation, **options)
+
+    with laid_over(gen_math_ops, batch_mat_mul_v2=multiplied), laid_over(gen_linalg_ops, einsum=summed):
+        yield
+
+
+def _are_traced(*tensors: Any) -> bool:
+    return all(isinstance(each, tf.Tensor) and hasattr(each, "graph") for each in tensors)
 
 
 def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
     """The product shares . value by the fused kernel; None if the shares are not from attention, or if there is no
     kernel. value: (..., keys, size); is_turned: it is (..., size, keys)."""
-    if shares.shape.rank not in (3, 4) or shares.shape.rank != value.shape.rank or shares.dtype != value.dtype:
+    if shares.shape.rank not in (3, 4, 5) or shares.shape.rank != value.shape.rank or shares.dtype != value.dtype:
         return None
     found = _softmax(shares)
-    written = None if found is None else _read(found.scores)
-    if found is None or written is None or written.query.shape[:-1] != shares.shape[:-1]:
+    if found is None or not found.scores.shape.is_fully_defined():
+        return None
+    written = _read(found.scores)
+    if written is None or written.query.shape[:-1] != head_axes.merged(found.scores).shape[:-1]:
         return None
     lets = [each.lets for each in written.hidden()]
     if not all(each.shape.is_fully_defined() for each in (*lets, *written.added())):
         return None
-    heads = [_heads_last(each) for each in (written.query, written.key, _turned(value) if is_turned else value)]
+    values = head_axes.merged(head_axes.turned(value) if is_turned else value)
+    heads = [head_axes.heads_last(each) for each in (written.query, written.key, values)]
     query, key, values = given = attention.in_bfloat16(heads)
-    mask, plus = _both(written, shares.shape)
+    mask, plus = _both(written, found.scores.shape)
     if found.masks and (mask is None or found.masks != {each.name for each in lets}):
         return None
     if not attention.fits(query, key, values, mask):
@@ -109,13 +125,15 @@ def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
     if found.masks:
         seen = tf.transpose(tf.reduce_any(mask, axis=3, keepdims=True), [0, 2, 1, 3])
         made = tf.where(seen, made, tf.zeros((), made.dtype))
-    made = tf.transpose(made, [0, 2, 1, 3])
-    return tf.cast(made if shares.shape.rank == 4 else made[:, 0], value.dtype)
+    made = tf.reshape(tf.transpose(made, [0, 2, 1, 3]), [*shares.shape[:-1], value.shape[-2 if is_turned else -1]])
+    return tf.cast(made, value.dtype)
 
 
 def _softmax(shares: Any) -> Softmax | None:
     """The softmax over the last axis that makes the shares; None if another operation does."""
     dropped, masks = None, set()
+    if shares.op.type == "Reshape" and head_axes.joins_queries(shares, shares.op.inputs[0]):
+        shares = shares.op.inputs[0]
     while True:
         op = shares.op
         if (drop := hashed.dropped_of(shares)) is not None and dropped is None:
@@ -144,7 +162,19 @@ def _read(scores: Any) -> Written | None:
     if op.type in ("BatchMatMulV2", "BatchMatMulV3"):
         query, key = op.inputs
         is_plain = not op.get_attr("adj_x") and query.shape.rank == key.shape.rank == scores.shape.rank
-        return Written(query, key if op.get_attr("adj_y") else _turned(key)) if is_plain else None
+        key = key if op.get_attr("adj_y") else head_axes.turned(key)
+        return Written(head_axes.merged(query), head_axes.merged(key)) if is_plain else None
+    if op.type == "Einsum" and (product := einsums.of_scores(op)) is not None:
+        return Written(*map(head_axes.merged, product))
+    if op.type == "Reshape" and head_axes.joins_queries(op.inputs[0], scores):
+        inner = _read(op.inputs[0])
+        if inner is None or inner.steps:
+            return None
+        *sizes, _ = head_axes.merged(scores).shape
+        return inner._replace(query=tf.reshape(inner.query, [*sizes, inner.query.shape[-1]]))
+    if (swapped := head_axes.before_swap(scores)) is not None:
+        inner = _read(swapped)
+        return None if inner is None or inner.steps else inner._replace(query=inner.key, key=inner.query)
     if op.type == "SelectV2":
         which, one, other = op.inputs
         for counts, rest, lets in ((one, other, which), (other, one, None)):
@@ -221,31 +251,14 @@ def _is_fixed(tensor: Any, most: int = 64) -> bool:
     return True
 
 
-def _turned(matrices: Any) -> Any:
-    """The matrices with their last two axes swapped; if they were transposed, the transposition is dropped instead."""
-    rank = matrices.shape.rank
-    order = [*range(rank - 2), rank - 1, rank - 2]
-    if matrices.op.type == "Transpose" and np.array_equal(tf.get_static_value(matrices.op.inputs[1]), order):
-        return matrices.op.inputs[0]
-    return tf.transpose(matrices, order)
-
-
-def _heads_last(tensor: Any) -> Any:
-    """(batch, heads, length, size), or without heads (batch, length, size), as (batch, length, heads, size)."""
-    return tf.transpose(tensor, [0, 2, 1, 3]) if tensor.shape.rank == 4 else tensor[:, :, tf.newaxis]
-
-
 def _both(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
     """(mask of the scores that count, numbers that are added to scores), each with four axes; None if there is none.
+    shape: of the scores.
 
     Scores are left out by a mask only if it alone says what a query gives that may see no key: equal shares of all.
     Otherwise this query weighs the low numbers, as is written; but where it is a `where` that hides a score, the
     kernel's gradient of this query and key is not 0.
     """
-
-    def of_four(tensor: Any) -> Any:
-        tensor = tensor if shape.rank == 4 or tensor.shape.rank < 3 else tensor[:, tf.newaxis]
-        return tf.reshape(tensor, [*[1] * (4 - tensor.shape.rank), *tensor.shape])
 
     hidden = written.hidden()
     values = [constants.value(each) for each in written.added()]
@@ -256,13 +269,13 @@ def _both(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
         plus = tf.zeros([1, 1, 1, 1])
         for step in written.steps:
             if isinstance(step, Hidden):
-                plus = tf.where(of_four(step.lets), plus, step.number)
+                plus = tf.where(head_axes.of_four(step.lets, shape), plus, step.number)
             else:
-                plus += tf.cast(of_four(step), tf.float32)
+                plus += tf.cast(head_axes.of_four(step, shape), tf.float32)
         return None, plus
-    lets = [of_four(each.lets) for each in hidden]
+    lets = [head_axes.of_four(each.lets, shape) for each in hidden]
     if not counts.all() and counts.any(axis=-1).all():
-        lets.append(of_four(constants.shared(counts)))
+        lets.append(head_axes.of_four(constants.shared(counts), shape))
         total = np.where(counts, total, 0)
-    plus = of_four(constants.shared(total.astype(np.float32))) if total.any() else None
+    plus = head_axes.of_four(constants.shared(total.astype(np.float32)), shape) if total.any() else None
     return reduce(tf.logical_and, lets) if lets else None, plus

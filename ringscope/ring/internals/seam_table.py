@@ -161,6 +161,7 @@ form: translated
     tensorflow.python.ops.gen_nn_ops bias_add_grad
 form: written
     tensorflow.python.ops.gen_math_ops batch_mat_mul_v2
+    tensorflow.python.ops.gen_linalg_ops einsum
 form: products
     keras.src.backend numpy.einsum
 form: padded_products

@@ -139,6 +139,45 @@ def one_head(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
     return ops.reshape(ops.matmul(layer.dropped(ops.softmax(scores)), v), (BATCH, LENGTH, HEADS, SIZE))
 
 
+def of_keys_times_queries(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    """As KerasHub's GPT-NeoX: the scores are the product of keys and queries, transposed."""
+    scores = ops.einsum("aecd,abcd->acbe", k, q) * SIZE**-0.5
+    shares = layer.softmax(scores, mask=np.tri(LENGTH, dtype=bool) & ops.cast(seen, "bool")[:, None, None])
+    return ops.einsum("acbe,aecd->abcd", layer.dropped(shares), v)
+
+
+def by_tensorflows_einsum(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    scores = tf.einsum("...qhd,...khd->...hqk", q, k) * SIZE**-0.5
+    shares = layer.dropped(tf.nn.softmax(tf.where(np.tri(LENGTH, dtype=bool), scores, -1e9)))
+    return tf.einsum("...hqk,...khd->...qhd", shares, v)
+
+
+def by_einsums_of_one_head_of_keys(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    """Keys before queries, shares after values, and heads of queries that share the only head of keys."""
+    scores = ops.einsum("bkd,bqhd->bhqk", k[:, :, 0], q * SIZE**-0.5)
+    shares = layer.softmax(scores, mask=ops.cast(seen, "bool")[:, None, None])
+    return ops.einsum("bkd,bhqk->bqhd", v[:, :, 1], layer.dropped(shares))
+
+
+def of_grouped_heads(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    """As KerasHub's Gemma: two heads of queries for each head of keys."""
+    q, k, v = ops.reshape(q, (BATCH, LENGTH, 2, 2, SIZE // 2)), k[..., ::2], v[..., 1::2]
+    scores = ops.einsum("btkgh,bskh->bkgts", q * SIZE**-0.5, k)
+    lets = np.tri(LENGTH, dtype=bool) & (ops.cast(seen, "bool")[:, None])
+    shares = layer.dropped(ops.cast(layer.softmax(scores, mask=lets[:, None, None]), v.dtype))
+    return ops.reshape(ops.einsum("bkgts,bskh->btkgh", shares, v), (BATCH, LENGTH, HEADS, SIZE))
+
+
+def of_grouped_heads_with_alibi(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    q = ops.transpose(ops.reshape(q, (BATCH, LENGTH, 2, 2, SIZE // 2)), (0, 2, 3, 1, 4))
+    k, v = (ops.transpose(each, (0, 2, 1, 3))[:, :, None] for each in (k[..., ::2], v[..., 1::2]))
+    slopes = np.array([1, 0.5, 0.25, 0.125], np.float32).reshape((2, 2, 1, 1))
+    scores = ops.cast(ops.matmul(q, ops.swapaxes(k, -1, -2)), "float32") * SIZE**-0.5
+    scores = scores + np.where(np.tri(LENGTH), np.arange(LENGTH) * slopes, -1e9).astype(np.float32)
+    made = ops.matmul(layer.dropped(ops.cast(ops.softmax(scores), v.dtype)), v)
+    return ops.reshape(ops.transpose(made, (0, 3, 1, 2, 4)), (BATCH, LENGTH, HEADS, SIZE))
+
+
 def with_a_learned_table(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
     scores = ops.einsum("btnh,bsnh->bnts", q, k) + ops.cast(layer.table, q.dtype)
     return ops.einsum("bnts,bsnh->btnh", layer.dropped(ops.softmax(scores)), v)
@@ -157,6 +196,22 @@ def times_halves(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
     half = 0.5 * np.tri(LENGTH, dtype=np.float32)
     scores = ops.cast(ops.einsum("btnh,bsnh->bnts", q, k), "float32") * half - 1e9 * (1 - np.tri(LENGTH))
     return ops.einsum("bnts,bsnh->btnh", layer.dropped(ops.cast(ops.softmax(scores), v.dtype)), v)
+
+
+def by_einsums_over_two_axes(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    place = tf.einsum(
+        "i,j->ij", tf.range(LENGTH, dtype=v.dtype), tf.ones([HEADS], v.dtype)
+    )  # as rotary angles are made
+    v += place[:, :, None]
+    shares = tf.nn.softmax(tf.einsum("bthd,bshd->bts", q, k))
+    return tf.einsum("bts,bshd->bthd", shares, v) + tf.einsum("bts,bsd->btd", shares, v[:, :, 0])[:, :, None]
+
+
+def of_shares_set_to_zero_that_low_numbers_take(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
+    """A query that sees only later keys weighs the numbers that hide them against those that hide the padding."""
+    scores = ops.cast(ops.einsum("bqnh,bknh->bnqk", q, k) * SIZE**-0.5, "float32")
+    shares = layer.softmax(scores - 1e9 * np.triu(np.ones((LENGTH, LENGTH), np.float32), 1), seen[:, None, None])
+    return ops.einsum("bnqk,bknh->bqnh", layer.dropped(ops.cast(shares, v.dtype)), v)
 
 
 def of_no_product(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
@@ -259,6 +314,11 @@ TAKEN = {  # and whether by a causal kernel; None: by one with dropout alone
     in_float32: False,
     dropped_in_float32: False,
     one_head: True,
+    by_tensorflows_einsum: True,
+    by_einsums_of_one_head_of_keys: False,
+    of_keys_times_queries: False,
+    of_grouped_heads: False,
+    of_grouped_heads_with_alibi: None,
     as_the_first_gpt2: True,
     scaled_after_the_mask: True,
     with_padding_added_to_a_causal_where: False,
@@ -266,7 +326,15 @@ TAKEN = {  # and whether by a causal kernel; None: by one with dropout alone
     with_two_low_numbers: False,
     with_padding_masked_after_alibi: False,
 }
-NOT_TAKEN = [with_a_learned_table, over_queries, of_no_product, with_a_mask_that_is_scaled_away, times_halves]
+NOT_TAKEN = [
+    with_a_learned_table,
+    over_queries,
+    by_einsums_over_two_axes,
+    of_shares_set_to_zero_that_low_numbers_take,
+    of_no_product,
+    with_a_mask_that_is_scaled_away,
+    times_halves,
+]
 HIDES_ALL = [each for each in TAKEN if each.__name__.startswith("with_") and "kept" not in each.__name__]
 
 
