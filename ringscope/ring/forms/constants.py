@@ -103,13 +103,29 @@ def is_lower_triangle(mask: Any) -> bool:
 
 def hides_later(mask: Any) -> bool:
     """True if the mask is known to let no query see a key after its own position, whatever else it hides: it is such a
-    constant, or `and` of such a mask with another."""
+    constant, or is made from such a mask by `and`, `minimum`, a product or a comparison with 0 or more. Numbers of a
+    mask count as 0 and 1."""
     if mask.shape.rank is None or mask.shape.rank < 2:
         return False
     found = value(mask)
     if found is not None:
         return not np.triu(found.astype(bool), 1).any()
-    if not hasattr(mask, "op") or mask.op.type not in ("LogicalAnd", "ExpandDims", "Reshape", "Identity"):
+    if not hasattr(mask, "op"):
         return False
-    inputs = mask.op.inputs if mask.op.type == "LogicalAnd" else mask.op.inputs[:1]
+    kind, inputs = mask.op.type, list(mask.op.inputs)
+    if kind == "StridedSlice" and not _keeps_order(inputs[3]):
+        return False
+    if kind == "Greater":
+        limit = value(inputs[1])
+        if limit is None or (limit < 0).any():
+            return False
+    if kind in ("ExpandDims", "Reshape", "Identity", "Cast", "StridedSlice", "Greater"):
+        inputs = inputs[:1]
+    elif kind not in ("LogicalAnd", "Minimum", "Mul"):
+        return False
     return any(each.shape[-2:] == mask.shape[-2:] and hides_later(each) for each in inputs)
+
+
+def _keeps_order(strides: Any) -> bool:
+    found = value(strides)
+    return found is not None and bool((found == 1).all())

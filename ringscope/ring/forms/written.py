@@ -117,12 +117,12 @@ def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
         return None
     else:
         _, rate, seed = found.dropped
-        made = attention_dropout.fused(query, key, values, mask, seed, rate=rate, zeroes=False, **options)
+        made = attention_dropout.fused(query, key, values, mask, seed, rate=rate, zeroes=bool(found.masks), **options)
     if made is None:
         return None
     if given is not heads:
         once(attention.SAID)
-    if found.masks:
+    if found.masks and found.dropped is None:
         seen = tf.transpose(tf.reduce_any(mask, axis=3, keepdims=True), [0, 2, 1, 3])
         made = tf.where(seen, made, tf.zeros((), made.dtype))
     made = tf.reshape(tf.transpose(made, [0, 2, 1, 3]), [*shares.shape[:-1], value.shape[-2 if is_turned else -1]])

@@ -61,3 +61,31 @@ def test_what_depends_on_an_argument_is_unknown() -> None:
 
     run(tf.constant(2))
     assert found == [None]
+
+
+LATER = np.triu(np.ones((1, 4, 4), bool), 1)
+# of a padding mask that tracing does not know, (2, 4) of 0 and 1, and a causal one
+HIDDEN: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
+    "as KerasHub merges them": (lambda p, c: tf.cast(tf.minimum(p[:, None], tf.cast(c, tf.int32)), tf.bool), True),
+    "of numbers above a half": (lambda p, c: tf.cast(p[:, None] * tf.cast(c, tf.int32), tf.float32) > 0.5, True),
+    "with an axis of heads": (lambda p, c: (tf.cast(p, tf.bool)[:, None] & c)[:, None], True),
+    "of padding alone": (lambda p, c: tf.cast(p, tf.bool)[:, None] & tf.ones_like(c), False),
+    "of what is hidden otherwise": (lambda p, c: tf.maximum(p[:, None], tf.cast(c, tf.int32)), False),
+    "in the other order": (lambda p, c: tf.minimum(p[:, None], tf.cast(c, tf.int32))[:, ::-1, ::-1], False),
+    "of numbers above -1": (lambda p, c: tf.minimum(p[:, None], tf.cast(c, tf.int32)) > -1, False),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_mask_that_is_merged_with_a_causal_one_hides_later_keys(name: str) -> None:
+    made, hides = HIDDEN[name]
+    found: list[bool] = []
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def run(padding: Any) -> Any:
+        mask = made(padding, tf.constant(~LATER) & True)
+        found.append(constants.hides_later(mask))
+        return tf.reshape(tf.cast(mask, tf.bool), [2, 4, 4])
+
+    lets = run(tf.constant([[1, 1, 1, 0], [0, 1, 1, 1]])).numpy()
+    assert found == [hides] and (lets & LATER).any() != hides
