@@ -17,20 +17,22 @@ from tests import late, tiers
 from tests.recordings import ROOT
 
 MARKS = {"plain": "", "train": "ci", "all": "exhaustive", "more": "exhaustive", "old": "exhaustive"}
+MARKS |= {"fit": "ci train", "loop": "ci train"}
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with tests of every tier, five each."""
     for name, mark in MARKS.items():
-        body = f"@pytest.mark.{mark}\n" * bool(mark) + "@pytest.mark.parametrize('i', range(5))\ndef test_it(i): pass\n"
+        body = "".join(f"@pytest.mark.{each}\n" for each in mark.split())
+        body += "@pytest.mark.parametrize('i', range(5))\ndef test_it(i): pass\n"
         (tmp_path / f"test_{name}.py").write_text(f"import pytest\n{body}")
     (tmp_path / "conftest.py").write_text(
         f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests import late, tiers\nfrom pathlib import Path\n"
         "tiers.SECONDS, tiers.GREEN = Path('seconds.csv'), Path('shards.csv')\ntiers.HERE = Path('.')\n"
         "late.REPORT_S = 0\npytest_plugins = ('tests.tiers', 'tests.late')\n"
     )
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\nmarkers =\n  ci\n  exhaustive\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\nmarkers =\n  ci\n  train\n  exhaustive\n")
     (tmp_path / "seconds.csv").write_text("tests,seconds\ntest_more.py,9\ntest_all.py::test_it[0],1\n")
     (tmp_path / "shards.csv").write_text("shard,commit,date\n")
     return tmp_path
@@ -73,7 +75,7 @@ def test_parts_are_disjoint_and_make_all_tests(project: Path) -> None:
         assert len(having) == 1 or name == "all"
 
 
-def test_ci_takes_what_is_not_exhaustive_and_the_part_that_the_commit_names(project: Path) -> None:
+def test_ci_takes_what_is_not_exhaustive_trainings_by_turns_and_the_part_that_the_commit_names(project: Path) -> None:
     def git(*rest: str) -> str:
         who = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
         return subprocess.run(
@@ -86,7 +88,10 @@ def test_ci_takes_what_is_not_exhaustive_and_the_part_that_the_commit_names(proj
     names, said = ran(project, *words("test-ci"))
     which, count = tiers.rotating(commit)
     assert f"part {which} of {count}" in said
-    whole = {f"test_{name}.py::test_it[{i}]" for name in ("plain", "train") for i in range(5)}
+    assert tiers.turn("test_fit.py") != tiers.turn("test_loop.py")
+    trained = "fit" if tiers.turn("test_fit.py") == which % tiers.TURNS + 1 else "loop"
+    assert f"turn {tiers.turn(f'test_{trained}.py')} of {tiers.TURNS}" in said
+    whole = {f"test_{name}.py::test_it[{i}]" for name in ("plain", "train", trained) for i in range(5)}
     assert whole <= names
     assert names - whole == ran(project, "-m", "exhaustive", "--shard", f"{which}/{count}")[0]
     # It is green, which the file keeps; the others have never been.
@@ -100,7 +105,7 @@ def test_ci_takes_what_is_not_exhaustive_and_the_part_that_the_commit_names(proj
     assert f"part {which} of {count} was last green at {commit[:12]}" in said
 
 
-@pytest.mark.parametrize("words", [["--rotate"], ["--rotate", "--collect-only"], ["--shard", "1/12", "-m", "ci"]])
+@pytest.mark.parametrize("words", [["--rotate"], ["--rotate", "--collect-only"], ["--shard", "1/24", "-m", "ci"]])
 def test_what_is_no_green_run_of_a_whole_part_is_not_kept(project: Path, words: list[str]) -> None:
     failing = words == ["--rotate"]
     (project / "test_plain.py").write_text(f"def test_it(): assert {not failing}\n")
@@ -165,7 +170,7 @@ def test_a_run_that_takes_long_says_what_is_left_and_how_fast_the_machine_is(pro
     _, said = ran(project, RINGSCOPE_CI_BEGAN=str(time.time() - 100))
     lines = [line for line in said.splitlines() if line.startswith("late: ")]
     assert "tests began after 10" in lines[-1]
-    assert " of 26 tests are left: " in lines[0]
+    assert f" of {5 * len(MARKS) + 1} tests are left: " in lines[0]
 
 
 def test_of_a_late_run_files_are_named_by_how_many_of_their_tests_are_left() -> None:

@@ -1,7 +1,8 @@
 """Which tests run when.
 
-`make test` runs what has no tier's mark, `.ci/run` also what is marked `ci` and one of SHARDS parts of what is marked
-`exhaustive`: which one, the commit says. `make test-all` runs everything, or the part that SHARD=K/N names.
+`make test` runs what has no tier's mark, `.ci/run` also what is marked `ci`, of trainings among it the files whose turn
+it is, and one of SHARDS parts of what is marked `exhaustive`: the commit says which. `make test-all` runs everything,
+or the part that SHARD=K/N names.
 
 Parts are balanced by tests/seconds.csv: CPU seconds of exhaustive tests by tests/cpu.py (round numbers are
 estimates), by file: its tests share what is costly. Of some files the tests stand there one by one. What does not stand
@@ -22,7 +23,8 @@ from typing import Any
 
 import pytest
 
-SHARDS = 12
+SHARDS = 24
+TURNS = 2  # trainings marked `ci` take a third of .ci/run's time, and `make test` has a smaller one beside each
 STALE_COMMITS = 20
 HERE = Path(__file__).parent
 SECONDS, GREEN = HERE / "seconds.csv", HERE / "shards.csv"
@@ -65,11 +67,10 @@ def git(*words: str) -> str | None:
 
 
 def few(cases: Iterable[Any], every: int = 3) -> list[Any]:
-    """Many cases of one thing, for parametrize: each so manieth runs in `make test`, the one after it in `.ci/run`, the
-    others where exhaustive tests do."""
+    """Many cases of one thing, for parametrize: each so manieth runs in `make test`, the others where exhaustive tests
+    do."""
     listed = [case if isinstance(case, tuple) else (case,) for case in cases]
-    marks = [[], [pytest.mark.ci], *[[pytest.mark.exhaustive]] * (every - 2)]
-    return [pytest.param(*case, marks=marks[i % every]) for i, case in enumerate(listed)]
+    return [pytest.param(*case, marks=[pytest.mark.exhaustive] * bool(i % every)) for i, case in enumerate(listed)]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -84,11 +85,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _runs(item: pytest.Item, shard: tuple[int, int], rotate: bool) -> bool:
-    exhaustive = item.get_closest_marker("exhaustive") is not None
+    exhaustive, ci, train = (item.get_closest_marker(name) is not None for name in ("exhaustive", "ci", "train"))
+    file, (which, count) = item.nodeid.partition("::")[0], shard
     if rotate and not exhaustive:
-        return True
-    which, count = shard
-    return which == (place(item.nodeid, count) if exhaustive else _by_name(item.nodeid.partition("::")[0], count))
+        return not (ci and train) or turn(file) == which % TURNS + 1
+    return which == (place(item.nodeid, count) if exhaustive else _by_name(file, count))
+
+
+def turn(file: str) -> int:
+    """The one of TURNS, from 1, in which `.ci/run` runs a file's trainings that are marked `ci`."""
+    return _by_name(file, TURNS)
 
 
 def place(nodeid: str, count: int) -> int:
@@ -132,7 +138,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     shard = wanted(config)
     if shard is None:
         return []
-    of = "exhaustive tests" if config.getoption("rotate") else "all tests"
+    rotate = config.getoption("rotate")
+    of = f"trainings marked ci: turn {shard[0] % TURNS + 1} of {TURNS}; exhaustive tests" if rotate else "all tests"
     return [f"{of}: part {shard[0]} of {shard[1]} (make test-all SHARD={shard[0]}/{shard[1]}), commit {commit()[:12]}"]
 
 
