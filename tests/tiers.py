@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 SHARDS = 24
-TURNS = 2  # trainings marked `ci` take a third of .ci/run's time, and `make test` has a smaller one beside each
+TURNS = 2  # all trainings marked `ci` took a quarter of .ci/run's time; `make test` has a smaller one beside each
 STALE_COMMITS = 20
 HERE = Path(__file__).parent
 SECONDS, GREEN = HERE / "seconds.csv", HERE / "shards.csv"

@@ -52,6 +52,36 @@ def test_a_ready_environment_is_left_alone_and_a_changed_one_is_not(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("settings", "failing", "installed"),
+    [
+        ("", "nothing", ["pip uv", "uv x"]),
+        ("global.find-links='/wheels'", "nothing", ["pip uv", "uv x"]),
+        ("", "uv", ["pip uv", "uv x", "pip x"]),
+        ("", "pip", ["pip uv", "pip x"]),
+        ("global.index-url='https://mirror'", "nothing", ["pip x"]),
+        (":env:.no-index='1'", "nothing", ["pip x"]),
+    ],
+)
+def test_uv_installs_what_pip_does_where_pip_is_not_set_up_otherwise(
+    tmp_path: Path, settings: str, failing: str, installed: list[str]
+) -> None:
+    python, told = tmp_path / "python", tmp_path / "told"
+    python.write_text(
+        f"""#!/bin/sh
+[ "$3" = config ] && {{ echo "{settings}"; echo "global.cert='/its/cert'"; exit; }}
+for last; do :; done
+echo "$2 $last" >> {told}
+[ "$2" = uv ] && echo "$SSL_CERT_FILE" > {tmp_path}/cert
+[ "$2" != {failing} ] || [ "$last" = x -a "$2" = pip ]
+"""
+    )
+    python.chmod(0o755)
+    script("environment").install(python, ["x"], tmp_path / "log")
+    assert told.read_text().splitlines() == installed
+    assert "uv x" not in installed or (tmp_path / "cert").read_text() == "/its/cert\n"
+
+
+@pytest.mark.parametrize(
     "name", ["setup.cfg", "scripts/environment.py", "scripts/horovod_edits.py", "scripts/horovod_in_xla.cc"]
 )
 def test_an_environment_is_made_anew_when_what_it_is_made_from_changes(tmp_path: Path, name: str) -> None:
