@@ -65,8 +65,9 @@ def explain(
     launch: Launch,
     *,
     allowed_s: Callable[[float], float | None],
-) -> None:
-    """Make the launches that explain a sweep and are still missing.
+) -> int:
+    """Make the launches that explain a sweep and are still missing. Returns the number of launches left out for lack of
+    time, if a cell has none at all because of them, else 0.
 
     scaling, runs: the timed launches. launch: runs tasks in a run directory; before each task it asks whether there is
     time for it. allowed_s: seconds that explaining has taken so far -> seconds that it may take in all, or None for no
@@ -76,7 +77,7 @@ def explain(
     how = replace(how, profiler=profilers.choose() if on_gpus else None)
     tasks, usual_s = planned(scaling, how)
     if not tasks:
-        return
+        return 0
     inside = _folder(directory, tasks, how)
     records = [run.record for run in read_runs(inside.path)]
     spent_s = sum(max(0, record.finished_utc_ns - record.started_utc_ns) for record in records) / 1e9
@@ -91,12 +92,10 @@ def explain(
         if how.profiler:
             check_space(inside.path, max(cell.ranks for cell, _ in missing) * profilers.BYTES_A_RANK)
         launch(missing, inside, how, budget.allows)
-    if budget.untold:
-        again = f"ringscope bench --resume --explain --out {directory.path}"
-        console.print(f"{budget.left_out} launches were left out to save time; to run them: {again}", soft_wrap=True)
     if how.profiler:
         with console.status(f"measuring what {how.profiler.name} recorded"):
             _measure(inside, how.profiler)
+    return budget.left_out if budget.untold else 0
 
 
 def planned(scaling: Scaling, how: sweep.How) -> tuple[list[sweep.Task], dict[Cell, float]]:

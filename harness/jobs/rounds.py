@@ -51,7 +51,11 @@ class Rounds:
             if not self._begins(number):
                 break
             self._launch(self._missing(number))
-        self._explain()  # explained once more, since later launches may show that another setting is faster
+        # explained once more, since later launches may show that another setting is faster
+        if left_out := self._explain():
+            again = f"ringscope bench --resume --explain --out {self.directory.path}"
+            what = "1 launch was" if left_out == 1 else f"{left_out} launches were"
+            self.console.print(f"{what} left out to save time; to run what is missing: {again}", soft_wrap=True)
 
     def plan(self) -> str:
         """A line that says what will be launched, and how long that takes."""
@@ -118,23 +122,25 @@ class Rounds:
             self.directory.write_sweep()
         return self._machine
 
-    def _explain(self, model: str | None = None) -> None:
-        """Make the launches that explain why N ranks are not N times as fast. With a model, show its explanation."""
+    def _explain(self, model: str | None = None) -> int:
+        """Make the launches that explain why N ranks are not N times as fast. With a model, show its explanation.
+        Returns the number of launches that were left out for lack of time."""
         if self.explain is False:
-            return
+            return 0
         try:
             runs = read_runs(self.directory.path)
             scaling = run_directory.read(self.directory.path, runs)
-            explain.explain(
+            left_out = explain.explain(
                 self.directory, scaling, runs, self.how, self.console, self._launch, allowed_s=self._allowed_s
             )
         except RingscopeError as error:  # the sweep's own results are complete without the explanation
             self.console.print(f"not explained: {error}", style="red", soft_wrap=True)
-            return
+            return 0
         if model is not None and len({cell.model for cell in self.directory.sweep.cells}) > 1:
             _, found = explained.told(scaling, runs, self.directory.path)
             shown = [one for one in found if one.model == model and one.method]
             view.show_explained(shown, str(self.directory.path), self.console)
+        return left_out
 
     def _allowed_s(self, spent_s: float) -> float | None:
         """Seconds that explaining may take in all: a third of the sweep, or the time left after every cell's first

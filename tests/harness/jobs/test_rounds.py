@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from profiles.runs.records import read_runs
+from harness.jobs import explain
+from harness.jobs.rounds import Rounds
+from harness.jobs.run_directory import RunDirectory
+from harness.jobs.sweep import How
+from profiles.runs.records import Cell, SweepRecord, read_runs
 from tests.harness.jobs.test_explain import bench, found_in, needs_mpirun, start
 from tests.harness.running import PATIENCE_S, carrying, wait_until
 
@@ -72,3 +78,16 @@ def test_stopped_before_anything_explains_a_curve_its_timed_launches_do_as_far_a
     (found,) = found_in(out)
     assert found.model == "mlp" and found.method is None and "not launched yet: gru" in said, said
     assert sum(loss.ns or 0 for loss in found.losses) <= found.step_after_ns - found.step_before_ns
+
+
+def test_launches_that_explain_and_were_left_out_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each model is explained as soon as it is measured, and all of them once more at the end."""
+    cells = [Cell(model, ranks, 8) for model in ("mlp", "gru") for ranks in (1, 2)]
+    directory = RunDirectory.create(tmp_path / "out", SweepRecord(cells, 1, "mpirun", [], 0))
+    monkeypatch.setattr(Rounds, "_launch", lambda *_: None)
+    asked: list[RunDirectory] = []
+    monkeypatch.setattr(explain, "explain", lambda one, *_, **__: asked.append(one) or len(asked))
+    said = io.StringIO()
+    Rounds(directory, How("mpirun"), Console(file=said, width=200), 1).run()
+    assert len(asked) == 3
+    assert said.getvalue().count("left out") == 1 and "3 launches were left out to save time" in said.getvalue()
