@@ -18,7 +18,7 @@ from rich.console import Console
 
 from profiles.ground.errors import RingscopeError
 from profiles.model.measures import Measures
-from profiles.runs.records import read_run
+from profiles.runs.records import COMMAND, read_run
 from profiles.views.terminal import recording as terminal
 from profiles.views.terminal import screen
 
@@ -165,7 +165,7 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
     profiler = report.profiler
     if options.stops:
         _check_stop(profiler, how)
-    folder = ((options.launch.out or new_path()) / "command" / "0").resolve()
+    folder = ((options.launch.out or new_path()) / COMMAND / "0").resolve()
     if folder.exists():
         raise RingscopeError(f"{folder}: exists already; name another --out{', one on each host' if theirs else ''}")
     span = options.span

@@ -32,6 +32,7 @@ _OF_A_MACHINE: dict[str, Any] = {
 _OF_A_CPU: dict[str, Any] = {"model": str, "logical": int, "usable": int}
 _OF_A_GPU: dict[str, Any] = {"name": str, "memory_bytes": int}
 T = TypeVar("T")
+COMMAND = "command"  # the folder in which `ringscope record` keeps what it recorded of a command
 STATUSES = (
     "ok",
     "failed",
@@ -115,6 +116,8 @@ def read_sweep(directory: Path) -> SweepRecord:
     remedy = "name a directory that `ringscope bench` wrote"
     if directory.is_file():
         raise Damaged(f"{directory}: a file, not a run directory; {remedy}")
+    if directory.parent.name == COMMAND or (directory / COMMAND).is_dir():
+        raise Damaged(f"{directory}: recordings of a command, not a sweep; show them: ringscope timeline {directory}")
     return _read_json(directory / "sweep.json", SWEEP_SCHEMA, remedy, SweepRecord.from_json)
 
 

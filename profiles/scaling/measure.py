@@ -55,7 +55,10 @@ def measure(sweep: SweepRecord, runs: Sequence[Run]) -> Scaling:
     limits.tell(cells)
     for cell in cells:
         if cell.status == "missing" and cell.cell.id in recorded:
-            cell.reason = f"all launches were recorded by {recorded[cell.cell.id]}, so their timings do not count"
+            cell.reason = (
+                f"all launches were recorded by {recorded[cell.cell.id]}, so their timings do not count; ringscope "
+                "timeline shows the recordings"
+            )
     doubted = doubts(plain, cells)
     # Something slowed these one-rank cells down: no other cell is so much faster.
     slowed = {

@@ -12,7 +12,7 @@ from typing import Any
 from ..ground.errors import RingscopeError
 from ..ground.files import write_whole
 from ..runs.rank_records import Damaged
-from ..runs.records import Run, read_runs, read_sweep
+from ..runs.records import COMMAND, Run, read_runs, read_sweep
 from .measure import Scaling, measure
 from .rows import CellRow, LaunchRow, column_names, columns
 
@@ -52,8 +52,9 @@ def newest(root: Path = ROOT, *, searches: bool = False) -> Path:
     ]
     if not found:
         kind, start = ("search", "ringscope fits --model NAME") if searches else ("sweep", "ringscope bench")
+        recorded = ", or show recordings with: ringscope timeline PATH" if any(root.glob(f"*/{COMMAND}")) else ""
         raise RingscopeError(
-            f"{root}: this directory has no {kind}; name the directory of one, or start one with: {start}"
+            f"{root}: this directory has no {kind}; name the directory of one, or start one with: {start}{recorded}"
         )
     return max(found, key=lambda path: (sweeps[path].created_utc_ns, path.name))
 

@@ -12,7 +12,8 @@ import pytest
 
 from profiles.ground.errors import RingscopeError
 from profiles.runs.rank_records import Damaged, RankRecord, host_beside, read_rank, write_rank
-from profiles.runs.records import Cell, RunRecord, SweepRecord, read_run, read_sweep
+from profiles.runs.records import COMMAND, Cell, RunRecord, SweepRecord, read_run, read_sweep
+from profiles.scaling.run_directory import newest
 from profiles.verbs import report
 from tests.fuzz import verbs
 from tests.made.swept import swept
@@ -68,6 +69,16 @@ def test_records_of_a_version_with_more_entries_are_read_and_damaged_ones_are_re
     (tmp_path / "sweep.json").write_text(json.dumps(data))
     with pytest.raises(RingscopeError, match="name a directory that `ringscope bench` wrote"):
         read_sweep(tmp_path)
+
+
+def test_a_folder_of_a_recorded_command_is_no_sweep_and_the_verb_that_shows_it_is_named(tmp_path: Path) -> None:
+    launch = tmp_path / "runs" / "one" / COMMAND / "0"
+    launch.mkdir(parents=True)
+    for path in (launch, launch.parent.parent):
+        with pytest.raises(RingscopeError, match=f"not a sweep; show them: ringscope timeline {path}$"):
+            read_sweep(path)
+    with pytest.raises(RingscopeError, match="has no sweep; .*, or show recordings with: ringscope timeline PATH"):
+        newest(tmp_path / "runs")
 
 
 def test_the_ids_of_cells_are_those_of_recordings_made_before() -> None:
