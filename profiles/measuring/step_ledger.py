@@ -35,11 +35,14 @@ def _of_gpu(gpu: GpuMeasures) -> dict[str, Fraction | None]:
         ledgers = [row.ledger_ns for row in rows]
     elif gpu.holds_steps_alone:
         ledgers = [gpu.ledger_ns]  # the measured steps fill the window
+    elif gpu.window == "steps" and gpu.steps.count:  # read from a file of measures that has no row per step
+        raise RingscopeError(
+            f"{gpu.title}: the file of measures does not tell its steps apart; give the recordings, or measure them "
+            "again: ringscope timeline PATH --per-step --json FILE"
+        )
     else:
         why = gpu.steps.refused or "its steps were not found"
-        raise RingscopeError(
-            f"{gpu.title}: no steps to compare ({why}); measure a recording whose steps are marked, with --per-step"
-        )
+        raise RingscopeError(f"{gpu.title}: no steps to compare ({why}); give recordings whose steps are marked")
     count = gpu.steps.count
     return {
         owner: None

@@ -101,6 +101,15 @@ def test_without_rows_the_window_tells_the_same_where_it_holds_the_measured_step
     assert losses(one, bare).step_after_ns == losses(one, two).step_after_ns
 
 
+def test_measures_that_mix_breaks_with_steps_are_refused_with_what_to_do():
+    one = made(1)
+    mixed = copy.deepcopy(one)
+    mixed.gpus[0].steps.rows = []
+    mixed.gpus[0].steps.breaks = 2
+    with pytest.raises(RingscopeError, match="ringscope timeline PATH --per-step"):
+        losses(one, mixed)
+
+
 def test_recordings_without_steps_are_refused_with_what_to_do():
     one = made(1)
     refused = copy.deepcopy(one)
