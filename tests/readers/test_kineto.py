@@ -15,6 +15,7 @@ from profiles import measure, readers
 from profiles.ground.errors import UnreadableRecording
 from profiles.model.timeline import Timeline
 from profiles.readers.chrome import events as chrome
+from profiles.views.terminal import info
 from tests.recordings import SHARED
 
 PUBLIC = SHARED / "public" / "kineto"
@@ -98,6 +99,9 @@ def test_times_that_count_from_a_base_have_their_utc(tmp_path: Path) -> None:
     text = trace(event("kernel", "k", "5866862.123", "2", device=0, stream=7),
                  more='"baseTimeNanoseconds": 1727743122000000000, ')  # fmt: skip
     assert read(tmp_path, text).recording.origin_utc_ns == 1727743122000000000 + 5866862123
+    mark = event("user_annotation", "step 1", "5166119639860", "2")
+    host = trace(mark, more='"baseTimeNanoseconds": 1790856000000000000, ')  # fmt: skip
+    assert "begun        2026-11-30 07:01:59 UTC" in info.text([read(tmp_path, host)], [])
 
 
 @settings(deadline=None)

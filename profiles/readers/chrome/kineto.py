@@ -87,7 +87,7 @@ def read(path: Path) -> Timeline:
         # `ringscope record` wrote this trace on a machine without a GPU: it holds only marks of the host.
         utc_ns = _base(document.base_ns)
         recording = Recording(path=str(path), format="kineto", tool="Kineto", origin_utc_ns=utc_ns)
-        return make(recording, {"marks": frames["marks"]}, known=frozenset({"marks"}))
+        return make(recording, {"marks": frames["marks"]}, known=frozenset({"marks"}), from_first=("marks",))
     if not launches.give_process(frames):
         raise UnreadableRecording(
             path, "several processes in one file, and it does not say which kernel is whose", _EACH
