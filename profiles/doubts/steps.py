@@ -63,8 +63,8 @@ def steps_cover_little(measured: GpuMeasures, where: str) -> Doubt:
     return Doubt(
         "steps-cover-little",
         f"the {measured.steps.count} {units} take {numbers.duration(measured.span_ns)}, "
-        f"{numbers.share(measured.span_ns / whole)} of the recording's {numbers.duration(whole)}: findings and "
-        "numbers describe that part only",
+        f"{numbers.share(measured.span_ns / whole)} of the recording's {numbers.duration(whole)}: findings "
+        "describe that part only, as do all numbers except the ledger of the whole recording",
         "measure all of it with --window capture",
         (f"{where}/window", f"{where}/capture"),
     )

@@ -171,7 +171,8 @@ def _ledger(some: dict[str, GpuMeasures], width: int) -> Group:
         name = Text(terminal.swatch(owner), style=LOOKS[owner].colour).append(f" {LOOKS[owner].label}", style="default")
         rows.append((name, *(_owned(ledger_ns[owner], span_ns, times) for ledger_ns, span_ns in led)))
     head, titles = ("", list(some)) if times else _short(some)
-    heading = "who had the GPU (sums to the window)" + ("" if times else ", share of each GPU's time")
+    whole = "recording" if all(gpu.leads_with_capture for gpu in some.values()) else "window"
+    heading = f"who had the GPU (sums to the {whole})" + ("" if times else ", share of each GPU's time")
     columns = [Column(head), *(Column(title, right=True) for title in titles)]
     return Group(Text(heading, style="bold"), Fitted(columns, rows))
 

@@ -133,6 +133,7 @@ def test_a_screen_leads_with_the_capture_where_the_steps_are_little_of_it() -> N
     gpu.window, gpu.capture = "steps", {"window_ns": [0, 100_000], "span_ns": 100_000, "ledger_ns": whole}
     text = " ".join(printed(found, 100).split())
     assert re.search(r"idle: launch +90\.00 µs +90\.0 %", text) and "the steps cover 10.0 % of it" in text
+    assert "sums to the recording" in text and "sums to the window" not in text
 
 
 def sets(folder: Path) -> dict[str, list[Path]]:
