@@ -158,11 +158,17 @@ def broken(text: Text, width: int) -> Iterator[Text]:
                 room_from = first
         for nth, part in enumerate(line.divide(starts)):
             part.rstrip()
-            yield from _cut(Text(" " * indent).append_text(part) if nth else part, width)
+            yield from _cut(Text(" " * indent).append_text(part) if nth else part, width, indent)
 
 
-def _cut(line: Text, width: int) -> Iterator[Text]:
-    yield from line.divide(range(width, line.cell_len, width)) if line.cell_len > width else (line,)
+def _cut(line: Text, width: int, indent: int) -> Iterator[Text]:
+    """The line in pieces of at most `width`, if one word is longer than that; later pieces have the same indent."""
+    if line.cell_len <= width:
+        yield line
+        return
+    first, *rest = line.divide(range(width, line.cell_len, width - indent))
+    yield first
+    yield from (Text(" " * indent).append_text(piece) for piece in rest)
 
 
 def _pieces(line: str) -> Iterator[tuple[int, int]]:

@@ -206,3 +206,8 @@ def test_what_names_a_row_stands_above_it_where_it_is_too_wide() -> None:
 def test_lines_that_go_on_stand_under_their_beginning() -> None:
     lines = [line.plain for line in broken(Text("• one two 3 ms four\n  → five six"), 12)]
     assert lines == ["• one two", "  3 ms four", "  → five six"]
+
+
+def test_a_word_that_is_wider_than_the_line_keeps_the_indent() -> None:
+    lines = [line.plain for line in broken(Text("  • abcdefghijklmnopqrstuvw end"), 12)]
+    assert lines == ["  • abcdefgh", "    ijklmnop", "    qrstuvw", "    end"]
