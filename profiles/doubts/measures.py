@@ -143,10 +143,10 @@ def copy_too_fast(direction: str, moved: int, took_ns: int, where: str, recorded
 
 def copy_direction_unknown(count: int, moved: int, where: str) -> Doubt:
     """`moved`: the bytes of the `count` copies."""
+    which = "1 copy" if count == 1 else f"{count:,} copies"
     return Doubt(
         "copy-direction-unknown",
-        f"the recording does not tell the direction of {count:,} copies ({numbers.size(moved)}): they count as "
-        "copies on the GPU",
+        f"the recording does not tell the direction of {which} ({numbers.size(moved)}), counted as copying on the GPU",
         "record again, with a newer profiler if there is one",
         tuple(f"{where}/{part}/d2d" for part in ("copies", "ledger_ns", "busy_ns")),
     )

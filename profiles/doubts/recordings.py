@@ -72,7 +72,7 @@ def rows_left_out(left_out: Mapping[tuple[str, str], int]) -> list[Doubt]:
     told: dict[str, list[str]] = {}
     for (reason, table), count in left_out.items():
         if reason != TWICE:
-            told.setdefault(reason, []).append(f"{count:,} of {table}")
+            told.setdefault(reason, []).append(f"{count:,} of the {table}")
     doubts = []
     if told:
         kinds = "; ".join(f"{', '.join(counts)} {reason}" for reason, counts in told.items())

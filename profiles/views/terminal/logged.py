@@ -18,9 +18,8 @@ MOST_ROWS = 20
 def show(logged: Logged, to: Console) -> None:
     """Print the tables, of each the first MOST_ROWS rows."""
     files = "1 log" if len(logged.files) == 1 else f"{len(logged.files)} logs"
-    parts: list[RenderableType] = [
-        Prose(f"{files} of NCCL, {len(logged.processes)} processes", "bold"),
-    ]
+    processes = "1 process" if len(logged.processes) == 1 else f"{len(logged.processes)} processes"
+    parts: list[RenderableType] = [Prose(f"{files} of NCCL, {processes}", "bold")]
     document = Document(asdict(logged))
     for table in (made.kinds(document), made.ranks(document), made.processes(document)):
         parts += tables.titled(replace(table, rows=table.rows[:MOST_ROWS]))
