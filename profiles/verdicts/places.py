@@ -58,6 +58,7 @@ _SOURCE: Final = 60  # Texts show this many characters of a source line.
 
 # Kind of work -> pattern for a source line and the library function it calls; the first pattern that fits counts.
 _DOES: Final = (
+    ("import", r"^\s*(?:import|from)\s"),
     (
         "lock",
         r"threading\.Lock|\.acquire\(|\bwith\b.*lock|\block\b|\.join\(|Condition|\.wait\(|queue\.|Queue\.get|\.result\(",
@@ -79,6 +80,7 @@ _DOES: Final = (
 # Functions that compute the step: no other time or thread can do what they do, so they are no finding by themselves.
 _COMPUTES: Final = re.compile(r"(?:.*\.)?(?:forward|call|__call__|compute_loss|train(?:ing)?_step)")
 _REMEDIES: Final = {
+    "import": "import at the top of the file; if the program was starting, record later (ringscope record --delay)",
     "lock": "do not wait for the other thread in every step: hand it a copy by queue.put_nowait, hold the lock for the "
     "copy alone",
     "sleep": "do not sleep in the loop: wait in a separate thread",

@@ -86,6 +86,8 @@ def test_an_eager_step_stands_before_what_it_brings_with_it() -> None:
 @pytest.mark.parametrize(
     ("source", "via", "what"),
     [
+        ("import torch, torch.nn as nn, deepspeed", "", "import"),
+        ("    from torch.utils import data", "torch.load", "import"),
         ("with self.lock:", "", "lock"),
         ("item = replies.get()", "queue.Queue.get", "lock"),
         ("time.sleep(0.01)", "", "sleep"),
