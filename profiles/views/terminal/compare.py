@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ...comparing.compare import WORK, CellChange, Comparison
 from ...comparing.named_changes import NamedChange, NamedChanges
+from ...gate.baseline import counted
 from ...ground import numbers
 from .. import spoken
 from ..palette import OWNERS as LOOKS
@@ -57,10 +58,8 @@ def _likeness(comparison: Comparison) -> Text:
 
 
 def _fact(value: object) -> str:
-    """A fact as text; equal values of a list are counted, as in `2 x NVIDIA H200`."""
-    if not isinstance(value, list):
-        return str(value)
-    return ", ".join(f"{value.count(one)} x {one}" for one in dict.fromkeys(value)) or "none"
+    """A fact as text; GPUs are the only fact that is a list."""
+    return counted(value) if isinstance(value, list) else str(value)
 
 
 def _ledger(comparison: Comparison) -> Group:

@@ -26,7 +26,7 @@ GAPS: Final = (2, 1)  # spaces between columns: 2, or 1 if only then all columns
 _NUMBER: Final = re.compile(r"[(\[]?[-+±~<>]*\d[\d.,]*(?<![.,])")
 _WORD: Final = re.compile(r"\S+")
 # Indent and list mark; continued lines start below the text after them.
-_LEAD: Final = re.compile(r" *(?:(?:[•→-]|->|\d+\.) )?")
+_LEAD: Final = re.compile(r" *(?:(?:[•·→-]|->|\d+\.) )?")
 
 Cell: TypeAlias = "str | Text"
 Row: TypeAlias = "Sequence[Cell] | Text"

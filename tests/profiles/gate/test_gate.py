@@ -139,7 +139,8 @@ def test_unlike_machines_cannot_be_judged() -> None:
     other = gpu()
     other.name = "Tesla V100"
     judgement = judge(_subject(other), at_most={}, at_least={}, baseline=baseline_of(_subject(gpu())))
-    assert judgement.exit_code == 2 and "Tesla V100" in judgement.checks[0].message
+    message = judgement.checks[0].message
+    assert judgement.exit_code == 2 and "ran on 1 x NVIDIA H200, this run on 1 x Tesla V100" in message
 
 
 def _of_kernels(per_step: int, *names: str) -> Subject:

@@ -211,3 +211,7 @@ def test_lines_that_go_on_stand_under_their_beginning() -> None:
 def test_a_word_that_is_wider_than_the_line_keeps_the_indent() -> None:
     lines = [line.plain for line in broken(Text("  • abcdefghijklmnopqrstuvw end"), 12)]
     assert lines == ["  • abcdefgh", "    ijklmnop", "    qrstuvw", "    end"]
+
+
+def test_a_doubt_of_check_goes_on_below_its_text() -> None:
+    assert [line.plain for line in broken(Text("· one two three"), 9)] == ["· one two", "  three"]
