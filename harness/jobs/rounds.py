@@ -71,8 +71,10 @@ class Rounds:
             seconds = sum(map(times.next_s, curve))
             said += f": first {curve[0].model} on {ranks} ({about(seconds)})"
         said += f", all cells {about(sum(times.next_s(cell) for n in begun for cell, _ in self._missing(n)))}"
-        if self.limit_s is not None and self.launches > len(begun):
-            said += f"; then launches that explain the losses, and more launches, within {about(self.limit_s)}"
+        more = [] if self.explain is False else ["launches that explain the losses"]
+        more += ["more launches, within " + about(self.limit_s)] if self.limit_s else []
+        if self.limit_s is not None and self.launches > len(begun) and more:
+            said += f"; then {', and '.join(more)}"
         return said
 
     def _missing(self, number: int) -> list[sweep.Task]:

@@ -91,3 +91,20 @@ def test_launches_that_explain_and_were_left_out_are_told_once(tmp_path: Path, m
     Rounds(directory, How("mpirun"), Console(file=said, width=200), 1).run()
     assert len(asked) == 3
     assert said.getvalue().count("left out") == 1 and "3 launches were left out to save time" in said.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "explain", "more"),
+    [
+        (240, None, "; then launches that explain the losses, and more launches, within 4 min"),
+        (240, False, "; then more launches, within 4 min"),
+        (0, None, "; then launches that explain the losses"),
+        (0, False, ""),
+    ],
+)
+def test_the_plan_names_only_launches_that_may_follow(
+    limit_s: float, explain: bool | None, more: str, tmp_path: Path
+) -> None:
+    directory = RunDirectory.create(tmp_path / "out", SweepRecord([Cell("mlp", 1, 8)], 1, "mpirun", [], 0))
+    said = Rounds(directory, How("mpirun"), Console(), 3, limit_s=limit_s, explain=explain).plan()
+    assert said.startswith("1 cell, 1 launch to do: ") and said.endswith(f"all cells 10 s{more}")
