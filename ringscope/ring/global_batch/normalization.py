@@ -64,18 +64,26 @@ def moments_over_ranks(layer: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
     """Mean and variance (channels,) over the inputs of all ranks; masked inputs do not count.
 
     Ranks sum counts, sums and sums of squares of the inputs' distances from the moving mean: by one exchange in the
-    forward pass and one in the backward pass. Distances avoid cancellation where the mean is large, as in
-    `tf.nn.sufficient_statistics`.
+    forward pass and one in the backward pass. A mean far from the moving mean would cost the variance its digits. So a
+    rank takes sums of distances from its own mean, and moves them to the shared moving mean in float64.
     """
     layer.__dict__[TAKEN] = True
-    axis = layer.axis % len(inputs.shape)
-    along = [-1 if dimension == axis else 1 for dimension in range(len(inputs.shape))]
-    shift = tf.cast(tf.convert_to_tensor(layer.moving_mean), inputs.dtype)
-    distances = inputs - tf.reshape(shift, along)
-    weights = tf.ones_like(inputs) if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis] + 0 * inputs
     axes = layer._reduction_axes
-    own = [tf.reduce_sum(values, axes) for values in (weights, weights * distances, weights * distances**2)]
-    count, total, squares = tf.unstack(sum_over_ranks(tf.stack(own), "moments"), num=3)
+    along = [1 if dimension in axes else -1 for dimension in range(inputs.shape.rank)]
+    counts = None if mask is None else tf.broadcast_to(tf.cast(mask, tf.bool)[..., tf.newaxis], tf.shape(inputs))
+
+    def kept(values: Any) -> Any:
+        return values if counts is None else tf.where(counts, values, tf.zeros((), values.dtype))
+
+    count = tf.reduce_sum(kept(tf.ones_like(inputs)), axes)
+    near = tf.stop_gradient(tf.math.divide_no_nan(tf.reduce_sum(kept(inputs), axes), count))
+    distances = kept(inputs - tf.reshape(near, along))
+    own = count, tf.reduce_sum(distances, axes), tf.reduce_sum(tf.square(distances), axes)
+    count, total, squares = (tf.cast(each, tf.float64) for each in own)
+    shared = tf.cast(tf.convert_to_tensor(layer.moving_mean), tf.float64)
+    far = tf.cast(near, tf.float64) - shared
+    moved = [count, total + count * far, squares + (2 * total + count * far) * far]
+    count, total, squares = tf.unstack(sum_over_ranks(tf.stack(moved), "moments"), num=3)
     mean = tf.math.divide_no_nan(total, count)
-    variance = tf.maximum(tf.math.divide_no_nan(squares, count) - mean**2, 0)
-    return mean + shift, variance
+    variance = tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(mean), 0)
+    return tf.cast(mean + shared, inputs.dtype), tf.cast(variance, inputs.dtype)
