@@ -24,7 +24,7 @@ KINDS = (
     *("OnesLike", "ZerosLike", "Range", "Fill", "Cumsum", "BroadcastTo", "MatrixBandPart"),
     *("Abs", "Sign", "Maximum", "Minimum", "Exp", "Log", "FloorDiv", "FloorMod"),
     *("Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"),
-    *("LogicalNot", "LogicalAnd", "LogicalOr", "SelectV2", "Any"),
+    *("LogicalNot", "LogicalAnd", "LogicalOr", "SelectV2", "Any", "Max"),
     *("ExpandDims", "Reshape", "Squeeze", "StridedSlice", "Tile", "Transpose"),
 )
 

@@ -23,7 +23,14 @@ from .choice import wanted
 
 LOW = -9984.0  # the largest number that a mask gives to scores that do not count: -1e4 in bfloat16
 LOW_SCALED = -500.0  # the largest that it may become when scores are scaled after the mask; float32 has no exp(-500)
+# Each query's numbers are taken from their largest one, because bfloat16 rounds numbers near -1e4 to multiples of 64;
+# but not from a lower one than this, beside which float32 keeps no fraction of a score.
+VAST = -(2.0**23)
 PASSED = ("Cast", "Identity")
+TWICE = (
+    "attention whose scores several masks hide, by `where` and by additions, takes each key twice in the fused kernel; "
+    "one mask of all (`ops.logical_and`) is faster"
+)
 
 
 class Hidden(NamedTuple):
@@ -105,11 +112,14 @@ def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
     values = head_axes.merged(head_axes.turned(value) if is_turned else value)
     heads = [head_axes.heads_last(each) for each in (written.query, written.key, values)]
     query, key, values = given = attention.in_bfloat16(heads)
+    if not attention.fits(query, key, values, None):  # masks' sizes are known
+        return None
     mask, plus = _both(written, found.scores.shape)
     if found.masks and (mask is None or found.masks != {each.name for each in lets}):
         return None
-    if not attention.fits(query, key, values, mask):
-        return None
+    is_twice = plus is not None and plus.shape[3] == 2 * key.shape[1]
+    if is_twice:
+        key, values = tf.concat([key, tf.zeros_like(key)], axis=1), tf.concat([values, values], axis=1)
     options: dict[str, Any] = {"scale": written.scale, "causal": False, "plus": plus}
     if found.dropped is None:
         made = attention.attention(query, key, values, mask, **options)
@@ -122,6 +132,8 @@ def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
         return None
     if given is not heads:
         once(attention.SAID)
+    if is_twice:
+        once(TWICE)
     if found.masks and found.dropped is None:
         seen = tf.transpose(tf.reduce_any(mask, axis=3, keepdims=True), [0, 2, 1, 3])
         made = tf.where(seen, made, tf.zeros((), made.dtype))
@@ -255,27 +267,45 @@ def _both(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
     """(mask of the scores that count, numbers that are added to scores), each with four axes; None if there is none.
     shape: of the scores.
 
-    Scores are left out by a mask only if it alone says what a query gives that may see no key: equal shares of all.
-    Otherwise this query weighs the low numbers, as is written; but where it is a `where` that hides a score, the
-    kernel's gradient of this query and key is not 0.
+    Scores are left out by a mask only if each query sees a key, or if the mask alone says what another query gives:
+    equal shares of all keys. Otherwise this query weighs the low numbers, as is written. If a `where` hides some of its
+    scores, no gradient flows through these. So the numbers are then of twice the keys: after the keys that no `where`
+    hides come all keys again, as zeros, for the scores that a `where` hides.
     """
 
+    def of_four(tensor: Any) -> Any:
+        return head_axes.of_four(tensor, shape)
+
     hidden = written.hidden()
+    lets = [each.lets for each in hidden]
     values = [constants.value(each) for each in written.added()]
     known = [each.astype(np.float32) for each in values if each is not None]
     total = np.atleast_1d(sum(known, np.float32(0)))
     counts = total > LOW
-    if len(known) < len(values) or (hidden and not counts.all()) or len({each.number for each in hidden}) > 1:
-        plus = tf.zeros([1, 1, 1, 1])
-        for step in written.steps:
-            if isinstance(step, Hidden):
-                plus = tf.where(head_axes.of_four(step.lets, shape), plus, step.number)
-            else:
-                plus += tf.cast(head_axes.of_four(step, shape), tf.float32)
+    is_known = len(known) == len(values)
+    masks = [each for each in map(constants.value, lets) if each is not None]
+    every = reduce(np.logical_and, masks, counts)
+    if is_known and len(masks) == len(lets) and every.any(axis=-1).all():
+        plus = of_four(constants.shared(np.where(counts, total, 0))) if total[counts].any() else None
+        return (of_four(constants.shared(every)) if hidden or not every.all() else None), plus
+    steps = [isinstance(each, Hidden) for each in written.steps]
+    is_last = steps == sorted(steps)  # no addition comes after a `where`
+    if hidden and is_known and counts.all() and is_last and len({each.number for each in hidden}) == 1:
+        plus = of_four(constants.shared(total)) if total.any() else None
+        return reduce(tf.logical_and, map(of_four, lets)), plus
+    plus = tf.zeros([1, 1, 1, shape[-1]])
+    for step in written.steps:
+        if isinstance(step, Hidden):
+            plus = tf.where(of_four(step.lets), plus, max(step.number, tf.float32.min))
+        else:
+            plus += tf.cast(of_four(step), tf.float32)
+    plus = tf.maximum(plus, tf.float32.min)  # of -inf
+    most = tf.reduce_max(plus, axis=3, keepdims=True)
+    plus -= tf.where(most > VAST, most, 0.0)
+    if not hidden:
         return None, plus
-    lets = [head_axes.of_four(each.lets, shape) for each in hidden]
-    if not counts.all() and counts.any(axis=-1).all():
-        lets.append(head_axes.of_four(constants.shared(counts), shape))
-        total = np.where(counts, total, 0)
-    plus = head_axes.of_four(constants.shared(total.astype(np.float32)), shape) if total.any() else None
-    return reduce(tf.logical_and, lets) if lets else None, plus
+    through = reduce(tf.logical_and, map(of_four, lets))
+    return None, tf.concat(
+        [tf.where(through, plus, tf.float32.min), tf.where(through, tf.float32.min, plus)],
+        axis=3,
+    )
