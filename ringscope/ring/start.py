@@ -149,10 +149,10 @@ def _tell_unseen() -> None:
     """Say that this host's ranks train on the CPU, if the driver shows a GPU that TensorFlow has not found."""
     if (name := xla_cache.gpu_name()) is None:
         return
-    why, remedy = "it is built for the CPU", "pip install 'tensorflow[and-cuda]' in its place"
+    why = "it is built for the CPU; pip install 'tensorflow[and-cuda]' in its place"
     if tf.test.is_built_with_cuda():
-        why, remedy = "it does not find all of CUDA's libraries", "`ringscope doctor` says which"
-    say.line(f"TensorFlow does not see this host's {name}, and trains on the CPU: {why}; {remedy}")
+        why = "CUDA's libraries are missing, or the GPU is too old for it; `ringscope doctor` says what it finds"
+    say.line(f"TensorFlow does not see this host's {name}, and trains on the CPU: {why}")
 
 
 def _one_gpu_each() -> bool:
