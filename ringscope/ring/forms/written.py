@@ -81,7 +81,7 @@ def fused() -> Iterator[None]:
         return own(x, y, adj_x, adj_y, **options) if made is None else made
 
     def summed(inputs: Any, equation: str, **options: Any) -> Any:
-        if _are_traced(*inputs):
+        if _are_traced(*inputs) and any(map(_softmax, inputs)):  # before axes of other products are brought into order
             for shares, value, order in einsums.by_shares(equation, inputs):
                 if (made := attended(shares, value, False)) is not None:
                     return tf.transpose(made, order)
