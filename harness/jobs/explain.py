@@ -20,6 +20,7 @@ from profiles.scaling.measure import Scaling
 
 from ..launch import profilers
 from . import measuring, sweep
+from .progress import counted
 from .run_directory import RunDirectory, check_space
 from .times import Times
 
@@ -87,8 +88,7 @@ def explain(
     if missing:
         how_made = f"recorded by {how.profiler.name}" if how.profiler else "without the exchange of gradients"
         if most := sum(map(replace(budget).allows, missing)):
-            more = "1 more launch" if most == 1 else f"{most} more launches"
-            console.print(f"to explain the losses, at most {more}, {how_made}")
+            console.print(f"to explain the losses, at most {counted(most, 'more launch')}, {how_made}")
         if how.profiler:
             check_space(inside.path, max(cell.ranks for cell, _ in missing) * profilers.BYTES_A_RANK)
         launch(missing, inside, how, budget.allows)

@@ -54,7 +54,7 @@ class Rounds:
         # explained once more, since later launches may show that another setting is faster
         if left_out := self._explain():
             again = f"ringscope bench --resume --explain --out {self.directory.path}"
-            what = "1 launch was" if left_out == 1 else f"{left_out} launches were"
+            what = f"{counted(left_out, 'launch')} {'was' if left_out == 1 else 'were'}"
             self.console.print(f"{what} left out to save time; to run what is missing: {again}", soft_wrap=True)
 
     def plan(self) -> str:

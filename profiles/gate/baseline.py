@@ -36,7 +36,7 @@ def unlike(subject: Subject, baseline: Baseline, it: str) -> str:
     """The reason why a run cannot be compared with a baseline, or "". it: words for the baseline in that reason."""
     mine = gpu_names(subject)
     if list(baseline.gpus) != mine:
-        return f"unlike machines: {it} ran on {counted(baseline.gpus)}, this run on {counted(mine)}"
+        return f"unlike machines: {it} ran on {with_numbers(baseline.gpus)}, this run on {with_numbers(mine)}"
     ranks = of_logs.ranks(subject.logged) if subject.logged else None
     if ranks != baseline.ranks:
         return f"unlike work: {it} has logs of {baseline.ranks or 'no'} ranks, this run of {ranks or 'no'} ranks"
@@ -56,7 +56,7 @@ def work(cell: str) -> str:
     return "-".join(cell.split("-")[:3])
 
 
-def counted(gpus: Sequence[str]) -> str:
+def with_numbers(gpus: Sequence[str]) -> str:
     """The names of GPUs, each with its number, such as `2 x NVIDIA H200`."""
     return ", ".join(f"{gpus.count(one)} x {one}" for one in dict.fromkeys(gpus)) or "no GPU"
 

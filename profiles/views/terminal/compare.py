@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...comparing.compare import WORK, CellChange, Comparison
 from ...comparing.named_changes import NamedChange, NamedChanges
-from ...gate.baseline import counted
+from ...gate.baseline import with_numbers
 from ...ground import numbers
 from .. import spoken
 from ..palette import OWNERS as LOOKS
@@ -59,7 +59,7 @@ def _likeness(comparison: Comparison) -> Text:
 
 def _fact(value: object) -> str:
     """A fact as text; GPUs are the only fact that is a list."""
-    return counted(value) if isinstance(value, list) else str(value)
+    return with_numbers(value) if isinstance(value, list) else str(value)
 
 
 def _ledger(comparison: Comparison) -> Group:
