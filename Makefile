@@ -1,5 +1,4 @@
 # `make bench` and `make test` set everything up themselves; `make help` lists the rest.
-PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 SECONDS ?= 60
@@ -19,7 +18,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## the environment in .venv: TensorFlow, Keras, Open MPI, Horovod (PYTHON=python3.12 names another Python)
-	@$(PYTHON) scripts/environment.py
+	@$(or $(PYTHON),python3) scripts/environment.py $(if $(PYTHON),--python $(PYTHON))
 
 bench: setup ## train a grid of models on this machine and report how it scales (ARGS="--ranks 1,2 ...")
 	$(RUN) -m harness bench $(ARGS)

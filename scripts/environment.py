@@ -44,15 +44,16 @@ def main():
     venv, gpu = options.venv.resolve(), Path("/dev/nvidia0").exists() or Path("/dev/dxg").exists()
     python, ready = venv / "bin" / "python", venv / "ringscope.ready"
     wanted = fingerprint(gpu)
-    if not options.force and is_ready(python, ready, wanted):
+    if not options.force and is_ready(python, ready, wanted, options.python):
         return
     with alone(venv.with_name(venv.name + ".lock")) as waited:
-        if not (waited and is_ready(python, ready, wanted)):
+        if not (waited and is_ready(python, ready, wanted, options.python)):
             make(options, venv, gpu, wanted)
 
 
-def is_ready(python, ready, wanted):
-    return python.exists() and ready.exists() and ready.read_text() == wanted
+def is_ready(python, ready, wanted, named):
+    made = python.exists() and ready.exists() and ready.read_text() == wanted
+    return made and (not named or version_of(named) == version_of(python))
 
 
 @contextlib.contextmanager
@@ -72,10 +73,10 @@ def alone(path):
 def make(options, venv, gpu, wanted):
     """Go through all steps."""
     python, ready, log = venv / "bin" / "python", venv / "ringscope.ready", venv.with_name(venv.name + ".log")
-    if ready.exists():
-        ready.unlink()
     interpreter = choose(options.python)
     version = version_of(interpreter)
+    if ready.exists():
+        ready.unlink()
     started = time.time()
 
     with step(f"[1/4] Python {version} in {venv.name}"):

@@ -40,6 +40,29 @@ def test_an_unsupported_python_is_refused_by_its_version(tmp_path: Path) -> None
     assert f"wanted Python 3.10 to 3.13, but {old} is 3.8; name one: make PYTHON=" in done.stderr
 
 
+def test_a_python_that_make_is_given_is_asked_for_by_name() -> None:
+    named, unnamed = (
+        subprocess.run(["make", "-n", *words, "setup"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for words in (["PYTHON=python3.9"], ["PYTHON="])
+    )
+    assert named.split() == ["python3.9", "scripts/environment.py", "--python", "python3.9"]
+    assert unnamed.split() == ["python3", "scripts/environment.py"]
+
+
+def test_a_ready_environment_of_another_python_is_not_what_was_asked_for(tmp_path: Path) -> None:
+    environment = script("environment")
+    other = tmp_path / "python3.9"
+    other.write_text("#!/bin/sh\necho 3.9\n")
+    other.chmod(0o755)
+    ready = tmp_path / "ringscope.ready"
+    ready.write_text("made")
+    python = Path(sys.executable)
+    assert environment.is_ready(python, ready, "made", None) and environment.is_ready(python, ready, "made", python)
+    assert not environment.is_ready(python, ready, "made", other)
+    done = run("scripts/environment.py", "--venv", str(tmp_path), "--python", str(other))
+    assert f"{other} is 3.9" in done.stderr and ready.exists()  # what is refused leaves a ready environment ready
+
+
 def test_a_ready_environment_is_left_alone_and_a_changed_one_is_not(tmp_path: Path) -> None:
     environment = script("environment")
     gpu = Path("/dev/nvidia0").exists() or Path("/dev/dxg").exists()
