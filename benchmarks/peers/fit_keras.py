@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from contextlib import nullcontext
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 import psutil
 
 from harness.training import facts, peers
+from profiles.ground.errors import RingscopeError
 
 POOL = 4  # batches of each rank
 BORN_S = psutil.Process().create_time()
@@ -41,7 +43,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.way == "jax":
         peers.use("jax")
-    run(options)
+    try:
+        run(options)
+    except RingscopeError as error:
+        sys.exit(f"fit_keras: {error}")
 
 
 def run(options: argparse.Namespace) -> None:

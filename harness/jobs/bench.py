@@ -64,6 +64,8 @@ def main(options: Bench) -> int:
     sweep.check_training()
     sweep.check_backends(chosen, os.environ)
     sweep.check_launcher(how)
+    with console.status("looking at this machine"):
+        sweep.check_gpus(chosen, how)
     directory = _directory(options, chosen, how)
     rounds = Rounds(
         directory,

@@ -23,10 +23,10 @@ from ..launch import mpirun, ssh
 from ..launch.environment import home, search_path
 from ..launch.hosts import Host, take
 from ..launch.profilers import INSIDE, Profiler
-from ..machine import recorded_ranks, tuning
+from ..machine import describe, recorded_ranks, tuning
 from ..processes.outcome import Outcome
 from ..processes.supervise import Limits, supervise
-from ..training import combinations
+from ..training import combinations, facts
 from ..training.strategies import Unsupported
 from .grid import indivisible
 from .progress import Watch
@@ -229,6 +229,15 @@ def check_training() -> None:
             f"TensorFlow is not installed in {sys.prefix}; `make setup` in ringscope's repository makes an environment"
             " that trains, or there: pip install '.[train]' && python scripts/build_horovod.py"
         )
+
+
+def check_gpus(cells: Iterable[Cell], how: How) -> None:
+    """Raise RingscopeError if TensorFlow sees none of this host's GPUs, because each of its cells would say so."""
+    here = how.launcher in launch.HERE and not how.hosts and not how.container
+    if how.gpus and here and any(cell.spread.backend == TENSORFLOW for cell in cells):
+        seen = describe.probe_libraries()["tensorflow"]
+        if seen and not seen["gpus"]:
+            raise facts.unseen("tensorflow")
 
 
 def check_backends(cells: Iterable[Cell], environ: Mapping[str, str]) -> None:

@@ -89,10 +89,15 @@ def check_seen(framework: str, gpus: object) -> None:
     """Raise RingscopeError if the driver shows this process a GPU, but the framework has not found it. gpus: what the
     framework has found; false if nothing."""
     if not gpus and gpu_uuid(0) is not None:
-        raise RingscopeError(
-            f"{framework} sees no GPU in {sys.prefix}, and would train on the CPU: install its CUDA build there, or "
-            "set CUDA_VISIBLE_DEVICES= to have all strategies train on the CPU"
-        )
+        raise unseen(framework)
+
+
+def unseen(framework: str) -> RingscopeError:
+    """The error that a framework sees none of this host's GPUs."""
+    return RingscopeError(
+        f"{framework} sees no GPU in {sys.prefix}, and would train on the CPU: install its CUDA build there, or "
+        "set CUDA_VISIBLE_DEVICES= to have all strategies train on the CPU"
+    )
 
 
 def gpu_uuid(ordinal: int) -> str | None:
