@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -235,7 +236,13 @@ def pool(processes: int, asked: Asked, how: Reading) -> Iterator[Pool | Here]:
 def _start_deaf_to_ctrl_c() -> None:
     """Start the fork server with SIGINT blocked. It imports modules for some seconds. A Ctrl-C in the terminal reaches
     it, too, and would print a traceback."""
-    resource_tracker.ensure_running()  # first, since this call unblocks SIGINT
+    # A signal that ends this process leaves the pool's semaphores to the tracker, which removes them: with a warning,
+    # unless it is started with this filter.
+    sys.warnoptions.append("ignore:resource_tracker")
+    try:
+        resource_tracker.ensure_running()  # first, since this call unblocks SIGINT
+    finally:
+        sys.warnoptions.pop()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()

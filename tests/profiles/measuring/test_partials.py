@@ -353,4 +353,6 @@ def test_no_export_of_nsys_outlives_what_it_was_for(number: signal.Signals, tmp_
                 below = psutil.Process(running.pid).children(recursive=True)
         running.send_signal(number)
         assert running.wait(900) == {signal.SIGINT: 130, signal.SIGTERM: -15}[number]
-    assert not psutil.wait_procs(below, timeout=900)[1]
+        assert not psutil.wait_procs(below, timeout=900)[1]
+        assert running.stderr is not None
+        assert b"Warning" not in running.stderr.read()  # of semaphores that the pool left
