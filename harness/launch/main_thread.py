@@ -13,9 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
+from traceback import walk_stack
 
 PATIENCE_S = 10.0  # a main thread that runs no Python for so long waits in C code, and neither imports nor forks
 _FRAMEWORKS = ("jax", "jaxlib", "keras", "tensorflow", "tf_keras", "torch")
+_COMPILES = os.path.join("torch", "utils", "cpp_extension.py")  # DeepSpeed's operations too
 _LOOK_S = 0.1  # seconds between looks whether the main thread has run the function
 _asked: deque[Callable[[], None]] = deque()
 
@@ -66,3 +69,9 @@ def imports() -> bool:
         if name.partition(".")[0] in _FRAMEWORKS
     )
     return any(getattr(spec, "_initializing", False) for spec in specs)
+
+
+def compiles() -> bool:
+    """True while PyTorch compiles C++ or CUDA code for any thread, or a thread waits for another rank that does so."""
+    frames = chain.from_iterable(map(walk_stack, sys._current_frames().values()))
+    return any(frame.f_code.co_filename.endswith(_COMPILES) for frame, _ in frames)

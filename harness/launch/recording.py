@@ -154,15 +154,15 @@ def _by_time(
 ) -> None:
     """Record by time if no step is seen within `delay_s`, for example in a custom loop of TensorFlow or JAX.
 
-    The delay starts again while a part of a framework is imported, because the import alone may take as long. Once
-    PyTorch has an optimizer nothing is recorded by time, because its first step may compile for longer than the delay.
-    The main thread opens and closes the recording. inside: True if the framework's own profiler records, which waits
-    for the devices of JAX. agreed: what several ranks agree on.
+    The delay starts again while a part of a framework is imported or compiled, because that alone may take as long.
+    Once PyTorch has an optimizer nothing is recorded by time, because its first step may compile for longer than the
+    delay. The main thread opens and closes the recording. inside: True if the framework's own profiler records, which
+    waits for the devices of JAX. agreed: what several ranks agree on.
     """
     ends_s = time.monotonic() + delay_s
     while not over.wait(min(LOOK_S, max(0.0, ends_s - time.monotonic()))):
         now_s, stepped = time.monotonic(), _is_stepped(recorder)
-        if not stepped and recorder.steps and main_thread.imports():
+        if not stepped and recorder.steps and (main_thread.imports() or main_thread.compiles()):
             ends_s = now_s + delay_s
         elif not stepped and inside and framework_profiler.is_early():
             ends_s = max(ends_s, now_s + LOOK_S)

@@ -187,6 +187,22 @@ def test_no_time_is_recorded_while_the_first_step_of_an_optimizer_compiles(made:
     assert told.done == ([] if made else ["begins", "ends"])
 
 
+def test_no_time_is_recorded_while_pytorch_compiles_an_operation() -> None:
+    """As DeepSpeed does with its own, before the script makes an optimizer."""
+    told, done, names = Told(), threading.Event(), {}
+    exec(compile("def load(done): done.wait()", "/site-packages/torch/utils/cpp_extension.py", "exec"), names)
+    compiling = threading.Thread(target=names["load"], args=(done,))
+    compiling.start()
+    waits = threading.Thread(target=_by_time, args=(told.recorder, 0.0, 0.0, threading.Event(), False))
+    waits.start()
+    waits.join(1.0)
+    assert waits.is_alive() and told.done == []
+    done.set()
+    compiling.join()
+    _pump(lambda: not waits.is_alive())
+    assert told.done == ["begins", "ends"]
+
+
 def _waits(told: Told, agreed: Agreed, over: threading.Event, *, duration_s: float = 0.0) -> threading.Thread:
     waits = threading.Thread(target=_by_time, args=(told.recorder, 0.0, duration_s, over, False, agreed))
     waits.start()
