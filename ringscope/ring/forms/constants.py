@@ -65,6 +65,31 @@ def _computed(tensor: Any, known: dict[str, Any]) -> np.ndarray | None:
     return made
 
 
+def number(tensor: Any) -> float | None:
+    """The tensor's value, if it is one number that the graph holds or computes from constants; else None."""
+    found = value(tensor) if tensor.shape.num_elements() == 1 else None
+    return None if found is None else float(np.reshape(found, ()))
+
+
+def is_fixed(tensor: Any, most: int = 64) -> bool:
+    """True if no gradient flows through the tensor, unlike a learned table of biases: it is computed from constants and
+    integers by at most `most` operations."""
+    waiting, seen = [tensor], set()
+    while waiting:
+        each = waiting.pop()
+        if not each.dtype.is_floating or each.name in seen or each.op.type in ("Const", "StopGradient"):
+            continue
+        if each.op.type == "Placeholder" and value(each) is not None:
+            continue
+        if not each.op.inputs or not all(given.dtype != tf.resource for given in each.op.inputs):
+            return False
+        seen.add(each.name)
+        if len(seen) > most:
+            return False
+        waiting += each.op.inputs
+    return True
+
+
 def folded(tensor: Any) -> Any:
     """The tensor as `shared` makes it, if the graph computes it from constants alone; else unchanged."""
     found = value(tensor) if hasattr(tensor, "graph") else None

@@ -152,7 +152,7 @@ def _softmax(shares: Any) -> Softmax | None:
             dropped, shares = drop, drop.inputs
         elif op.type in PASSED and op.inputs[0].dtype.is_floating:
             shares = op.inputs[0]
-        elif op.type == "SelectV2" and _number(op.inputs[2]) == 0:
+        elif op.type == "SelectV2" and constants.number(op.inputs[2]) == 0:
             masks.add(op.inputs[0].name)  # Keras's layer sets the results of queries that may see no key to zero
             shares = op.inputs[1]
         elif op.type == "Softmax":
@@ -190,18 +190,18 @@ def _read(scores: Any) -> Written | None:
     if op.type == "SelectV2":
         which, one, other = op.inputs
         for counts, rest, lets in ((one, other, which), (other, one, None)):
-            number = _number(rest.op.inputs[1] if rest.op.type == "Fill" else rest)
+            number = constants.number(rest.op.inputs[1] if rest.op.type == "Fill" else rest)
             if number is not None and number <= LOW and (inner := _read(counts)) is not None:
                 return inner.then(Hidden(tf.logical_not(which) if lets is None else lets, number))
     if op.type in ("Mul", "RealDiv"):
         one, other = op.inputs if op.type == "RealDiv" or op.inputs[1].shape.rank == 0 else op.inputs[::-1]
-        number = _number(other)
+        number = constants.number(other)
         inner = _read(one) if number is not None and number > 0 else None
         if inner is not None and number is not None:
             return _times(inner, number if op.type == "Mul" else 1 / number)
     if op.type in ("AddV2", "Sub"):
         for one, other in (op.inputs, op.inputs[::-1])[: 1 if op.type == "Sub" else 2]:
-            if one.shape == scores.shape and _is_fixed(other):
+            if one.shape == scores.shape and constants.is_fixed(other):
                 other = other if op.type == "AddV2" else -other
                 if (inner := _by_zeros(one, other)) is not None:
                     return inner
@@ -236,31 +236,6 @@ def _by_zeros(scores: Any, added: Any) -> Written | None:
         if len(numbers) == 1 and numbers[0] <= LOW and not low[counts].any() and (inner := _read(one)) is not None:
             return inner.then(Hidden(constants.shared(counts), float(numbers[0])))
     return None
-
-
-def _number(tensor: Any) -> float | None:
-    """The tensor's value, if it is one number that the graph holds or computes from constants; else None."""
-    value = constants.value(tensor) if tensor.shape.num_elements() == 1 else None
-    return None if value is None else float(np.reshape(value, ()))
-
-
-def _is_fixed(tensor: Any, most: int = 64) -> bool:
-    """True if no gradient flows through the tensor: it is computed from constants and integers. The kernel gives no
-    gradient, which a learned table of biases needs."""
-    waiting, seen = [tensor], set()
-    while waiting:
-        each = waiting.pop()
-        if not each.dtype.is_floating or each.name in seen or each.op.type in ("Const", "StopGradient"):
-            continue
-        if each.op.type == "Placeholder" and constants.value(each) is not None:
-            continue
-        if not each.op.inputs or not all(given.dtype != tf.resource for given in each.op.inputs):
-            return False
-        seen.add(each.name)
-        if len(seen) > most:
-            return False
-        waiting += each.op.inputs
-    return True
 
 
 def _both(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
