@@ -34,7 +34,7 @@ from ..processes.signals import stopped_by_signals
 from . import bench, knobs, sweep
 from .knobs import Knob, Taken, Verdict
 from .options import Record
-from .progress import about, counted
+from .progress import about
 from .run_directory import new_path, writing
 
 TURNS = 2  # turns of the unchanged script, and of each knob
@@ -138,7 +138,9 @@ def main(options: Record, copied: Copied) -> int:
             turns = TURNS * (1 + len(every)) - 1
             took_s = turns * (time.monotonic() - began_s)
             names = ", ".join(knob.name for knob in every)
-            console.print(f"{counted(len(every), 'knob')} to try in {turns} turns, about {about(took_s)}: {names}")
+            console.print(
+                f"{numbers.counted(len(every), 'knob')} to try in {turns} turns, about {about(took_s)}: {names}"
+            )
             trials.by_turns(every)
             if paid := [knob for knob, verdict in trials.verdicts().items() if verdict.kept]:
                 trials.confirm(paid)

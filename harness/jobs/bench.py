@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from profiles.explaining import explained
-from profiles.ground import terminals
+from profiles.ground import numbers, terminals
 from profiles.ground.errors import RingscopeError
 from profiles.ground.lazy import INTERRUPTED
 from profiles.runs.cell import TFRECORDS, in_words
@@ -30,7 +30,7 @@ from ..processes.supervise import Limits
 from . import prove, submit, sweep
 from .grid import CPU_MINUTES, GPU_MINUTES, LAUNCHES, grid
 from .options import Bench, Job, Launch
-from .progress import Watch, counted
+from .progress import Watch
 from .rounds import Rounds
 from .run_directory import RunDirectory, new_path
 
@@ -279,7 +279,7 @@ def _dry_run(
             job = sweep.command(Path("DIR") / cell.id / "0", cell, how, os.environ)("SWEEP:PORT")
             console.print(f"    {shlex.join(job.argv)}", soft_wrap=True)
     most = "" if options.minutes is None else f" at most, within {options.minutes:g} minutes"
-    console.print(f"{counted(len(cells), 'cell')} x {counted(launches, 'launch')}{most}")
+    console.print(f"{numbers.counted(len(cells), 'cell')} x {numbers.counted(launches, 'launch')}{most}")
     if submitting:
         written = _file_of(cells, options, gpus)
         console.print(f"\n{written.name}:\n{written.text}", soft_wrap=True)

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 
 from profiles.explaining import explained, pairs
+from profiles.ground import numbers
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import Cell, Run, SweepRecord, read_runs
 from profiles.scaling.measure import Scaling
 
 from ..launch import profilers
 from . import measuring, sweep
-from .progress import counted
 from .run_directory import RunDirectory, check_space
 from .times import Times
 
@@ -88,7 +88,7 @@ def explain(
     if missing:
         how_made = f"recorded by {how.profiler.name}" if how.profiler else "without the exchange of gradients"
         if most := sum(map(replace(budget).allows, missing)):
-            console.print(f"to explain the losses, at most {counted(most, 'more launch')}, {how_made}")
+            console.print(f"to explain the losses, at most {numbers.counted(most, 'more launch')}, {how_made}")
         if how.profiler:
             check_space(inside.path, max(cell.ranks for cell, _ in missing) * profilers.BYTES_A_RANK)
         launch(missing, inside, how, budget.allows)

@@ -30,7 +30,7 @@ from ..training.models import MODELS
 from . import infer_devices, infer_served, infer_together
 from .infer_steps import Step
 from .options import Infer
-from .progress import Steps, counted, told_on
+from .progress import Steps, told_on
 from .run_directory import check_space, new_path, writing
 from .sweep import check_training
 
@@ -85,7 +85,7 @@ def measure(options: Infer, gpus: int, out: Path, found: Inference, console: Con
     if "batching" in options.parts:
         steps += infer_served.steps(options, out, found)
     took = numbers.minutes(sum(step.planned_s for step in steps))
-    console.print(f"{counted(len(steps), 'measurement')}, about {took}, into {out}", soft_wrap=True)
+    console.print(f"{numbers.counted(len(steps), 'measurement')}, about {took}, into {out}", soft_wrap=True)
     with Steps([step.planned_s for step in steps], console) as progress:
         try:
             with stopped_by_signals():

@@ -13,6 +13,7 @@ import numpy as np
 
 from profiles.ground import stats
 from profiles.ground.files import write_whole
+from profiles.ground.numbers import counted
 from profiles.ground.threads import usable_cpus
 from profiles.inference.records import Inference, Together
 
@@ -60,7 +61,7 @@ def ways(count: int, batch: int, gpus: int) -> tuple[Way, Way]:
 
 def said(way: Way, gpus: int) -> str:
     if way.name == "synchronous":
-        return f"one process with {way.devices} device{'s' * (way.devices > 1)}"
+        return f"one process with {counted(way.devices, 'device')}"
     kind = "GPU" if gpus >= way.processes else "part of a GPU" if gpus else "part of the CPU"
     return f"{way.processes} processes with a {kind} each"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from profiles.ground.numbers import counted
 from profiles.ground.stats import Ratio, ratio, spread
 
 # The largest difference between the losses of two turns of one training, relative to the loss or to 1, whichever is
@@ -84,7 +85,7 @@ def of_environment(*, gpus: int, ranks: int, cores: int, environ: Mapping[str, s
 
 def _threads(number: int) -> Knob:
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
-    return Knob(f"{number} thread{'s' if number > 1 else ''} each", dict.fromkeys(names, str(number)))
+    return Knob(f"{counted(number, 'thread')} each", dict.fromkeys(names, str(number)))
 
 
 def of_code(refused: Mapping[str, str], *, ranks: int, cores: int) -> list[Knob]:

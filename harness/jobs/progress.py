@@ -128,11 +128,6 @@ def _bar(console: Console) -> Progress:
     )
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with its noun, such as `1 cell`, `2 launches`."""
-    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
-
-
 def about(seconds: float) -> str:
     """An estimated duration, such as `40 s`, `3 min`."""
     return f"{max(10, 10 * round(seconds / 10))} s" if seconds < 85 else f"{round(seconds / 60)} min"

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from profiles.explaining import explained
+from profiles.ground import numbers
 from profiles.ground.errors import RingscopeError
 from profiles.runs.records import Cell, read_runs
 from profiles.scaling import run_directory
@@ -19,7 +20,7 @@ from profiles.views.terminal import sweep as view
 
 from ..machine import describe as machine
 from . import explain, sweep
-from .progress import Watch, about, counted
+from .progress import Watch, about
 from .run_directory import RunDirectory
 from .times import Times
 
@@ -54,7 +55,7 @@ class Rounds:
         # explained once more, since later launches may show that another setting is faster
         if left_out := self._explain():
             again = f"ringscope bench --resume --explain --out {self.directory.path}"
-            what = f"{counted(left_out, 'launch')} {'was' if left_out == 1 else 'were'}"
+            what = f"{numbers.counted(left_out, 'launch')} {'was' if left_out == 1 else 'were'}"
             self.console.print(f"{what} left out to save time; to run what is missing: {again}", soft_wrap=True)
 
     def plan(self) -> str:
@@ -62,7 +63,7 @@ class Rounds:
         cells = self.directory.sweep.cells
         begun = range(self.directory.sweep.launches)
         count = sum(len(self._missing(number)) for number in begun)
-        said = f"{counted(len(cells), 'cell')}, {counted(count, 'launch')} to do"
+        said = f"{numbers.counted(len(cells), 'cell')}, {numbers.counted(count, 'launch')} to do"
         if count == 0:
             return said
         times, first = self._times(), self._missing(0)

@@ -32,7 +32,7 @@ from ..processes.supervise import Limits, Progress, supervise
 from . import sweep
 from .grid import suits
 from .options import Rules
-from .progress import counted, told_on
+from .progress import told_on
 from .run_directory import check_space, new_path, writing
 
 GPU_MODEL, CPU_MODEL = "resnet50", "cnn_cifar"
@@ -70,7 +70,7 @@ def _measure(options: Rules, path: Path, console: Console) -> tuple[list[Found],
     gpus = len(nvml.visible_gpus())
     found: list[Found] = []
     took_s: list[float] = []
-    console.print(f"{counted(len(options.names), 'rule')}, into {path}", soft_wrap=True)
+    console.print(f"{numbers.counted(len(options.names), 'rule')}, into {path}", soft_wrap=True)
     for number, name in enumerate(options.names, 1):
         rule, began = RULES[name], time.monotonic()
         if (done := _kept(path, rule)) is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from profiles.ground.numbers import counted
 from profiles.verbs.options import STDOUT
 
 from . import options
@@ -152,7 +153,6 @@ def _try(console: Console, trial: Trial, *, tell: bool, alone_too: bool = False)
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from ..doctor import devices, script, together
-    from ..jobs.progress import counted
     from ..machine import nvml
 
     environ = dict(os.environ)

@@ -91,46 +91,6 @@ def no_peak(measured: Arithmetic, where: str) -> Doubt:
     )
 
 
-def gpu_metrics_coarse(period_ns: int, step_ns: int | None, mixed: float, where: str) -> Doubt:
-    """step_ns: the median step, if it is shorter than a sample. mixed: the share of compute in samples that hold other
-    work or idle time, too."""
-    why = (
-        f"and steps of {numbers.duration(step_ns)} are shorter"
-        if step_ns is not None
-        else f"and {numbers.share(mixed)} of compute lies in samples that hold other work or idle time, too"
-    )
-    return Doubt(
-        "gpu-metrics-coarse",
-        f"GPU metrics are means over {numbers.duration(period_ns)}, {why}: the metrics during compute, and the limit "
-        "of compute derived from them, are approximate",
-        "sample more often (nsys --gpu-metrics-frequency, at most 200000 Hz), or train with a larger batch",
-        (f"{where}/gpu_metrics/bound_ns", f"{where}/gpu_metrics/means"),
-    )
-
-
-def gpu_metrics_off_clock(samples: int, period_ns: int, where: str) -> Doubt:
-    by = f"{numbers.duration(abs(samples) * period_ns)} {'back' if samples > 0 else 'ahead'}"
-    return Doubt(
-        "gpu-metrics-off-clock",
-        f"the GPU metrics agree better with the kernels if they are moved by {by}: their clock differs from the clock "
-        "of the kernels, or another process used the GPU",
-        "record again, and let no other process use the GPU",
-        (f"{where}/gpu_metrics",),
-    )
-
-
-def power_coarse(readings: int, by_order: bool, where: str) -> Doubt:
-    """by_order: True if the recording has the power of several GPUs without their names."""
-    whose = "; readings are assigned to GPUs by the order of the GPUs alone" if by_order else ""
-    return Doubt(
-        "power-coarse",
-        f"the sensor gave only {readings:,} different reading{'' if readings == 1 else 's'} of the GPU's power in the "
-        f"window: the energy is approximate{whose}",
-        "record more steps: NVML's sensor gives some ten values per second, even if it is read more often",
-        (f"{where}/gpu_metrics/energy",),
-    )
-
-
 def copy_too_fast(direction: str, moved: int, took_ns: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "copy-too-fast",
@@ -143,10 +103,10 @@ def copy_too_fast(direction: str, moved: int, took_ns: int, where: str, recorded
 
 def copy_direction_unknown(count: int, moved: int, where: str) -> Doubt:
     """`moved`: the bytes of the `count` copies."""
-    which = "1 copy" if count == 1 else f"{count:,} copies"
     return Doubt(
         "copy-direction-unknown",
-        f"the recording does not tell the direction of {which} ({numbers.size(moved)}), counted as copying on the GPU",
+        f"the recording does not tell the direction of {numbers.counted(count, 'copy')} ({numbers.size(moved)}), "
+        "counted as copying on the GPU",
         "record again, with a newer profiler if there is one",
         tuple(f"{where}/{part}/d2d" for part in ("copies", "ledger_ns", "busy_ns")),
     )

@@ -136,8 +136,8 @@ def warm_up_inside(steps: Steps, where: str) -> Doubt:
 def breaks_inside(steps: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "breaks-inside-window",
-        f"{steps} steps in the window took over 3 times the median, or hold a pause (often an evaluation or a "
-        "checkpoint): the ledger includes the time of these steps, the percentiles and the table of steps do not",
+        f"{numbers.counted(steps, 'step')} in the window took over 3 times the median, or held a pause (often an "
+        "evaluation or a checkpoint): the ledger includes this time, the percentiles and the table of steps do not",
         "cut out a part without such steps: ringscope cut --steps A:B"
         if recorded in _CUT
         else "record a part without such steps",

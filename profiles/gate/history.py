@@ -212,7 +212,7 @@ def _called(run: Run) -> str:
 
 
 def _earlier(runs: Sequence[Run]) -> str:
-    return "1 earlier run" if len(runs) == 1 else f"{len(runs)} earlier runs"
+    return numbers.counted(len(runs), "earlier run")
 
 
 def _apart(ratio: float, doubt: str = "") -> str:
@@ -221,7 +221,7 @@ def _apart(ratio: float, doubt: str = "") -> str:
 
 
 def _by(found: Found) -> str:
-    count = "1 run" if len(found.since) == 1 else f"{len(found.since)} runs"
+    count = numbers.counted(len(found.since), "run")
     if found.p_value is not None:
         return f"p = {found.p_value:.1g}, {count}"
     return f"{count}, the last further off than 1 run in {1 / (BY_ONE if found.by_scatter else BY_FEW):,.0f} by chance"

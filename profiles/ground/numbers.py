@@ -67,6 +67,13 @@ def count(number: int | None, why: str = "") -> str:
     return unknown(why) if number is None else f"{number:,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, which has an s for all numbers but 1: `1 cell`, `2,048 launches`, `0 copies`."""
+    if number != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith(("ch", "s")) else f"{noun}s"
+    return f"{count(number)} {noun}"
+
+
 def ranges(several: Iterable[int]) -> str:
     """Whole numbers; three or more in a row are joined: `0, 8 to 15, 37`."""
     runs: list[list[int]] = []

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..doubts import gpu_metrics as say_of_metrics
 from ..doubts import measures as say
 from ..doubts import ranks as say_of_ranks
 from ..doubts import steps as say_of_steps
@@ -158,12 +159,12 @@ def _sampled(timelines: Sequence[Timeline], gpu: Gpu, measured: GpuMeasures, whe
         shorter = step.p50 if step is not None and step.p50 < found.period_ns else None
         mixed = found.mixed_ns / max(measured.ledger_ns["compute"] or 0, 1)
         if shorter is not None or mixed >= MIXED_SHARE:
-            yield say.gpu_metrics_coarse(found.period_ns, shorter, mixed, where)
+            yield say_of_metrics.coarse(found.period_ns, shorter, mixed, where)
     if found.off_by and found.period_ns:
-        yield say.gpu_metrics_off_clock(found.off_by, found.period_ns, where)
+        yield say_of_metrics.off_clock(found.off_by, found.period_ns, where)
     if found.energy is not None and found.energy.readings < FEW_READINGS:
         read = {device for index, _ in gpu.places for device in timelines[index].power["device"].tolist()}
-        yield say.power_coarse(found.energy.readings, len(read) > 1, where)
+        yield say_of_metrics.power_coarse(found.energy.readings, len(read) > 1, where)
 
 
 def _at_once(gpu: Gpu, where: str) -> Iterator[Doubt]:

@@ -21,11 +21,10 @@ def loss_fetched(case: Case) -> Finding | None:
     if not case.fetches:
         return None
     waits = host_idle.waits_for(case, "d2h")
-    copies = "copy" if case.fetches == 1 else "copies"
     return case.finding(
         "loss-fetched-every-step",
         host_idle.idle_ns(case, waits),
-        text=f"{numbers.count(case.fetches)} {copies} to the host every step, and "
+        text=f"{numbers.counted(case.fetches, 'copy')} to the host every step, and "
         f"{percent(lost_by(waits) / case.gpu.span_ns)} of "
         f"the time the GPU is idle because the host waited for them first{_named(waits)}",
         change="give per-batch callbacks `async_safe = True` (keras's `_supports_tf_logs`) or move them to "

@@ -123,7 +123,7 @@ def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Mea
             "record more of the program",
         )
     if case.example:
-        ran = "1 kernel is" if gpu.kernels.count == 1 else f"{numbers.count(gpu.kernels.count)} kernels are"
+        ran = f"{numbers.counted(gpu.kernels.count, 'kernel')} {'is' if gpu.kernels.count == 1 else 'are'}"
         return f"{ran} too few to tell anything about a whole model", "record steps of a whole model"
     if largest == "idle_unknown":
         if all(gap.ended_by is None for gap in gpu.idle_gaps if "idle_unknown" in gap.causes_ns):

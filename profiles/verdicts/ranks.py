@@ -158,7 +158,7 @@ def threads_oversubscribed(cases: Sequence[Case], measures: Measures) -> list[Fi
     threads = sum(of_process.values())
     if not cores or sum(max(1, count - OTHER_THREADS) for count in of_process.values()) <= cores:
         return []
-    processes = "1 process" if len(of_process) == 1 else f"{numbers.count(len(of_process))} processes"
+    processes = numbers.counted(len(of_process), "process")
     worst = max(cases, key=lambda case: case.share("idle_launch"))
     finding = worst.finding(
         "threads-oversubscribed",

@@ -77,8 +77,12 @@ def lead(document: Document) -> str:
     steps = counts[-1] if counts else 0
     fewest = f"{counts[0]} to " if counts and counts[0] < steps else ""
     name = ", ".join(sorted({gpu["name"] for gpu in gpus if gpu["name"]}))
-    what = f"{len(gpus)} GPU{'s' * (len(gpus) != 1)}{f' ({name})' if name else ''}, "
-    what += f"{fewest}{steps} steps measured." if steps else "no steps found: the whole capture is measured."
+    what = f"{numbers.counted(len(gpus), 'GPU')}{f' ({name})' if name else ''}, "
+    what += (
+        f"{fewest}{numbers.counted(steps, 'step')} measured."
+        if steps
+        else "no steps found: the whole capture is measured."
+    )
     return what
 
 

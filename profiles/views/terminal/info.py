@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
+from ...ground.numbers import counted
 from ...model import marks
 from ...model.timeline import Doubt, Timeline
 
@@ -101,7 +102,7 @@ def _gpus(timeline: Timeline) -> list[str]:
         number = str(device.device) if device.device >= 0 else "?"
         lines.append(f"{number:<8} {where}: {held}{processes}")
     if idle:
-        lines.append(f"{'(idle)':<8} {idle} more GPU{'s' * (idle > 1)} listed, without work")
+        lines.append(f"{'(idle)':<8} {counted(idle, 'more GPU')} listed, without work")
     return lines
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 
 from rich.console import Console, Group, RenderableType
 
+from ...ground.numbers import counted
 from ...model.logged import Logged
 from ..tables import logged as made
 from ..tables.table import Document
@@ -17,8 +18,7 @@ MOST_ROWS = 20
 
 def show(logged: Logged, to: Console) -> None:
     """Print the tables, of each the first MOST_ROWS rows."""
-    files = "1 log" if len(logged.files) == 1 else f"{len(logged.files)} logs"
-    processes = "1 process" if len(logged.processes) == 1 else f"{len(logged.processes)} processes"
+    files, processes = counted(len(logged.files), "log"), counted(len(logged.processes), "process")
     parts: list[RenderableType] = [Prose(f"{files} of NCCL, {processes}", "bold")]
     document = Document(asdict(logged))
     for table in (made.kinds(document), made.ranks(document), made.processes(document)):

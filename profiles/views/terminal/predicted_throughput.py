@@ -25,7 +25,7 @@ def show(forecasts: Sequence[Forecast], console: Console) -> None:
         titles = [Column("GPUs", right=True), Column("samples/s", right=True), Column("efficiency"), Column()]
         console.print(Fitted(titles, rows))
         if one.stops_paying is not None:
-            gpus = f"{one.stops_paying:,} GPU{'s' * (one.stops_paying > 1)}"
+            gpus = numbers.counted(one.stops_paying, "GPU")
             console.print(Prose(f"from {gpus} on, one more GPU adds less than half of one GPU's rate"))
         for each in one.what_if:
             console.print(Prose(f"{each.row.gpus:,} GPUs, {each.change}: {_share(each.row)}"))

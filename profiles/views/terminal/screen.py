@@ -121,7 +121,7 @@ def _read(measures: Measures) -> RenderableType:
 def _of_what(gpus: Sequence[GpuMeasures]) -> str:
     """A summary, such as `2 GPUs (NVIDIA H200): 5 steps by marks, 191.9 ms to 192.3 ms each; 964.3 ms of steps`."""
     names = ", ".join(dict.fromkeys(gpu.name for gpu in gpus if gpu.name))
-    count = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}{f' ({names})' if names else ''}"
+    count = numbers.counted(len(gpus), "GPU") + (f" ({names})" if names else "")
     with_steps = [gpu for gpu in gpus if gpu.steps.source is not None]
     if with_steps:
         sources = ", ".join(dict.fromkeys(gpu.steps.source or "" for gpu in with_steps))

@@ -35,6 +35,23 @@ def test_a_duration_is_true_to_its_four_digits(ns: int) -> None:
     assert abs(back - ns) <= 0.00051 * ns
 
 
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [
+        (1, "cell", "1 cell"),
+        (0, "cell", "0 cells"),
+        (2048, "launch", "2,048 launches"),
+        (2, "process", "2 processes"),
+        (1, "copy", "1 copy"),
+        (3, "copy", "3 copies"),
+        (1, "earlier run", "1 earlier run"),
+        (2, "more GPU", "2 more GPUs"),
+    ],
+)
+def test_a_counted_noun_has_an_s_unless_there_is_one(number: int, noun: str, text: str) -> None:
+    assert numbers.counted(number, noun) == text
+
+
 def test_sizes_are_decimal() -> None:
     assert [numbers.size(n) for n in (0, 512, 1000, 77_070_336, 10**9)] == [
         "0 B",
