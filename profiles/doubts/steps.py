@@ -23,7 +23,7 @@ def starts_inside(measured: GpuMeasures, where: str) -> Doubt:
     return Doubt(
         "start-up-inside-window",
         f"for {numbers.share((measured.startup_ns or 0) / measured.span_ns)} of the window the GPU waits while a "
-        "process starts: the process creates its CUDA context, loads, compiles or tunes kernels, or captures graphs. "
+        "process starts: the process creates its GPU context, loads, compiles or tunes kernels, or captures graphs. "
         "No finding counts that time",
         "record from the steady part of the run on",
         (f"{where}/ledger_ns/idle_launch", f"{where}/startup_ns"),

@@ -128,11 +128,11 @@ def _reason(case: Case, gpu: GpuMeasures, left: Mapping[str, int], measures: Mea
     if largest == "idle_unknown":
         if all(gap.ended_by is None for gap in gpu.idle_gaps if "idle_unknown" in gap.causes_ns):
             return "no operation follows it in the recording", "record a few more steps"
-        return "the launch calls are not known", "record CUDA's calls, too"
+        return "the launch calls are not known", "record the launch calls, too"
     starting = gpu.startup_ns or 0
     if largest == "idle_launch" and 2 * starting > left["idle_launch"] and starting >= STARTUP_SHARE * gpu.span_ns:
         why = (
-            f"in {numbers.duration(starting)} of this time the process creates its CUDA context, loads, compiles or "
+            f"in {numbers.duration(starting)} of this time the process creates its GPU context, loads, compiles or "
             "tunes kernels, or captures graphs"
         )
         return why, "record from the steady part of the run on"
