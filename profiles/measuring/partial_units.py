@@ -20,8 +20,6 @@ from ..model.possible import LIMIT_NS
 from ..runs.records import RunRecord
 from .one_recording import GpuHead, Measured, Recorded, Unit
 
-Int64s = NDArray[np.int64]
-
 
 def plain_unit(unit: Unit) -> dict[str, Any]:
     """The unit as values for `json.dumps`, except arrays, which `listed` makes lists of."""

@@ -29,8 +29,6 @@ from .programs import Programs
 from .tables import printed
 from .tables.gathering import Device, blocks, gpus, multiprocessors
 
-Array = np.ndarray
-
 # The first bytes of an XSpace: tag and length of the first plane, the plane's id (optional), and the start of its
 # name.
 _HEAD: Final = re.compile(

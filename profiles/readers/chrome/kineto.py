@@ -29,8 +29,6 @@ from . import events as chrome
 from .events import Event
 from .thinned import Numbers
 
-Array = np.ndarray
-
 # The table for each category of events, in lower case because traces of 2021 use capitals.
 _TABLES: Final = {
     "kernel": "kernels",

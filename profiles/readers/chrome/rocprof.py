@@ -24,8 +24,6 @@ from ...model.timeline import WITHOUT_TIMES, Recording, Timeline, make
 from ..tables.gathering import gpus, require_gpu_work
 from . import events as chrome
 
-Array = np.ndarray
-
 _GPU: Final = re.compile(r"GPU\d+")
 _SECTIONS: Final = {"CPU HIP API": "api", "COPY": "copies", "Markers and Ranges": "marks"}
 _HEAD: Final = re.compile(rb'"(?:CPU H(?:IP|SA) API|COPY|Markers and Ranges|GPU\d+)"')

@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pandas as pd
 
 from ...doubts.recordings import coarse_times_printed
@@ -22,8 +21,6 @@ from ..opening import whole
 from ..tables import printed
 from ..tables.gathering import joined, require_gpu_work
 from .printed_rows import RECORD, Block, Printed
-
-Array = np.ndarray
 
 _LOG: Final = re.compile(rb"(?m)^==\d+== NVPROF is profiling|^==(\d+|=+)== ?(Profiling result|Profiling application)")
 _CSV_HEADER: Final = re.compile(rb'(?m)^"?Start"?,"?Duration"?,.*$')
