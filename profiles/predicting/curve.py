@@ -73,7 +73,6 @@ class Expected:
     efficiency: float
     low: float
     high: float
-    calibrated: bool  # False if published tables do not reach this number of GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def predict(
 
     Raises RingscopeError for fewer than two sizes, or values out of range."""
     measured = _sorted(points)
-    first, largest = measured[0], measured[-1]
+    first = measured[0]
     for count in gpus:
         if not first.gpus <= count <= MOST_GPUS:
             raise RingscopeError(
@@ -131,7 +130,6 @@ def predict(
                 efficiency=efficiency,
                 low=max(efficiency - math.hypot(efficiency - low, noise), 0.0),
                 high=min(efficiency + math.hypot(high - efficiency, noise), 1.0),
-                calibrated=count <= CALIBRATED_TIMES * largest.gpus,
             )
         )
     return found

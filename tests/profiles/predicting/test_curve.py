@@ -87,9 +87,8 @@ def test_the_order_of_the_sizes_does_not_matter_and_the_smallest_need_not_be_one
     assert said.efficiency == 1 and said.per_s == pytest.approx(760)
 
 
-def test_further_out_the_interval_widens_and_beyond_the_tables_it_says_so() -> None:
+def test_further_out_the_interval_widens() -> None:
     near, far, further = predict([Point(8, 800), Point(16, 1400)], [32, 256, 512], 8)
-    assert near.calibrated and far.calibrated and not further.calibrated
     assert near.high - near.low < far.high - far.low < further.high - further.low
 
 
