@@ -29,20 +29,20 @@ def minutes(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def size(count: int | float | None, why: str = "") -> str:
+def size(count: int | float | None) -> str:
     """Bytes to three digits, decimal units (GB is 1e9 bytes): `77.1 MB`."""
-    return unknown(why) if count is None else _scaled(count, _SIZE, digits=3)
+    return UNKNOWN if count is None else _scaled(count, _SIZE, digits=3)
 
 
-def gigabytes(number: float | None, why: str = "") -> str:
+def gigabytes(number: float | None) -> str:
     """A size given in GB, to three digits: `77.1 GB`, `512 MB`."""
-    return unknown(why) if number is None else size(number * 1e9)
+    return UNKNOWN if number is None else size(number * 1e9)
 
 
-def share(part: float | None, why: str = "") -> str:
+def share(part: float | None) -> str:
     """A share (0 to 1) as percent with one decimal; a share that would round to 0 is `<0.1 %`."""
     if part is None:
-        return unknown(why)
+        return UNKNOWN
     if 0 < abs(part) < 0.0005:
         return "<0.1 %" if part > 0 else ">-0.1 %"
     return "0 %" if part == 0 else f"{100 * part:.1f} %"
@@ -53,18 +53,18 @@ def share_of(part_ns: int | None, whole_ns: int | None) -> str:
     return UNKNOWN if part_ns is None or not whole_ns else share(part_ns / whole_ns)
 
 
-def gain(ratio_less_one: float | None, why: str = "") -> str:
+def gain(ratio_less_one: float | None) -> str:
     """A ratio of two throughputs, given minus 1: `+12.3 %`; from twice on as a factor, `6.7 x`."""
     if ratio_less_one is None:
-        return unknown(why)
+        return UNKNOWN
     if ratio_less_one >= 1:
         return f"{1 + ratio_less_one:.1f} x"
     return f"{100 * ratio_less_one:+.1f} %"
 
 
-def count(number: int | None, why: str = "") -> str:
+def count(number: int | None) -> str:
     """A whole number with thousands separators: `45,678`."""
-    return unknown(why) if number is None else f"{number:,}"
+    return UNKNOWN if number is None else f"{number:,}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -85,52 +85,52 @@ def ranges(several: Iterable[int]) -> str:
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
-def per_s(rate: float | None, what: str = "samples", why: str = "") -> str:
+def per_s(rate: float | None, what: str = "samples") -> str:
     """A rate per second: `4,453 samples/s`, with decimals only below 100."""
     if rate is None:
-        return unknown(why)
+        return UNKNOWN
     digits = 0 if abs(rate) >= 100 else 1 if abs(rate) >= 10 else 2
     return f"{rate:,.{digits}f} {what}/s"
 
 
-def gb_per_s(rate: float | None, why: str = "") -> str:
+def gb_per_s(rate: float | None) -> str:
     """Bandwidth, given in GB/s, to three digits: `9.87 GB/s`, `1,521 GB/s`, `3.10 MB/s`."""
     if rate is None:
-        return unknown(why)
+        return UNKNOWN
     return f"{rate:,.0f} GB/s" if rate >= 1000 else _scaled(rate * 1e9, _RATE, digits=3)
 
 
-def energy(joules: float | None, why: str = "") -> str:
+def energy(joules: float | None) -> str:
     """An energy in joules to three digits: `214 J`, `19.5 J`, `1.20 kJ`."""
-    return unknown(why) if joules is None else _scaled(1000 * joules, _ENERGY, digits=3)
+    return UNKNOWN if joules is None else _scaled(1000 * joules, _ENERGY, digits=3)
 
 
-def watts(power: float | None, why: str = "") -> str:
+def watts(power: float | None) -> str:
     """Whole watts: `382 W`."""
-    return unknown(why) if power is None else f"{power:,.0f} W"
+    return UNKNOWN if power is None else f"{power:,.0f} W"
 
 
-def flop_per_s(rate: float | None, why: str = "") -> str:
+def flop_per_s(rate: float | None) -> str:
     """Operations per second to three digits: `616 TFLOP/s`, `4.87 TFLOP/s`, `35.8 GFLOP/s`."""
     if rate is None:
-        return unknown(why)
+        return UNKNOWN
     scale, prefix = next(((s, p) for s, p in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if rate >= s), (1.0, ""))
     return f"{rate / scale:,.{0 if rate >= 100 * scale else 1 if rate >= 10 * scale else 2}f} {prefix}FLOP/s"
 
 
-def factor(ratio: float | None, why: str = "") -> str:
+def factor(ratio: float | None) -> str:
     """A speed-up: `3.71 x`."""
-    return unknown(why) if ratio is None else f"{ratio:.2f} x"
+    return UNKNOWN if ratio is None else f"{ratio:.2f} x"
 
 
-def figure(value: float | None, why: str = "") -> str:
+def figure(value: float | None) -> str:
     """A number without a unit, such as a loss, to four significant digits: `2.303`."""
-    return unknown(why) if value is None else _significant(value, 4)
+    return UNKNOWN if value is None else _significant(value, 4)
 
 
-def median(of_counts: float | None, why: str = "") -> str:
+def median(of_counts: float | None) -> str:
     """The median of whole numbers as text: `3`, or `3.5` if it lies between two of them."""
-    return unknown(why) if of_counts is None else f"{of_counts:g}"
+    return UNKNOWN if of_counts is None else f"{of_counts:g}"
 
 
 def unknown(why: str = "") -> str:

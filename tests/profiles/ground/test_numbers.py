@@ -74,8 +74,8 @@ def test_a_small_share_is_never_shown_as_nothing() -> None:
 
 
 def test_the_unknown_is_said_with_its_reason_and_never_zero() -> None:
-    assert numbers.duration(None) == "n/a"
-    assert numbers.share(None, "no API rows") == "n/a (no API rows)"
+    assert numbers.duration(None, "no API rows") == "n/a (no API rows)"
+    assert numbers.duration(None) == numbers.share(None) == "n/a"
     assert numbers.share_of(0, 0) == "n/a"
     assert numbers.share_of(0, 10) == "0 %"
 
