@@ -1,6 +1,7 @@
 """A rank that trains nothing: real processes for the tests of launching, faults and resuming, without TensorFlow.
 
-`python stand_in.py MODE --cell CELL.json --out DIR`. The fault of a MODE is rank 1's, or the only rank's.
+`python stand_in.py MODE --cell CELL.json --out DIR`. The fault of a MODE is rank 1's, or the only rank's. Of several,
+separated by commas, each is one launch's.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ STRAINED = 200  # from this batch on `strained` fails, without a word of memory
 
 def main() -> None:
     mode, out = sys.argv[1], Path(sys.argv[5])
+    if "," in mode:
+        mode = mode.split(",")[int(out.name)]
     cell = Cell.from_json(json.loads(Path(sys.argv[3]).read_text()))
     rank, size = int(os.environ["RINGSCOPE_RANK"]), int(os.environ["RINGSCOPE_SIZE"])
     progress = Progress(out / f"rank{rank}.progress")

@@ -42,30 +42,38 @@ def bench(mode: str, out: Path, mark: str, *options: str) -> tuple[int, str]:
     return process.returncode, said
 
 
+AT_ONCE = {
+    "crash": ("failed", "rank 1 ended with code 1: ValueError: the loss is not a number"),
+    "killed": ("failed", "rank 1 was killed by SIGKILL"),
+    "segfault": ("failed", "rank 1 was killed by SIGSEGV"),
+    "memory": ("oom", "rank 1: MemoryError"),
+}
+STALLED = ("hung", "no step for 5 s (--stall-limit); rank 1 was at train step")
+AFTER_THE_LIMIT = {"hung": STALLED, "stopped": STALLED}
+
+
 @pytest.mark.parametrize(
-    ("mode", "status", "reason"),
+    ("faults", "stall_s"),
     [
-        ("crash", "failed", "rank 1 ended with code 1: ValueError: the loss is not a number"),
-        pytest.param("killed", "failed", "rank 1 was killed by SIGKILL", marks=pytest.mark.ci),
-        pytest.param("segfault", "failed", "rank 1 was killed by SIGSEGV", marks=pytest.mark.ci),
-        pytest.param("memory", "oom", "rank 1: MemoryError", marks=pytest.mark.ci),
-        pytest.param("hung", "hung", "no step for 5 s (--stall-limit); rank 1 was at train step", marks=pytest.mark.ci),
-        pytest.param(
-            "stopped", "hung", "no step for 5 s (--stall-limit); rank 1 was at train step", marks=pytest.mark.ci
-        ),
+        pytest.param(AT_ONCE, PATIENCE_S, id="at once"),  # more than a busy machine takes to end a launch
+        pytest.param(AFTER_THE_LIMIT, 5, id="after the limit", marks=pytest.mark.ci),
     ],
 )
-def test_a_fault_is_a_row_and_the_sweep_goes_on(mode: str, status: str, reason: str, tmp_path: Path, mark: str) -> None:
-    out = tmp_path / "out"
-    launches = "1" if status == "hung" else "2"  # each waits for its limit
-    stall = "5" if status == "hung" else str(PATIENCE_S)  # more than a busy machine takes to end a launch
-    code, said = bench(mode, out, mark, *SMALL, "--ranks", "2", "--launches", launches, "--stall-limit", stall)
+def test_a_fault_is_a_row_and_the_sweep_goes_on(
+    faults: dict[str, tuple[str, str]], stall_s: int, tmp_path: Path, mark: str
+) -> None:
+    """Each launch of the sweep has another fault."""
+    out, launches = tmp_path / "out", str(len(faults))
+    options = [*SMALL, "--ranks", "2", "--launches", launches, "--stall-limit", str(stall_s)]
+    code, said = bench(",".join(faults), out, mark, *options)
     assert code == 1, said
-    assert [row["status"] for row in rows(out)] == [status] * int(launches), said
-    assert all(row["reason"].startswith(reason) for row in rows(out)), [row["reason"] for row in rows(out)]
-    assert all(row["samples_per_s_global"] == "" for row in rows(out))
-    assert all("stopped (SIGSTOP or a debugger): rank 1" in row["reason"] for row in rows(out)) is (mode == "stopped")
-    assert len(list(out.glob("*/*/rank1.log"))) == int(launches)
+    found = sorted(rows(out), key=lambda row: int(row["launch"]))
+    assert [row["status"] for row in found] == [status for status, _ in faults.values()], said
+    for row, mode in zip(found, faults, strict=True):
+        assert row["reason"].startswith(faults[mode][1])
+        assert ("stopped (SIGSTOP or a debugger): rank 1" in row["reason"]) is (mode == "stopped")
+        assert row["samples_per_s_global"] == ""
+    assert len(list(out.glob("*/*/rank1.log"))) == len(faults)
     assert carrying(mark) == []
 
 
