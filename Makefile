@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 SECONDS ?= 60
 TRAININGS ?= 200
-# Three workers, to which tests/conftest.py gives chains of tests and files: on two cores the third fills the waits of the others.
+# Three workers, to which tests/scheduler.py gives chains of tests and files: on two cores the third fills the waits of the others.
 TESTS := $(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Tests start hundreds of processes that import the same files: what Python has compiled of them is kept.

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import settings
 
 from tests.browser import chromium
-from tests.scheduler import ORDER, FromBothEnds, kind
 
-pytest_plugins = ("tests.tiers", "tests.late")
+pytest_plugins = ("tests.tiers", "tests.late", "tests.scheduler")
 
 # Workers of pytest-xdist have one, of 80: what is printed would be as wide as that.
 os.environ.pop("COLUMNS", None)
@@ -39,19 +38,7 @@ def browser() -> Iterator[Any]:
         yield found
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a worker of pytest-xdist."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: ORDER.index(kind(item.path)))
-
-
 def pytest_collection_finish() -> None:
     """What was imported stays: no garbage collection need look through TensorFlow and all tests again."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """In the process that is asked for the tests."""
-    return FromBothEnds(config, log) if config.getoption("dist") == "loadfile" else None

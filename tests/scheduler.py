@@ -98,3 +98,15 @@ class FromBothEnds(LoadFileScheduling):
         for node, units in self.assigned_work.copy().items():
             left = (nodeid for unit in units.values() for nodeid, done in unit.items() if not done)
             yield f"{node.gateway.id} has not ended {next(left, 'its collection of the tests, or itself')}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a worker of pytest-xdist."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: ORDER.index(kind(item.path)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """In the process that is asked for the tests."""
+    return FromBothEnds(config, log) if config.getoption("dist") == "loadfile" else None

@@ -41,10 +41,11 @@ def test_what_measures_or_is_there_once_is_not_beside_another_training() -> None
 
 
 # A process that gives out the tests loads this, too, and so does each worker: both as for ours.
-CONFTEST = f"""import os, pathlib, time
+CONFTEST = f"""import os, pathlib, pytest, time
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from tests.conftest import *
+
+pytest_plugins = ("tests.scheduler",)
 
 def wait_for(name, count=1):
     while len(list(pathlib.Path().glob(name))) < count:
@@ -62,8 +63,9 @@ def _run(folder: Path, conftest: str = "") -> tuple[int, str]:
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  train\n  root\n  beside\n")
     makefile = (ROOT / "Makefile").read_text()
     words = next(line for line in makefile.splitlines() if line.startswith("TESTS :=")).partition("pytest ")[2].split()
-    argv = [sys.executable, "-m", "pytest", "-v", *words, "."]
+    argv = [sys.executable, "-m", "pytest", "-v", "-p", "xdist", *words, "."]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # of the run around it
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # each of up to six processes would load hypothesis
     both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
         done = subprocess.run(argv, cwd=folder, env=env, timeout=240, text=True, **both)
