@@ -14,12 +14,12 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
-WORD_LIMIT_S = 120.0
+WORD_LIMIT_S = 120.0  # how long a rank waits after its last step until ringscope lets it end
 
 
 class Told:
     """Writes `rank<k>.jsonl`: a line at the start, one before the first step, one after each step, and one at the
-    end. steps: the number of steps to record; the script is ended after the last."""
+    end. steps: the number of steps to record; after the last of them the process ends."""
 
     def __init__(self, folder: Path, steps: int) -> None:
         self._folder, self._steps = folder, steps
@@ -27,7 +27,7 @@ class Told:
         self._tell, sys.excepthook = sys.excepthook, self._fails
 
     def begin(self, rank: int, size: int) -> None:
-        """Tell of this process as rank `rank` of `size` from now on."""
+        """Open the file of rank `rank` of `size` and write this process's first line."""
         self._pid, self._failed = os.getpid(), False
         self._file = (self._folder / f"rank{rank}.jsonl").open("a")
         stacks = (self._folder / f"rank{rank}.stack").open("w")
@@ -37,7 +37,7 @@ class Told:
         Finalize(None, self._ends, exitpriority=100)
 
     def is_here(self) -> bool:
-        """True if this process tells, and not only the one that it was forked from."""
+        """True in the process that called `begin`, False in processes forked from it."""
         return self._pid == os.getpid()
 
     def write(self, line: dict[str, Any]) -> None:

@@ -29,8 +29,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A kind of server. start(model, limits, folder for the server's files) -> how to start it. rule: how the server
-    forms batches, one of profiles.inference.batching.RULES."""
+    """A kind of server. start: called with the model, the limits and a folder for the server's files. rule: how the
+    server forms batches, one of profiles.inference.batching.RULES. remedy: what to do if `needs` is not installed."""
 
     start: Callable[[str, Limits, Path], Start]
     rule: str

@@ -1,7 +1,7 @@
-"""The environment variables of a rank: all of this host's on this host, on another host only those that training needs.
+"""The environment variables of a rank. On this host a rank inherits all of the launcher's variables; a rank on another
+host gets only the variables that training needs.
 
-horovodrun puts its whole environment on ssh's command line, where everybody on both hosts can read it. So other
-variables do not leave this host; here ranks inherit the launcher's environment.
+horovodrun puts its whole environment on ssh's command line, where every user of both hosts can read it.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ OF_SLURM = frozenset(_OF_SLURM.split())
 SECRET = re.compile(
     r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|COOKIE|(^|_)(API_?)?(AUTH|BEARER|CERT|JWT|KEY|PASS|PWD)(_|$)", re.IGNORECASE
 )
-# A launcher sets these. A second launcher below it would take itself for part of the outer launch.
+# A launcher sets these. A second launcher that inherits them would take itself for a part of the first launch.
 INHERITED = re.compile(
     r"OMPI_(COMM_WORLD_|WORLD_|UNIVERSE|APP_CTX_|NUM_APP_CTX|FIRST_RANKS|FILE_LOCATION|ARGV$|COMMAND$)|"
     r"OMPI_MCA_(ess$|pmix$|orte_ess_|orte_hnp_uri|orte_local_daemon_uri|num_procs$)|PMI_|MPI_LOCAL(RANKID|NRANKS)$|"
     r"PMIX_(RANK|NAMESPACE|SERVER|SECURITY_MODE|GDS_MODULE|BFROP_BUFFER_TYPE|VERSION|HOSTNAME)|PRTE_LAUNCHED|"
     r"TORCHELASTIC_|RINGSCOPE_(RANK|SIZE|RECORDED)$|"
     r"HOROVOD_(RANK|SIZE|LOCAL_|CROSS_|GLOO_(IFACE|RENDEZVOUS))|"
-    # mpirun finds an allocation and its nodes by these, and a rank its number. The excepted names only describe the
-    # job.
+    # By these mpirun finds an allocation and its nodes, and a rank finds its number. The names excepted here only
+    # describe the job.
     r"SLURM_(?!JOB_(ID|NAME|USER|ACCOUNT|PARTITION|QOS)$|ARRAY_|SUBMIT_|TMPDIR$|CLUSTER_NAME$)"
 )
 

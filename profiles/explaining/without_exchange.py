@@ -1,7 +1,7 @@
 """Explain by timed launches alone why a step on N ranks takes longer than on one: launches with and without exchange.
 
 For machines that have no GPU to record. Three kinds of launches of a cell are compared: on one rank, on N ranks, and on
-N ranks that train beside each other and exchange nothing (`--strategy independent`). A launch's step time and wait for
+N ranks that train at the same time and exchange nothing (`--strategy independent`). A launch's step time and wait for
 input are means over all steps of all ranks. With t = step - wait:
 
     waiting for input     wait(N) - wait(1)

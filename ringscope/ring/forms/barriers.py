@@ -1,5 +1,5 @@
-"""Optimisation barriers of XLA: it plans nothing across one, keeps its value as typed, and finds no equal work on both
-sides."""
+"""Optimisation barriers of XLA: XLA fuses no operations across a barrier, does not change the type of the value there,
+and does not merge equal operations on its two sides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..internals.frameworks import tf
 
 
 def apart(tensor: Any) -> Any:
-    """The tensor behind a barrier, which has no gradient."""
+    """Put the tensor behind a barrier. The result has no gradient."""
     from tensorflow.compiler.tf2xla.python import xla
 
     return xla.optimization_barrier(tensor)[0]
@@ -18,5 +18,5 @@ def apart(tensor: Any) -> Any:
 
 @tf.custom_gradient
 def forward_apart(tensor: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """The tensor behind a barrier, past which its gradient goes unchanged."""
+    """Put the tensor behind a barrier. The gradient passes unchanged, without a barrier."""
     return apart(tensor), lambda upstream: upstream
