@@ -28,7 +28,7 @@ def tried(every: int, *names: str) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_a_database_that_changes_at_any_opening_is_answered_or_refused(every: int) -> None:
     found = tried(every, "nsys.sqlite")
     for change in CHANGES.keys() - {"grown"}:

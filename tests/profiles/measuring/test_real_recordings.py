@@ -44,11 +44,11 @@ LARGE_BYTES = 1 << 20  # of which plain loops take seconds
 
 
 def cases() -> list[Any]:
-    """Each seventh in `make test`, where it is not large; of those that are, each third in `.ci/run`."""
+    """Each seventh in `make test`, where it is not large; of those that are, each fifth in `.ci/run`."""
     every = [*OURS, *THEIRS]
     large = [path.stat().st_size > LARGE_BYTES for path in every]
     found = zip(every, few(every, 7), large, strict=True)
-    marks = cycle([pytest.mark.ci, pytest.mark.exhaustive, pytest.mark.exhaustive])
+    marks = cycle([pytest.mark.ci, *[pytest.mark.exhaustive] * 4])
     return [pytest.param(path, marks=next(marks)) if is_large else case for path, case, is_large in found]
 
 

@@ -24,8 +24,10 @@ from profiles.views.palette import OWNERS as LOOKS
 from profiles.views.terminal import screen
 from tests.made import hand
 from tests.recordings import DATA, SHARED, needs_shared
+from tests.tiers import few
 
 WIDTHS = [80, 100, 120]
+COUNTS = few(range(1, MANY_GPUS + 1), MANY_GPUS - 1)  # one and as many as have columns; between them now and then
 LONG = "a sentence that goes on for as long as sentences of findings do, with numbers such as 12.34 ms, " * 6
 OWNERS = (*CLASSES, *(f"idle_{cause}" for cause in CAUSES))
 
@@ -54,7 +56,7 @@ def crowded(gpus: int, *, ranks: bool = True) -> Measures:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("ranks", [True, False], ids=["ranks", "the same device on each host"])
-@pytest.mark.parametrize("gpus", range(1, MANY_GPUS + 1))
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_a_screen_holds_sixty_lines_whatever_there_is_to_say(gpus: int, ranks: bool, width: int) -> None:
     found = crowded(gpus, ranks=ranks)
     text = printed(found, width)
@@ -82,7 +84,7 @@ def sampled(gpu: GpuMeasures, unknown: str | None = None, per_step: float | None
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("gpus", range(1, MANY_GPUS + 1))
+@pytest.mark.parametrize("gpus", COUNTS)
 def test_a_screen_with_gpu_metrics_holds_sixty_lines_too(gpus: int, width: int) -> None:
     found = crowded(gpus)
     found.gpus = [sampled(gpu) for gpu in found.gpus]

@@ -63,7 +63,8 @@ def test_layers_that_mix_samples_and_their_labels_are_compiled(name: str) -> Non
     assert np.isfinite(made["images"]).all() and ((shares > 0.01) & (shares < 0.99)).any()
 
 
-@pytest.mark.parametrize("name", ["AugMix", "RandAugment"])
+# RandAugment holds more layers, of which each is compiled by itself above, below or in test_projected.py.
+@pytest.mark.parametrize("name", ["AugMix", pytest.param("RandAugment", marks=pytest.mark.exhaustive)])
 def test_layers_that_take_several_others_are_compiled(name: str) -> None:
     images = np.random.default_rng(0).uniform(0, 255, (4, 12, 12, 3)).astype(np.float32)
     made = _compiled(getattr(keras.layers, name)(value_range=(0, 255), seed=1), images)

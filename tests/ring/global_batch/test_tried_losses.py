@@ -16,6 +16,7 @@ from keras import layers, ops  # noqa: E402
 
 from ringscope.ring import say  # noqa: E402
 from ringscope.ring.global_batch import added_losses, loss_kinds, train_step_losses  # noqa: E402
+from tests.tiers import few  # noqa: E402
 
 Loss = Callable[[Any, Any], Any]
 
@@ -58,8 +59,12 @@ def kind(function: Loss, shape: tuple[int, ...], dtype: str = "float32") -> str 
     return loss_kinds._loss_kind(loss, given, given, by_itself=True)
 
 
-@pytest.mark.parametrize("floatx", ["float32", "float16", "bfloat16", "float64"], indirect=True)
-@pytest.mark.parametrize("shape", [(16, 1), (16, 3), (16, 7, 7, 2)], ids=str)
+TYPES, SHAPES = ["float32", "float16", "bfloat16", "float64"], [(16, 1), (16, 3), (16, 7, 7, 2)]
+# Each type of one shape, and the others now and then.
+CASES = [(kind, SHAPES[(k + more) % 3]) for k, kind in enumerate(TYPES) for more in range(3)]
+
+
+@pytest.mark.parametrize(("floatx", "shape"), few(CASES), indirect=["floatx"], ids=str)
 def test_the_kind_is_right_in_every_type_of_number(floatx: str, shape: tuple[int, ...]) -> None:
     for losses, right in (
         (MEANS, loss_kinds.MEAN),
