@@ -101,7 +101,7 @@ def test_the_ledger_of_a_real_recording_is_that_of_plain_loops(path: Path, windo
             assert tuple(one.total for one in exposed_inputs(books)) == brute.exposed_inputs(window)
 
 
-@pytest.mark.parametrize("ahead, fed", [(0, True), (1, False), pytest.param(2, False, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("ahead, fed", [(0, True), (1, False), pytest.param(2, False, marks=pytest.mark.exhaustive)])
 def test_batches_marked_in_a_real_recording_say_which_copies_the_steps_wait_for(ahead: int, fed: bool):
     """The copies due in each batch gap, marked as the batch of the next step, or of one that comes `ahead` later."""
     timeline = timeline_of(ROOT / "tests" / "data" / "resnet50-2gpu-prefetch.rank0.sqlite.xz")

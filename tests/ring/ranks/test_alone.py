@@ -67,8 +67,9 @@ def test_what_it_launches_are_ranks_of_their_own() -> None:
     assert [(one["mpi"], one["size"]) for one in said] == [(False, 1), (True, 2), (True, 2)]
 
 
+# Which names tell of a launcher is compared below.
 @pytest.mark.ci
-@pytest.mark.parametrize("name", ["SLURM_PROCID", "HOROVOD_CONTROLLER"])
+@pytest.mark.parametrize("name", ["HOROVOD_CONTROLLER", pytest.param("SLURM_PROCID", marks=pytest.mark.exhaustive)])
 def test_where_something_else_is_said_horovod_starts_as_it_would(name: str) -> None:
     (said,) = _said([sys.executable, "-c", SAY], **{name: "mpi" if name.startswith("HOROVOD") else "0"})
     assert said["mpi"] and said["size"] == 1
@@ -84,6 +85,7 @@ def test_where_something_else_is_said_horovod_starts_as_it_would(name: str) -> N
         "PMIX_NAMESPACE",
         "MV2_COMM_WORLD_RANK",
         "PALS_RANKID",
+        "SLURM_PROCID",
         "SLURM_STEP_ID",
     ],
 )
