@@ -276,12 +276,6 @@ def trained(attend: Attend, rate: float, policy: str, form: bool, is_left: bool 
     return [np.asarray(tf.cast(each, tf.float32)) for each in run(x, seen)]
 
 
-def softmax_of_two_axes(q: Any, k: Any, v: Any, seen: Any, layer: Any) -> Any:
-    scores = ops.einsum("btnh,bsnh->bnts", q, k)
-    shares = ops.softmax(ops.reshape(scores, (BATCH, HEADS, LENGTH * LENGTH)))
-    return ops.einsum("bnts,bsnh->btnh", ops.reshape(shares, (BATCH, HEADS, LENGTH, LENGTH)), v)
-
-
 TAKEN = {  # and whether by a causal kernel; None: by one with dropout alone
     as_nanogpt: True,
     by_masked_fill: True,
