@@ -244,7 +244,10 @@ def price(head: Head, error: str) -> str:
     if not names:
         return ""
     why = f" (it cannot run before the step: {head.why_not})" if head.why_not else ""
-    return f"; because of {names} the whole step is not compiled{why}, {COST}; move that work into the data set's map()"
+    return (
+        f"; because of {names} the whole step is not compiled{why}, {COST}; move that work into the data set's map() "
+        "if it needs no trained weights, else write it with operations that XLA compiles"
+    )
 
 
 def named(layers: Sequence[Any], error: str) -> list[Any]:
