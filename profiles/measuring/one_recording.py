@@ -38,7 +38,7 @@ from ..runs import rank_records, records
 from ..steps import find as steps
 from ..steps.found import FoundSteps, first_of_all, starting_from, starting_with
 
-Identity = tuple["str | int | None", ...]
+Identity = tuple[str | int | None, ...]
 FirstSteps = Mapping[str | None, int]  # source of steps -> number, see `steps.found.first_of_all`
 
 

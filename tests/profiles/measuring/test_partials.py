@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from signal import default_int_handler
+from typing import get_args
 
 import psutil
 import pytest
@@ -25,7 +26,7 @@ from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles.ground.version import VERSION
 from profiles.measuring import partial_file, processes
-from profiles.measuring.one_recording import Asked, FirstSteps, Unit, gather_unit, measure
+from profiles.measuring.one_recording import Asked, FirstSteps, Identity, Unit, gather_unit, measure
 from profiles.measuring.processes import Reading
 from profiles.measuring.together import Again, join, settle
 from profiles.model import measures_json
@@ -356,3 +357,7 @@ def test_no_export_of_nsys_outlives_what_it_was_for(number: signal.Signals, tmp_
         assert not psutil.wait_procs(below, timeout=900)[1]
         assert running.stderr is not None
         assert b"Warning" not in running.stderr.read()  # of semaphores that the pool left
+
+
+def test_no_type_of_theirs_is_a_text_which_python_3_10_does_not_read() -> None:
+    assert not any(isinstance(each, str) for each in get_args(Identity))
