@@ -166,15 +166,23 @@ def _longer(tensor: Any, more: dict[int, int], value: float = 0.0) -> Any:
 
 
 def attention(
-    query: Any, key: Any, value: Any, mask: Any | None, *, scale: float, causal: bool, plus: Any | None = None
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any | None,
+    *,
+    scale: float,
+    causal: bool,
+    plus: Any | None = None,
+    zeroes: bool = False,
 ) -> Any:
     """softmax(scale * query . key + plus, over the keys that the mask allows) . value: (batch, queries, heads, value
     size).
 
     query: (batch, queries, heads, size). key and value: (batch, keys, heads that divide the query's, size); the size
-    may differ for values.
+    may differ for values. zeroes: as for `fitted`.
     """
-    operands, bias, causal, _ = fitted(query, key, value, mask, causal=causal, plus=plus)
+    operands, bias, causal, _ = fitted(query, key, value, mask, causal=causal, plus=plus, zeroes=zeroes)
 
     @tf.custom_gradient
     def attend(query: Any, key: Any, value: Any) -> Any:

@@ -122,7 +122,7 @@ def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
         key, values = tf.concat([key, tf.zeros_like(key)], axis=1), tf.concat([values, values], axis=1)
     options: dict[str, Any] = {"scale": written.scale, "causal": False, "plus": plus}
     if found.dropped is None:
-        made = attention.attention(query, key, values, mask, **options)
+        made = attention.attention(query, key, values, mask, zeroes=bool(found.masks), **options)
     elif not wanted("attention_dropout"):
         return None
     else:
