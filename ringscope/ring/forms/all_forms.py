@@ -34,6 +34,7 @@ from . import (
     projected,
     resized,
     shared,
+    sliced,
     translated,
     written,
 )
@@ -53,6 +54,7 @@ OF_FUNCTIONS = {
     "dilated": dilated.as_such,
     "resized": resized.by_own_weights,
     "projected": projected.gathered,
+    "sliced": sliced.anywhere,
     "augmented": augmented.compiled,
     "elastic": elastic.at_once,
     "lookups": lookups.halving,

@@ -1,7 +1,8 @@
-"""Two operations of Keras's image augmentation, in forms that XLA can compile (projected.py has a third).
+"""Three operations of Keras's image augmentation, in forms that XLA can compile (projected.py has a fourth).
 
-They are gamma-distributed random numbers (MixUp, CutMix, AugMix), and histograms whose number of bins XLA cannot find
-out (Equalization inside RandAugment). Without this form, one such layer leaves a model's whole step uncompiled.
+They are gamma-distributed random numbers (MixUp, CutMix, AugMix), histograms whose number of bins XLA cannot find out
+(Equalization inside RandAugment), and RandomCrop's slice, for which XLA would compile the step again each time. Without
+this form, one such layer leaves a model's whole step uncompiled.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ ROUNDS = 12  # tries per number; each is accepted with a probability of 95 % or 
 
 @contextmanager
 def compiled() -> Iterator[None]:
-    """Within this context, `tf.random.stateless_gamma`, and the histograms of Keras's Equalization, are traced as
-    operations that XLA can compile."""
-    from keras.layers import Equalization
+    """Within this context, `tf.random.stateless_gamma`, and what Keras's Equalization and RandomCrop call, are traced
+    as operations that XLA can compile."""
+    from keras.layers import Equalization, RandomCrop
     from keras.src import backend
 
-    own = Equalization._custom_histogram_fixed_width
+    own, own_crop = Equalization._custom_histogram_fixed_width, RandomCrop.transform_images
 
     def histogram(layer: Any, values: Any, value_range: Any, nbins: int = 256) -> Any:
         """Keras's histogram with a fixed number of bins. Keras has already clipped the bin numbers."""
@@ -36,8 +37,27 @@ def compiled() -> Iterator[None]:
         with laid_over(backend.numpy, bincount=bincount):
             return own(layer, values, value_range, nbins)
 
-    with laid_over(tf.random, stateless_gamma=gamma), laid_over(Equalization, _custom_histogram_fixed_width=histogram):
+    def crop(layer: Any, images: Any, transformation: Any, training: bool = True) -> Any:
+        if not training or not all(tf.is_tensor(place) for place in transformation):
+            return own_crop(layer, images, transformation, training=training)
+        return cropped(tf.cast(images, layer.compute_dtype), transformation, layer)
+
+    laid = {"_custom_histogram_fixed_width": histogram}, {"transform_images": crop}
+    with (
+        laid_over(tf.random, stateless_gamma=gamma),
+        laid_over(Equalization, **laid[0]),
+        laid_over(RandomCrop, **laid[1]),
+    ):
         yield
+
+
+def cropped(images: Any, places: Any, layer: Any) -> Any:
+    """RandomCrop's slice, by `tf.slice`, whose place may be computed in the step (sliced.py). images: (..., rows,
+    columns, channels), or as `data_format` says. places: the first row and the first column."""
+    begins, sizes = [0] * images.shape.rank, tf.unstack(tf.shape(images))
+    for axis, begin, size in ((layer.height_axis, places[0], layer.height), (layer.width_axis, places[1], layer.width)):
+        begins[axis], sizes[axis] = begin, size
+    return tf.slice(images, begins, sizes)
 
 
 def gamma(shape: Any, seed: Any, alpha: Any, beta: Any = None, dtype: Any = tf.float32, name: str | None = None) -> Any:

@@ -183,6 +183,10 @@ form: resized
 form: augmented
     keras.src.backend numpy.bincount
     keras.src.layers.preprocessing.image_preprocessing.equalization Equalization._custom_histogram_fixed_width
+    keras.src.layers.preprocessing.image_preprocessing.random_crop RandomCrop.transform_images
+form: sliced
+    tensorflow.python.ops.gen_array_ops _slice
+    tensorflow.compiler.tf2xla.python.xla dynamic_slice dynamic_update_slice
 form: elastic
     keras.src.backend image.elastic_transform standardize_data_format
     keras.src.layers.preprocessing.image_preprocessing.random_elastic_transform RandomElasticTransform._transform_images

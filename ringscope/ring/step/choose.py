@@ -17,6 +17,7 @@ from .. import say
 from ..forms.rnn import layers as recurrent
 from ..internals import xla_cache
 from ..internals.frameworks import has_gpu, hvd, tf
+from .checks import CompiledAnew, DrawsAlike
 from .head import Head, NotBefore
 from .retrace import traced_without_those_that_raise
 
@@ -26,23 +27,6 @@ NOT_DETERMINISTIC = (
     "tf.config.experimental.enable_op_determinism() before ring.init(), or set RINGSCOPE_XLA_CACHE=off"
 )
 SHAPES = 8  # at most this many programs are compiled for one model; batches of further shapes train without XLA
-# These operations draw from the process's random generator, which ring seeds differently on each rank. XLA would use
-# its own generator, which begins alike in every process.
-DRAWS = (
-    "Multinomial",
-    "ParameterizedTruncatedNormal",
-    "RandomGamma",
-    "RandomPoissonV2",
-    "RandomShuffle",
-    "RandomStandardNormal",
-    "RandomUniform",
-    "RandomUniformInt",
-    "TruncatedNormal",
-)
-
-
-class DrawsAlike(RingscopeError):
-    """Raised because a compiled step would draw equal noise on every rank."""
 
 
 class NotOneUpdate(RingscopeError):
@@ -61,6 +45,7 @@ REFUSALS = (
     tf.errors.UnimplementedError,
     tf.errors.InternalError,
     tf.errors.NotFoundError,
+    CompiledAnew,
     DrawsAlike,
     NotBefore,
     NotOneUpdate,
@@ -127,21 +112,6 @@ def _without_passes(executor_type: str | None, config: bytes) -> Any:
     settings = config_pb2.ConfigProto.FromString(config)
     settings.graph_options.rewrite_options.disable_meta_optimizer = True
     return eager.FunctionCallOptions(executor_type=executor_type, config_proto=settings)
-
-
-def check_draws(graph: Any) -> None:
-    """Raise DrawsAlike for a traced step that draws by `tf.random` on several ranks. A step may draw by `keras.random`,
-    whose state is in variables."""
-    if hvd.size() == 1:
-        return
-    definition = graph.as_graph_def()
-    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
-    drawn = sorted({node.op for node in nodes} & set(DRAWS))
-    if drawn:
-        raise DrawsAlike(
-            f"the step draws random numbers by tf.random ({', '.join(drawn)}), and XLA would draw the same ones on "
-            "all ranks; use keras.random, or step='fit'"
-        )
 
 
 class Chooser:

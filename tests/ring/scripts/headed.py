@@ -122,6 +122,24 @@ class Counted(layers.Layer):
         return x + tf.cast(tf.reduce_sum(tf.range(size)), x.dtype)
 
 
+class Window(layers.Layer):
+    """Rows of an image from a drawn row on: XLA takes their place as a constant, and would compile every step again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seeds = keras.random.SeedGenerator(4)
+
+    def call(self, x: Any) -> Any:
+        first = keras.random.randint((), 0, 3, seed=self.seeds)
+        return tf.ensure_shape(x[:, first : first + 8], (None, 8, *x.shape[2:]))
+
+
+def windowed() -> Made:
+    inputs = keras.Input((10, 10, 1))
+    rest = layers.Conv2D(4, 3, strides=2)(layers.Rescaling(1 / 255)(Window()(inputs)))
+    return keras.Model(inputs, layers.Dense(3)(layers.GlobalAveragePooling2D()(rest))), (images, labels[:IMAGES])
+
+
 class OfItsOwn(keras.Model):
     def train_step(self, data: Any) -> Any:
         return super().train_step(data)
@@ -138,6 +156,7 @@ CASES: dict[str, Callable[[], Made]] = {
     "text": text,
     "ragged": ragged,
     "custom layer": lambda: sized(loses=False),
+    "a drawn place": windowed,
     "augmented": augmented,
     "augmented, bfloat16": augmented,
     "nested": nested,
@@ -148,7 +167,7 @@ CASES: dict[str, Callable[[], Made]] = {
     "a step of its own": stepped,
 }
 BY_RING = ("table, given",)  # alone
-RANDOM = ("augmented", "augmented, bfloat16", "nested", "found later")  # each rank draws for itself
+RANDOM = ("a drawn place", "augmented", "augmented, bfloat16", "nested", "found later")  # each rank draws for itself
 BY_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "table, steps at once": ("table", {"steps_per_execution": 2}),
     "table, halves": ("table", {"aggregate": 2}),
