@@ -6,7 +6,7 @@ from typing import Any
 
 from profiles.ground.errors import RingscopeError
 
-from ..internals.frameworks import hvd
+from ..internals.frameworks import hvd, tf
 
 # These operations draw from the process's random generator, which ring seeds differently on each rank. XLA would use
 # its own generator, which begins alike in every process.
@@ -64,11 +64,13 @@ class CompiledAnew(RingscopeError):
     """Raised because XLA would compile a step again each time that it runs."""
 
 
-def check(graph: Any) -> None:
-    """Raise DrawsAlike or CompiledAnew for a traced step that XLA must not compile as it is."""
+def check(graph: Any) -> str:
+    """Raise DrawsAlike or CompiledAnew for a traced step that XLA must not compile as it is. Returns the kind of an
+    operation whose size or place depends on the batch's numbers, else ""."""
     if hvd.size() > 1:
         check_draws(graph)
     check_sizes(graph)
+    return sized_by_batch(graph)
 
 
 def check_draws(graph: Any) -> None:
@@ -87,16 +89,8 @@ def check_draws(graph: Any) -> None:
 def check_sizes(graph: Any) -> None:
     """Raise CompiledAnew for a step with sizes or places that depend on a variable which the step assigns, such as the
     state of Keras's random numbers."""
-    operations = graph.get_operations()
-    assigned = {op.inputs[0].name for op in operations if op.type in ASSIGN}
-    fixed: set[str] = set()
-    found = [
-        op
-        for op in operations
-        if op.type in WHILE_COMPILING
-        and any(_changes(op.inputs[i], assigned, fixed) for i in WHILE_COMPILING[op.type] if i < len(op.inputs))
-    ]
-    if found:
+    assigned = {op.inputs[0].name for op in graph.get_operations() if op.type in ASSIGN}
+    if found := _sized_by(graph, assigned):
         nodes = "\n".join(f"{{{{node {op.name}}}}}" for op in found)
         raise CompiledAnew(
             f"XLA would compile the step again each time: {found[0].type} takes a size or a place that the step draws "
@@ -104,16 +98,35 @@ def check_sizes(graph: Any) -> None:
         )
 
 
-def _changes(tensor: Any, assigned: set[str], fixed: set[str]) -> bool:
-    """True if the tensor depends on a variable in `assigned`. fixed: operations that do not; this call adds to them."""
-    seen, waiting = set(), [tensor.op]
+def sized_by_batch(graph: Any) -> str:
+    """The kind of an operation whose size or place depends on what the traced function is given, else ""."""
+    captured = {inner.name for _, inner in graph.captures}
+    found = _sized_by(graph, {each.name for each in graph.inputs} - captured)
+    return found[0].type if found else ""
+
+
+def _sized_by(graph: Any, sources: set[str]) -> list[Any]:
+    """The operations whose sizes or places depend on `sources`: names of tensors, and of variables' handles."""
+    independent: set[str] = set()
+    return [
+        op
+        for op in graph.get_operations()
+        if op.type in WHILE_COMPILING
+        and any(_depends(op.inputs[i], sources, independent) for i in WHILE_COMPILING[op.type] if i < len(op.inputs))
+    ]
+
+
+def _depends(tensor: Any, sources: set[str], independent: set[str]) -> bool:
+    """independent: operations that depend on none of `sources`; this call adds to them."""
+    seen: set[str] = set()
+    waiting = [tensor]
     while waiting:
-        op = waiting.pop()
-        if op.name in fixed or op.name in seen or op.type in OF_SHAPES:
-            continue
-        if op.type == "ReadVariableOp" and op.inputs[0].name in assigned:
+        each = waiting.pop()
+        if each.name in sources:
             return True
-        seen.add(op.name)
-        waiting.extend(each.op for each in op.inputs)
-    fixed |= seen
+        if each.op.name not in independent | seen and each.op.type not in OF_SHAPES:
+            seen.add(each.op.name)
+            reads = each.op.type == "ReadVariableOp"  # other operations that take a variable are not followed
+            waiting.extend(given for given in each.op.inputs if reads or given.dtype != tf.resource)
+    independent |= seen
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,7 @@ NOT_DETERMINISTIC = (
     "tf.config.experimental.enable_op_determinism() before ring.init(), or set RINGSCOPE_XLA_CACHE=off"
 )
 SHAPES = 8  # at most this many programs are compiled for one model; batches of further shapes train without XLA
+AGAIN = 4, 2.0  # a later step has compiled if it takes a fourth of the first step's time, and 2 s at the least
 
 
 class NotOneUpdate(RingscopeError):
@@ -127,6 +129,10 @@ class Chooser:
         self.head = Head(model)
         self._known: dict[Hashable, bool] = {}
         self._refused = False
+        self._first_s, self._again = 0.0, 0
+        self.sized_by_batch = ""
+        """The kind of an operation in the compiled step whose size depends on the batch's numbers; empty if there is
+        none."""
         self.traced: list[Callable[[], None]] = []
         """Functions that discard the traced step, so that it is traced again."""
 
@@ -142,14 +148,18 @@ class Chooser:
         traced."""
         shape = shapes or tuple(_shape(leaf) for leaf in leaves)
         if shape in self._known:
-            return take(self._known[shape])
+            return (
+                self._watched(take, shape) if self._known[shape] and self.sized_by_batch else take(self._known[shape])
+            )
         if self._wanted(leaves):
             if xla_cache.may_lack_determinism():
                 say.once(NOT_DETERMINISTIC)
             try:
                 kept = f"; later starts find it in {folder}" if (folder := xla_cache.folder()) else ""
+                began_s = time.monotonic()
                 with say.lasting("XLA compiles the step", then=kept):
                     logs = self._compiled(take, anew)
+                self._first_s = time.monotonic() - began_s
             except REFUSALS as error:
                 if not self._falls_back:
                     if isinstance(error, (NotOneUpdate, NotBefore)) or "tf2xla" in str(error):
@@ -164,6 +174,22 @@ class Chooser:
                 return logs
         self._known[shape] = False
         return take(False)
+
+    def _watched(self, take: Take, shape: Hashable) -> Any:
+        """The logs of a compiled step that XLA compiles again for each size that the batch's numbers give."""
+        began_s = time.monotonic()
+        logs = take(True)
+        part, least_s = AGAIN
+        if time.monotonic() - began_s < max(self._first_s / part, least_s):
+            return logs
+        self._again += 1
+        why = f"XLA compiles the step again if {self.sized_by_batch} takes another size from the batch's numbers"
+        if self._again == 1:
+            say.line(f"rank {hvd.rank()}: {why}; a size that is the same in all batches is compiled once")
+        if self._again == SHAPES and self._falls_back:
+            self._refuse(f"{why}, and has done so {SHAPES} times")
+            self._known[shape] = False
+        return logs
 
     def _compiled(self, take: Take, anew: Callable[[], None]) -> Any:
         """The logs of the compiled step. Layers at the model's head that XLA refuses run before it from now on."""

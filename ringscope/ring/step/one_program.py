@@ -73,7 +73,7 @@ def taken_whole(
             stack.enter_context(joined_losses(model, inside is not None, share, ours, train_step, batch))
             logs = train_step(batch)
         if compiled:
-            check(tf.compat.v1.get_default_graph())
+            chooser.sized_by_batch = check(tf.compat.v1.get_default_graph())
         return logs
 
     compiled_by_xla = partial(tf.function, whole_step, autograph=False, jit_compile=True)

@@ -97,7 +97,7 @@ class Halves:
         share = losses.given(totals) if self._exchanging else self._needed
         logs = self._traced(data, kinds, compiled, ours, share)
         if compiled and self.is_compiled:
-            check(tf.compat.v1.get_default_graph())
+            self._chooser.sized_by_batch = check(tf.compat.v1.get_default_graph())
         if len(self._caught) != 1:
             raise NotOneUpdate(
                 f"the train step applies gradients {len(self._caught)} times, and a compiled step must do so exactly "

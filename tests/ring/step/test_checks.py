@@ -113,6 +113,24 @@ def test_a_number_that_others_change_between_steps_passes() -> None:
     checks.check_sizes(_graph(TAKES["StridedSlice"], assigns=False))
 
 
+def _told(take: Any) -> str:
+    """What is returned for a step of a batch: images, and lengths in which a constant is added up."""
+    none = tf.zeros(3, tf.int32)
+
+    def step(images: Any, lengths: Any) -> Any:
+        return take(images, tf.reduce_max(lengths), tf.reduce_max(none))
+
+    given = tf.TensorSpec((3, 8)), tf.TensorSpec((3,), tf.int32)
+    return checks.sized_by_batch(tf.function(step, autograph=False).get_concrete_function(*given).graph)
+
+
+def test_a_size_by_the_batch_s_numbers_is_told() -> None:
+    assert _told(lambda images, longest, none: images[:, :longest]) == "StridedSlice"
+    assert _told(lambda images, longest, none: tf.sequence_mask(tf.cast(images[:, 0], tf.int32))) == "Range"
+    assert _told(lambda images, longest, none: images[:, : none + 2]) == ""
+    assert _told(lambda images, longest, none: tf.range(tf.shape(images)[0] + tf.size(longest))) == ""
+
+
 @pytest.mark.exhaustive
 @pytest.mark.ci
 def test_xla_compiles_them_again_each_time() -> None:

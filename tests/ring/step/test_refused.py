@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from horovod import tensorflow as hvd
 
 from ringscope.ring.step import choose
 from ringscope.ring.step.head import Head
@@ -45,3 +46,31 @@ def test_a_name_is_a_layers_with_a_number_or_without(path: str, named: list[str]
 
 def test_an_error_that_names_no_layer_has_no_price() -> None:
     assert choose.price(Head(_model()), "batches of two shapes") == ""
+
+
+def test_a_step_that_the_batch_s_numbers_compile_again_is_trained_without_xla_after_eight_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By time: compiling takes 50 ms or more, and running a millisecond."""
+    hvd.init()
+    monkeypatch.setattr(choose, "AGAIN", (1e9, 0.02))
+    chooser, made = choose.Chooser(falls_back=True), []
+    chooser.sized_by_batch = "StridedSlice"
+    table = tf.reshape(tf.range(800), (8, 100))
+
+    def step(longest: Any) -> Any:
+        return tf.reduce_sum(tf.sort(table[:, :longest], axis=1))
+
+    steps = {compiled: tf.function(step, autograph=False, jit_compile=compiled) for compiled in (True, False)}
+
+    def take(compiled: bool) -> Any:
+        made.append(compiled)
+        return steps[compiled](longest)
+
+    for size in (50, 50, 50, *range(51, 62)):
+        longest = tf.constant(size)
+        assert int(chooser.run(take, [longest])) == int(step(longest))
+    assert made == [True] * 11 + [False] * 3
+    first, last = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ring:")]
+    assert "rank 0: XLA compiles the step again if StridedSlice takes another size from the batch's numbers;" in first
+    assert "training without XLA" in last and "8 times" in last
