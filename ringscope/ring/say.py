@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from .internals.frameworks import hvd
@@ -28,17 +28,17 @@ def once(text: str) -> None:
 
 
 @contextmanager
-def lasting(what: str, *, then: str = "") -> Iterator[None]:
-    """Within this context rank 0 prints from time to time how long the work has taken. then: words that only the first
-    line has."""
+def lasting(what: str, *, then: Callable[[], str]) -> Iterator[None]:
+    """Within this context rank 0 prints from time to time how long the work has taken. then: makes words that only the
+    first line has."""
     over, began = threading.Event(), time.monotonic()
 
     def tell() -> None:
         wait_s, more = FIRST_S, then
         while not over.wait(wait_s):
             if hvd.rank() == 0:
-                line(f"{what}: {time.monotonic() - began:.0f} s so far{more}")
-            wait_s, more = EVERY_S, ""
+                line(f"{what}: {time.monotonic() - began:.0f} s so far{more()}")
+            wait_s, more = EVERY_S, str
 
     thread = threading.Thread(target=tell, name="ring lasting", daemon=True)
     thread.start()

@@ -20,11 +20,11 @@ from ringscope import ring
 from ringscope.ring import say
 ring.init(seed=1)
 say.FIRST_S, say.EVERY_S = 60.0, 60.0
-with say.lasting("short", then="; never said"):
+with say.lasting("short", then=lambda: "; never said"):
     pass
 say.FIRST_S, say.EVERY_S = 0.3, 0.4
 try:
-    with say.lasting("baking", then="; it rises"):
+    with say.lasting("baking", then=lambda: "; it rises"):
         time.sleep(3)
         raise KeyError("burnt")
 except KeyError:

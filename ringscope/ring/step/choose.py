@@ -18,7 +18,8 @@ from .. import say
 from ..forms.rnn import layers as recurrent
 from ..internals import xla_cache
 from ..internals.frameworks import has_gpu, hvd, tf
-from .checks import CompiledAnew, DrawsAlike
+from .checks import CompiledAnew, DrawsAlike, check
+from .compile_time import expected
 from .head import Head, NotBefore
 from .retrace import traced_without_those_that_raise
 
@@ -130,9 +131,7 @@ class Chooser:
         self._known: dict[Hashable, bool] = {}
         self._refused = False
         self._first_s, self._again = 0.0, 0
-        self.sized_by_batch = ""
-        """The kind of an operation in the compiled step whose size depends on the batch's numbers; empty if there is
-        none."""
+        self._sized_by_batch = self._expected = ""
         self.traced: list[Callable[[], None]] = []
         """Functions that discard the traced step, so that it is traced again."""
 
@@ -149,7 +148,7 @@ class Chooser:
         shape = shapes or tuple(_shape(leaf) for leaf in leaves)
         if shape in self._known:
             return (
-                self._watched(take, shape) if self._known[shape] and self.sized_by_batch else take(self._known[shape])
+                self._watched(take, shape) if self._known[shape] and self._sized_by_batch else take(self._known[shape])
             )
         if self._wanted(leaves):
             if xla_cache.may_lack_determinism():
@@ -157,7 +156,7 @@ class Chooser:
             try:
                 kept = f"; later starts find it in {folder}" if (folder := xla_cache.folder()) else ""
                 began_s = time.monotonic()
-                with say.lasting("XLA compiles the step", then=kept):
+                with say.lasting("XLA compiles the step", then=lambda: self._expected + kept):
                     logs = self._compiled(take, anew)
                 self._first_s = time.monotonic() - began_s
             except REFUSALS as error:
@@ -183,7 +182,7 @@ class Chooser:
         if time.monotonic() - began_s < max(self._first_s / part, least_s):
             return logs
         self._again += 1
-        why = f"XLA compiles the step again if {self.sized_by_batch} takes another size from the batch's numbers"
+        why = f"XLA compiles the step again if {self._sized_by_batch} takes another size from the batch's numbers"
         if self._again == 1:
             say.line(f"rank {hvd.rank()}: {why}; a size that is the same in all batches is compiled once")
         if self._again == SHAPES and self._falls_back:
@@ -204,6 +203,10 @@ class Chooser:
             else:
                 self.head.tell()
                 return logs
+
+    def check(self, graph: Any) -> None:
+        """Look at a traced step before XLA compiles it. Raises DrawsAlike or CompiledAnew (checks.py)."""
+        self._sized_by_batch, self._expected = check(graph), expected(graph)
 
     def forget(self) -> None:
         """Discard the traced step, and what was found out about it: the model has another step now."""

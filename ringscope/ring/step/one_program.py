@@ -17,7 +17,6 @@ from ..gradients.types import as_computed, size_bytes
 from ..internals.frameworks import hvd, tf
 from ..internals.laid_over import STAYS, laid_over
 from ..models import ALIKE, UNEVEN, began_alike, kept, without_loss_scale
-from .checks import check
 from .choose import Chooser, NotOneUpdate
 from .exchange_inside import Inside
 
@@ -73,7 +72,7 @@ def taken_whole(
             stack.enter_context(joined_losses(model, inside is not None, share, ours, train_step, batch))
             logs = train_step(batch)
         if compiled:
-            chooser.sized_by_batch = check(tf.compat.v1.get_default_graph())
+            chooser.check(tf.compat.v1.get_default_graph())
         return logs
 
     compiled_by_xla = partial(tf.function, whole_step, autograph=False, jit_compile=True)

@@ -25,7 +25,6 @@ from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
 from ..models import ALIKE
 from . import after_update
-from .checks import check
 from .choose import Chooser, NotOneUpdate
 from .one_program import check_start, joined_losses
 
@@ -97,7 +96,7 @@ class Halves:
         share = losses.given(totals) if self._exchanging else self._needed
         logs = self._traced(data, kinds, compiled, ours, share)
         if compiled and self.is_compiled:
-            self._chooser.sized_by_batch = check(tf.compat.v1.get_default_graph())
+            self._chooser.check(tf.compat.v1.get_default_graph())
         if len(self._caught) != 1:
             raise NotOneUpdate(
                 f"the train step applies gradients {len(self._caught)} times, and a compiled step must do so exactly "

@@ -55,7 +55,7 @@ def test_a_step_that_the_batch_s_numbers_compile_again_is_trained_without_xla_af
     hvd.init()
     monkeypatch.setattr(choose, "AGAIN", (1e9, 0.02))
     chooser, made = choose.Chooser(falls_back=True), []
-    chooser.sized_by_batch = "StridedSlice"
+    chooser._sized_by_batch = "StridedSlice"
     table = tf.reshape(tf.range(800), (8, 100))
 
     def step(longest: Any) -> Any:
