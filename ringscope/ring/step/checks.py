@@ -124,9 +124,11 @@ def _depends(tensor: Any, sources: set[str], independent: set[str]) -> bool:
         each = waiting.pop()
         if each.name in sources:
             return True
-        if each.op.name not in independent | seen and each.op.type not in OF_SHAPES:
-            seen.add(each.op.name)
-            reads = each.op.type == "ReadVariableOp"  # other operations that take a variable are not followed
-            waiting.extend(given for given in each.op.inputs if reads or given.dtype != tf.resource)
+        name, kind = each.op.name, each.op.type
+        if name in independent or name in seen or kind in OF_SHAPES:
+            continue
+        seen.add(name)
+        reads = kind == "ReadVariableOp"  # other operations that take a variable are not followed
+        waiting.extend(given for given in each.op.inputs if reads or given.dtype != tf.resource)
     independent |= seen
     return False

@@ -146,10 +146,10 @@ class Chooser:
         """Run one step. leaves: the batch's tensors. shapes: their shapes, if known. anew: discards what `take` has
         traced."""
         shape = shapes or tuple(_shape(leaf) for leaf in leaves)
+        if self._known.get(shape) and self._sized_by_batch:
+            return self._watched(take, shape)
         if shape in self._known:
-            return (
-                self._watched(take, shape) if self._known[shape] and self._sized_by_batch else take(self._known[shape])
-            )
+            return take(self._known[shape])
         if self._wanted(leaves):
             if xla_cache.may_lack_determinism():
                 say.once(NOT_DETERMINISTIC)
@@ -211,7 +211,7 @@ class Chooser:
     def forget(self) -> None:
         """Discard the traced step, and what was found out about it: the model has another step now."""
         self._known.clear()
-        self._refused = False
+        self._refused, self._again = False, 0
         self._trace_anew(lambda: None)
 
     def _trace_anew(self, anew: Callable[[], None]) -> None:
