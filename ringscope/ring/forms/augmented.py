@@ -42,11 +42,10 @@ def compiled() -> Iterator[None]:
             return own_crop(layer, images, transformation, training=training)
         return cropped(tf.cast(images, layer.compute_dtype), transformation, layer)
 
-    laid = {"_custom_histogram_fixed_width": histogram}, {"transform_images": crop}
     with (
         laid_over(tf.random, stateless_gamma=gamma),
-        laid_over(Equalization, **laid[0]),
-        laid_over(RandomCrop, **laid[1]),
+        laid_over(Equalization, _custom_histogram_fixed_width=histogram),
+        laid_over(RandomCrop, transform_images=crop),
     ):
         yield
 

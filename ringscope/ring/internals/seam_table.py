@@ -185,7 +185,7 @@ form: augmented
     keras.src.layers.preprocessing.image_preprocessing.equalization Equalization._custom_histogram_fixed_width
     keras.src.layers.preprocessing.image_preprocessing.random_crop RandomCrop.transform_images
 form: sliced
-    tensorflow.python.ops.gen_array_ops _slice
+    tensorflow.python.ops.gen_array_ops _slice strided_slice
     tensorflow.compiler.tf2xla.python.xla dynamic_slice dynamic_update_slice
 form: elastic
     keras.src.backend image.elastic_transform standardize_data_format

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from ringscope.ring.forms import augmented, sliced
+from ringscope.ring.step import checks
 
 IMAGES = np.random.default_rng(0).uniform(0, 255, (4, 12, 13, 3)).astype(np.float32)
 PLACES = ((0, 0), (4, 4), (3, 1))  # first rows and columns of a crop of 8 x 9
@@ -40,6 +41,74 @@ def test_a_random_crop_takes_what_keras_takes(given: str, policy: str) -> None:
         for mine, kerass in zip(run(), cut(tf.constant(first)), strict=True):
             assert mine.dtype == kerass.dtype
             np.testing.assert_array_equal(tf.cast(mine, tf.float32), tf.cast(kerass, tf.float32))
+
+
+X = np.random.default_rng(1).integers(-4, 5, (3, 4, 5, 6)).astype(np.float32)  # whose powers are exact
+PICKS: dict[str, Any] = {
+    "x[i]": lambda x, i, j: x[i],
+    "x[1:, i]": lambda x, i, j: x[1:, i],
+    "x[i, j]": lambda x, i, j: x[i, j],
+    "x[..., i, ::2]": lambda x, i, j: x[..., i, ::2],
+    "x[..., i, None, 0]": lambda x, i, j: x[..., i, None, 0],
+    "x[0, i, ..., None, j]": lambda x, i, j: x[0, i, ..., None, j],
+    "of int64": lambda x, i, j: x[:, tf.cast(i, tf.int64)],
+    "an end that is known": lambda x, i, j: tf.strided_slice(x, tf.stack([0, i]), [3, 1], [1, 1], shrink_axis_mask=2),
+}
+
+
+def _twice(take: Any, x: Any, i: Any, j: Any) -> list[Any]:
+    """What is taken, its gradient, and the gradient of that gradient's squares."""
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            taken = take(x, i, j)
+            cubes = tf.reduce_sum(tf.cast(taken, tf.float32) ** 3)
+        gradient = tape.gradient(cubes, x)
+        squares = tf.reduce_sum(tf.cast(gradient, tf.float32) ** 2)
+    return [taken, gradient, outer.gradient(squares, x)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("pick", PICKS)
+def test_an_index_that_the_step_computes_takes_what_tensorflow_takes(pick: str, dtype: str) -> None:
+    take, x = PICKS[pick], tf.cast(X, dtype)
+    drawn = tf.Variable([0, 0])
+
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def run() -> Any:
+        drawn.assign_add([0, 0])  # a place that the step changes itself
+        with sliced.anywhere():
+            return _twice(take, x, *tf.unstack(drawn.read_value()))
+
+    assert checks.check_sizes(run.get_concrete_function().graph) is None
+    for places in ((0, 0), (2, 1), (-1, -2), (-3, 2)):
+        drawn.assign(places)
+        for mine, tensorflows in zip(run(), _twice(take, x, *tf.unstack(tf.constant(places))), strict=True):
+            assert mine.dtype == tensorflows.dtype
+            np.testing.assert_array_equal(tf.cast(mine, tf.float32), tf.cast(tensorflows, tf.float32))
+
+
+def test_an_index_out_of_range_is_moved_into_range() -> None:
+    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
+    def run(i: Any) -> Any:
+        with sliced.anywhere():
+            return tf.constant(X)[:, i]
+
+    for index, last in ((4, 3), (99, 3), (-5, 0)):  # errors in TensorFlow
+        np.testing.assert_array_equal(run(tf.constant(index)), X[:, last])
+
+
+@pytest.mark.parametrize("take", [lambda x, i: x[1, :i], lambda x, i: x[:i, i], lambda x, i: x[::i, 1]])
+def test_a_length_that_the_step_computes_stays_tensorflows(take: Any) -> None:
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def run(i: Any) -> Any:
+        with sliced.anywhere():
+            return take(tf.constant(X), i)
+
+    graph = run.get_concrete_function(tf.TensorSpec((), tf.int32)).graph
+    assert "XlaDynamicSlice" not in [op.type for op in graph.get_operations()]
+    np.testing.assert_array_equal(run(tf.constant(2)), take(X, 2))
 
 
 def test_a_slice_of_known_places_or_up_to_an_end_stays_tensorflows() -> None:
