@@ -117,7 +117,7 @@ def distribute(
     if plan.step == "compiled":
         choose.check_options()
     _forget_earlier(model)
-    _lay_step(model, plan)
+    _lay_step(model, plan, others)
     _lay_training(model, plan, others)
     if has_weights(model):
         broadcast(model)
@@ -139,10 +139,10 @@ def _meet(model: Any, others: Channel) -> None:
         )
 
 
-def _lay_step(model: Any, plan: Plan) -> None:
+def _lay_step(model: Any, plan: Plan, others: Channel | None) -> None:
     """Make the optimizers average gradients, and XLA compile the train step if the plan says so."""
     options, exchange = plan.options, plan.exchange
-    chooser = choose.Chooser(falls_back=options.step == "auto", model=model)
+    chooser = choose.Chooser(falls_back=options.step == "auto", model=model, others=others)
     overlap = Overlap(horovods(options.op), options.overlap) if plan.may_overlap else None
     inside = None
     if plan.in_the_middle:

@@ -59,6 +59,8 @@ def init(*, pin: bool = True, seed: int | bool | None = None, process_sets: Any 
             hvd.init()
     for line in told:
         say.once(line)
+    if seams.has("lines of their own beside a progress bar"):
+        say.beside_bars()
     if seams.has("warnings about Horovod's calls that a script no longer needs"):
         horovod_names.refuse_left_over()
     os.environ[OF_PARENT] = f"{hvd.rank()} {hvd.size()} {hvd.local_rank()}"

@@ -57,6 +57,26 @@ def _run(script: str, folder: Path, *, two: bool = False) -> Any:
     return done
 
 
+def test_a_line_while_a_progress_bar_is_drawn_begins_on_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import keras
+    from keras.src.utils import io_utils
+
+    from ringscope.ring import say
+
+    monkeypatch.setattr(io_utils, "print_msg", io_utils.print_msg)  # restores it
+    say.beside_bars()
+    bar = keras.utils.Progbar(8)
+    say.line("before")
+    bar.update(3)
+    say.line("within")
+    say.line("again")
+    bar.update(8)
+    say.line("after")
+    assert capsys.readouterr().err == "ring: before\n\nring: within\nring: again\nring: after\n"
+
+
 @pytest.mark.ci
 def test_what_lasts_is_said_again_by_rank_0_until_it_is_over(tmp_path: Path) -> None:
     done = _run(LASTS, tmp_path, two=True)

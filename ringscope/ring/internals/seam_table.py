@@ -109,6 +109,8 @@ nicety: warnings about Horovod's calls that a script no longer needs
     horovod._keras.callbacks BroadcastGlobalVariablesCallbackImpl
     horovod.keras.callbacks BestModelCheckpoint
     horovod.tensorflow.keras.callbacks BestModelCheckpoint
+nicety: lines of their own beside a progress bar
+    keras.src.utils.io_utils print_msg
 nicety: a separate XLA cache for deterministic training
     tensorflow.python.framework.config is_op_determinism_enabled
 nicety: steps called by their graphs

@@ -82,7 +82,7 @@ def check_draws(graph: Any) -> None:
     if drawn:
         raise DrawsAlike(
             f"the step draws random numbers by tf.random ({', '.join(drawn)}), and XLA would draw the same ones on "
-            "all ranks; use keras.random, or step='fit'"
+            "all ranks; use keras.random"
         )
 
 

@@ -18,6 +18,7 @@ from .. import say
 from ..forms.rnn import layers as recurrent
 from ..internals import xla_cache
 from ..internals.frameworks import has_gpu, hvd, tf
+from ..ranks.channel import Channel
 from .checks import CompiledAnew, DrawsAlike, check
 from .compile_time import expected
 from .head import Head, NotBefore
@@ -29,6 +30,7 @@ NOT_DETERMINISTIC = (
     "tf.config.experimental.enable_op_determinism() before ring.init(), or set RINGSCOPE_XLA_CACHE=off"
 )
 SHAPES = 8  # at most this many programs are compiled for one model; batches of further shapes train without XLA
+MEET_S = 10.0  # seconds in which all ranks must find out that XLA refuses the step, for one line about it
 AGAIN = 4, 2.0  # a later step has compiled if it takes a fourth of the first step's time, and 2 s at the least
 
 
@@ -122,11 +124,11 @@ class Chooser:
     while the others compile.
 
     falls_back: True: a step that XLA refuses is trained without XLA; False: the error is raised. model: the model whose
-    step it is; None if it has no layers that could run before the step.
+    step it is; None if it has no layers that could run before the step. others: the connection to the other ranks.
     """
 
-    def __init__(self, *, falls_back: bool, model: Any = None) -> None:
-        self._falls_back = falls_back
+    def __init__(self, *, falls_back: bool, model: Any = None, others: Channel | None = None) -> None:
+        self._falls_back, self._others = falls_back, others
         self.head = Head(model)
         self._known: dict[Hashable, bool] = {}
         self._refused = False
@@ -161,13 +163,13 @@ class Chooser:
                 self._first_s = time.monotonic() - began_s
             except REFUSALS as error:
                 if not self._falls_back:
-                    if isinstance(error, (NotOneUpdate, NotBefore)) or "tf2xla" in str(error):
+                    if isinstance(error, RingscopeError) or "tf2xla" in str(error):
                         raise RingscopeError(
                             f"XLA does not compile this step ({_first_line(error)}); use step='auto' or step='fit'"
                         ) from error
                     raise
                 because = f"XLA does not compile this step ({_first_line(error)})"
-                self._refuse(because + price(self.head, str(error)))
+                self._refuse(because + price(self.head, str(error)), together=True)
             else:
                 self._known[shape] = True
                 return logs
@@ -184,7 +186,7 @@ class Chooser:
         self._again += 1
         why = f"XLA compiles the step again if {self._sized_by_batch} takes another size from the batch's numbers"
         if self._again == 1:
-            say.line(f"rank {hvd.rank()}: {why}; a size that is the same in all batches is compiled once")
+            say.once(f"{why}; a size that is the same in all batches is compiled once")
         if self._again == SHAPES and self._falls_back:
             self._refuse(f"{why}, and has done so {SHAPES} times")
             self._known[shape] = False
@@ -227,14 +229,21 @@ class Chooser:
             return True
         if not self._refused and strings:
             why = self.head.why_not and f"; layers of strings cannot run before the step: {self.head.why_not}"
-            self._refuse(f"a batch holds strings, which XLA does not support{why}")
+            self._refuse(f"a batch holds strings, which XLA does not support{why}", together=True)
         if not self._refused and len(self._known) == SHAPES:
             self._refuse(f"batches come in more than {SHAPES} shapes; shapes seen so far stay compiled")
         return not self._refused
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, why: str, *, together: bool = False) -> None:
+        """together: True if the other ranks probably refuse it now as well; rank 0 then says so for all."""
         self._refused = True
-        say.line(f"rank {hvd.rank()}: training without XLA: {why}")
+        alike = re.sub(r"\d", "", why)  # the numbers in TensorFlow's names differ between ranks
+        met = self._others.meet("without XLA", alike, limit_s=MEET_S) if together and self._others else None
+        text = f"training without XLA: {why}"
+        if met is None or set(met) != {alike}:
+            say.line(f"rank {hvd.rank()}: {text}")
+        elif hvd.rank() == 0:
+            say.line(text)
 
 
 def price(head: Head, error: str) -> str:

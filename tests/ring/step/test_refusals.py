@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,18 @@ def test_the_reason_is_said_however_deep_it_lies(why: str, depth: int) -> None:
     said = str(refused.value).partition("(")[2]
     assert said.startswith(words)
     assert "_Xla" not in said and said.endswith("); use step='auto' or step='fit'")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in choose.REFUSALS if issubclass(kind, RingscopeError)])
+def test_what_ring_itself_refuses_is_said_alike(kind: type[RingscopeError]) -> None:
+    def take(compiled: bool) -> Any:
+        raise kind("the step draws\n{{node a/b}}")
+
+    with pytest.raises(RingscopeError) as refused:
+        choose.Chooser(falls_back=False).run(take, [])
+    assert re.fullmatch(
+        r"XLA does not compile this step \(.*the step draws\); use step='auto' or step='fit'", str(refused.value)
+    )
 
 
 def test_an_option_by_which_steps_train_wrongly_is_refused_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

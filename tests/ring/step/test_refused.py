@@ -48,6 +48,33 @@ def test_an_error_that_names_no_layer_has_no_price() -> None:
     assert choose.price(Head(_model()), "batches of two shapes") == ""
 
 
+@pytest.mark.parametrize(
+    ("met", "begins"),
+    [
+        (lambda why: [why, why], "training without XLA: a batch holds strings"),
+        (lambda why: [why, "another reason"], "rank 0: training without XLA: a batch holds strings"),
+        (lambda why: None, "rank 0: training without XLA: a batch holds strings"),
+    ],
+)
+def test_rank_0_says_it_for_all_ranks_unless_they_differ(
+    met: Any, begins: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Others:
+        def meet(self, kind: str, why: str, limit_s: float) -> Any:
+            return met(why)
+
+    hvd.init()
+    for rank in (0, 1):
+        monkeypatch.setattr(choose.hvd, "rank", lambda rank=rank: rank)
+        chooser = choose.Chooser(falls_back=True, model=_model(), others=Others())  # type: ignore[arg-type]
+        chooser.run(lambda compiled: compiled, [tf.constant(["a"])])
+        said = capsys.readouterr().err
+        if rank and begins.startswith("training"):
+            assert not said
+        else:
+            assert said.startswith(f"ring: {begins.replace('rank 0', f'rank {rank}')}")
+
+
 def test_a_step_that_the_batch_s_numbers_compile_again_is_trained_without_xla_after_eight_times(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,5 +99,5 @@ def test_a_step_that_the_batch_s_numbers_compile_again_is_trained_without_xla_af
         assert int(chooser.run(take, [longest])) == int(step(longest))
     assert made == [True] * 11 + [False] * 3
     first, last = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ring:")]
-    assert "rank 0: XLA compiles the step again if StridedSlice takes another size from the batch's numbers;" in first
+    assert "ring: XLA compiles the step again if StridedSlice takes another size from the batch's numbers;" in first
     assert "training without XLA" in last and "8 times" in last
