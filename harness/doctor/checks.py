@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from profiles.ground.errors import RingscopeError
+from profiles.ground.numbers import counted
 
 from ..launch import mpirun
 
@@ -156,15 +157,15 @@ def _tensorflow(machine: dict[str, Any], libraries: dict[str, Any]) -> Check:
             f"to train, {_INSTALL}; reading recordings does not need it",
         )
     built = f"built for CUDA {tensorflow['built_for_cuda']}" if tensorflow["cuda_build"] else "built for the CPU"
-    text = f"{tensorflow['version']}, {built}, sees {tensorflow['gpus']} GPUs"
+    text = f"{tensorflow['version']}, {built}, sees {counted(tensorflow['gpus'], 'GPU')}"
     here = visible(len(machine["gpus"]))
     if here and not tensorflow["cuda_build"]:
         remedy = "training would run on the CPU: pip install 'tensorflow[and-cuda]' in place of tensorflow-cpu"
         return Check("tensorflow", FAILURE, text, remedy, tensorflow)
     if tensorflow["gpus"] < here:
         remedy = (
-            f"{here} GPUs are here, but TensorFlow would train on the CPU: CUDA's libraries were not found (see line "
-            "cuda)"
+            f"this host has {counted(here, 'GPU')}, but TensorFlow would train on the CPU: CUDA's libraries were not "
+            "found (see line cuda)"
         )
         return Check("tensorflow", FAILURE, text, remedy, tensorflow)
     return Check("tensorflow", OK, text, None, tensorflow)

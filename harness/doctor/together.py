@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.ground import threads
+from profiles.ground.numbers import counted
 
 from . import devices, unlike
 from .checks import FAILURE, OK, UNKNOWN, WARNING, Check
@@ -84,13 +85,14 @@ def _script(found: Observed) -> Check:
         return Check("script", FAILURE, text, remedy, data)
     if len(set(steps)) > 1 and not all(rank.done for rank in ranks):
         few, many = min(ranks, key=lambda rank: rank.last_step), max(ranks, key=lambda rank: rank.last_step)
-        text = f"rank {few.number} took {few.last_step} steps, but rank {many.number} took {many.last_step}"
+        text = f"rank {few.number} took {counted(few.last_step, 'step')}, but rank {many.number} took {many.last_step}"
         return Check(
             "script", WARNING, text, "give all ranks the same number of batches, or one rank waits for the other", data
         )
     by = "then ended by ringscope" if all(rank.done for rank in ranks) else "then it ended"
     starts = found.trial.launcher if found.trial.own or len(ranks) == found.trial.ranks else "started by the script"
-    who = f"{len(ranks)} ranks, {starts}: {min(steps)} steps each" if len(ranks) > 1 else f"1 rank: {min(steps)} steps"
+    took = counted(min(steps), "step")
+    who = f"{len(ranks)} ranks, {starts}: {took} each" if len(ranks) > 1 else f"1 rank: {took}"
     return Check("script", OK, f"{who}, {by}", None, data)
 
 
@@ -107,7 +109,7 @@ def _how_it_failed(rank: Rank) -> str:
     lines = [line for line in rank.log.splitlines() if error.match(line)]
     said = (lines or rank.log.strip().splitlines() or [""])[-1].strip()[:300]
     at = f" (at {own[-1]})" if (own := _own_lines(rank.log)) else ""
-    return f"rank {rank.number} failed after {rank.last_step} steps ({how}): {said}{at}"
+    return f"rank {rank.number} failed after {counted(rank.last_step, 'step')} ({how}): {said}{at}"
 
 
 def _mend(found: Observed) -> str:
@@ -122,8 +124,9 @@ def _waiting(found: Observed, rank: Rank, data: dict[str, Any]) -> Check:
     others = [other for other in found.ranks if other.done or other.end is not None]
     if others:
         text = (
-            f"rank {rank.number} took {rank.last_step} steps and then stopped{at}, while rank {others[0].number} took "
-            f"{others[0].last_step}: rank {rank.number} waits for an exchange that rank {others[0].number} never starts"
+            f"rank {rank.number} took {counted(rank.last_step, 'step')} and then stopped{at}, while rank "
+            f"{others[0].number} took {others[0].last_step}: rank {rank.number} waits for an exchange that rank "
+            f"{others[0].number} never starts"
         )
         remedy = "give every rank the same number of steps, and make each collective call on all ranks"
     else:

@@ -142,8 +142,8 @@ class Recorder:
             )
         if self.number:
             why = (
-                f"the script ended after {self.number} steps, before the step time was steady (ringscope waits for "
-                f"that up to step {LAST_LOOK})"
+                f"the script ended after {numbers.counted(self.number, 'step')}, before the step time was steady "
+                f"(ringscope waits for that up to step {LAST_LOOK})"
             )
         else:
             why = "the script ended, and ringscope saw no step of Keras, DeepSpeed or PyTorch's optimizers"

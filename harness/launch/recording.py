@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiles.ground.numbers import counted
 from profiles.model import marks
 from ringscope.places import of_tensorflow, ranges, sampler
 
@@ -131,7 +132,8 @@ class Recording:
             self._records = False
         if self._records and self._options.span.steps and self.rank == "0" and not self._is_no_rank():
             taken = self.recorder.number - (self.recorder.opened_at or 0)  # 0 if seconds were recorded, not steps
-            print(f"ringscope: recorded{f' {taken} steps' if taken else ''}", file=sys.stderr, flush=True)
+            steps = f" {counted(taken, 'step')}" if taken else ""
+            print(f"ringscope: recorded{steps}", file=sys.stderr, flush=True)
 
 
 def _say(recorder: Recorder, over: threading.Event) -> None:

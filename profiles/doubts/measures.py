@@ -194,7 +194,7 @@ def thinned(launches: Launches, where: str) -> Doubt:
 def untimed(count: int, where: str, recorded: str) -> Doubt:
     return Doubt(
         "operations-untimed",
-        f"{count:,} operations have launch calls, but no usable start and end: {_MAY_HAVE_RUN}",
+        f"{numbers.counted(count, 'operation')} with a launch call, but no usable start and end: {_MAY_HAVE_RUN}",
         LOSES_LESS.get(recorded, LOSES_LESS_ELSE),
         (f"{where}/ledger_ns/idle_unknown", f"{where}/ledger_ns", f"{where}/kernels"),
     )
@@ -214,8 +214,8 @@ def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
     """name: the one of the `count` kernels that takes most time. share: of the window, 0 to 1."""
     return Doubt(
         "exchange-unknown",
-        f"{count:,} kernels whose names suggest an exchange between GPUs count as compute, {numbers.share(share)} of "
-        f"the window; the longest is {name}",
+        f"by name {numbers.counted(count, 'kernel')} may exchange data between GPUs, and counted as compute: "
+        f"{numbers.share(share)} of the window; the longest is {name}",
         "if they move data between GPUs, add this time to the exposed collectives, and report the name in an issue",
         (f"{where}/ledger_ns/compute", f"{where}/ledger_ns/collective", f"{where}/collectives"),
     )

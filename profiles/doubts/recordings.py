@@ -79,8 +79,8 @@ def rows_left_out(left_out: Mapping[tuple[str, str], int]) -> list[Doubt]:
         doubts.append(
             Doubt(
                 "impossible-times",
-                f"{sum(left_out.values()) - sum(twice.values()):,} events have impossible times, and are left out: "
-                f"{kinds}",
+                f"{numbers.counted(sum(left_out.values()) - sum(twice.values()), 'event')} left out for impossible "
+                f"times: {kinds}",
                 "if there are many, the profiler was killed: record again and let it finish",
             )
         )
@@ -94,7 +94,7 @@ def rows_left_out(left_out: Mapping[tuple[str, str], int]) -> list[Doubt]:
 def before_their_calls(count: int, where: str) -> Doubt:
     return Doubt(
         "impossible-times",
-        f"{count:,} operations start before the calls that launched them, and are left out",
+        f"{numbers.counted(count, 'operation')} left out for a start before the launch call",
         "record again: the profiler gave them wrong times",
         (where,),
     )
@@ -121,7 +121,7 @@ def without_length(count: int, of: int) -> Doubt:
 def mixed_types(count: int, tables: str) -> Doubt:
     return Doubt(
         "mixed-types",
-        f"{count:,} rows of the recording's tables hold values that are not integers, and are left out ({tables})",
+        f"{numbers.counted(count, 'row')} of the recording's tables left out for values other than integers ({tables})",
         "export the recording again: something has edited this file",
     )
 
@@ -129,7 +129,7 @@ def mixed_types(count: int, tables: str) -> Doubt:
 def missing_strings(count: int, tables: str) -> Doubt:
     return Doubt(
         "missing-strings",
-        f"{count:,} events have names that the file does not hold, and are shown as (unknown) ({tables})",
+        f"{numbers.counted(count, 'event')} shown as (unknown), because the file does not hold the name ({tables})",
         "export the recording again: something has edited this file",
     )
 
@@ -240,6 +240,7 @@ def samples_few(path: Path, count: int) -> Doubt:
     apart = 100 if not count else min(100, round(100 / count**0.5))
     return Doubt(
         "places-few",
-        f"{path}: only {count} samples of the Python stack, so the shares of lines may be off by {apart} % of the time",
+        f"{path}: only {numbers.counted(count, 'sample')} of the Python stack, so the shares of lines may be off by "
+        f"{apart} % of the time",
         "record more steps: `ringscope record --steps 200`",
     )

@@ -126,8 +126,8 @@ def mostly_no_training(measured: GpuMeasures, recorded: str, where: str) -> Doub
 def warm_up_inside(steps: Steps, where: str) -> Doubt:
     return Doubt(
         "warm-up-inside-window",
-        f"the window is the whole capture, and so includes {steps.warm_up + steps.partial} steps that are warm-up or "
-        "cut short at its ends",
+        "the window is the whole capture, and so includes "
+        f"{numbers.counted(steps.warm_up + steps.partial, 'step')} of the warm-up or cut short at its ends",
         "measure with --window steps" if steps.count else f"record more {_UNITS[steps.unit]}",
         (f"{where}/window_ns", f"{where}/ledger_ns"),
     )

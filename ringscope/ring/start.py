@@ -142,7 +142,7 @@ def _take_gpu(*, pin: bool) -> None:
     mine = 0 if len(gpus) == 1 and _one_gpu_each() else hvd.local_rank()
     if mine >= len(gpus):
         raise RingscopeError(
-            f"{hvd.local_size()} ranks on this host but {len(gpus)} GPUs; start at most {len(gpus)} ranks here"
+            f"ranks on this host: {hvd.local_size()}, GPUs: {len(gpus)}; start no more ranks here than GPUs"
         )
     tf.config.set_visible_devices(gpus[mine], "GPU")
 

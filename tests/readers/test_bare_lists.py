@@ -113,7 +113,7 @@ def test_a_list_of_two_ranks_is_measured(tmp_path: Path) -> None:
         ('[{"ph": nonsense}' + ',{"ph": "X"}' * 200 + "]", "cut short or damaged"),
         ('[{"ph": "X", "name": "work"', "cut short or damaged"),
         ('["ph",' + "[" * 100_000, "cut short or damaged"),
-        ('[{"ph": "X", "name": "work", "cat": "host", "ts": 1, "dur": 2}]', "events of the host and none of a GPU"),
+        ('[{"ph": "X", "name": "work", "cat": "host", "ts": 1, "dur": 2}]', "1 event of the host and none of a GPU"),
         ('["ph", 1, null, []]', "without GPU events"),
     ],
 )

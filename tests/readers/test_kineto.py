@@ -183,18 +183,21 @@ def test_values_that_json_does_not_have_are_passed_over(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (trace(KERNEL)[:-5], "cut short or damaged"),
-        (trace(event("cpu_op", "aten::add", "1", "2")), "1 events of the host and none of a GPU"),
+        (trace(event("cpu_op", "aten::add", "1", "2")), "1 event of the host and none of a GPU"),
         (
             trace(event("mtia_ccp_events", "pe_exe", "1", "2"), LAUNCH),
             "MTIA, an accelerator that is not a GPU: 1 of the events",
         ),
         (trace(event("hpu_op", "gemm", "1", "2"), LAUNCH), r"Gaudi \(HPU\), an accelerator that is not a GPU"),
         (trace(event("cuda_profiler_range", "k", "1", "2"), LAUNCH), "range profiler: 1 ranges with counters"),
-        (trace(LAUNCH), "1 launches, and none of their operations"),
-        (trace(event("cuda_runtime", "cudaMemcpyAsync", "1", "2")), "1 launches, and none of their operations"),
+        (trace(LAUNCH), "1 launch without operations: the profiler dropped"),
+        (
+            trace(event("cuda_runtime", "cudaMemcpyAsync", "1", "2")),
+            "1 launch without operations: the profiler dropped",
+        ),
         (
             trace(event("cpu_op", "aten::add", "1", "2"), event("cuda_runtime", "cudaDeviceSynchronize", "3", "1")),
-            "1 calls of CUDA or HIP, none of which gives a GPU work; move the model and its inputs to the GPU",
+            "1 call of CUDA or HIP, and no work for a GPU; move the model and its inputs to the GPU",
         ),
         (trace(), "without GPU events"),
         ('{"schemaVersion": 1, "traceEvents": 3}', "not a trace"),

@@ -24,6 +24,8 @@ def take(device: str, count: int, *, local_rank: int = 0) -> list[str]:
     else:
         first = local_rank * count
         if len(physical) < first + count:
-            raise RingscopeError(f"{first + count} GPUs are needed, and there are {len(physical)}; ask for fewer ranks")
+            raise RingscopeError(
+                f"the ranks need {first + count} GPUs, and {len(physical)} can be seen; ask for fewer ranks"
+            )
         tf.config.set_visible_devices(physical[first : first + count], kind)
     return [f"/{kind}:{i}" for i in range(count)]

@@ -9,6 +9,7 @@ from typing import Final
 import pandas as pd
 
 from ...doubts.recordings import CAPTURE_REMEDY, LOSES_LESS
+from ...ground import numbers
 from ...model import launching
 from ...model.timeline import WITHOUT_TIMES
 
@@ -38,7 +39,8 @@ def reason(left_out: Mapping[str, int], api: pd.DataFrame | None, host: int) -> 
     """(problem, remedy). `left_out`: reason -> number of events not read. `host`: number of host events that were
     read."""
     if damaged := left_out.get(WITHOUT_TIMES, 0):
-        return f"a trace without a GPU event that has a possible time ({damaged} events have none)", "record it again"
+        of_them = numbers.counted(damaged, "event")
+        return f"a trace without a GPU event that has a possible time ({of_them} without one)", "record it again"
     unread = {name.removeprefix(_CATEGORY): of for name, of in left_out.items() if name.startswith(_CATEGORY)}
     for pattern, accelerator in _OTHERS:
         if theirs := sum(of for name, of in unread.items() if re.fullmatch(pattern, name)):
@@ -54,11 +56,13 @@ def reason(left_out: Mapping[str, int], api: pd.DataFrame | None, host: int) -> 
             ), CAPTURE_REMEDY
         launched = launched if launched.any() else launching.named(api, _COPY)
         if launched.any():
-            problem = f"{launched.sum():,} launches, and none of their operations: the profiler dropped them"
+            problem = f"{numbers.counted(launched.sum(), 'launch')} without operations: the profiler dropped them"
             return problem, LOSES_LESS["kineto"]
-        return f"a trace with {len(api):,} calls of CUDA or HIP, none of which gives a GPU work", _USE_A_GPU
+        return f"a trace with {numbers.counted(len(api), 'call')} of CUDA or HIP, and no work for a GPU", _USE_A_GPU
     host += sum(unread.values())
     return (
-        f"a trace with {host} events of the host and none of a GPU" if host else "a trace without GPU events",
+        f"a trace with {numbers.counted(host, 'event')} of the host and none of a GPU"
+        if host
+        else "a trace without GPU events",
         _RECORD,
     )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...doubts import recordings as doubts
 from ...ground.errors import UnreadableRecording
+from ...ground.numbers import counted
 from ...model import launching
 from ...model.possible import OPERATIONS
 from ...model.tables import COLUMNS, MOST_BLOCKS, UNSAID, unsaid
@@ -69,11 +70,11 @@ def require_gpu_work(timeline: Timeline, path: Path, remedy: str, holds: str = "
     if any(len(getattr(timeline, table)) for table in OPERATIONS):
         return timeline
     left_out = sum(timeline.left_out.values())
-    but = f" but {left_out:,} events with impossible times" if left_out else ""
+    but = f" but {counted(left_out, 'event')} with impossible times" if left_out else ""
     launched = launching.named(timeline.api, f"{launching.KERNEL}|{launching.GRAPH}") & ~launching.captured(
         timeline.api
     )
-    of = f"{launched.sum():,} launches, and no" if launched.any() else "no"
+    of = f"{counted(launched.sum(), 'launch')}, and no" if launched.any() else "no"
     problem = f"a recording without GPU work{but}: {of} kernels, copies or memsets{holds and f', but {holds}'}"
     raise UnreadableRecording(path, problem, remedy)
 

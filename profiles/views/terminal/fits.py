@@ -49,11 +49,12 @@ def answer(fits: Fits) -> str:
     if not fits.largest:
         most = "not even 1 sample fits" if fits.failing == 1 else "no batch that was tried fits"
         return f"{who}: {most} {where}"
+    fitting = f"{numbers.counted(fits.largest, 'sample')} per rank {'fits' if fits.largest == 1 else 'fit'}"
     if fits.all_fit:
-        return f"{who}: {fits.largest:,} samples per rank fit {where}; larger batches were not tried (--up-to)"
+        return f"{who}: {fitting} {where}; larger batches were not tried (--up-to)"
     ending = f"; {fits.failing:,} do not" if fits.failing else ""
     so_far = "" if fits.done else "at least "
-    return f"{who}: {so_far}{fits.largest:,} samples per rank fit {where}{ending}"
+    return f"{who}: {so_far}{fitting} {where}{ending}"
 
 
 def outcome(tries: Sequence[Try]) -> str:

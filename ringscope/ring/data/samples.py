@@ -41,7 +41,7 @@ def every(array: Any, rank: int, size: int) -> Any:
     samples = length(array)
     usable = samples // size * size
     if not usable:
-        raise RingscopeError(f"{samples} samples cannot be shared by {size} ranks; give more, or start fewer ranks")
+        raise RingscopeError(f"too few samples for {size} ranks ({samples}); give more, or start fewer ranks")
     return take(array, range(rank, usable, size))
 
 

@@ -162,9 +162,7 @@ def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, s
 
 
 def _too_few(batches: int, size: int) -> RingscopeError:
-    return RingscopeError(
-        f"{batches} batches cannot be shared by {size} ranks; use smaller batches, or start fewer ranks"
-    )
+    return RingscopeError(f"too few batches for {size} ranks ({batches}); use smaller batches, or start fewer ranks")
 
 
 def _tell_price(spared: Share, size: int, otherwise: str) -> None:

@@ -73,7 +73,7 @@ class WhileAllHave:
         if not all_have:
             if not none_has:
                 once(
-                    f"the data of one rank ends after {self._batches} batches, and other ranks have more: all ranks "
+                    f"the data of one rank ends after batch {self._batches}, and other ranks have more: all ranks "
                     "end the"
                     " epoch there and skip the rest"
                 )

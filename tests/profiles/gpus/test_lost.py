@@ -100,7 +100,7 @@ def test_the_idle_time_that_an_untimed_kernel_may_have_filled_is_unknown_and_no_
     (whole,), (gpu,) = kernels_at({}).gpus, (measures := kernels_at(dict.fromkeys((3, 4, 50), times))).gpus
     assert whole.ledger_ns["idle_wait"] == 99 * 40_000 and whole.ledger_ns["idle_unknown"] == 0
     assert gpu.ledger_ns["idle_unknown"] == 240_000 + 140_000 and gpu.ledger_ns["idle_wait"] == (99 - 5) * 40_000
-    assert "3 operations have launch calls, but no usable start and end" in said(measures, "operations-untimed")
+    assert "3 operations with a launch call, but no usable start and end" in said(measures, "operations-untimed")
 
 
 def test_what_the_host_did_before_it_launched_an_untimed_kernel_stays_launch() -> None:
