@@ -14,7 +14,8 @@ import pandas as pd
 import pyarrow as pa
 
 from . import schemas
-from .training import CALLS, CBIDS, DOMAINS, EPOCH_NS, GET_NEXT, MANGLED, NAMES, Shape, chunks, devices, one_process
+from .tables import CALLS, CBIDS, DOMAINS, EPOCH_NS, GET_NEXT, MANGLED, NAMES, chunks, devices
+from .training import Shape, one_process
 
 COPY_KIND = {"h2d": 1, "d2h": 2, "d2d": 8, "p2p": 10}
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import schemas
-from .training import EPOCH_NS, Shape, Tables, chunks, one_process
+from .tables import EPOCH_NS, Tables, chunks
+from .training import Shape, one_process
 
 
 def write_nvprof_csv(shape: Shape, path: Path, gpus: range | None = None) -> None:

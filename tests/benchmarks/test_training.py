@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.training import COLLECTIVE, Shape, answers, timeline
+from benchmarks.tables import COLLECTIVE, timeline
+from benchmarks.training import Shape, answers
 
 SHAPE = Shape(steps=3, kernels=20, gpus=2, processes=2, feed_ns=150_000)
 ONE_SLOW = replace(SHAPE, slow_gpus=(1,), late_ns=123_457)

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.training import EPOCH_NS, Shape, timeline
+from benchmarks.tables import EPOCH_NS, timeline
+from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import readers
 from profiles.model.tables import IDS
@@ -87,7 +88,7 @@ def test_every_format_names_the_gpus(kind: str, tmp_path: Path) -> None:
 
 
 def test_chunks_of_any_size_make_the_same_run() -> None:
-    from benchmarks.training import chunks
+    from benchmarks.tables import chunks
 
     parts = list(chunks(FOUR_RANKS, rows=1))
     assert len(parts) == FOUR_RANKS.steps

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.training import EPOCH_NS, Shape
+from benchmarks.tables import EPOCH_NS
+from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import readers
 from profiles.ground.errors import UnreadableRecording

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.training import EPOCH_NS, Shape
+from benchmarks.tables import EPOCH_NS
+from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles import analyse, readers
 from profiles.model import measures_json

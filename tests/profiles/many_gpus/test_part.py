@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import ringscope
-from benchmarks.training import Shape, timeline
+from benchmarks.tables import timeline
+from benchmarks.training import Shape
 from profiles.many_gpus import part
 from profiles.model.measures import gpu_titles
 from profiles.views.page import picture

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import ringscope
-from benchmarks.training import Shape, timeline
+from benchmarks.tables import timeline
+from benchmarks.training import Shape
 from profiles.many_gpus.ranks_summary import METRICS, dumps, hosts_of, shown_one_by_one, summarise
 from profiles.model import measures_json
 from profiles.model.measures import MANY_GPUS, OWNERS, Measures

@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 import ringscope
-from benchmarks.training import Shape, timeline
+from benchmarks.tables import timeline
+from benchmarks.training import Shape
 from benchmarks.write import WRITERS
 from profiles.model.findings import Finding
 from tests.profiles.measuring.test_mpi import MPIRUN, launched, ringscope_words

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import ringscope
-from benchmarks.training import Shape, timeline
+from benchmarks.tables import timeline
+from benchmarks.training import Shape
 from profiles.metrics.buckets import pace
 from profiles.model.steps import StepRow
 

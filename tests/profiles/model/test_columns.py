@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from benchmarks.training import Shape, answers, timeline
+from benchmarks.tables import timeline
+from benchmarks.training import Shape, answers
 from profiles import measure
 from profiles.model.columns import made_once
 from profiles.model.tables import TABLES

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import ringscope
-from benchmarks.training import Shape, timeline
+from benchmarks.tables import timeline
+from benchmarks.training import Shape
 from profiles.ground.stats import lasting
 from profiles.model.findings import Finding
 from profiles.model.measures import Measures
