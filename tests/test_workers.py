@@ -81,7 +81,7 @@ def _tests(folder: Path, **bodies: str) -> None:
         (folder / f"test_{name}.py").write_text(f"from conftest import *\ndef test_{name}(): {body}\n")
 
 
-@pytest.mark.ci
+@pytest.mark.exhaustive
 def test_a_run_ends_though_a_worker_crashes_that_has_two_files_when_the_others_have_ended(tmp_path: Path) -> None:
     _tests(tmp_path, i="(wait_for('*.ended', 2), crash('i'))\ndef test_i_too(): pass")
     code, out = _run(
@@ -95,7 +95,7 @@ def test_a_run_ends_though_a_worker_crashes_that_has_two_files_when_the_others_h
     assert "crashed while running 'test_i.py::test_i'" in out
 
 
-@pytest.mark.ci
+@pytest.mark.exhaustive
 def test_a_run_ends_though_a_worker_crashes_while_the_one_in_the_place_of_another_collects(tmp_path: Path) -> None:
     _tests(tmp_path, a="crash('a')", i="(wait_for('collecting'), crash('i'))", j="wait_for('*.crashed', 2)")
     code, out = _run(
@@ -115,7 +115,7 @@ def test_a_run_ends_though_a_worker_crashes_while_the_one_in_the_place_of_anothe
         assert f"crashed while running 'test_{name}.py::test_{name}'" in out
 
 
-@pytest.mark.ci
+@pytest.mark.exhaustive
 def test_a_run_ends_though_a_worker_is_given_tests_after_it_has_crashed(tmp_path: Path) -> None:
     _tests(tmp_path, j="pass\ndef test_j_2(): crash('j')\ndef test_j_3(): pass")
     code, out = _run(
@@ -136,7 +136,7 @@ def test_a_run_ends_though_a_worker_is_given_tests_after_it_has_crashed(tmp_path
     assert "crashed while running 'test_j.py::test_j_2'" in out
 
 
-@pytest.mark.ci
+@pytest.mark.exhaustive
 def test_a_run_in_which_no_worker_goes_on_ends_and_names_what_each_is_at(tmp_path: Path) -> None:
     _tests(tmp_path, g="time.sleep(3600)")
     code, out = _run(

@@ -50,7 +50,7 @@ def test_the_page_names_all_of_ring() -> None:
     assert names <= set(re.findall(r"`ring\.(\w+)\(", PAGE.read_text()))
 
 
-@pytest.mark.ci
+@pytest.mark.exhaustive
 def test_the_examples_are_typed_as_mypy_sees_them(tmp_path: os.PathLike[str]) -> None:
     script = os.path.join(tmp_path, "page.py")
     with open(script, "w") as file:

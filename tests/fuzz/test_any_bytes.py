@@ -14,7 +14,7 @@ from ..readers.test_nvprof_csv import MANAGED, NEW, OLD, TEXT
 from .target import CORPUS, TARGETS, check
 
 pytestmark = pytest.mark.ci
-many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 # Cells a table can have, and cells it should not.
 numbers = st.one_of(

@@ -36,7 +36,7 @@ MARKS: dict[str, Any] = {
     "two contexts with streams of the same numbers": (),
     "power whose types are texts, and names in any case": (),
     "message sizes at a place that is a text": (),
-    "a profile whose events share long names": pytest.mark.ci,  # smaller ones of other formats are above
+    "a profile whose events share long names": pytest.mark.exhaustive,  # smaller ones of other formats are above
 }
 
 

@@ -15,7 +15,7 @@ from tests.recordings import ROOT
 SCRIPT = ROOT / "scripts" / "page_picture.py"
 
 
-@pytest.mark.ci
+@pytest.mark.exhaustive
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's package chromium")
 def test_the_picture_is_made_from_the_tests_recordings(tmp_path: Path) -> None:

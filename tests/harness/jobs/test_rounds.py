@@ -29,7 +29,7 @@ def launched(out: Path, status: str = "ok") -> list[tuple[str, int]]:
 
 
 @needs_mpirun
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)])
 def test_stopped_after_the_first_curve_it_shows_that_and_its_losses_and_resume_goes_on(
     number: signal.Signals, tmp_path: Path, mark: str
 ) -> None:

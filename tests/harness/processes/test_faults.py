@@ -117,7 +117,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_is_a_row(small_memory: Path, tm
     assert rows(out)[0]["reason"].startswith("rank 1 was killed by the kernel for memory")
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("horovodrun", marks=pytest.mark.ci)])
+@pytest.mark.parametrize("launcher", ["mpirun", pytest.param("horovodrun", marks=pytest.mark.exhaustive)])
 def test_a_host_that_cannot_be_reached_is_a_row(launcher: str, tmp_path: Path, mark: str) -> None:
     if launcher == "horovodrun":
         pytest.importorskip("horovod", reason="Horovod is not installed")
@@ -163,7 +163,7 @@ def hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hold"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive)])
 def test_an_interrupted_sweep_ends_its_ranks_and_can_be_resumed(
     number: signal.Signals, tmp_path: Path, mark: str, hold: Path
 ) -> None:

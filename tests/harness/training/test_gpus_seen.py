@@ -46,7 +46,7 @@ def ran(folder: Path, code: str, *words: str, gpus: int) -> subprocess.Completed
     return subprocess.run([sys.executable, "-c", code, *words], env=environ, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(("gpus", "says"), [(1, True), (0, False)])
+@pytest.mark.parametrize(("gpus", "says"), [(1, True), pytest.param(0, False, marks=pytest.mark.exhaustive)])
 def test_ring_says_that_it_trains_on_the_cpu_of_a_host_with_a_gpu(tmp_path: Path, gpus: int, says: bool) -> None:
     done = ran(tmp_path, STARTS, gpus=gpus)
     assert done.returncode == 0, done.stderr

@@ -331,7 +331,7 @@ if __name__ == "__main__":
     assert done.stdout.split() == ["0", "1"], done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive)])
 def test_no_export_of_nsys_outlives_what_it_was_for(number: signal.Signals, tmp_path: Path) -> None:
     """It exports for as long as it is let; the signal is for ringscope's first process alone."""
     program = tmp_path / "nsys"

@@ -77,11 +77,14 @@ FEW: dict[str, Builder] = {
     "masked anywhere": _both("anywhere", begun=True, return_sequences=True, return_state=True),
 }
 MORE: dict[str, Builder] = {
+    "dropped states, activated by others": _both(
+        "anywhere", recurrent_dropout=0.5, activation="relu", recurrent_activation="hard_sigmoid", return_sequences=True
+    ),
+}
+ALL: dict[str, Builder] = {
     "last output": _both(),
     "dropped states": _both("anywhere", recurrent_dropout=0.5, begun=True, return_sequences=True, return_state=True),
     "activated by others": _both(activation="relu", recurrent_activation="hard_sigmoid", return_sequences=True),
-}
-ALL: dict[str, Builder] = {
     "begun from states, which are returned": _both(begun=True, return_sequences=True, return_state=True),
     "dropped inputs": _both(dropout=0.5, return_sequences=True),
     "masked anywhere, last output": _both("anywhere", begun=True),
