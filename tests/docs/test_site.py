@@ -72,7 +72,7 @@ def parsed(site: Path) -> dict[Path, Parsed]:
     return {page: Parsed(page) for page in ours}
 
 
-@pytest.mark.ci
+@pytest.mark.exhaustive  # the pages' own links are looked up below
 def test_every_link_of_the_site_leads_to_a_page_and_an_anchor_that_are_there(
     site: Path, parsed: dict[Path, Parsed]
 ) -> None:
@@ -96,7 +96,7 @@ def _file_of(site: Path, page: Path, target: str) -> Path:
     return found / "index.html" if found.is_dir() else found
 
 
-@pytest.mark.ci
+@pytest.mark.exhaustive
 def test_opening_a_page_loads_nothing_from_elsewhere(site: Path, parsed: dict[Path, Parsed]) -> None:
     elsewhere = [(page, link) for page, one in parsed.items() for link in one.loaded if urlsplit(link).netloc]
     far = re.compile(r"(url\(|@import) *['\"]?(https?:)?//")

@@ -54,7 +54,7 @@ def test_a_script_learns_and_rank_0_alone_says_so(script: str, trained: tuple[li
     assert len(re.findall(rf"loss {losses[0]:.3f} -> {losses[-1]:.3f} on 2 ranks", printed)) == 1
 
 
-@pytest.mark.ci
+@pytest.mark.exhaustive
 def test_the_notebook_says_what_the_recordings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

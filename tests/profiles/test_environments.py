@@ -39,8 +39,7 @@ def timeline(*words: str, environment: Mapping[str, str | None] | None = None) -
     [
         {"HOME": None},
         {"HOME": "/proc", "XDG_CACHE_HOME": "/proc", "TMPDIR": "/proc"},
-        {"LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        {"COLUMNS": "20"},
+        {"COLUMNS": "20", "LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     ],
     ids=lambda given: " ".join(given)[:40],
 )
@@ -52,7 +51,11 @@ def test_a_recording_is_measured_in_any_environment(environment: Mapping[str, st
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    "more", [{}, {"PMIX_NAMESPACE": "gone", "PMIX_SERVER_URI41": "gone@0.0;tcp4://127.0.0.1:9"}], ids=["", "a server"]
+    "more",
+    [
+        pytest.param({}, id="", marks=pytest.mark.exhaustive),
+        pytest.param({"PMIX_NAMESPACE": "gone", "PMIX_SERVER_URI41": "gone@0.0;tcp4://127.0.0.1:9"}, id="a server"),
+    ],
 )
 def test_leftovers_of_a_launcher_are_named(more: Mapping[str, str]) -> None:
     """A launcher that lives shares the work out over its processes: what it set cannot be passed over."""

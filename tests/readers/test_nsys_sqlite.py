@@ -426,7 +426,7 @@ def test_two_numbers_of_one_text_are_one_name(tmp_path: Path) -> None:
     assert list(read.kernels["name"].cat.categories) == ["same"]
 
 
-@pytest.mark.ci
+@pytest.mark.exhaustive
 def test_a_million_distinct_names_are_read(tmp_path: Path) -> None:
     count = 1_000_000
     path = build(tmp_path / "a", {"StringIds": strings("x"), CUPTI + "KERNEL": [kernel(0, 1)]})

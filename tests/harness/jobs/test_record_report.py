@@ -108,7 +108,7 @@ GROWS_KIB, TIMES = 4 << 10, 20
     ("launched", "ranks", "code"),
     [
         (ONE, 1, 0),
-        pytest.param(ONE, 1, 3, marks=pytest.mark.ci),
+        pytest.param(ONE, 1, 3, marks=pytest.mark.exhaustive),
         pytest.param(("-np", "2"), 2, 0, marks=pytest.mark.ci),
     ],
 )
