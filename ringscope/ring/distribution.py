@@ -145,7 +145,7 @@ def _lay_step(model: Any, plan: Plan, others: Channel | None) -> None:
     chooser = choose.Chooser(falls_back=options.step == "auto", model=model, others=others)
     overlap = Overlap(horovods(options.op), options.overlap) if plan.may_overlap else None
     inside = None
-    if plan.in_the_middle:
+    if plan.inside:
         inside = exchange_inside.Inside(options.op, exchange, plan.outgoing, overlap)
     # XLA has no kernel for Horovod's operations, and Keras's own "auto" turns XLA on if there is a GPU.
     model.jit_compile = False
@@ -153,7 +153,7 @@ def _lay_step(model: Any, plan: Plan, others: Channel | None) -> None:
     for optimizer in plan.optimizers:
         if options.scale_learning_rate:
             _scale_learning_rate(optimizer, options.warmup_steps)
-        shards = Shards(optimizer, NARROW[options.compression]) if options.sharded and plan.together else None
+        shards = Shards(optimizer, NARROW[options.compression]) if options.sharded and plan.reduces else None
         apply = kinds.reduce_in_apply(model, optimizer, exchange, options.aggregate, shards)
         applies.append((optimizer, apply))
         if plan.step == "compiled" and optimizer is plan.used[0] and not plan.whole:
@@ -165,11 +165,11 @@ def _lay_step(model: Any, plan: Plan, others: Channel | None) -> None:
                 plan.outgoing(),
                 chooser,
                 aggregate=options.aggregate,
-                reduces=plan.together,
+                reduces=plan.reduces,
                 shards=shards,
                 overlap=overlap,
             )
-            kinds.compile_step(model, optimizer, apply, chooser, halves, inside, reduces=plan.together)
+            kinds.compile_step(model, optimizer, apply, chooser, halves, inside, reduces=plan.reduces)
         optimizer.distributed_by_ring = without_loss_scale(optimizer).distributed_by_ring = True
     if plan.step == "compiled" and plan.whole:
         one_program.compile_whole(model, applies, chooser, inside)
@@ -190,7 +190,7 @@ def _lay_training(model: Any, plan: Plan, others: Channel | None) -> None:
     model.train_function = model.test_function = None
     loop.lay_over(model)
     seeds.set_apart(rank(), lambda value: from_rank(0, value))
-    if plan.together:
+    if plan.reduces:
         normalization.synchronise(model)
         if plan.step == "fit":
             one_program.join_losses(model)

@@ -36,9 +36,9 @@ class Plan:
     """The optimizers with which the model's own train step updates weights."""
     optimizers: Sequence[Any]
     """The optimizers that will average gradients: the model's, and those of its parts that do not average yet."""
-    together: bool
+    reduces: bool
     """True if ranks exchange gradients."""
-    in_the_middle: bool
+    inside: bool
     """True if a compiled step exchanges gradients inside its one program."""
     whole: bool
     """True if a compiled step must be one program: it exchanges nothing, or has several optimizers."""
@@ -77,14 +77,14 @@ class Plan:
     def outgoing(self) -> Outgoing:
         """The form in which one update's gradients leave a compiled step's program."""
         options = self.options
-        plain = self.together and options.is_plain
+        plain = self.reduces and options.is_plain
         keeps = plain and options.compression == "none"
         return Outgoing(
             keeps=keeps and types.summed_as(tf.bfloat16, **self._summing) == tf.bfloat16,
             narrow=self.narrow,
             as_rows=plain and options.compression in ("none", "fp32") and not options.sparse_as_dense,
             averages=options.op == "average",
-            packs=self.together and options.op != "adasum",
+            packs=self.reduces and options.op != "adasum",
         )
 
     @property
@@ -95,7 +95,7 @@ class Plan:
 
     @property
     def may_overlap(self) -> bool:
-        is_wanted = self.step == "compiled" and self.together and self.options.overlap is not False
+        is_wanted = self.step == "compiled" and self.reduces and self.options.overlap is not False
         return is_wanted and self.sends_as_computed and len(self.used) == 1
 
 
@@ -103,18 +103,18 @@ def planned(model: Any, options: Options) -> Plan:
     """Plan a model's training. Raises RingscopeError for a model that would not train right with these options."""
     own = optimizers_of(model, of_parts=False)
     used = used_by_step(model)
-    together = options.reduce and size() > 1
+    reduces = options.reduce and size() > 1
     can_be_inside = exchange_inside.is_possible(options.op) and options.compression != "bf16" and options.groups == 1
-    in_the_middle = together and options.is_plain and can_be_inside
+    inside = reduces and options.is_plain and can_be_inside
     # Without exchange and gradient accumulation, a step is compiled as a whole, with everything that it does.
-    whole = (options.aggregate == 1 and not together) or (in_the_middle and len(used) > 1)
+    whole = (options.aggregate == 1 and not reduces) or (inside and len(used) > 1)
     _check_optimizers(used)
     # Optimizers of inner models that are distributed already stay as they are.
     optimizers = own + [each for each in optimizers_of(model) if each not in own and not is_seen(each)]
     step, why = options.step, ""
     if step == "auto":
         step, why = choose.resolved(model, 1 if whole else len(used), options.groups)
-    plan = Plan(options, step, why, used, optimizers, together, in_the_middle, whole)
+    plan = Plan(options, step, why, used, optimizers, reduces, inside, whole)
     _check_step(model, plan)
     return plan
 

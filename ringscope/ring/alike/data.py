@@ -7,7 +7,7 @@ encoded its data in its own way, their shares overlap, and no check of weights n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,8 +15,7 @@ import numpy as np
 
 from profiles.ground.errors import RingscopeError
 
-from ..data import pipeline
-from ..data.pipeline import is_shuffle, operations
+from ..data.pipeline import inputs, is_shuffle, operations
 from ..data.samples import are_arrays
 from ..internals.frameworks import tf
 
@@ -33,12 +32,12 @@ Facts = dict[str, str]
 def digest(array: Any) -> str:
     """A digest of shape, type and values: of all values up to 64 MB, in larger arrays of rows at fixed places."""
     if hasattr(array, "flat_values") and hasattr(array, "nested_row_splits"):
-        return _joined(digest(part) for part in (array.flat_values, *array.nested_row_splits))
+        return " ".join(map(digest, (array.flat_values, *array.nested_row_splits)))
     if isinstance(array, (tf.SparseTensor, tf.compat.v1.SparseTensorValue)):
-        return _joined(digest(part) for part in (array.indices, array.values, array.dense_shape))
+        return " ".join(map(digest, (array.indices, array.values, array.dense_shape)))
     if hasattr(array, "tocoo"):
         sparse = array.tocoo()
-        return _joined([str(sparse.shape), *(digest(part) for part in (sparse.row, sparse.col, sparse.data))])
+        return " ".join([str(sparse.shape), *map(digest, (sparse.row, sparse.col, sparse.data))])
     values = np.asarray(array)
     told = _sha1(f"{values.shape} {values.dtype}".encode())
     if values.dtype == object or values.dtype.kind in "US":
@@ -71,10 +70,6 @@ def _looked_at(values: Any) -> list[Any]:
     return [values[start : start + rows // blocks] for start in starts]
 
 
-def _joined(parts: Iterable[str]) -> str:
-    return " ".join(parts)
-
-
 def data_facts(data: Any, name: str) -> Facts:
     """Digests of the data, as far as they can be computed without reading all of it."""
     import keras
@@ -105,12 +100,11 @@ def _data_set_facts(dataset: Any, name: str) -> Facts:
         captured = getattr(source, "_tensors", None)
         try:
             if captured:
-                facts[f"source {i} of {name}"] = _joined(digest(tensor) for tensor in captured)
+                facts[f"source {i} of {name}"] = " ".join(map(digest, captured))
             else:
                 first = next(iter(source.take(1)), None)
-                facts[f"~the first element of source {i} of {name}"] = _joined(
-                    digest(t) for t in tf.nest.flatten(first)
-                )
+                digests = map(digest, tf.nest.flatten(first))
+                facts[f"~the first element of source {i} of {name}"] = " ".join(digests)
         except (tf.errors.OpError, TypeError, ValueError):
             continue  # the source cannot be read here, so it is not compared
     for layer in _captured_layers(dataset):
@@ -121,12 +115,12 @@ def _data_set_facts(dataset: Any, name: str) -> Facts:
 def _sources(dataset: Any) -> list[Any]:
     """The data sets at the start of the pipeline. One that expands elements (a generator, files read by `interleave`)
     counts as a source."""
-    inputs = pipeline.inputs(dataset)
-    if not inputs or any(word in type(dataset).__name__ for word in ("FlatMap", "Interleave")):
-        below = [source for each in inputs for source in _sources(each)]
+    before = inputs(dataset)
+    if not before or any(word in type(dataset).__name__ for word in ("FlatMap", "Interleave")):
+        below = [source for each in before for source in _sources(each)]
         files = [source for source in below if getattr(source, "_tensors", None) and not _is_counter(source)]
         return files or [dataset]
-    return [source for each in inputs for source in _sources(each)]
+    return [source for each in before for source in _sources(each)]
 
 
 def _is_counter(source: Any) -> bool:
@@ -160,7 +154,7 @@ def _captured_layers(dataset: Any) -> list[Any]:
         for value in held:
             inner = getattr(value, "__wrapped__", value)
             found += [each for each in (inner,) if isinstance(each, keras.layers.Layer)]
-    return found + [layer for source in pipeline.inputs(dataset) for layer in _captured_layers(source)]
+    return found + [layer for source in inputs(dataset) for layer in _captured_layers(source)]
 
 
 def _is_full(cell: Any) -> bool:
@@ -184,7 +178,7 @@ def layer_facts(layer: Any) -> Facts:
                 continue
         elif isinstance(each, (keras.layers.Normalization, keras.layers.Discretization)):
             state = [getattr(each, name, None) for name in ("mean", "variance", "bin_boundaries")]
-            facts[f"the state of layer {each.name!r}"] = _joined(digest(s) for s in state if s is not None)
+            facts[f"the state of layer {each.name!r}"] = " ".join(digest(part) for part in state if part is not None)
     return facts
 
 

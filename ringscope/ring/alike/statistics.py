@@ -11,7 +11,7 @@ from ..models import began_alike, kept, optimizers_of
 from .weights import check_weights_now, weights_digest
 
 
-def kept_by(model: Any) -> list[Any]:
+def untrained_weights(model: Any) -> list[Any]:
     """The weights to compare: all that no optimizer trains, except random generators, which differ by rank."""
     return [each for each in model.non_trainable_weights if not each.path.endswith("seed_generator_state")]
 
@@ -23,7 +23,7 @@ def alike_now(model: Any) -> None:
 def digest(model: Any) -> list[int] | None:
     """A digest of this rank's weights that no optimizer trains; None if they need not be equal, because a step was
     taken."""
-    variables = kept_by(model)
+    variables = untrained_weights(model)
     if not variables or hvd.size() == 1 or not _are_to_be_alike(model):
         return None
     own: list[int] = weights_digest(variables).numpy().tolist()

@@ -184,7 +184,7 @@ def _check_rates(model: Any) -> None:
 def differs(name: str, rank: int, when: str) -> str:
     return (
         f"{name} differs between rank 0 and rank {rank} {when}: something other than the distributed optimizer "
-        "updates it;"
-        " update it by an optimizer that the model holds when ring.distribute(model) is called, or average the"
-        " gradients first: ring.average_gradients(gradients). Set trainable=False on weights that no optimizer trains"
+        "updates it; update it by an optimizer that the model holds when ring.distribute(model) is called, or average "
+        "the gradients first: ring.average_gradients(gradients). Set trainable=False on weights that no optimizer "
+        "trains"
     )

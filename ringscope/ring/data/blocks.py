@@ -16,7 +16,7 @@ import keras
 
 from ..internals.frameworks import tf
 from .pipeline import has_cache
-from .py_datasets import Part
+from .py_datasets import PyDatasetPart
 from .samples import BATCH, as_long, every, length, take
 from .upstream import between
 
@@ -50,7 +50,7 @@ def share_of_evaluation(
         if count is None or count < size:
             return None
         start, stop = _block(count, rank, size)
-        return Block(Part(x, start, 1, stop - start), y, sample_weight, None)
+        return Block(PyDatasetPart(x, start, 1, stop - start), y, sample_weight, None)
     leaves = [] if x is None or inspect.isgenerator(x) else keras.tree.flatten(x)
     if not leaves or not all(hasattr(leaf, "shape") for leaf in leaves) or not as_long(x, y, sample_weight):
         return None
@@ -83,7 +83,7 @@ def share_of_states(
         count = x.num_batches
         if not count or count % size:
             return None
-        return Block(Part(x, rank, size, count // size), y, sample_weight, None)
+        return Block(PyDatasetPart(x, rank, size, count // size), y, sample_weight, None)
     leaves = keras.tree.flatten(x)
     if not all(hasattr(leaf, "shape") for leaf in leaves) or not as_long(x, y, sample_weight):
         return None

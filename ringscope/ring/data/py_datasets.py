@@ -10,7 +10,7 @@ import keras
 from . import seeds
 
 
-class Part(keras.utils.PyDataset):
+class PyDatasetPart(keras.utils.PyDataset):
     """Batches start, start + step, ... of another PyDataset; `count` of them, or None for no end.
 
     share: gives every rank rank 0's value, so that all ranks shuffle alike between epochs; None if nothing shuffles.

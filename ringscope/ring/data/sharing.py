@@ -19,9 +19,9 @@ from ..internals.frameworks import tf
 from ..models import ALIKE, EVEN, UNEVEN
 from ..say import once
 from .pipeline import BATCHES, inputs
-from .py_datasets import Part
+from .py_datasets import PyDatasetPart
 from .samples import are_arrays, as_long, every
-from .upstream import Share, between, of_each_group, share_before_work
+from .upstream import EarlyShare, between, of_each_group, share_before_work
 
 UNKNOWN_LENGTH = ("together", "count")
 # sources that do not show how they make their batches, by `loader_of` -> their names in messages
@@ -135,7 +135,7 @@ def _batched(dataset: Any, after: tuple[str, ...]) -> Any | None:
 
 def _share_of_dataset(dataset: Any, rank: int, size: int, unknown_length: str, share: Any, *, bounded: bool) -> Any:
     batches = int(dataset.cardinality())
-    spared = share_before_work(dataset, rank, size) if size > 1 else Share(None)
+    spared = share_before_work(dataset, rank, size) if size > 1 else EarlyShare(None)
     own = spared.dataset
     if batches == tf.data.UNKNOWN_CARDINALITY and not bounded:
         if unknown_length == "together":
@@ -165,7 +165,7 @@ def _too_few(batches: int, size: int) -> RingscopeError:
     return RingscopeError(f"too few batches for {size} ranks ({batches}); use smaller batches, or start fewer ranks")
 
 
-def _tell_price(spared: Share, size: int, otherwise: str) -> None:
+def _tell_price(spared: EarlyShare, size: int, otherwise: str) -> None:
     if spared.works:
         once(
             f"every rank prepares the batches of all {size} ranks: {spared.why or otherwise}. To prepare fewer, you can"
@@ -178,13 +178,13 @@ def _share_of_py_dataset(whole: Any, rank: int, size: int, share: Any, options: 
     if batches is None:
         if not steps:
             raise RingscopeError("the PyDataset has no end; give fit(..., steps_per_epoch=...)")
-        return Part(whole, rank, size, None, share)
+        return PyDatasetPart(whole, rank, size, None, share)
     if batches < size:
         raise _too_few(batches, size)
     epoch = None
     if steps and (whole.workers > 1 or whole.use_multiprocessing):
         # Between epochs Keras keeps the batches that its workers have prepared, and begins at the first one again after
-        # them. Their number depends on timing, so ranks would take different batches. Part ends each epoch itself.
+        # them. Their number depends on timing, so ranks would take different batches. So the part ends each epoch.
         epoch = max(1, steps // size)
         options["steps_per_epoch"] = None
-    return Part(whole, rank, size, batches // size, share, epoch)
+    return PyDatasetPart(whole, rank, size, batches // size, share, epoch)

@@ -29,7 +29,7 @@ PLAIN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class EarlyShare:
     """A rank's share of a data set. dataset: the rank's batches, endless or of unknown number if the whole data set is;
     None if they cannot be taken early, and `why` says why. works: True if the data set has maps, whose work is worth
     dividing."""
@@ -39,25 +39,25 @@ class Share:
     works: bool = False
 
 
-def share_before_work(dataset: Any, rank: int, size: int) -> Share:
+def share_before_work(dataset: Any, rank: int, size: int) -> EarlyShare:
     """Batches `rank`, `rank + size`, ... of the data set, with as little work for other batches as possible."""
     try:
         return _share(dataset, rank, size)
     except (AttributeError, TypeError, ValueError, IndexError) as error:
-        return Share(None, f"ring cannot read the graph of the data set in this TensorFlow ({error})")
+        return EarlyShare(None, f"ring cannot read the graph of the data set in this TensorFlow ({error})")
 
 
-def _share(dataset: Any, rank: int, size: int) -> Share:
+def _share(dataset: Any, rank: int, size: int) -> EarlyShare:
     after: list[Any] = []  # operations after batch(), the last one first
     while (kind := type(dataset).__name__) not in BATCHES:
         below = inputs(dataset)
         repeats = kind == REPEAT and int(below[0].cardinality()) > 0 and int(below[0].cardinality()) % size == 0
         if len(below) != 1 or not (kind in ONE_BY_ONE or repeats):
-            return Share(
+            return EarlyShare(
                 None, f"the data set goes through {_name(kind)}() after its maps", works=_has_maps(dataset, after)
             )
         if why := _holds(dataset):
-            return Share(None, why, works=True)
+            return EarlyShare(None, why, works=True)
         after.append(dataset)
         dataset = below[0]
     batch, before, dataset = dataset, list[Any](), inputs(dataset)[0]
@@ -65,24 +65,24 @@ def _share(dataset: Any, rank: int, size: int) -> Share:
         if why := _holds(dataset, shuffled=any(map(is_shuffle, before))):
             if any(map(_is_map, after + before)):
                 break  # operations after this one can still be divided
-            return Share(None, why, works=_has_maps(dataset, ()))
+            return EarlyShare(None, why, works=_has_maps(dataset, ()))
         before.append(dataset)
         dataset = inputs(dataset)[0]
     while before and not _is_map(before[-1]):  # nothing before the first map needs to move
         dataset = before.pop()
     if not before:
         own = _laid_over(batch.shard(size, rank), after) if any(map(_is_map, after)) else None
-        return Share(own, works=own is not None)
+        return EarlyShare(own, works=own is not None)
     shuffles = list(filter(is_shuffle, before))
     own = dataset
     for each in reversed(shuffles):
         if (own := _shuffled(own, each)) is None:
-            return Share(None, "a shuffle() after a map() has no seed", works=True)
+            return EarlyShare(None, "a shuffle() after a map() has no seed", works=True)
     samples, whole = int(batch._batch_size), bool(batch._drop_remainder)
     own = of_each_group(own, samples * size, samples * rank, samples, whole=whole)
     own = _laid_over(own, [each for each in before if each not in shuffles])
     own = own.batch(samples, drop_remainder=whole, num_parallel_calls=_parallel(batch))
-    return Share(_laid_over(own, after), works=True)
+    return EarlyShare(_laid_over(own, after), works=True)
 
 
 def between(dataset: Any, start: int, stop: int) -> Any:

@@ -18,7 +18,7 @@ from . import callback_state, commits
 from .model_state import add_counts, counts_of, give_back, learning_rates, state_of
 from .rest import Data
 
-Run = Callable[[dict[str, Any], "Part"], Any]
+Run = Callable[[dict[str, Any], "FitPart"], Any]
 """(options of Keras's fit, the part that this call runs) -> its history."""
 Build = Callable[[Any, dict[str, Any]], bool]
 """(model, options of Keras's fit) -> True if weights were missing."""
@@ -72,7 +72,7 @@ def fit(model: Any, run: Run, build: Build, options: dict[str, Any], *, shard: b
     ends = [at.epoch + 1, epochs] if at.batches and at.epoch + 1 < epochs else [epochs]
     for end in ends:
         first, last = end == ends[0], end == ends[-1]
-        part = Part(model, name, every, rates, at, history, data, callbacks, first, last)
+        part = FitPart(model, name, every, rates, at, history, data, callbacks, first, last)
         taken = run(data.options_from(at.epoch, at.batches) | {"epochs": end}, part)
         history, at = _added(history, taken), part.at
         data.was_begun(at.order)
@@ -105,7 +105,7 @@ def _history(model: Any, known: dict[str, Any]) -> Any:
 
 
 @dataclass
-class Part:
+class FitPart:
     """One call of Keras's `fit`, as its callbacks see it.
 
     name: number of the call of `ring.distribute`. every: steps between commits within an epoch; 0: none. rates:

@@ -15,7 +15,7 @@ import keras
 from keras.src.utils.python_utils import pythonify_logs
 
 from .. import say
-from ..elastic.resume import Part
+from ..elastic.resume import FitPart
 from ..internals.frameworks import hvd
 from ..models import kept
 
@@ -81,7 +81,7 @@ def lazily(logs: Any) -> Logs:
 
 
 @contextmanager
-def listed(model: Any, around: Callable[[Any], list[Any]], part: Part | None) -> Iterator[None]:
+def listed(model: Any, around: Callable[[Any], list[Any]], part: FitPart | None) -> Iterator[None]:
     """Within this context, Keras's `fit` of this model uses `Callbacks` as its list of callbacks.
 
     Code between the script and Keras's `fit` (a model's own `fit`, an experiment tracker) still gets the script's list,
@@ -97,9 +97,9 @@ def listed(model: Any, around: Callable[[Any], list[Any]], part: Part | None) ->
 
 def _list_here() -> None:
     """Make Keras's list of callbacks a `Callbacks` when it is created for the `fit` of a distributed model."""
-    kept = keras.callbacks.CallbackList
-    if "__new__" not in vars(kept):
-        kept.__new__ = staticmethod(_new)
+    kind = keras.callbacks.CallbackList
+    if "__new__" not in vars(kind):
+        kind.__new__ = staticmethod(_new)
 
 
 def _new(kind: Any, callbacks: Any = None, add_history: bool = False, *args: Any, **options: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..alike.statistics import kept_by
+from ..alike.statistics import untrained_weights
 from ..alike.weights import compared, differing_weight, weights_now
 from ..exchange import from_rank
 from ..global_batch.moving_statistics import unlike_before
@@ -31,7 +31,10 @@ def say_parted(model: Any, digests: Digests, of_statistics: Digests) -> None:
             " rank 0's weights"
         )
     elif None not in of_statistics and (unlike := differing_weight(np.array(of_statistics))) is not None:
-        once(unlike_before(kept_by(model)[unlike[0]].path, "before fit") + "All ranks go on with rank 0's value")
+        once(
+            unlike_before(untrained_weights(model)[unlike[0]].path, "before fit")
+            + "All ranks go on with rank 0's value"
+        )
 
 
 def take_changed(model: Any, digests: Digests) -> None:

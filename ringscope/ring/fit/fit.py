@@ -67,7 +67,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             return resume.fit(model, functools.partial(run, shard, unknown_length), build, options, shard=shard)
         return run(shard, unknown_length, options, None)
 
-    def run(shard: bool, unknown_length: str, options: dict[str, Any], part: resume.Part | None) -> Any:
+    def run(shard: bool, unknown_length: str, options: dict[str, Any], part: resume.FitPart | None) -> Any:
         """Keras's `fit`, once. part: the part of an elastic training that this call runs; None: not elastic."""
         kept(model).loop.loader = sharing.loader_of(options.get("x"))
         with stopping.loop(channel), watch.during_fit():
@@ -151,8 +151,8 @@ def _prepare(model: Any, options: dict[str, Any], shard: bool, unknown_length: s
     for name, part in zip(("x", "y", "sample_weight"), validation, strict=True):
         of_validation |= data.data_facts(part, f"validation_data's {name}")
     said = stopping.everybodys(channel, "data", [own, of_validation])
-    compared = [a | b for a, b in said] if shard else [a for a, _ in said]
-    for text in data.check_data(compared):
+    facts = [a | b for a, b in said] if shard else [a for a, _ in said]
+    for text in data.check_data(facts):
         if hvd.rank() == 0:
             warnings.warn(text, stacklevel=6)
     alike = all(each == said[0][1] for _, each in said)
@@ -178,8 +178,8 @@ def _split_validation(options: dict[str, Any]) -> None:
     from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
     parts = tuple(options.get(name) for name in ("x", "y", "sample_weight"))
-    kept, options["validation_data"] = train_validation_split(parts, validation_split=split)
-    options |= {name: part for name, part in zip(("x", "y", "sample_weight"), kept, strict=True) if part is not None}
+    rest, options["validation_data"] = train_validation_split(parts, validation_split=split)
+    options |= {name: part for name, part in zip(("x", "y", "sample_weight"), rest, strict=True) if part is not None}
 
 
 def _cut_validation(model: Any, options: dict[str, Any], validation: Any) -> str:

@@ -8,7 +8,7 @@ import keras
 
 from ..alike import horovod_names, weights
 from ..alike.begin import broadcast
-from ..data.py_datasets import Part
+from ..data.py_datasets import PyDatasetPart
 from ..exchange import average_logs, from_rank, reduced_on_host
 from ..global_batch.moving_statistics import average_statistics
 from ..gradients.zero.parts import gather, saves_epochs
@@ -46,7 +46,7 @@ def around(model: Any, data: Any, given: Any) -> list[Any]:
             vars(given[i]).update(vars(callback))
     backups = [callback for callback in given if isinstance(callback, keras.callbacks.BackupAndRestore)]
     # After an epoch Agree comes first, so that later callbacks (checkpoints, early stopping) see the averages.
-    own: list[Any] = [Epochs(data)] if isinstance(data, Part) and data.epoch is not None else []
+    own: list[Any] = [Epochs(data)] if isinstance(data, PyDatasetPart) and data.epoch is not None else []
     if (warm_up := kept(model).warm_up) is not None and not warm_up.is_over:
         own.append(warm_up)
     return [Restore(backups), Begin(), Agree(saves=saves), *own, *given, StopTogether()]
@@ -95,7 +95,7 @@ class Epochs(keras.callbacks.Callback):
 
     async_safe = True
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: PyDatasetPart) -> None:
         super().__init__()
         self._part = part
         self._first: int | None = None

@@ -74,8 +74,7 @@ class WhileAllHave:
             if not none_has:
                 once(
                     f"the data of one rank ends after batch {self._batches}, and other ranks have more: all ranks "
-                    "end the"
-                    " epoch there and skip the rest"
+                    "end the epoch there and skip the rest"
                 )
             raise StopIteration
         self._batches += 1

@@ -9,7 +9,7 @@ from typing import Any
 from profiles.ground.errors import RingscopeError
 
 from ..alike import weights
-from ..elastic.resume import Part
+from ..elastic.resume import FitPart
 from ..exchange import average_logs, from_rank
 from ..global_batch import metrics
 from ..global_batch.metric_kinds import metrics_tried
@@ -32,7 +32,7 @@ class Watch:
         self._model, self._channel = model, channel
         self.training = self.evaluating = False
         self.evaluated = WHOLE
-        self.part: Part | None = None  # the part of an elastic `fit` that runs now
+        self.part: FitPart | None = None  # the part of an elastic `fit` that runs now
         self._steps = 0
         self._logs: Any = None  # logs of the last step
         self._last: tuple[Callable[[Any], Any], Any] | None = None

@@ -56,7 +56,7 @@ class Normalized:
         kind = _kind(layer, inputs)
         if kind not in self._known:
             self._known[kind] = _traced(kind)
-        weights = [layer.moving_mean, layer.moving_variance, *_both(layer)]
+        weights = [layer.moving_mean, layer.moving_variance, *_scale_and_centre(layer)]
         made, mean, variance = self._known[kind](
             inputs, *(tf.cast(tf.convert_to_tensor(w), kind.wide) for w in weights)
         )
@@ -65,7 +65,7 @@ class Normalized:
         return made
 
 
-def _both(layer: Any) -> list[Any]:
+def _scale_and_centre(layer: Any) -> list[Any]:
     return [*([layer.gamma] if layer.scale else []), *([layer.beta] if layer.center else [])]
 
 

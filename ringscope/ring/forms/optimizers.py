@@ -18,6 +18,8 @@ from ..models import without_loss_scale
 from . import translated
 from .choice import wanted
 
+# Methods of Keras's optimizer that the short form leaves out, and those that it replaces: if the script has one of its
+# own, Keras's form stays.
 PARTS = ("update_step", "assign", "assign_add", "assign_sub", "_distributed_tf_update_step", "_use_weight_decay")
 WHOLE = ("_backend_update_step", "_apply_weight_decay")
 

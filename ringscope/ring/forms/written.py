@@ -114,7 +114,7 @@ def attended(shares: Any, value: Any, is_turned: bool) -> Any | None:
     query, key, values = given = attention.in_bfloat16(heads)
     if not attention.fits(query, key, values, None):  # masks' sizes are known
         return None
-    mask, plus = _both(written, found.scores.shape)
+    mask, plus = _mask_and_numbers(written, found.scores.shape)
     if found.masks and (mask is None or found.masks != {each.name for each in lets}):
         return None
     is_twice = plus is not None and plus.shape[3] == 2 * key.shape[1]
@@ -238,7 +238,7 @@ def _by_zeros(scores: Any, added: Any) -> Written | None:
     return None
 
 
-def _both(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
+def _mask_and_numbers(written: Written, shape: Any) -> tuple[Any | None, Any | None]:
     """(mask of the scores that count, numbers that are added to scores), each with four axes; None if there is none.
     shape: of the scores.
 

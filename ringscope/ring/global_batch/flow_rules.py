@@ -35,7 +35,7 @@ RULES: dict[str, Rule] = (
     | {name: shapes.padded for name in ("Pad", "PadV2")}
     | {name: shapes.split for name in ("Split", "SplitV", "Unpack")}
     | {name: shapes.gathered for name in ("GatherV2", "Gather", "ResourceGather")}
-    | {name: shapes.made for name in ("Fill", "BroadcastTo", "RandomStandardNormal", "RandomUniform")}
+    | {name: shapes.filled for name in ("Fill", "BroadcastTo", "RandomStandardNormal", "RandomUniform")}
     | {name: values.counts for name in ("Bincount", "DenseBincount")}
     | {
         "UnsortedSegmentSum": values.sums_of_segments,
@@ -43,7 +43,7 @@ RULES: dict[str, Rule] = (
         "Rank": shapes.rank,
         "StridedSlice": shapes.sliced,
         "Pack": shapes.packed,
-        "ConcatV2": shapes.joined_shapes,
+        "ConcatV2": shapes.concatenated,
         "Reshape": shapes.reshaped,
         "ExpandDims": shapes.expanded,
         "Squeeze": shapes.squeezed,

@@ -107,7 +107,7 @@ def _refused(op: Any) -> Value:
     raise NotApart(op.type)
 
 
-def joined_shapes(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
+def concatenated(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     """The rule for ConcatV2."""
     *parts, _ = given
     if any(isinstance(value, Sizes) for value in parts):
@@ -230,7 +230,7 @@ def gathered(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
         return Places()
     axis %= op.inputs[0].shape.rank or 1  # a variable's handle is a scalar
     if isinstance(of, Rows) and isinstance(at, Places) and axis == of.axis:
-        if (rank_of(op.inputs[1])) != 1:
+        if rank_of(op.inputs[1]) != 1:
             raise NotApart("samples picked by an index of several dimensions")
         return rows_of(flow, op, [of], of.axis, whole=False, each=1)
     if isinstance(of, Fixed) and isinstance(at, Rows) and not batch:
@@ -282,7 +282,7 @@ def split(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     return rows_of(flow, op, given, rows.axis - (op.type == "Unpack" and axis < rows.axis))
 
 
-def made(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
+def filled(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     """The rule for Fill, BroadcastTo and random numbers whose shape depends on the number of rows."""
     sizes = given[1] if op.type == "BroadcastTo" else given[0]
     if not isinstance(sizes, Sizes):

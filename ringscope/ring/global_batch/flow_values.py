@@ -218,7 +218,7 @@ def einsum(flow: Flow, op: Any, given: Sequence[Value]) -> Value:
     ):
         raise NotApart("products of each sample with every other: pairs of samples")
     (letter,) = letters
-    if len([value for _, value in found if value.power]) > 0:
+    if any(value.power for _, value in found):
         raise NotApart("products of values that are already divided by the batch size")
     if letter in result:
         return rows_of(flow, op, given, result.index(letter))

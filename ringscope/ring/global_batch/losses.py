@@ -33,10 +33,8 @@ from .loss_kinds import JOINED, SOME, SUM, UNSEEN, Kinds, apart_of, kind_of, kin
 from .metric_kinds import metrics_tried
 from .ratios import Apart, of_all_ranks
 from .reductions import uncounted
-from .totals import Share, one, shared_inline, sharing
+from .totals import Share, shared_inline, sharing
 from .train_step_losses import OfStep
-
-__all__ = ["NeedsExchange", "Share", "collected", "given", "joined", "one", "shared_inline"]
 
 REDUCTION = "keras.src.losses.loss.reduce_weighted_values"
 

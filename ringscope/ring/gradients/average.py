@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from profiles.ground.errors import RingscopeError
@@ -72,24 +73,9 @@ def average_gradients(
             values = _average([averaged[i] for i in alike], compression, in_stream, how)
             for i, value in zip(alike, values, strict=True):
                 averaged[i] = value
-    for i in sparse:
-        once = adds_in_any_order() or _has_each_once(averaged[i].indices)
-        if once or _is_of_any_batch(averaged[i].indices):
-            # The gradients of some lookups have one row for each index, however large the batch: lookups of positions
-            # (`_is_of_any_batch`) and of sparse ids, which sum rows of equal index (`_has_each_once`). Keras's
-            # optimizers square each row by itself, so rows of equal index from several ranks must be summed before the
-            # update. On GPUs all sparse gradients are summed here, since all ranks then get the same bits.
-            own = _rows_once(averaged[i], process_set) if once else averaged[i]
-            (values,) = _average([own.values], compression, in_stream, how)
-            averaged[i] = tf.IndexedSlices(values, own.indices, own.dense_shape)
-            continue
-        # Sent one by one, because Horovod's grouped call gives sparse gradients the shapes of their neighbours.
-        with outside_scopes(), on_device_of(averaged[i]):
-            own = averaged[i]
-            # Horovod names the gathered tensors after these two.
-            named = [tf.identity(part, name=name) for part, name in ((own.values, "rows"), (own.indices, "row_ids"))]
-            # Rows are gathered, not summed, so there is nothing to divide beforehand.
-            averaged[i] = hvd.allreduce(tf.IndexedSlices(*named, own.dense_shape), **_how(op, 1.0, process_set))
+    for i in sparse:  # one by one, because Horovod's grouped call gives them the shapes of their neighbours
+        average = partial(_average, compression=compression, in_stream=in_stream, how=how)
+        averaged[i] = _average_rows(averaged[i], average, op, process_set)
     return [gradient if gradient is None else _cast(gradient, kinds[i]) for i, gradient in enumerate(averaged)]
 
 
@@ -108,6 +94,26 @@ def _xla_compiles_all() -> bool:
     return graph is not None and bool(control_flow_util.GraphOrParentsInXlaContext(graph))
 
 
+def _average_rows(own: Any, average: Callable[[list[Any]], list[Any]], op: str, process_set: Any) -> Any:
+    """The average of IndexedSlices over ranks. average: this rank's dense gradients -> their averages.
+
+    The gradients of some lookups have one row for each index, however large the batch: lookups of positions
+    (`_are_constant`) and of sparse ids, which sum rows of equal index (`_are_unique`). Keras's optimizers square each
+    row by itself, so rows of equal index from several ranks must be summed before the update. On GPUs all sparse
+    gradients are summed here, since all ranks then get the same bits.
+    """
+    once = adds_in_any_order() or _are_unique(own.indices)
+    if once or _are_constant(own.indices):
+        own = _rows_once(own, process_set) if once else own
+        (values,) = average([own.values])
+        return tf.IndexedSlices(values, own.indices, own.dense_shape)
+    with outside_scopes(), on_device_of(own):
+        # Horovod names the gathered tensors after these two.
+        named = [tf.identity(part, name=name) for part, name in ((own.values, "rows"), (own.indices, "row_ids"))]
+        # Rows are gathered, not summed, so there is nothing to divide beforehand.
+        return hvd.allreduce(tf.IndexedSlices(*named, own.dense_shape), **_how(op, 1.0, process_set))
+
+
 def adds_in_any_order() -> bool:
     """True if rows of equal index are summed in an order that differs from run to run, as on a GPU."""
     return has_gpu()
@@ -122,7 +128,7 @@ def _rows_once(own: Any, process_set: Any) -> Any:
     them.
     """
     given = own.indices
-    if not _is_of_any_batch(given):
+    if not _are_constant(given):
         ranks = {} if process_set is None else {"process_set": process_set}
         own_once = tf.unique(given).y
         with outside_scopes(), on_device_of(given):  # Horovod names the gathered tensor after this one
@@ -132,7 +138,7 @@ def _rows_once(own: Any, process_set: Any) -> Any:
     return tf.IndexedSlices(rows, indices, own.dense_shape)
 
 
-def _is_of_any_batch(indices: Any) -> bool:
+def _are_constant(indices: Any) -> bool:
     """True if the indices are computed from constants alone, so that they are equal on all ranks. Shapes may differ."""
     if tf.executing_eagerly():
         return False
@@ -147,9 +153,8 @@ def _is_of_any_batch(indices: Any) -> bool:
     return True
 
 
-def _has_each_once(indices: Any) -> bool:
-    """True if the sparse gradient has each index once, whatever the batch: a lookup of sparse ids has already summed
-    the rows of equal ids."""
+def _are_unique(indices: Any) -> bool:
+    """True if no index occurs twice, in any batch: a lookup of sparse ids has already summed the rows of equal ids."""
     if tf.executing_eagerly():
         return False
     op = indices.op

@@ -26,8 +26,8 @@ from .retrace import traced_without_those_that_raise
 
 NOT_DETERMINISTIC = (
     "the script asks for deterministic operations, but programs that earlier starts have cached may not be "
-    "deterministic: call "
-    "tf.config.experimental.enable_op_determinism() before ring.init(), or set RINGSCOPE_XLA_CACHE=off"
+    "deterministic: call tf.config.experimental.enable_op_determinism() before ring.init(), or set "
+    "RINGSCOPE_XLA_CACHE=off"
 )
 SHAPES = 8  # at most this many programs are compiled for one model; batches of further shapes train without XLA
 MEET_S = 10.0  # seconds in which all ranks must find out that XLA refuses the step, for one line about it

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..exchange import IN_STREAM, on_device_of, outside_scopes, summed_as
-from ..global_batch.losses import one
+from ..global_batch.totals import one
 from ..gradients.average import Exchange, horovods
 from ..gradients.overlap import xla_calls
 from ..gradients.overlap.buckets import Overlap, of_given

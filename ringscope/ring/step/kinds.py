@@ -17,7 +17,7 @@ from ..models import kept, without_loss_scale
 from ..say import once
 from .choose import Chooser, NotOneUpdate
 from .exchange_inside import Inside
-from .one_program import check_start, in_joined_losses, taken_whole
+from .one_program import check_start, in_joined_losses, replace_train_step, taken_whole
 from .two_programs import Halves
 from .variables import make_variables
 
@@ -105,6 +105,4 @@ def compile_step(
                     raise
         return whole(data, kinds, compiled) if inside else exchanging_in_apply(opened(data, kinds))
 
-    step.by_ring = True  # type: ignore[attr-defined]
-    step.chooser = chooser  # type: ignore[attr-defined]
-    model.train_step = step
+    replace_train_step(model, step, chooser)

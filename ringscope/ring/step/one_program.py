@@ -11,7 +11,7 @@ from profiles.ground.errors import RingscopeError
 
 from ..feed.carriers import opened
 from ..forms import forms, optimizers
-from ..global_batch import losses, normalization
+from ..global_batch import losses, normalization, totals
 from ..gradients.aggregate import Update
 from ..gradients.types import as_computed, size_bytes
 from ..internals.frameworks import hvd, tf
@@ -32,9 +32,13 @@ def compile_whole(model: Any, applies: Sequence[tuple[Any, Update]], chooser: Ch
     and its address changes from step to step, so that XLA must update its CUDA graphs. An N-BEATS model then trains
     half as fast.
     """
-    step = taken_whole(model, model.train_step, applies, chooser, inside)
-    step.by_ring = True  # type: ignore[attr-defined]
-    step.chooser = chooser  # type: ignore[attr-defined]
+    replace_train_step(model, taken_whole(model, model.train_step, applies, chooser, inside), chooser)
+
+
+def replace_train_step(model: Any, step: Any, chooser: Chooser | None = None) -> None:
+    """Make this function the model's train step. chooser: for a step that XLA may compile; the training loop (`Loop`)
+    asks it for each batch."""
+    step.by_ring, step.chooser = True, chooser
     model.train_step = step
 
 
@@ -67,7 +71,7 @@ def taken_whole(
             for optimizer, apply in applies:
                 by_xla = compiled or (inside is not None and chooser.has_compiled)
                 stack.enter_context(_applied(model, optimizer, apply, inside, compiled=compiled, by_xla=by_xla))
-            share = losses.shared_inline if inside is None else partial(inside.total, compiled=compiled)
+            share = totals.shared_inline if inside is None else partial(inside.total, compiled=compiled)
             batch = opened(data, kinds)
             stack.enter_context(joined_losses(model, inside is not None, share, ours, train_step, batch))
             logs = train_step(batch)
@@ -176,16 +180,14 @@ def check_start(model: Any) -> None:
 
 def join_losses(model: Any) -> None:
     """Replace the model's train step by one with the losses of the joined batch, which exchanges their denominators."""
-    step = in_joined_losses(model, model.train_step, reduces=True)
-    step.by_ring = True  # type: ignore[attr-defined]
-    model.train_step = step
+    replace_train_step(model, in_joined_losses(model, model.train_step, reduces=True))
 
 
 def in_joined_losses(model: Any, train_step: Callable[[Any], Any], *, reduces: bool) -> Callable[[Any], Any]:
     """The train step with the losses of the joined batch, which exchanges the losses' denominators."""
 
     def step(data: Any) -> Any:
-        with joined_losses(model, reduces, losses.shared_inline, kept(model).batches, train_step, data):
+        with joined_losses(model, reduces, totals.shared_inline, kept(model).batches, train_step, data):
             return train_step(data)
 
     return step
@@ -193,7 +195,7 @@ def in_joined_losses(model: Any, train_step: Callable[[Any], Any], *, reduces: b
 
 @contextmanager
 def joined_losses(
-    model: Any, reduces: bool, share: losses.Share, ours: str, train_step: Callable[[Any], Any], data: Any
+    model: Any, reduces: bool, share: totals.Share, ours: str, train_step: Callable[[Any], Any], data: Any
 ) -> Iterator[None]:
     """Within this context, a train step is traced in one graph with the losses of the joined batch. ours: how the sizes
     of the ranks' batches compare (`Kept.batches`)."""

@@ -13,8 +13,8 @@ from profiles.ground.errors import RingscopeError
 from .. import say
 from ..forms import choice
 
-# module -> the form that uses it
-OF_OTHERS = dict.fromkeys(("attention_axes", "normalization", "rnn"), "layers") | {"cudnn_dropout": "attention_dropout"}
+# module of forms/ that is no form by itself -> the form that uses it
+USED_BY = dict.fromkeys(("attention_axes", "normalization", "rnn"), "layers") | {"cudnn_dropout": "attention_dropout"}
 
 
 def traced_without_those_that_raise(trace: Callable[[], Any], anew: Callable[[], None]) -> Any:
@@ -56,7 +56,7 @@ def _raising(traceback: TracebackType | None) -> str | None:
         module = traceback.tb_frame.f_globals.get("__name__", "")
         if module.startswith(room) and module != choice.__name__:
             name = module.removeprefix(room).partition(".")[0]
-            name = OF_OTHERS.get(name, name)
+            name = USED_BY.get(name, name)
             found = found if name in choice.dropped else name
         traceback = traceback.tb_next
     return found

@@ -15,6 +15,7 @@ from typing import Any
 from ..feed.carriers import opened
 from ..forms import forms, optimizers
 from ..global_batch import losses, normalization
+from ..global_batch.totals import Share
 from ..gradients.aggregate import Update, aggregated
 from ..gradients.average import Exchange
 from ..gradients.overlap.buckets import Overlap
@@ -141,7 +142,7 @@ class Halves:
             return None
         return self._overlap if self._overlap.takes(gradients, self._outgoing.largest) else None
 
-    def _traced(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str, share: losses.Share) -> Any:
+    def _traced(self, data: Any, kinds: tuple[str, ...] | None, compiled: bool, ours: str, share: Share) -> Any:
         """Run the model's step up to the gradients, which end in `_caught`; returns its logs."""
         self._caught.clear()
         by_forms = forms(self._model) if compiled and self.is_compiled else nullcontext()
@@ -170,10 +171,10 @@ class Halves:
                 if not self._exchanging:
                     raise
                 self._forget()
-        return _told(self._model, lambda share: self._traced(data, kinds, False, ours, share))
+        return _denominators(self._model, lambda share: self._traced(data, kinds, False, ours, share))
 
 
-def _told(model: Any, trace: Callable[[losses.Share], Any]) -> list[Any]:
+def _denominators(model: Any, trace: Callable[[Share], Any]) -> list[Any]:
     """The denominators of a step, summed over ranks. They come from a forward pass that computes nothing else: its
     assignments are discarded, and operations that no denominator needs are pruned."""
     from keras import StatelessScope

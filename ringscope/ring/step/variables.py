@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ..global_batch.losses import one
+from ..global_batch.totals import one
 from ..internals.frameworks import hvd, tf
 from ..models import kept, optimizers_of, parts_of, used_by_step
 

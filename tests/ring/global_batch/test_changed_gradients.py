@@ -13,7 +13,7 @@ keras = pytest.importorskip("keras")
 pytest.importorskip("horovod.tensorflow")
 
 from ringscope.ring.global_batch.changed_gradients import Gradients  # noqa: E402
-from ringscope.ring.gradients.average import _has_each_once  # noqa: E402
+from ringscope.ring.gradients.average import _are_unique  # noqa: E402
 from ringscope.ring.step import kinds  # noqa: E402
 
 Made = Callable[[Any, Any, Any], list[Any]]
@@ -89,7 +89,7 @@ def test_a_lookup_of_sparse_ids_has_each_once_and_one_of_words_has_not() -> None
             with tf.GradientTape() as tape:
                 given = lookup(table, ids, None) if name == "sparse" else lookup(table, ids.values)
                 loss = tf.reduce_sum(given**2)
-            found[name] = _has_each_once(tape.gradient(loss, table).indices)
+            found[name] = _are_unique(tape.gradient(loss, table).indices)
         return loss
 
     traced(tf.Variable(np.ones((5, 2), "float32")))

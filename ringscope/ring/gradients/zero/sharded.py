@@ -96,11 +96,11 @@ class Shards:
         gradient = tf.cast(packed[0], self._narrow)
         with outside_scopes(), on_device_of(gradient):
             own = hvd.reducescatter(gradient, op=hvd.Average, name=name_in_graph("gradients"))
-        told = self._over_ranks(self._run(self._tell, compiled)(own)) if self._scales or self._clips else None
-        values = self._run(self._update, compiled)(own, told)
+        norms = self._over_ranks(self._run(self._norms, compiled)(own)) if self._scales or self._clips else None
+        values = self._run(self._update, compiled)(own, norms)
         with outside_scopes(), on_device_of(values):
             joined = hvd.allgather(values, name=name_in_graph("weights"))
-        self._run(self._spread, compiled)(joined)
+        self._run(self._assign_weights, compiled)(joined)
 
     def _run(self, function: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
         if not compiled:
@@ -115,24 +115,25 @@ class Shards:
         with outside_scopes(), on_device_of(own):
             return hvd.allreduce(own, op=hvd.Sum, name=name_in_graph("norms"))
 
-    def _tell(self, own: Any) -> Any:
+    def _norms(self, own: Any) -> Any:
         """1 if a number of this part overflowed, else 0; then each weight's sum of squares in this part."""
         gradient = tf.cast(own, tf.float32)
         overflow = 1 - tf.cast(tf.reduce_all(tf.math.is_finite(gradient)), tf.float32)
         return tf.stack([overflow, *(tf.reduce_sum(part**2) for part in self.parts.split(gradient))])
 
-    def _update(self, own: Any, told: Any) -> Any:
-        """Update the segments; returns this rank's part of the vector of weights."""
+    def _update(self, own: Any, norms: Any) -> Any:
+        """Update the segments; returns this rank's part of the vector of weights. norms: as `_norms` gives them, summed
+        over ranks; None if the optimizer needs none."""
         gradient = tf.cast(own, tf.float32)
         if self._scales:  # an overflow on one rank counts on all: all skip the step and halve the scale
-            gradient = tf.where(told[0] > 0, float("inf"), gradient)
+            gradient = tf.where(norms[0] > 0, float("inf"), gradient)
         self.parts.read()
         trained = [i for i, segment in enumerate(self.parts.segments) if segment.shape[0]]
         trained = trained or [0]  # with more ranks than weights, a rank without any must still count its steps
         if self._clips:
             scale = self._optimizer.scale_loss(1.0)
-            squares = [told[1 + i] for i in trained if not self._missing[i]]
-            self._clip_by = tf.sqrt(tf.reduce_sum(told[1:])) / scale, [tf.sqrt(each) / scale for each in squares]
+            squares = [norms[1 + i] for i in trained if not self._missing[i]]
+            self._clip_by = tf.sqrt(tf.reduce_sum(norms[1:])) / scale, [tf.sqrt(each) / scale for each in squares]
         gradients = self.parts.split(gradient)
         self._apply(
             [None if self._missing[i] else gradients[i] for i in trained], [self.parts.segments[i] for i in trained]
@@ -146,6 +147,7 @@ class Shards:
         norms = of_each if inner.clipnorm else [of_all] * len(gradients)
         return [g * limit / tf.maximum(norm, limit) for g, norm in zip(gradients, norms, strict=True)]
 
-    def _spread(self, joined: Any) -> None:
+    def _assign_weights(self, joined: Any) -> None:
+        """Give the weights the values in the vector of all ranks' parts."""
         for variable, part in zip(self.parts.variables, self.parts.whole(joined), strict=True):
             variable.assign(part)
