@@ -86,13 +86,7 @@ def distribute_fit(model: Any, channel: Channel | None) -> None:
             seeds.set_apart(hvd.rank(), lambda value: stopping.everybodys(channel, "seed", value)[0])
             if hvd.size() > 1:
                 normalization.synchronise(model)
-            if hvd.rank() != 0:
-                options["verbose"] = 0
-            if model.jit_compile:  # the user compiled the model again, with the same optimizer
-                model.jit_compile, model.train_function = False, None
-            # a copy, because Keras would change the script's list
-            if isinstance(options.get("callbacks"), keras.callbacks.CallbackList):
-                options["callbacks"] = [options["callbacks"]]
+            _make_ready(model, options)
             try:
                 with listed(model, functools.partial(joint_callbacks.around, model, options.get("x")), part):
                     history = fit(**options)
@@ -124,6 +118,16 @@ def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[s
     bound: dict[str, Any] = signature.bind(*args, **kwargs).arguments
     more: dict[str, Any] = bound.pop(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), {})
     return more | bound
+
+
+def _make_ready(model: Any, options: dict[str, Any]) -> None:
+    """Make the model and the arguments of `fit`, by name, ready for Keras's own `fit` on this rank."""
+    if hvd.rank() != 0:
+        options["verbose"] = 0
+    if model.jit_compile:  # the user compiled the model again, with the same optimizer
+        model.jit_compile, model.train_function = False, None
+    if isinstance(options.get("callbacks"), keras.callbacks.CallbackList):
+        options["callbacks"] = [options["callbacks"]]  # else Keras would change the script's list
 
 
 def _warm_up(model: Any, options: dict[str, Any]) -> None:
