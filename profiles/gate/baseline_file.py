@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ class Baseline:
         """Raises ValueError for impossible numbers, with which a check would always hold or always be broken."""
         if self.relative < 0 or self.absolute_share < 0:
             raise ValueError("a tolerance is below 0")
+        if self.relative > 1 or self.absolute_share > 1:
+            raise ValueError("a tolerance is above 1; write 5 % as 0.05")
         for name, value in self.metrics.items():
             _check_range(name, value, 1.0 if name.partition("[")[0] in (*RECORDED, of_logs.WAITING) else math.inf)
         for name, value in self.kernels.items():
@@ -84,6 +86,8 @@ def from_json(data: Any) -> Baseline:
     """Make a baseline from decoded JSON. Raises RingscopeError for anything else."""
     if not isinstance(data, dict) or data.get("schema") != BASELINE_SCHEMA:
         raise RingscopeError(f"not a baseline of schema {BASELINE_SCHEMA}; {_WRITE}")
+    if unknown := sorted(set(data) - {one.name for one in fields(Baseline)}):
+        raise RingscopeError(f"no baseline has {unknown[0][:_SHOWN]!r}; {_WRITE}")  # a limit with a typing error
     try:
         return typed.made(Baseline, data, texts=False)
     except ValueError as error:

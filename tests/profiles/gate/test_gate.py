@@ -279,6 +279,16 @@ def test_a_baseline_that_a_run_as_good_would_break_is_refused(tolerance: str) ->
         from_json(written | {tolerance: -0.01})
 
 
+@pytest.mark.parametrize("tolerance", ["relative", "absolute_share"])
+def test_a_baseline_with_a_tolerance_in_per_cent_or_a_misspelt_one_is_refused(tolerance: str) -> None:
+    """Either would let runs pass that the one who wrote it means to stop."""
+    written = to_json(baseline_of(_subject(gpu(ledger={"h2d": MS}))))
+    with pytest.raises(RingscopeError, match="write 5 % as 0.05"):
+        from_json(written | {tolerance: 5})
+    with pytest.raises(RingscopeError, match=f"no baseline has '{tolerance}s'"):
+        from_json(written | {f"{tolerance}s": 0.01})
+
+
 @pytest.mark.parametrize("values", [{"feed_gap_share": "much"}, ["feed_gap_share"], None])
 def test_a_baseline_that_is_no_baseline_is_refused(values: Any) -> None:
     with pytest.raises(RingscopeError, match="an incomplete baseline"):
