@@ -21,6 +21,8 @@ from profiles.ground.errors import RingscopeError
 from . import versions
 from .seam_table import FORM, NEEDED, NICETY, SEAMS, Seam
 
+_SHOWN = 3  # of the names that a release lacks, those that a line shows
+
 
 class Missing(NamedTuple):
     seam: Seam
@@ -34,7 +36,8 @@ class Missing(NamedTuple):
     def line(self) -> str:
         """A line that says which names are missing, and what ring does without them."""
         package = self.package
-        what = f"{package.package} {package.version} has no {', '.join(self.names)}"
+        more = f" and {len(self.names) - _SHOWN} more" if len(self.names) > _SHOWN else ""
+        what = f"{package.package} {package.version} has no {', '.join(self.names[:_SHOWN])}{more}"
         if self.seam.kind == NEEDED:
             return f"{what}, which ring needs for {self.seam.name}: {package.remedy}"
         left = f"{self.seam.name}: left out"

@@ -154,6 +154,13 @@ def test_a_name_that_only_objects_have_is_found_by_what_the_class_sets() -> None
     assert seams._has(keras.optimizers, "Adam._velocities") and not seams._has(keras.optimizers, "Adam._speeds")
 
 
+def test_of_many_missing_names_a_line_shows_three_and_counts_the_others() -> None:
+    """A release that moves its modules, as Keras 3.16 does, lacks dozens."""
+    seam = next(seam for seam in seams.SEAMS if seam.kind == seams.NEEDED)
+    line = seams.Missing(seam, tuple(f"keras.src.{name}" for name in "abcde")).line
+    assert "has no keras.src.a, keras.src.b, keras.src.c and 2 more, which ring needs" in line
+
+
 @pytest.mark.parametrize(
     ("version", "is_outside"), [("3.12.3", True), ("3.12.4", False), ("3.15.1", False), ("3.16.0.dev1", True)]
 )
