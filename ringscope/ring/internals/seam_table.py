@@ -95,6 +95,8 @@ nicety: layers run before the compiled step
         Functional._outputs_struct Functional._nodes_by_depth Functional._standardize_inputs
     keras.src.layers.layer Layer._convert_input_args
     keras.src.backend get_keras_mask
+nicety: a check of sizes within branches and loops
+    tensorflow.python.framework.func_graph FuncGraph._get_function
 nicety: variables made before the first step
     keras.src.trainers.trainer Trainer._symbolic_build
     keras.src.ops.operation Operation._post_build
