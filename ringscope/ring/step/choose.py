@@ -31,7 +31,8 @@ NOT_DETERMINISTIC = (
 )
 SHAPES = 8  # at most this many programs are compiled for one model; batches of further shapes train without XLA
 MEET_S = 10.0  # seconds in which all ranks must find out that XLA refuses the step, for one line about it
-AGAIN = 4, 2.0  # a later step has compiled if it takes a fourth of the first step's time, and 2 s at the least
+AGAIN = 3  # times that XLA may compile a step again for batches of one shape; then it trains without XLA
+COMPILED = 4, 2.0  # a later step has compiled if it takes a fourth of the first step's time, and 2 s at the least
 
 
 class NotOneUpdate(RingscopeError):
@@ -177,18 +178,22 @@ class Chooser:
         return take(False)
 
     def _watched(self, take: Take, shape: Hashable) -> Any:
-        """The logs of a compiled step that XLA compiles again for each size that the batch's numbers give."""
+        """The logs of a compiled step that XLA compiles again for each batch of other numbers, also if these give the
+        same size."""
         began_s = time.monotonic()
         logs = take(True)
-        part, least_s = AGAIN
+        part, least_s = COMPILED
         if time.monotonic() - began_s < max(self._first_s / part, least_s):
             return logs
         self._again += 1
-        why = f"XLA compiles the step again if {self._sized_by_batch} takes another size from the batch's numbers"
+        kind = self._sized_by_batch
+        why = (
+            f"XLA compiles the step again for each batch, since {kind} takes a size or a place from the batch's numbers"
+        )
         if self._again == 1:
-            say.once(f"{why}; a size that is the same in all batches is compiled once")
-        if self._again == SHAPES and self._falls_back:
-            self._refuse(f"{why}, and has done so {SHAPES} times")
+            say.once(f"{why}; cut and pad batches in the data set's map() instead")
+        if self._again == AGAIN and self._falls_back:
+            self._refuse(f"{why}, and has done so {AGAIN} times")
             self._known[shape] = False
         return logs
 
