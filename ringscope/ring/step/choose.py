@@ -42,9 +42,10 @@ class NotOneUpdate(RingscopeError):
 
 # Lines that TensorFlow puts above an error's message, once for each function on the way to the error.
 ABOVE = re.compile(r'Graph execution error:|Detected at node |<stack traces unavailable>|File "')
-# Parts of an error message to drop: the settings after a function's name, and the name of the function or node before
-# the message.
-BESIDE = re.compile(r"\[_Xla[^]]*\]|^\s*\{\{\w+ [^}]*\}\} ?", re.MULTILINE)
+# An operation that TensorFlow's error says XLA cannot compile
+WITHOUT_KERNEL = re.compile(r"No registered '(\w+)' OpKernel for XLA")
+# A part of an error message to drop: the name of the function or node before the message
+BESIDE = re.compile(r"^\s*\{\{\w+ [^}]*\}\} ?", re.MULTILINE)
 # Errors that XLA raises for a step that it cannot compile. Out of memory is not among them.
 REFUSALS = (
     tf.errors.InvalidArgumentError,
@@ -283,6 +284,8 @@ def _shape(leaf: Any) -> Hashable:
 
 
 def _first_line(error: Exception) -> str:
+    if lacking := dict.fromkeys(WITHOUT_KERNEL.findall(str(error))):
+        return f"XLA has no kernel for {', '.join(lacking)}"
     text = BESIDE.sub("", str(getattr(error, "message", error)))
     lines = [line for line in map(str.strip, text.splitlines()) if line and not ABOVE.match(line)]
     return next((line for line in lines if "nsupported" in line or "XLA" in line), lines[0] if lines else "")[:300]

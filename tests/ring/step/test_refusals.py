@@ -23,7 +23,7 @@ def _computed_shape(x: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "an operation": (_strings, "Detected unsupported operations when trying to compile graph __inference__strings_"),
+    "an operation": (_strings, "XLA has no kernel for AsString)"),
     "a shape": (_computed_shape, "Input to reshape is a tensor with 3 values, but the requested shape has 1)"),
 }
 
