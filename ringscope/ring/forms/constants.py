@@ -17,8 +17,7 @@ MADE = "_ringscope_constants"  # attribute of a graph: arrays with their tensors
 # Operands and settings to which TensorFlow's Python functions give other names
 OPERANDS = {"reduction_indices": "axis", "dim": "axis"}
 SETTINGS = {"axis": "squeeze_dims"}
-# Operations that are evaluated here, beside those that `tf.get_static_value` knows. None: a function of a list of
-# operands.
+# Operations that are evaluated here, beside those that `tf.get_static_value` knows, and Pack, whose operands are a list
 KINDS = (
     *("AddV2", "Sub", "Mul", "RealDiv", "Pow", "Sqrt", "Rsqrt", "Neg", "Cast", "Identity"),
     *("OnesLike", "ZerosLike", "Range", "Fill", "Cumsum", "BroadcastTo", "MatrixBandPart"),
@@ -50,11 +49,13 @@ def _computed(tensor: Any, known: dict[str, Any]) -> np.ndarray | None:
     op = tensor.op
     if op.type == "Placeholder":
         return _made_before(tensor)
-    if op.type not in KINDS:
+    if op.type not in (*KINDS, "Pack"):
         return None
-    given = [value(each, known) for each in op.inputs]
-    if any(each is None for each in given):
+    given = [found for each in op.inputs if (found := value(each, known)) is not None]
+    if len(given) < len(op.inputs):
         return None
+    if op.type == "Pack":
+        return np.stack(given, op.get_attr("axis"))
     kernel = getattr(tf.raw_ops, op.type)
     names = [OPERANDS.get(each.name, each.name) for each in op.op_def.input_arg]
     named = dict(zip(names, given, strict=True))

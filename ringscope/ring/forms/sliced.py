@@ -12,6 +12,7 @@ from typing import Any
 
 from ..internals.frameworks import tf
 from ..internals.laid_over import laid_over
+from . import constants
 
 
 def anywhere() -> AbstractContextManager[None]:
@@ -23,7 +24,7 @@ def anywhere() -> AbstractContextManager[None]:
 
     def cut(input: Any, begin: Any, size: Any, name: str | None = None) -> Any:
         places, size = (tf.convert_to_tensor(each) for each in (begin, size))
-        sizes = tf.get_static_value(size)
+        sizes = constants.value(size)
         if tf.get_static_value(places) is not None or sizes is None or (sizes < 0).any():
             return own(input, places, size, name=name)
         return dynamic(tf.convert_to_tensor(input), places, sizes)

@@ -111,6 +111,22 @@ def test_a_length_that_the_step_computes_stays_tensorflows(take: Any) -> None:
     np.testing.assert_array_equal(run(tf.constant(2)), take(X, 2))
 
 
+def test_a_whole_batch_is_cropped_at_a_random_place_as_by_tensorflow() -> None:
+    """`tf.image.random_crop` with the size of the batch by `tf.shape`."""
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def run(images: Any) -> Any:
+        with sliced.anywhere():
+            return tf.image.random_crop(images, [tf.shape(images)[0], 8, 9, 3], seed=3)
+
+    compiled = run.get_concrete_function(tf.TensorSpec(IMAGES.shape))
+    kinds = [op.type for op in compiled.graph.get_operations()]
+    assert "XlaDynamicSlice" in kinds and "Slice" not in kinds
+    made = np.asarray(compiled(tf.constant(IMAGES)))
+    cuts = [IMAGES[:, i : i + 8, j : j + 9] for i in range(5) for j in range(5)]
+    assert any(np.array_equal(made, cut) for cut in cuts)
+
+
 def test_a_slice_of_known_places_or_up_to_an_end_stays_tensorflows() -> None:
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def run(place: Any) -> Any:
