@@ -201,7 +201,7 @@ def _checked(value: Any, symbol: Any, named: str, size: int) -> Any:
         raise NotBefore(f"{named} gives a mask")
     if value.shape.rank != len(symbol.shape) or value.shape.rank == 0:
         raise NotBefore(f"{named} gives another number of axes than it says")
-    shape = [size, *(own or known for own, known in zip(value.shape[1:], symbol.shape[1:], strict=True))]
+    shape = [size, *value.shape[1:]]
     if None in shape:
         raise NotBefore(f"the shape of what {named} gives can differ from batch to batch")
     return tf.ensure_shape(value, shape)

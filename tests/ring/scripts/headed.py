@@ -140,6 +140,23 @@ def windowed() -> Made:
     return keras.Model(inputs, layers.Dense(3)(layers.GlobalAveragePooling2D()(rest))), (images, labels[:IMAGES])
 
 
+class Shortened(layers.Layer):
+    """A drawn number of rows, of which Keras knows only the most: at first it calls layers as in prediction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seeds = keras.random.SeedGenerator(4)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return x[:, : keras.random.randint((), 5, 11, seed=self.seeds)] if training else x
+
+
+def shortened() -> Made:
+    inputs = keras.Input((10, 10, 1))
+    rest = layers.GlobalAveragePooling2D()(layers.Rescaling(1 / 255)(Shortened()(inputs)))
+    return keras.Model(inputs, layers.Dense(3)(rest)), (images, labels[:IMAGES])
+
+
 class OfItsOwn(keras.Model):
     def train_step(self, data: Any) -> Any:
         return super().train_step(data)
@@ -161,13 +178,15 @@ CASES: dict[str, Callable[[], Made]] = {
     "augmented, bfloat16": augmented,
     "nested": nested,
     "lengths that differ": lambda: text(None),
+    "lengths that are drawn": shortened,
     "a loss of a layer": lambda: sized(loses=True),
     "after weights": lambda: table(before=keras.Sequential([layers.Dense(3), OfStrings()])),
     "found later": lambda: augmented(Counted()),
     "a step of its own": stepped,
 }
 BY_RING = ("table, given",)  # alone
-RANDOM = ("a drawn place", "augmented", "augmented, bfloat16", "nested", "found later")  # each rank draws for itself
+# Each rank draws for itself.
+RANDOM = ("a drawn place", "augmented", "augmented, bfloat16", "nested", "found later", "lengths that are drawn")
 BY_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "table, steps at once": ("table", {"steps_per_execution": 2}),
     "table, halves": ("table", {"aggregate": 2}),

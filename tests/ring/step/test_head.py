@@ -34,6 +34,7 @@ BEFORE = {
 }
 REFUSED = {
     "lengths that differ": "can differ from batch to batch",
+    "lengths that are drawn": "can differ from batch to batch",
     "a loss of a layer": "they add losses",
     "after weights": "which is or precedes such a layer, has weights that are trained",
     "found later": "which is or precedes such a layer, has weights that are trained",
