@@ -117,7 +117,8 @@ def check_sizes(graph: Any) -> None:
         nodes = "\n".join(f"{{{{node {op.name}}}}}" for op in found)
         raise CompiledAnew(
             f"XLA would compile the step again each time: {found[0].type} takes a size or a place that the step draws "
-            f"or changes; tf.slice of a fixed size, x[:, i] and tf.gather may take such places\n{nodes}"
+            "or changes; tf.slice of a fixed size, x[:, i], tf.gather and ops.slice_update may take such places\n"
+            f"{nodes}"
         )
 
 
