@@ -68,7 +68,7 @@ WHILE_COMPILING = {
     "UnsortedSegmentSum": (2,),
 }
 # XLA knows their results, whatever they are taken from.
-OF_SHAPES = ("Rank", "Shape", "ShapeN", "Size", "VariableShape")
+OF_SHAPES = ("Rank", "Shape", "ShapeN", "Size", "TensorListLength", "VariableShape")
 ASSIGN = ("Assign", "ResourceScatter", "ResourceStridedSliceAssign")  # beginnings of the names of operations
 # Operations that run other graphs, with the number of their inputs that these graphs do not take: branches, loops,
 # functions.
@@ -203,11 +203,12 @@ def _run_by(op: Any) -> Iterator[tuple[Any, list[tuple[Any, Any]]]]:
         return
     values = op.node_def.attr.values()
     names = [each.name for value in values for each in ([value.func] if value.HasField("func") else value.list.func)]
-    graphs = [op.graph._get_function(name).graph for name in names]
+    functions = {name: op.graph._get_function(name) for name in names}
+    # TensorFlow 1's functions, as in Keras's CTC, have no graph.
+    graphs = {name: function.graph for name, function in functions.items() if hasattr(function, "graph")}
     inputs = op.inputs[RUN_GRAPHS[kind] :]
     stays = [True] * len(inputs)
-    if kind == "While":
-        body = op.graph._get_function(op.get_attr("body").name).graph
+    if kind == "While" and (body := graphs.get(op.get_attr("body").name)):
         stays = [_origin(made) is its_own for its_own, made in zip(body.inputs, body.outputs, strict=True)]
-    for graph in graphs:
-        yield graph, [pair for pair, keeps in zip(zip(graph.inputs, inputs, strict=True), stays, strict=True) if keeps]
+    for graph in graphs.values():
+        yield graph, [(own, given) for own, given, keeps in zip(graph.inputs, inputs, stays, strict=True) if keeps]

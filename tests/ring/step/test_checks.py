@@ -165,6 +165,30 @@ def test_what_reads_it_while_the_step_runs_passes(take: Any) -> None:
     checks.check_sizes(_graph(take))
 
 
+def test_gradients_through_a_loop_over_what_the_step_changes_pass() -> None:
+    """Their lists are as long as the loop's, which TensorFlow asks of the lists themselves."""
+    given = keras.Sequential([keras.Input((4, 5)), keras.layers.Dense(5), keras.layers.GRU(3, reset_after=False)])
+
+    def take(k: Any) -> Any:
+        with tf.GradientTape() as tape:
+            made = tf.reduce_sum(given(tf.ones((2, 4, 5)) * tf.cast(k, tf.float32)))
+        weights = [each.value for each in given.trainable_weights]
+        for weight, gradient in zip(weights, tape.gradient(made, weights), strict=True):
+            weight.assign_sub(gradient)
+        return made
+
+    checks.check_sizes(_graph(take))
+
+
+def test_a_function_of_tensorflow_1_passes() -> None:
+    """Of which a loss for unaligned labels consists."""
+
+    def take(k: Any) -> Any:
+        return keras.losses.CTC()(tf.ones((2, 3), tf.int32), tf.ones((2, 8, 5)) * tf.cast(k, tf.float32))
+
+    checks.check_sizes(_graph(take))
+
+
 def test_a_number_that_others_change_between_steps_passes() -> None:
     checks.check_sizes(_graph(TAKES["StridedSlice"], assigns=False))
 
