@@ -26,6 +26,11 @@ def replace(owner: Any, name: str, made: Callable[[Callable[..., Any]], Callable
         setattr(owner, name, function)
 
 
+def beneath(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that `replace` has put a range around; else the function itself."""
+    return function.__wrapped__ if LAID in vars(function) else function  # type: ignore[attr-defined]
+
+
 def called(own: Callable[..., Any], kind: str, name: str, made_at: str = "") -> Callable[..., Any]:
     """A function with a range around it. The range is named after the line that calls the function, or else after the
     attribute `made_at` of the function's object."""

@@ -15,6 +15,8 @@ from keras.src.trainers.compile_utils import CompileMetrics
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager.backprop import GradientTape
 
+from ringscope.places.laid import beneath
+
 from ..internals.frameworks import tf
 from ..internals.laid_over import STAYS, laid_over
 from ..models import optimizers_of
@@ -48,7 +50,8 @@ _known: weakref.WeakKeyDictionary[Any, dict[str, OfStep]] = weakref.WeakKeyDicti
 
 
 def is_own(train_step: Callable[..., Any]) -> bool:
-    return getattr(train_step, "__func__", train_step) is not TensorFlowTrainer.train_step
+    """True if this train step is not Keras's. The first `fit` of a process puts a range around Keras's."""
+    return beneath(getattr(train_step, "__func__", train_step)) is not beneath(TensorFlowTrainer.train_step)
 
 
 def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bool) -> OfStep:

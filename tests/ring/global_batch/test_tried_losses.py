@@ -3,9 +3,11 @@ several losses of one name."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
@@ -13,7 +15,10 @@ keras = pytest.importorskip("keras")
 pytest.importorskip("horovod.tensorflow")
 
 from keras import layers, ops  # noqa: E402
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer  # noqa: E402
 
+from ringscope.places import of_keras  # noqa: E402
+from ringscope.places.laid import beneath  # noqa: E402
 from ringscope.ring import say  # noqa: E402
 from ringscope.ring.global_batch import added_losses, loss_kinds, train_step_losses  # noqa: E402
 from tests.tiers import few  # noqa: E402
@@ -241,3 +246,23 @@ def test_sums_by_which_a_train_step_divides_sample_weights_are_joined(
     assert {name for name, _ in found[0].apart.cuts} == cuts
     train_step_losses.say(model, found[0], met=True)
     assert "ring:" not in capsys.readouterr().err
+
+
+def test_kerass_train_step_stays_kerass_when_fit_puts_a_range_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the whole step is traced once more, to read its losses, on several ranks."""
+    of_keras.lay(keras)
+    monkeypatch.setattr(TensorFlowTrainer, "train_step", beneath(TensorFlowTrainer.train_step))
+    model = keras.Sequential([layers.Dense(1)])
+    model.compile("sgd", "mse")
+    bound = model.train_step
+    model.fit(np.zeros((4, 2)), np.zeros((4, 1)), verbose=0)
+    assert TensorFlowTrainer.train_step is not bound.__func__
+    assert not train_step_losses.is_own(bound) and not train_step_losses.is_own(model.train_step)
+
+    @functools.wraps(TensorFlowTrainer.train_step)
+    def by_hand(data: Any) -> Any:
+        return model.train_step(data)
+
+    assert train_step_losses.is_own(by_hand) and train_step_losses.is_own(
+        Weighted(model.inputs, model.outputs).train_step
+    )
