@@ -28,7 +28,7 @@ def replace(owner: Any, name: str, made: Callable[[Callable[..., Any]], Callable
 
 def beneath(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function that `replace` has put a range around; else the function itself."""
-    return function.__wrapped__ if LAID in vars(function) else function  # type: ignore[attr-defined]
+    return function.__wrapped__ if hasattr(function, LAID) else function  # type: ignore[attr-defined]
 
 
 def called(own: Callable[..., Any], kind: str, name: str, made_at: str = "") -> Callable[..., Any]:
