@@ -214,7 +214,7 @@ def exchange_unknown(count: int, share: float, name: str, where: str) -> Doubt:
     """name: the one of the `count` kernels that takes most time. share: of the window, 0 to 1."""
     return Doubt(
         "exchange-unknown",
-        f"by name {numbers.counted(count, 'kernel')} may exchange data between GPUs, and counted as compute: "
+        f"judged by name, {numbers.counted(count, 'kernel')} counted as compute may exchange data between GPUs: "
         f"{numbers.share(share)} of the window; the longest is {name}",
         "if they move data between GPUs, add this time to the exposed collectives, and report the name in an issue",
         (f"{where}/ledger_ns/compute", f"{where}/ledger_ns/collective", f"{where}/collectives"),

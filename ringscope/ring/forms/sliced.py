@@ -45,9 +45,8 @@ def anywhere() -> AbstractContextManager[None]:
         )
         whole = own_strided(tensor, first, last, strides, shrink_axis_mask=shrink_axis_mask & ~bits, **masks)
         begins, sizes = [0] * whole.shape.rank, whole.shape.as_list()
-        left = [
-            k for k in range(begin.shape[0]) if k in drawn or not single >> k & 1
-        ]  # entries that are axes of `whole`
+        # entries that are axes of `whole`
+        left = [k for k in range(begin.shape[0]) if k in drawn or not single >> k & 1]
         axes = [_axis(k, left, masks.get("ellipsis_mask", 0)) for k in drawn]
         for k, axis in zip(drawn, axes, strict=True):
             begins[axis], sizes[axis] = tf.where(begin[k] < 0, begin[k] + sizes[axis], begin[k]), 1
