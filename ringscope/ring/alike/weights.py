@@ -4,7 +4,8 @@ and when the script ends."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +13,11 @@ import numpy as np
 from profiles.ground.errors import RingscopeError
 
 from ..exchange import from_all, reduced_on_host
-from ..internals.frameworks import hvd, tf, traced_for_each_model
+from ..internals.frameworks import hvd, tf
 from ..models import began_alike, kept, optimizers_of
 from . import outside
+
+_TOGETHER_BYTES = 64 << 20  # values of one shape that are copied beside each other, to be hashed at once
 
 
 class Compared:
@@ -82,33 +85,45 @@ def compared(model: Any) -> Compared:
 
 
 def weights_digest(variables: Sequence[Any]) -> Any:
-    """One int64 for each variable, the sum of its bits as 64-bit words, computed in one pass on the weights' device."""
-    return _all_bits([variable.value for variable in variables])
+    """One int64 for each variable, the sum of its bits as 64-bit words, computed on the weights' device.
+
+    No function is traced for it: tracing takes seconds for hundreds of weights, before the first step.
+    """
+    values = [tf.convert_to_tensor(variable) for variable in variables]
+    groups = list(_groups(values))
+    sums = [_bits(tf.stack([values[place] for place in group])) for group in groups]
+    return tf.gather(tf.concat(sums, 0), np.argsort(np.concatenate(groups)))
 
 
-@tf.function(autograph=False)
-def _all_bits(variables: Sequence[Any]) -> Any:
-    return tf.stack([_bits(tf.convert_to_tensor(variable)) for variable in variables])
+def _groups(values: Sequence[Any]) -> Iterator[list[int]]:
+    """Places of values of one shape and type, at most `_TOGETHER_BYTES` or one value: fewer operations, and little
+    memory."""
+    alike: defaultdict[Any, list[int]] = defaultdict(list)
+    for place, value in enumerate(values):
+        alike[value.dtype, tuple(value.shape)].append(place)
+    for places in alike.values():
+        first_value = values[places[0]]
+        size_bytes = first_value.shape.num_elements() * first_value.dtype.size
+        count = max(_TOGETHER_BYTES // max(size_bytes, 1), 1)
+        yield from (places[first : first + count] for first in range(0, len(places), count))
 
 
-traced_for_each_model(_all_bits)
-
-
-def _bits(value: Any) -> Any:
-    if value.dtype.is_bool or value.dtype == tf.string:
-        return tf.constant(0, tf.int64)
-    size = value.dtype.size
-    if value.dtype.is_complex or size > 8:
-        value = tf.bitcast(value, tf.int64)
-        size = 8
-    flat = tf.reshape(value, [-1])
-    words = flat.shape[0] * size // 8
-    odd = flat.shape[0] - words * 8 // size
-    whole = tf.reshape(flat[:-odd] if odd else flat, [words, 8 // size])
-    total = tf.reduce_sum(tf.bitcast(whole, tf.int64))
+def _bits(values: Any) -> Any:
+    """(count,) int64 of the tensor (count, ...)."""
+    count = values.shape[0]
+    if values.dtype.is_bool or values.dtype == tf.string:
+        return tf.zeros(count, tf.int64)
+    size = values.dtype.size
+    if values.dtype.is_complex or size > 8:
+        values, size = tf.bitcast(values, tf.int64), 8
+    flat = tf.reshape(values, [count, -1])
+    words = flat.shape[1] * size // 8
+    odd = flat.shape[1] - words * 8 // size
+    whole = tf.reshape(flat[:, :-odd] if odd else flat, [count, words, 8 // size])
+    total = tf.reduce_sum(tf.reshape(tf.bitcast(whole, tf.int64), [count, words]), 1)
     if odd:
         narrow = {1: tf.int8, 2: tf.int16, 4: tf.int32}[size]
-        total += tf.reduce_sum(tf.cast(tf.bitcast(flat[-odd:], narrow), tf.int64))
+        total += tf.reduce_sum(tf.cast(tf.bitcast(flat[:, -odd:], narrow), tf.int64), 1)
     return total
 
 
@@ -138,7 +153,7 @@ def weights_now(model: Any) -> Weights | None:
     if not variables or hvd.size() == 1:
         return None
     others = outside.variables_of(model)
-    return Weights(variables, weights_digest(variables), others, _all_bits(others) if others else None)
+    return Weights(variables, weights_digest(variables), others, weights_digest(others) if others else None)
 
 
 def check_weights(model: Any, weights: Weights | None, when: str) -> None:

@@ -68,9 +68,11 @@ def _bits(values: np.ndarray[Any, Any]) -> int:
         return int(np.frombuffer(raw[:whole], np.int64).sum() + left.sum())
 
 
-def test_one_number_of_another_value_is_seen_wherever_it_stands() -> None:
+@pytest.mark.parametrize("together", [1, 40, 64 << 20])
+def test_one_number_of_another_value_is_seen_wherever_it_stands(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "_TOGETHER_BYTES", together)
     kinds = ("float16", "float32", "float64", "int8", "int32", "bfloat16")
-    shapes = [(1,), (3,), (2, 5), (8,), (9, 3)]
+    shapes = [(1,), (3,), (2, 5), (8,), (9, 3), (3,), (2, 5), (3,)]
     own = [np.arange(1, np.prod(shape) + 1).reshape(shape) for shape in shapes for _ in kinds]
     variables = [keras.Variable(one, dtype=kind) for one, kind in zip(own, [*kinds] * len(shapes), strict=True)]
     digest = weights_digest(variables).numpy()
