@@ -24,7 +24,7 @@ TABLE = {
         "keras.src.callbacks.callback_list:CallbackList.on_train_batch_end",
         "keras.src.optimizers.base_optimizer:BaseOptimizer.apply",
     ),
-    "steps of Keras on JAX": ("keras.src.backend.jax.trainer:JAXTrainer.make_train_function",),
+    "steps of Keras on JAX": ("keras.src.models.model:Model.make_train_function",),
     "calls of DistributedDataParallel": ("torch.nn.parallel.distributed:DistributedDataParallel._pre_forward",),
     "steps of DeepSpeed": ("deepspeed.runtime.engine:DeepSpeedEngine._take_model_step",),
     "samples of a DataLoader": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),

@@ -26,9 +26,10 @@ class OfJax:
         self._told, self._steps = told, 0
 
     def keras_is_there(self) -> None:
-        from keras.src.backend.jax.trainer import JAXTrainer
+        from keras.src.models.model import Model
 
-        make = JAXTrainer.make_train_function
+        trains = next(kind for kind in Model.__mro__ if "make_train_function" in vars(kind))
+        make = trains.make_train_function
 
         @functools.wraps(make)
         def made(trainer: Any, force: bool = False) -> None:
@@ -36,7 +37,7 @@ class OfJax:
             if not hasattr(trainer.train_function, "__wrapped__"):
                 trainer.train_function = self._seen(trainer, trainer.train_function)
 
-        JAXTrainer.make_train_function = made
+        trains.make_train_function = made
 
     def _seen(self, trainer: Any, own: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(own)

@@ -10,7 +10,7 @@ import keras
 
 from profiles.ground.errors import RingscopeError
 
-from ..internals.frameworks import hvd, tf
+from ..internals.frameworks import defining, hvd, tf
 from ..internals.laid_over import laid_for_good
 from ..models import is_seen, kept, optimizers_of, since_applied
 from ..say import once
@@ -43,10 +43,8 @@ def check_strategy() -> None:
 
 def watch_models() -> None:
     """Make Keras models and optimizers print a line when they train without `ring.distribute`."""
-    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-
     for name in ("fit", "train_on_batch"):
-        laid_for_good(TensorFlowTrainer, name, _watched)
+        laid_for_good(defining(name), name, _watched)
     laid_for_good(keras.optimizers.Optimizer, "apply", _watched_in_loops)
 
 

@@ -9,7 +9,6 @@ import warnings
 from typing import Any
 
 import keras
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from profiles.ground import threads
 from profiles.ground.errors import RingscopeError
@@ -114,7 +113,7 @@ def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[s
     `fit` by a function of `*args, **kwargs`."""
     kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
     if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return dict(zip(list(inspect.signature(TensorFlowTrainer.fit).parameters)[1:], args, strict=False)) | kwargs
+        return dict(zip(list(inspect.signature(keras.Model.fit).parameters)[1:], args, strict=False)) | kwargs
     bound: dict[str, Any] = signature.bind(*args, **kwargs).arguments
     more: dict[str, Any] = bound.pop(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), {})
     return more | bound

@@ -13,7 +13,7 @@ from ..elastic.resume import FitPart
 from ..exchange import average_logs, from_rank
 from ..global_batch import metrics
 from ..global_batch.metric_kinds import metrics_tried
-from ..internals.frameworks import hvd
+from ..internals.frameworks import defining, hvd
 from ..internals.seams import unmet
 from ..lost import restart
 from ..models import check_distributed, kept
@@ -165,10 +165,9 @@ class _StopTraining:
 
 
 def _let_ranks_stop_together() -> None:
-    from keras.src.trainers.trainer import Trainer
-
-    if not isinstance(vars(Trainer).get("stop_training"), _StopTraining):
-        Trainer.stop_training = _StopTraining()
+    trainer = defining("compute_loss")
+    if not isinstance(vars(trainer).get("stop_training"), _StopTraining):
+        trainer.stop_training = _StopTraining()
 
 
 def _averaged(logs: dict[str, Any]) -> dict[str, Any]:

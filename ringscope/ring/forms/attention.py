@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import backend_ops, keras, tf
 from ..internals.laid_over import laid_over
 from ..internals.stablehlo import custom_call
 from ..say import once
@@ -49,13 +49,11 @@ Shape = tuple[int, ...]
 
 def fused() -> AbstractContextManager[None]:
     """Within this context, `keras.ops.dot_product_attention` is traced as the fused kernel where the kernel exists."""
-    from keras.src import backend
-
-    keras_own = backend.nn.dot_product_attention
+    keras_own = backend_ops.nn.dot_product_attention
 
     def attend(query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, **options: Any) -> Any:
-        given = [backend.convert_to_tensor(each) for each in (query, key, value)]
-        mask = None if mask is None else backend.convert_to_tensor(mask, dtype="bool")
+        given = [keras.ops.convert_to_tensor(each) for each in (query, key, value)]
+        mask = None if mask is None else keras.ops.convert_to_tensor(mask, dtype="bool")
         query, key, value = narrow = in_bfloat16(given)
         fits_here = bias is None and fits(query, key, value, mask) and options.get("attn_logits_soft_cap") is None
         if not fits_here:
@@ -67,7 +65,7 @@ def fused() -> AbstractContextManager[None]:
         made = attention(query, key, value, mask, scale=scale, causal=bool(options.get("is_causal")))
         return tf.cast(made, tf.float32) if narrow is not given else made
 
-    return laid_over(backend.nn, dot_product_attention=attend)
+    return laid_over(backend_ops.nn, dot_product_attention=attend)
 
 
 def among(layers: Iterable[Any]) -> list[Any]:

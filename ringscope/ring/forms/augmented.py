@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import backend_ops, tf
 from ..internals.laid_over import laid_over
 from .half_precision import wide_type
 
@@ -23,7 +23,6 @@ def compiled() -> Iterator[None]:
     """Within this context, `tf.random.stateless_gamma`, and what Keras's Equalization and RandomCrop call, are traced
     as operations that XLA can compile."""
     from keras.layers import Equalization, RandomCrop
-    from keras.src import backend
 
     own, own_crop = Equalization._custom_histogram_fixed_width, RandomCrop.transform_images
 
@@ -34,7 +33,7 @@ def compiled() -> Iterator[None]:
             none = tf.zeros([0], tf.int32)
             return tf.raw_ops.DenseBincount(input=x, size=minlength, weights=none, binary_output=False)
 
-        with laid_over(backend.numpy, bincount=bincount):
+        with laid_over(backend_ops.numpy, bincount=bincount):
             return own(layer, values, value_range, nbins)
 
     def crop(layer: Any, images: Any, transformation: Any, training: bool = True) -> Any:

@@ -12,24 +12,22 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import backend_ops, keras, tf
 from ..internals.laid_over import laid_over
 
 
 def filters() -> AbstractContextManager[None]:
     """Within this context, the filter gradients of depthwise convolutions over small maps are traced with padded
     maps."""
-    from keras.src import backend
-
-    conv = _with_gradient(backend.nn.conv, by_depth=False)
-    depthwise_conv = _with_gradient(backend.nn.depthwise_conv, by_depth=True)
-    return laid_over(backend.nn, conv=conv, depthwise_conv=depthwise_conv)
+    conv = _with_gradient(backend_ops.nn.conv, by_depth=False)
+    depthwise_conv = _with_gradient(backend_ops.nn.depthwise_conv, by_depth=True)
+    return laid_over(backend_ops.nn, conv=conv, depthwise_conv=depthwise_conv)
 
 
 def _with_gradient(keras_own: Callable[..., Any], by_depth: bool) -> Callable[..., Any]:
     """Keras's convolution with padded maps in its filter gradient. by_depth: kernels are (rows, columns, channels,
     filters per channel), else (rows, columns, 1, channels)."""
-    from keras.src import backend
+    from keras.src.backend import standardize_data_format
 
     def convolved(
         inputs: Any,
@@ -39,10 +37,10 @@ def _with_gradient(keras_own: Callable[..., Any], by_depth: bool) -> Callable[..
         data_format: str | None = None,
         dilation_rate: Any = 1,
     ) -> Any:
-        inputs, kernel = map(backend.convert_to_tensor, (inputs, kernel))
+        inputs, kernel = map(keras.ops.convert_to_tensor, (inputs, kernel))
         rest = strides, padding, data_format, dilation_rate
         plain = all(each in (1, (1, 1), [1, 1]) for each in (strides, dilation_rate))
-        last = backend.standardize_data_format(data_format) == "channels_last"
+        last = standardize_data_format(data_format) == "channels_last"
         same = padding.lower() == "same"
         if not (plain and last and _is_depthwise(inputs, kernel, by_depth) and _looks_forward(inputs, kernel, same)):
             return keras_own(inputs, kernel, *rest)

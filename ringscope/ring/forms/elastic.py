@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import backend_ops, tf
 from ..internals.laid_over import laid_over
 
 MODES = ("constant", "nearest", "wrap", "reflect")  # "mirror" reads beyond the image in Keras 3.15
@@ -20,13 +20,12 @@ MODES = ("constant", "nearest", "wrap", "reflect")  # "mirror" reads beyond the 
 def at_once() -> AbstractContextManager[None]:
     """Within this context, RandomElasticTransform is traced without shapes that XLA cannot know."""
     from keras.layers import RandomElasticTransform
-    from keras.src import backend
 
     own = RandomElasticTransform._transform_images
-    of_keras = backend.image.elastic_transform
+    of_keras = backend_ops.image.elastic_transform
 
     def transform_images(layer: Any, images: Any, transformation: Any, interpolation: str) -> Any:
-        with laid_over(backend.image, elastic_transform=_moved(of_keras)):
+        with laid_over(backend_ops.image, elastic_transform=_moved(of_keras)):
             return own(layer, images, transformation, interpolation)
 
     return laid_over(RandomElasticTransform, _transform_images=transform_images)

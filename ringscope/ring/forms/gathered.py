@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import backend_ops, keras, tf
 from ..internals.laid_over import laid_over
 
 MOST = 2048  # rows of a sample; with more the product would take longer than the scatter
@@ -22,10 +22,9 @@ MOST = 2048  # rows of a sample; with more the product would take longer than th
 @contextmanager
 def rows() -> Iterator[None]:
     """Within this context, rows are taken in this form; their values are equal."""
-    from keras.src import backend
     from tensorflow.python.ops import gen_array_ops
 
-    own, keras_own = gen_array_ops.gather_v2, backend.numpy.take_along_axis
+    own, keras_own = gen_array_ops.gather_v2, backend_ops.numpy.take_along_axis
 
     def gather(params: Any, indices: Any, axis: Any, batch_dims: int = 0, name: str | None = None) -> Any:
         at = tf.get_static_value(axis)
@@ -33,13 +32,13 @@ def rows() -> Iterator[None]:
         return taken(params, indices, own) if is_taken else own(params, indices, axis, batch_dims, name)
 
     def along(x: Any, indices: Any, axis: int | None = None) -> Any:
-        x, indices = backend.convert_to_tensor(x), backend.convert_to_tensor(indices)
+        x, indices = keras.ops.convert_to_tensor(x), keras.ops.convert_to_tensor(indices)
         if axis != 1 or not _are_rows(x, indices):
             return keras_own(x, indices, axis)
         at = tf.reshape(indices, [-1, indices.shape[1]])
         return tf.gather(x, tf.where(at < 0, at + x.shape[1], at), axis=1, batch_dims=1)
 
-    with laid_over(gen_array_ops, gather_v2=gather), laid_over(backend.numpy, take_along_axis=along):
+    with laid_over(gen_array_ops, gather_v2=gather), laid_over(backend_ops.numpy, take_along_axis=along):
         yield
 
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from functools import reduce
 from typing import Any
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import backend_ops, keras, tf
 from ..internals.laid_over import laid_over
 from .barriers import forward_apart
 from .half_precision import NARROW, wide_type
@@ -31,17 +31,15 @@ TWICE = 2 * math.sqrt(2 / math.pi)  # the logistic function of y is (1 + tanh(y 
 def light() -> AbstractContextManager[None]:
     """Within this context, the GELU of `keras.ops`, which Keras's layers and activations call, is traced in this
     form."""
-    from keras.src import backend
-
-    keras_own = backend.nn.gelu
+    keras_own = backend_ops.nn.gelu
 
     def gelu(x: Any, approximate: bool = True) -> Any:
-        x = backend.convert_to_tensor(x)
+        x = keras.ops.convert_to_tensor(x)
         if not x.dtype.is_floating:
             return keras_own(x, approximate)
         return by_tanh(x) if approximate else exact(x)
 
-    return laid_over(backend.nn, gelu=gelu)
+    return laid_over(backend_ops.nn, gelu=gelu)
 
 
 @tf.custom_gradient

@@ -101,9 +101,9 @@ def head_in_its_type(layer: Any, otherwise: Callable[..., Any], inputs: Any, rev
     """
     if not reverse:
         return otherwise(inputs)
-    from keras.src import backend
+    from keras.src.backend.common.variables import AutocastScope
 
-    with backend.AutocastScope(layer.compute_dtype):
+    with AutocastScope(layer.compute_dtype):
         return otherwise(inputs, reverse=True)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import backend_ops, tf
 from ..internals.laid_over import laid_over
 from .choice import wanted
 
@@ -22,7 +22,7 @@ def unspread() -> Iterator[None]:
     if not wanted("masks"):
         yield
         return
-    from keras.src.backend import nn
+    nn = backend_ops.nn
 
     def masked(logits: Any, mask: Any, is_causal: bool) -> Any:
         if is_causal:

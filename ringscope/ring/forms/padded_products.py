@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from math import prod
 from typing import Any, NamedTuple
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import backend_ops, tf
 from ..internals.laid_over import laid_over
 from . import wide
 from .half_precision import NARROW
@@ -33,15 +33,13 @@ class Product(NamedTuple):
 
 def multiples() -> AbstractContextManager[None]:
     """Within this context, `keras.ops.matmul` with a matrix, as `Dense` calls it, is traced with padded operands."""
-    from keras.src import backend
-
-    keras_own = backend.numpy.matmul
+    keras_own = backend_ops.numpy.matmul
 
     def matmul(x1: Any, x2: Any) -> Any:
         made = _multiplied(as_tensor(x1), as_tensor(x2))
         return keras_own(x1, x2) if made is None else made
 
-    return laid_over(backend.numpy, matmul=matmul)
+    return laid_over(backend_ops.numpy, matmul=matmul)
 
 
 def as_tensor(operand: Any) -> Any:

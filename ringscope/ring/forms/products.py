@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from math import prod
 from typing import Any
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import backend_ops, tf
 from ..internals.laid_over import laid_over
 from .half_precision import NARROW
 from .padded_products import as_tensor, product
@@ -22,9 +22,7 @@ FOLDED = 8  # rows added to the weight, one of them the bias; tensor cores read 
 
 def flat() -> AbstractContextManager[None]:
     """Within this context, `keras.ops.einsum` with a weight is traced as a product of two matrices."""
-    from keras.src import backend
-
-    keras_own = backend.numpy.einsum
+    keras_own = backend_ops.numpy.einsum
 
     def einsum(subscripts: str, *operands: Any, **options: Any) -> Any:
         if len(operands) > 2 and not options and (pairs := two_by_two(subscripts, *map(as_tensor, operands))):
@@ -42,7 +40,7 @@ def flat() -> AbstractContextManager[None]:
             return keras_own(subscripts, *operands, **options)
         return _outward(product(rows, _as_matrix(weight, axes)), given, weight, axes)
 
-    return laid_over(backend.numpy, einsum=einsum)
+    return laid_over(backend_ops.numpy, einsum=einsum)
 
 
 def two_by_two(subscripts: str, *operands: Any) -> list[tuple[tuple[int, ...], str]]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import backend_ops, tf
 from ..internals.laid_over import laid_over
 from .half_precision import NARROW, wide_type
 
@@ -40,15 +40,13 @@ def _not_clipped() -> AbstractContextManager[None]:
     """Keras clips TensorFlow's float32 to the range of the images' 16-bit type, and the gradient reads two masks. Means
     of pixels, as bilinear results are, lie in this range. In a DeepLabV3+'s step of 11.3 GiB the float32 numbers and
     the masks took 4.9."""
-    from keras.src import backend
-
-    keras_own = backend.image.resize
+    keras_own = backend_ops.image.resize
 
     def resize(images: Any, size: Any, interpolation: str = "bilinear", *how: Any, **options: Any) -> Any:
         made, images = keras_own(images, size, interpolation, *how, **options), tf.convert_to_tensor(images)
         return tf.cast(made, images.dtype) if interpolation == "bilinear" and images.dtype in NARROW else made
 
-    return laid_over(backend.image, resize=resize)
+    return laid_over(backend_ops.image, resize=resize)
 
 
 def _by_own_weights() -> AbstractContextManager[None]:

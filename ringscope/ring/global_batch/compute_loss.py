@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from keras.src.trainers import trainer
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import defining, keras, tf
 from ..internals.laid_over import STAYS, laid_over
 from ..say import once
 from . import normalization
@@ -55,7 +54,7 @@ _known: weakref.WeakKeyDictionary[Any, dict[str, Kind]] = weakref.WeakKeyDiction
 
 def is_own(compute_loss: Callable[..., Any]) -> bool:
     """True if this method of a model was replaced, so that it is not Keras's."""
-    return getattr(compute_loss, "__func__", compute_loss) is not trainer.Trainer.compute_loss
+    return getattr(compute_loss, "__func__", compute_loss) is not keras.Model.compute_loss
 
 
 def kind_of(model: Any, compute_loss: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind:
@@ -216,5 +215,5 @@ def _keras_takes_nothing(model: Any, met: list[list[Any]]) -> Iterator[None]:
 
     compiled = model._compile_loss
     calls = nullcontext() if compiled is None else laid_over(compiled, STAYS, call=nothing(2))
-    with laid_over(trainer.Trainer, STAYS, compute_loss=nothing(4)), calls:
+    with laid_over(defining("compute_loss"), STAYS, compute_loss=nothing(4)), calls:
         yield

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from keras.src.backend import get_keras_mask, set_keras_mask
+from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
-from keras.src.trainers.trainer import Trainer
 from tensorflow.python.eager.backprop import GradientTape
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import gen_array_ops, gen_math_ops
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import defining, tf
 from ..internals.laid_over import laid_over, lifted
 from . import totals
 from .flow import NotApart
@@ -34,7 +33,7 @@ SUMS = {
 # because their number depends on how these are traced.
 NOT_COUNTED = (
     (GradientTape, "gradient"),
-    (Trainer, "compute_loss"),
+    (defining("compute_loss"), "compute_loss"),
     (CompileLoss, "__call__"),
     (CompileMetrics, "update_state"),
     (CompileMetrics, "result"),

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from keras import StatelessScope
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.compile_utils import CompileMetrics
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager.backprop import GradientTape
 
 from ringscope.places.laid import beneath
 
-from ..internals.frameworks import tf
+from ..internals.frameworks import keras, tf
 from ..internals.laid_over import STAYS, laid_over
 from ..models import optimizers_of
 from ..say import once
@@ -51,7 +50,7 @@ _known: weakref.WeakKeyDictionary[Any, dict[str, OfStep]] = weakref.WeakKeyDicti
 
 def is_own(train_step: Callable[..., Any]) -> bool:
     """True if this train step is not Keras's. The first `fit` of a process puts a range around Keras's."""
-    return beneath(getattr(train_step, "__func__", train_step)) is not beneath(TensorFlowTrainer.train_step)
+    return beneath(getattr(train_step, "__func__", train_step)) is not beneath(keras.Model.train_step)
 
 
 def of_step(model: Any, train_step: Callable[..., Any], data: Any, *, uneven: bool) -> OfStep:

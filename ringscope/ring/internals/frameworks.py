@@ -10,7 +10,7 @@ from profiles.ground.errors import MissingLibrary
 from . import seams
 from .garbage import uncollected
 
-__all__ = ["has_gpu", "hvd", "keras", "tf", "traced_for_each_model"]
+__all__ = ["backend_ops", "defining", "has_gpu", "hvd", "keras", "tf", "traced_for_each_model"]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -36,6 +36,14 @@ except ImportError as error:
     ) from error
 if (lacking := seams.lacks()) is not None:  # now, before another module of ring imports a name that is missing
     raise MissingLibrary(lacking)
+
+# Keras's modules `nn`, `numpy` and `image`, whose functions its layers call; since Keras 3.16 they are in a package.
+backend_ops: Any = getattr(keras.src.backend, "ops", keras.src.backend)
+
+
+def defining(method: str) -> Any:
+    """The class that defines this method of Keras's models: its name and module depend on the release."""
+    return next(kind for kind in keras.Model.__mro__ if method in vars(kind))
 
 
 def has_gpu() -> bool:

@@ -24,14 +24,14 @@ class Seam(NamedTuple):
 
 
 # The first line of a seam is its kind and name. Below it are modules, and the names used from them; `Class.name` may
-# also be an attribute that only instances have. A line that is indented twice continues the line above.
+# also be an attribute that only instances have. Of names with | between them a release needs one alone.
+# A line that is indented twice continues the line above.
 TABLE = """
 needed: training
-    keras.src.backend.tensorflow.trainer TensorFlowTrainer.fit TensorFlowTrainer.evaluate TensorFlowTrainer.predict
-        TensorFlowTrainer.stop_training TensorFlowTrainer.train_step TensorFlowTrainer.make_train_function
-        TensorFlowTrainer._get_metrics_result_or_logs TensorFlowTrainer.train_on_batch
-    keras.src.trainers.trainer Trainer.compute_loss Trainer._compute_loss Trainer._aggregate_additional_loss
-        Trainer._compile_loss Trainer._compile_metrics Trainer._compile_config Trainer._loss_tracker
+    keras.src.models.model Model.fit Model.evaluate Model.predict Model.stop_training Model.train_step
+        Model.make_train_function Model._get_metrics_result_or_logs Model.train_on_batch Model.compute_loss
+        Model._compute_loss Model._aggregate_additional_loss Model._compile_loss Model._compile_metrics
+        Model._compile_config Model._loss_tracker
     keras.src.trainers.compile_utils CompileLoss.call CompileLoss._flat_losses CompileMetrics._user_metrics
         CompileMetrics._user_weighted_metrics CompileMetrics.update_state CompileMetrics.result
     keras.src.layers.layer Layer._flatten_layers Layer._losses Layer._loss_ids Layer._get_own_losses
@@ -41,9 +41,9 @@ needed: training
     keras.src.models.sequential Sequential._functional
     keras.src.utils.python_utils pythonify_logs
     keras.src.callbacks.callback_list CallbackList._progbar
-    keras.src.backend name_scope compute_output_spec convert_to_tensor standardize_data_format cudnn_ok
-        AutocastScope
-    keras.src.backend.common.variables Variable._ndim
+    keras.src.backend name_scope compute_output_spec standardize_data_format
+    keras.src.backend.common.variables AutocastScope Variable._ndim
+    keras.src.backend.tensorflow.rnn cudnn_ok
 needed: optimizers
     keras.src.optimizers.base_optimizer BaseOptimizer.apply BaseOptimizer._trainable_variables
         BaseOptimizer._learning_rate BaseOptimizer._iterations
@@ -60,7 +60,7 @@ needed: seeds
     tensorflow.python.data.util.random_seed get_seed
     tensorflow.python.eager.context context global_seed Context._rng
 needed: losses of the joined batch
-    keras.src.backend get_keras_mask set_keras_mask
+    keras.src.backend.common.masking get_keras_mask set_keras_mask
     tensorflow.python.eager.backprop GradientTape.gradient
     tensorflow.python.framework.func_graph FuncGraph
     tensorflow.python.framework.ops Operation._id
@@ -86,7 +86,7 @@ needed: messages between ranks
 needed: elastic training
     horovod.runner.elastic.worker WorkerNotificationManager
     keras.src.backend.tensorflow.trainer TFEpochIterator
-    keras.src.trainers.trainer Trainer._initial_epoch
+    keras.src.models.model Model._initial_epoch
 nicety: a check of embeddings' ids
     keras.src.models.functional Functional._inputs_struct
     keras.src.ops.operation Operation._inbound_nodes
@@ -94,18 +94,18 @@ nicety: layers run before the compiled step
     keras.src.models.functional Functional._inputs Functional._inputs_struct Functional._outputs
         Functional._outputs_struct Functional._nodes_by_depth Functional._standardize_inputs
     keras.src.layers.layer Layer._convert_input_args
-    keras.src.backend get_keras_mask
+    keras.src.backend.common.masking get_keras_mask
 nicety: a check of sizes within branches and loops
     tensorflow.python.framework.func_graph FuncGraph._get_function
 nicety: variables made before the first step
-    keras.src.trainers.trainer Trainer._symbolic_build
+    keras.src.models.model Model._symbolic_build
     keras.src.ops.operation Operation._post_build
 nicety: undamaged files when all ranks save to one path
     keras.src.legacy.saving.legacy_h5_format save_model_to_hdf5
     keras.src.saving.saving_lib save_model save_weights_only
     tensorflow.python.checkpoint.checkpoint Checkpoint._write Checkpoint.read
 nicety: a warning about models that ring.distribute was not given
-    keras.src.backend.tensorflow.trainer TensorFlowTrainer.fit TensorFlowTrainer.train_on_batch
+    keras.src.models.model Model.fit Model.train_on_batch
 nicety: warnings about Horovod's calls that a script no longer needs
     horovod._keras create_distributed_optimizer load_model
     horovod._keras.callbacks BroadcastGlobalVariablesCallbackImpl
@@ -143,7 +143,7 @@ nicety: a comparison of the ranks' data sets
     tensorflow.python.data.ops.shard_op _ShardDataset._num_shards _ShardDataset._index
     tensorflow.python.data.ops.shuffle_op _ShuffleDataset._seed2
 form: masks
-    keras.src.backend.tensorflow.nn _apply_masks _get_large_negative
+    keras.src.backend nn._apply_masks|ops.nn._apply_masks nn._get_large_negative|ops.nn._get_large_negative
 form: layers
     keras.src.layers.normalization.batch_normalization BatchNormalization._moments
     keras.src.layers.rnn.conv_lstm ConvLSTMCell
@@ -155,7 +155,7 @@ form: attention_dropout
     keras.src.layers.attention.grouped_query_attention GroupedQueryAttention._compute_attention
         GroupedQueryAttention._dropout_layer
 form: attention
-    keras.src.backend nn.dot_product_attention
+    keras.src.backend nn.dot_product_attention|ops.nn.dot_product_attention
 form: bare
     tensorflow.python.util.tf_stack extract_stack
 form: shared
@@ -167,13 +167,13 @@ form: written
     tensorflow.python.ops.gen_math_ops batch_mat_mul_v2
     tensorflow.python.ops.gen_linalg_ops einsum
 form: products
-    keras.src.backend numpy.einsum
+    keras.src.backend numpy.einsum|ops.numpy.einsum
 form: padded_products
-    keras.src.backend numpy.matmul
+    keras.src.backend numpy.matmul|ops.numpy.matmul
 form: gelu
-    keras.src.backend nn.gelu
+    keras.src.backend nn.gelu|ops.nn.gelu
 form: depthwise
-    keras.src.backend nn.conv nn.depthwise_conv
+    keras.src.backend nn.conv|ops.nn.conv nn.depthwise_conv|ops.nn.depthwise_conv
 form: hashed
     keras.src.backend random.dropout
 form: pointwise
@@ -185,18 +185,18 @@ form: resized
     tensorflow.python.ops.gen_image_ops scale_and_translate resize_bilinear resize_nearest_neighbor resize_bicubic
     tensorflow.python.framework.tensor_util constant_value_as_shape
 form: augmented
-    keras.src.backend numpy.bincount
+    keras.src.backend numpy.bincount|ops.numpy.bincount
     keras.src.layers.preprocessing.image_preprocessing.equalization Equalization._custom_histogram_fixed_width
     keras.src.layers.preprocessing.image_preprocessing.random_crop RandomCrop.transform_images
 form: sliced
     tensorflow.python.ops.gen_array_ops _slice strided_slice
     tensorflow.compiler.tf2xla.python.xla dynamic_slice dynamic_update_slice
 form: elastic
-    keras.src.backend image.elastic_transform standardize_data_format
+    keras.src.backend image.elastic_transform|ops.image.elastic_transform standardize_data_format
     keras.src.layers.preprocessing.image_preprocessing.random_elastic_transform RandomElasticTransform._transform_images
     keras.src.random.seed_generator draw_seed
 form: gathered
-    keras.src.backend numpy.take_along_axis
+    keras.src.backend numpy.take_along_axis|ops.numpy.take_along_axis
     tensorflow.python.ops.gen_array_ops gather_v2
 form: lookups
     tensorflow.python.ops.lookup_ops InitializableLookupTableBase.lookup StaticHashTable.export

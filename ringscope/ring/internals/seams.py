@@ -103,8 +103,8 @@ def _absent(seam: Seam, *, load: bool) -> Iterator[str]:
                 yield module
             continue
         for name in names:
-            if not _has(found, name):
-                yield f"{module}.{name}"
+            if not any(_has(found, each) for each in name.split("|")):
+                yield f"{module}.{name.partition('|')[0]}"
 
 
 def _loaded(module: str, *, load: bool) -> Any:

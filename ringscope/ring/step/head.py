@@ -193,7 +193,7 @@ def _timed(take: Callable[[], Any]) -> tuple[Any, float]:
 def _checked(value: Any, symbol: Any, named: str, size: int) -> Any:
     """The value with its shape fully known. symbol: the symbolic tensor that stands for it. named: of the layer that
     makes it. size: of the batch."""
-    from keras.src.backend import get_keras_mask
+    from keras.src.backend.common.masking import get_keras_mask
 
     if not isinstance(value, tf.Tensor) or value.dtype == tf.string:
         raise NotBefore(f"{named} gives a ragged or sparse tensor, or strings")

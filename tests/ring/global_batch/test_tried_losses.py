@@ -15,12 +15,12 @@ keras = pytest.importorskip("keras")
 pytest.importorskip("horovod.tensorflow")
 
 from keras import layers, ops  # noqa: E402
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer  # noqa: E402
 
 from ringscope.places import of_keras  # noqa: E402
 from ringscope.places.laid import beneath  # noqa: E402
 from ringscope.ring import say  # noqa: E402
 from ringscope.ring.global_batch import added_losses, loss_kinds, train_step_losses  # noqa: E402
+from ringscope.ring.internals.frameworks import defining  # noqa: E402
 from tests.tiers import few  # noqa: E402
 
 Loss = Callable[[Any, Any], Any]
@@ -135,7 +135,7 @@ def test_a_mean_over_the_mask_that_keras_attaches_to_predictions_is_joined() -> 
         return tf.reduce_sum((y - p) ** 2 * mask) / tf.reduce_sum(mask)
 
     y, plain, with_mask = (tf.zeros((16, 3)) for _ in range(3))
-    keras.src.backend.set_keras_mask(with_mask, tf.ones((16, 3), tf.bool))
+    keras.src.backend.common.masking.set_keras_mask(with_mask, tf.ones((16, 3), tf.bool))
     for p, right in ((plain, "mean"), (with_mask, "joined")):
         apart = loss_kinds.apart_of(keras.src.losses.losses.LossFunctionWrapper(masked), y, p)
         assert apart is not None and apart.kind == right
@@ -251,15 +251,16 @@ def test_sums_by_which_a_train_step_divides_sample_weights_are_joined(
 def test_kerass_train_step_stays_kerass_when_fit_puts_a_range_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the whole step is traced once more, to read its losses, on several ranks."""
     of_keras.lay(keras)
-    monkeypatch.setattr(TensorFlowTrainer, "train_step", beneath(TensorFlowTrainer.train_step))
+    trainer = defining("train_step")
+    monkeypatch.setattr(trainer, "train_step", beneath(trainer.train_step))
     model = keras.Sequential([layers.Dense(1)])
     model.compile("sgd", "mse")
     bound = model.train_step
     model.fit(np.zeros((4, 2)), np.zeros((4, 1)), verbose=0)
-    assert TensorFlowTrainer.train_step is not bound.__func__
+    assert trainer.train_step is not bound.__func__
     assert not train_step_losses.is_own(bound) and not train_step_losses.is_own(model.train_step)
 
-    @functools.wraps(TensorFlowTrainer.train_step)
+    @functools.wraps(trainer.train_step)
     def by_hand(data: Any) -> Any:
         return model.train_step(data)
 

@@ -26,7 +26,7 @@ from .simple_rnn import simple_rnn
 
 def runs_in_cudnn(layer: Any) -> bool:
     """True if this recurrent layer uses cuDNN's kernel outside a compiled step."""
-    from keras.src import backend
+    from keras.src.backend.tensorflow.rnn import cudnn_ok
 
     cell = layer.cell
     if not hasattr(layer, "use_cudnn"):
@@ -35,7 +35,7 @@ def runs_in_cudnn(layer: Any) -> bool:
     return (
         layer.use_cudnn in ("auto", True)
         and not layer.recurrent_dropout
-        and backend.cudnn_ok(cell.activation, cell.recurrent_activation, layer.unroll, cell.use_bias, **options)
+        and cudnn_ok(cell.activation, cell.recurrent_activation, layer.unroll, cell.use_bias, **options)
     )
 
 
