@@ -22,6 +22,7 @@ DIRECTIONS = (H2D, D2H, P2P, D2D)  # classes that are directions of copies
 # something.
 HAND_OVER_NS = 20_000
 TABLES = ("kernels", "graphs", "copies", "memsets")
+KERNELS, GRAPHS, COPIES, MEMSETS = range(len(TABLES))
 
 _ALL = slice(None)
 Ints = NDArray[np.signedinteger[Any]]
@@ -106,7 +107,7 @@ class Operations:
     @property
     def is_kernel(self) -> NDArray[np.bool_]:
         """True for kernels and CUDA graph launches, from which steps and batch gaps are computed."""
-        return self.table <= TABLES.index("graphs")
+        return self.table <= GRAPHS
 
     def graph_nodes(self) -> int:
         """The number of kernels that were nodes of CUDA graphs."""
@@ -114,19 +115,12 @@ class Operations:
 
     def are_nodes(self, rows: slice | NDArray[np.int64]) -> NDArray[np.bool_]:
         """True for each of these rows that is a kernel and was a node of a CUDA graph."""
-        found: NDArray[np.bool_] = (self.table[rows] == TABLES.index("kernels")) & (self.nodes(rows) != 0)
+        found: NDArray[np.bool_] = (self.table[rows] == KERNELS) & (self.nodes(rows) != 0)
         return found
 
     def nodes(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
         """For each of these rows, the number of its CUDA graph node in the recording; 0: none."""
-        table, placed, row = self.table[rows], self.place[rows], self.row[rows]
-        found = np.zeros(len(table), np.int64)
-        for place, source in enumerate(self.sources):
-            for number, node_of in enumerate(source.node_of):
-                if node_of is not None:
-                    mine = (placed == place) & (table == number)
-                    found[mine] = node_of[row[mine]]
-        return found
+        return self._by_table("node_of", rows)
 
     def blocks(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The thread blocks of each of these rows, which are kernels; 0: not known."""
@@ -140,12 +134,17 @@ class Operations:
     @property
     def bytes(self) -> NDArray[np.int64]:
         """Bytes moved or set by each copy or memset; 0 for other operations."""
-        found = np.zeros(len(self), np.int64)
+        return self._by_table("bytes_of", _ALL)
+
+    def _by_table(self, column: str, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each of these rows, its value in a column that `Source` has for each of TABLES; 0: none."""
+        table, placed, row = self.table[rows], self.place[rows], self.row[rows]
+        found = np.zeros(len(table), np.int64)
         for place, source in enumerate(self.sources):
-            for table, sizes in enumerate(source.bytes_of):
-                if sizes is not None:
-                    mine = (self.place == place) & (self.table == table)
-                    found[mine] = sizes[self.row[mine]]
+            for number, values in enumerate(getattr(source, column)):
+                if values is not None:
+                    mine = (placed == place) & (table == number)
+                    found[mine] = values[row[mine]]
         return found
 
     def chosen(self, which: NDArray[np.bool_]) -> Operations:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import TABLES, Gpu, Operations
+from ..gpus.operations import KERNELS, Gpu, Operations
 from ..ground.groups import by_value
 from ..ledger.account import Account
 from ..model.operations import Arithmetic, Computed, Kernels
@@ -18,7 +18,6 @@ from .operators import Ranges, under
 
 Int64s = NDArray[np.int64]
 SHOWN = 30
-KERNELS = TABLES.index("kernels")
 # Kernel names that show that float32 operands are rounded to tf32 for the matrix units; the shapes do not show it.
 _TF32 = r"(?i)tf32|s1688(?!_f16)|xf32"
 

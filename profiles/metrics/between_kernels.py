@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..gpus.operations import HAND_OVER_NS
+from ..gpus.operations import HAND_OVER_NS, KERNELS
 from ..ledger.account import Account
 from ..model.measures import OWNERS
-from .kernels import KERNELS
 
 _BLOCK = 1 << 17  # spans of the ledger processed at a time, so that they fit into the CPU's cache
 

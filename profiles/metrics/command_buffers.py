@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import TABLES, Gpu, Ints, distinct
+from ..gpus.operations import KERNELS, Gpu, Ints, distinct
 from ..ground.groups import by_value
 from ..model.timeline import Timeline
 from ..model.xla_names import compiled
@@ -76,7 +76,7 @@ def operators(timelines: Sequence[Timeline], gpu: Gpu, rows: Int64s, texts: Text
 
 def _by_kernel(gpu: Gpu, rows: Int64s, texts: Texts) -> Int64s:
     """For each kernel the instruction that its name shows, as an index into `texts`; -1: none."""
-    names = np.where(gpu.operations.table[rows] == TABLES.index("kernels"), gpu.operations.name[rows], -1)
+    names = np.where(gpu.operations.table[rows] == KERNELS, gpu.operations.name[rows], -1)
     used, place = np.unique(names, return_inverse=True)
     said = [compiled(str(gpu.names[name])) if name >= 0 else "" for name in used.tolist()]
     return np.array([texts[one] if one else -1 for one in said], np.int64)[place]
@@ -116,7 +116,7 @@ def _matched(gpu: Gpu, rows: Int64s, nodes: Int64s, commands: list[Thunk]) -> di
     """The operators of the nodes of one launch, by node; {} if too many kernel names differ from their commands'. rows,
     nodes: the launch's operations in order of start, and their nodes."""
     number = nodes & ((1 << _GRAPH_BITS) - 1)
-    is_kernel = gpu.operations.table[rows] == TABLES.index("kernels")
+    is_kernel = gpu.operations.table[rows] == KERNELS
     own = np.flatnonzero(number < len(commands))
     found: dict[int, str] = {}
     alike = compared = 0

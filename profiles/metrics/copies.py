@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import D2D, D2H, DIRECTIONS, H2D, P2P, TABLES, Gpu, Operations
+from ..gpus.operations import COPIES, D2D, D2H, DIRECTIONS, H2D, P2P, Gpu, Operations
 from ..ground import intervals
 from ..ledger import ownership as ledger
 from ..ledger.account import Account
@@ -50,8 +50,8 @@ def measure(
     waits = [_waits(timelines[index].api) for index, _ in gpu.processes]
     sizes = returned_sizes(books.operations, steps)
     inside = books.window.starting(gpu.operations)
-    inside = inside.chosen(inside.table == TABLES.index("copies"))
-    every = np.flatnonzero(gpu.operations.table == TABLES.index("copies"))
+    inside = inside.chosen(inside.table == COPIES)
+    every = np.flatnonzero(gpu.operations.table == COPIES)
     found = {}
     for kind in DIRECTIONS:
         chosen = inside.chosen(inside.kind == kind)
@@ -96,7 +96,7 @@ def impossible(operations: Operations) -> dict[str, tuple[int, int]]:
 def undirected(timelines: Sequence[Timeline], gpu: Gpu, window: Window) -> NDArray[np.int64]:
     """The bytes of each copy that starts in the window and whose direction the recording does not tell."""
     inside = window.starting(gpu.operations)
-    inside = inside.chosen((inside.kind == D2D) & (inside.table == TABLES.index("copies")))
+    inside = inside.chosen((inside.kind == D2D) & (inside.table == COPIES))
     unsaid = np.zeros(len(inside), bool)
     for place, (index, _) in enumerate(gpu.places):
         mine = np.flatnonzero(inside.place == place)

@@ -14,7 +14,7 @@ from ..doubts import steps as say_of_steps
 from ..doubts.recordings import at_once, before_their_calls
 from ..gpus.clock import AGREE_NS, Clock
 from ..gpus.collective_kernels import sounds_like_one
-from ..gpus.operations import COMPUTE, TABLES, Gpu
+from ..gpus.operations import COMPUTE, KERNELS, Gpu
 from ..ground import intervals
 from ..ground.groups import by_value
 from ..ground.stats import all_along
@@ -171,7 +171,7 @@ def _at_once(gpu: Gpu, where: str) -> Iterator[Doubt]:
     """A doubt if kernels of one stream run at the same time. Nodes of CUDA graphs may: they run on streams of their
     own, but are recorded on the stream of the graph."""
     operations = gpu.operations
-    which = (operations.table == TABLES.index("kernels")) & (operations.nodes(slice(None)) == 0)
+    which = (operations.table == KERNELS) & (operations.nodes(slice(None)) == 0)
     start, end = operations.start_ns[which], operations.end_ns[which]
     summed = int((end - start).sum())
     if summed <= ONE_AFTER_THE_OTHER * intervals.union(start, end).total:
@@ -188,9 +188,7 @@ def _unknown_exchanges(gpu: Gpu, window: Window, where: str) -> Iterator[Doubt]:
     if not len(places):
         return
     inside = window.starting(gpu.operations)
-    found = inside.chosen(
-        (inside.kind == COMPUTE) & (inside.table == TABLES.index("kernels")) & np.isin(inside.name, places)
-    )
+    found = inside.chosen((inside.kind == COMPUTE) & (inside.table == KERNELS) & np.isin(inside.name, places))
     if len(found):
         spent = window.part(intervals.union(found.start_ns, found.end_ns)).total
         lasted = np.bincount(found.name, weights=found.end_ns - found.start_ns)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import Gpu
+from ..gpus.operations import KERNELS, Gpu
 from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..ground.stats import nearest_rank, nearest_ranks
@@ -167,7 +167,7 @@ def _batch_gap_edges(steps: FoundSteps) -> tuple[Int64s, Int64s, NDArray[np.bool
 def _step_rows(gpu: Gpu, steps: FoundSteps, books: Account) -> list[StepRow]:
     split = ownership.per_bin(books.ownership, steps.start_ns, steps.end_ns)
     gap_start, gap_end, gap_known = _batch_gap_edges(steps)
-    count = kernels.per_step(gpu.operations, np.flatnonzero(gpu.operations.table == kernels.KERNELS), steps)
+    count = kernels.per_step(gpu.operations, np.flatnonzero(gpu.operations.table == KERNELS), steps)
     per_step = {name: values.tolist() for name, values in split.items()}
     feed_known = books.ledger_ns["idle_feed"] is not None
     return [

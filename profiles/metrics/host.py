@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import TABLES, Gpu, Operations, distinct
+from ..gpus.operations import KERNELS, Gpu, Operations, distinct
 from ..ground import intervals
 from ..ground.groups import by_value
 from ..ground.intervals import Intervals
@@ -140,7 +140,7 @@ def capturing(timelines: Sequence[Timeline], shift_ns: Sequence[int], gpu: Gpu) 
 def _first_runs(operations: Operations, launch: Intervals) -> Intervals:
     """The part of `idle_launch` in which libraries are loaded or the program prepares its loop: during long calls that
     launch a kernel for the first time, and in long spans that the first run of a repeated kernel ends."""
-    kernels = np.flatnonzero((operations.table == TABLES.index("kernels")) & operations.launched)
+    kernels = np.flatnonzero((operations.table == KERNELS) & operations.launched)
     _, first, runs = np.unique(operations.name[kernels], return_index=True, return_counts=True)
     _, start, end = operations.calls(kernels[first])  # in the order in which they started
     calls = end - start >= _LONG_NS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..gpus.operations import TABLES, Gpu, Operations
+from ..gpus.operations import KERNELS, Gpu, Operations
 from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..ledger.ownership import is_idle
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 LONGEST = 10
 _NAMED = 3  # number of calls, ranges and operators that are named per gap
-_KERNELS = TABLES.index("kernels")
 
 
 def longest(
@@ -76,7 +75,7 @@ def _ended(names: Sequence[pd.Series], gpu: Gpu, operations: Operations, at: int
     one = operations.at(slice(at, at + 1))
     call = int(one.call_row[0])
     returned_ns = int(one.calls(np.array([0]))[2][0])
-    kernel = one.table[0] == _KERNELS
+    kernel = one.table[0] == KERNELS
     return {
         "ended_by": CLASSES[one.kind[0]],
         "name": str(gpu.names[one.name[0]]) if kernel else None,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.collective_kernels import is_collective
-from ..gpus.operations import TABLES, Gpu, Ints, Operations, narrow
+from ..gpus.operations import GRAPHS, KERNELS, Gpu, Ints, Operations, narrow
 from ..ground import intervals
 from ..ground.intervals import Intervals
 from ..ground.stats import nearest_rank, nearest_ranks
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 SHORT_NS = 5_000
 TENTHS = 10
 TOP = 100  # number of kernels kept, enough to compare recordings; views show the first ten
-KERNELS, GRAPHS = TABLES.index("kernels"), TABLES.index("graphs")
 _BLOCK = 1 << 17  # kernels processed at a time, so that they fit into the CPU's cache
 TORCH_COMPILED = r"triton_(?:poi|red|per)_fused"
 # A kernel belongs to the first group whose pattern its name matches. The patterns are from the kernel names of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import TABLES, Gpu, Operations
+from ..gpus.operations import KERNELS, Gpu, Operations
 from ..ground.groups import by_value, rows_by_value
 from ..ground.intervals import Nested
 from ..ledger.account import Account
@@ -34,7 +34,6 @@ Int64s = NDArray[np.int64]
 # For each operation of a GPU the index of its operator's name in the list, -1 for none; None if none has a name.
 Found: TypeAlias = "tuple[Int64s | None, list[str]]"
 SHOWN = 100
-KERNELS = TABLES.index("kernels")
 _ALL = slice(None)
 _NONE = np.empty(0, np.int64)
 _BLOCK = 1 << 17  # operations processed at a time, so that they fit into the CPU's cache

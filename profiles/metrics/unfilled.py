@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gpus.operations import COMPUTE, TABLES, Gpu, Operations
+from ..gpus.operations import COMPUTE, KERNELS, Gpu, Operations
 from ..ground import intervals
 from ..ledger.window import Window
 from ..model.operations import Unfilled
@@ -53,7 +53,7 @@ def _swept(operations: Operations, most: int) -> Iterator[tuple[Int64s, Int64s, 
     for first in range(0, len(rows), _BLOCK):
         mine, following = rows[first : first + _BLOCK], rows[first + _BLOCK :][:1]
         blocks = np.full(len(mine), most)
-        kernels = operations.table[mine] == TABLES.index("kernels")
+        kernels = operations.table[mine] == KERNELS
         known = operations.blocks(mine[kernels])
         blocks[kernels] = np.where(known > 0, np.minimum(known, most), most)
         mine, blocks = np.append(open_rows, mine), np.append(open_blocks, blocks)
