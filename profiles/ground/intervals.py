@@ -128,8 +128,7 @@ def summed(ns: Int64s, group: NDArray[np.integer[Any]], groups: int) -> Int64s:
     # `ns`.
     if not len(ns) or int(ns.max()) < (1 << 53) // len(ns):
         return np.bincount(group, weights=ns, minlength=groups).astype(np.int64)
-    halves = (np.bincount(group, weights=half, minlength=groups).astype(np.int64) for half in (ns & _LOW, ns >> 31))
-    low, high = halves
+    low, high = (np.bincount(group, weights=half, minlength=groups).astype(np.int64) for half in (ns & _LOW, ns >> 31))
     return low + (high << 31)
 
 

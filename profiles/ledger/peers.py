@@ -159,6 +159,6 @@ def settle(own: Waits, others_ns: Int64s, all_there: bool, negotiated: tuple[Int
             for owner in np.unique(own.owner).tolist()
         },
         intervals.union(until[untold], called[untold]),
-        np.bincount(own.collective, weights=until - start, minlength=len(others_ns)).astype(np.int64),
+        intervals.summed(until - start, own.collective, len(others_ns)),
         nothing_known=not known.any(),
     )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import KERNELS, Gpu, Operations
+from ..ground import intervals
 from ..ground.groups import by_value
 from ..ledger.account import Account
 from ..model.operations import Arithmetic, Computed, Kernels
@@ -47,7 +48,7 @@ def measure(timelines: Sequence[Timeline], gpu: Gpu, books: Account, counted: Ke
     lasted = gpu.operations.end_ns[rows] - gpu.operations.start_ns[rows]
     code = gpu.operations.name[rows]
     used, place = np.unique(call[rows], return_inverse=True)
-    kernel_ns = np.bincount(place, weights=lasted).astype(np.int64)
+    kernel_ns = intervals.summed(lasted, place, len(used))
     rounded = np.asarray(gpu.names.str.contains(_TF32, regex=True), dtype=bool)[code]
     rounds = np.bincount(place[rounded], minlength=len(used)) > 0
     peak = peaks.of(gpu.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -142,10 +142,9 @@ def of_group(names: pd.Index, group: str) -> NDArray[np.bool_]:
     return found
 
 
-def in_group(name: str, groups: Sequence[str]) -> bool:
-    """True if the kernel of this name belongs to one of the groups."""
-    first = next(group for group, pattern in GROUPS.items() if re.search(pattern, name))
-    return first in groups
+def is_unfused(name: str) -> bool:
+    """True if the kernel of this name belongs to one of the groups UNFUSED."""
+    return next(group for group, pattern in GROUPS.items() if re.search(pattern, name)) in UNFUSED
 
 
 def median_per_step(operations: Operations, rows: Ints, steps: FoundSteps) -> int | None:
@@ -212,10 +211,10 @@ def _top(
 
 
 def _sums(code: Ints, values: Ints, length: int) -> NDArray[np.int64]:
-    """Sums of ns per code; exact, because floats hold integers up to 2**53 ns (104 days)."""
+    """Sums of the values of each code, int64[length]."""
     found = np.zeros(length, np.int64)
     for block in _blocks(len(code)):
-        found += np.bincount(code[block], weights=values[block], minlength=length).astype(np.int64)
+        found += intervals.summed(values[block], code[block], length)
     return found
 
 

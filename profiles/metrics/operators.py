@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gpus.operations import KERNELS, Gpu, Operations
+from ..ground import intervals
 from ..ground.groups import by_value, rows_by_value
 from ..ground.intervals import Nested
 from ..ledger.account import Account
@@ -284,5 +285,5 @@ def _idle_total(ownership: Ownership) -> int:
 
 
 def _sums(name: Int64s, values: Int64s, bins: int) -> Int64s:
-    """Sums of ns per name; exact, because floats hold integers up to 2**53 ns (104 days)."""
-    return np.bincount(name % bins, weights=values, minlength=bins).astype(np.int64)
+    """ns per name, int64[bins]; -1, no name, is the last bin."""
+    return intervals.summed(values, name % bins, bins)

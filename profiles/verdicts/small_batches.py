@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ground.numbers import share as percent
 from ..metrics.doubts import PLAIN
-from ..metrics.kernels import UNFUSED, in_group
+from ..metrics.kernels import is_unfused
 from ..model.findings import Finding
 from . import host_idle
 from .case import Case
@@ -27,7 +27,7 @@ def tiny_batch(case: Case) -> Finding | None:
     extra time."""
     kernels, few = case.gpu.kernels, case.gpu.kernels.unfilled
     few_ns = few.lost_ns if few and few.lost_ns >= UNFILLED_SHARE * case.gpu.span_ns and not case.example else 0
-    if few and few_ns and in_group(few.kernels[0], UNFUSED) and not_compiled(case):
+    if few and few_ns and is_unfused(few.kernels[0]) and not_compiled(case):
         few_ns = 0  # A larger batch gives a reduction over it no more blocks, and compiling replaces it.
     short_ns = (kernels.under_5us_ns or 0) if _mostly_short(case) else 0
     if not (few_ns or short_ns):
