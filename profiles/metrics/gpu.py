@@ -63,7 +63,6 @@ def measure(
     """
     span_ns = books.window.span_ns
     this_step, later_step = exposed_inputs(books)
-    feed_known = books.ledger_ns["idle_feed"] is not None
     rows = _step_rows(gpu, steps, books)
     feed_ns = books.ledger_ns["idle_feed"]
     counted = kernels.measure(gpu, steps, books.window, books.ownership)
@@ -94,7 +93,7 @@ def measure(
         copies=copies.measure(timelines, gpu, steps, books),
         collectives=collectives.measure(gpu, steps, books, moved),
         steps=_steps(steps, rows),
-        feed_gaps=_gaps([row.feed_gap_ns for row in rows]) if feed_known else None,
+        feed_gaps=_gaps([row.feed_gap_ns for row in rows]) if feed_ns is not None else None,
         batch_gaps=_gaps([row.batch_gap_ns for row in rows]),
         batch_gap_ledger_ns=_batch_gap_ledger(steps, books),
         input_copies=_input_copies(books, this_step, later_step),

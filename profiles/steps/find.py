@@ -287,8 +287,7 @@ def _measured(source: str, steps: _Steps) -> FoundSteps:
         prev_last_kernel_end_ns=before[kept],
         all_start_ns=steps.start_ns,
         all_last_kernel_end_ns=steps.last_kernel_end_ns if steps.quiet else no_times(),
-        launched=steps.launched
-        and replace(steps.launched, after_ns=steps.launched.after_ns[kept], until_ns=steps.launched.until_ns[kept]),
+        launched=steps.launched and steps.launched.chosen(kept),
         warm_up=int(head.sum()),
         partial=int((~whole).sum()),
         breaks=int(breaks.sum()),

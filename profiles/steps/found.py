@@ -49,6 +49,9 @@ class Launched:
     after_ns: NDArray[np.int64]
     until_ns: NDArray[np.int64]
 
+    def chosen(self, which: slice | NDArray[np.bool_]) -> Launched:
+        return Launched(self.process, self.after_ns[which], self.until_ns[which])
+
 
 @dataclass(frozen=True, slots=True)
 class FoundSteps:
@@ -79,7 +82,7 @@ class FoundSteps:
     partial: int = 0  # number of steps left out because the recording's ends cut them
     breaks: int = 0  # number of later steps left out: long ones (evaluation, checkpoints), steps with a pause
     # the long steps left out, without those that a pause cut
-    long: LongSteps = field(default_factory=lambda: LongSteps())
+    long: LongSteps = field(default_factory=LongSteps)
     unit: str = "step"  # "step", or "batch" for an inference
     served: bool = False  # True if the recording has marks of an inference server, even if steps were found otherwise
     decodes: bool = True  # False if every pass of an inference server only reads prompts (prefill)
@@ -145,6 +148,5 @@ def chosen(found: FoundSteps, which: slice | NDArray[np.bool_]) -> FoundSteps:
         step_number=found.step_number[which],
         last_kernel_end_ns=found.last_kernel_end_ns[which],
         prev_last_kernel_end_ns=found.prev_last_kernel_end_ns[which],
-        launched=found.launched
-        and replace(found.launched, after_ns=found.launched.after_ns[which], until_ns=found.launched.until_ns[which]),
+        launched=found.launched and found.launched.chosen(which),
     )
