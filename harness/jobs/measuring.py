@@ -15,6 +15,7 @@ from profiles.measuring.subject import load
 from profiles.metrics import host_places
 from profiles.model import measures_json
 from profiles.model.measures import Measures
+from profiles.model.places import SAMPLED
 from profiles.readers import read
 from profiles.readers.nsys.report import run_export
 from profiles.verdicts import places
@@ -82,7 +83,7 @@ def of_the_host(recordings: Sequence[Path]) -> list[str]:
             share, where = place.total_ns / found.span_ns, f"{places.told(place)}{places.mostly(place)}"
             text = f"{path.name}: {places.code_of(place)}: {percent(share)} of {whole} in {where}"
             told.append((share, f"{text}\n  → {places.remedy(place)}"))
-        if any(row.kind in ("python", "call") for row in rows):  # known by samples, not by ranges
+        if any(row.kind in SAMPLED for row in rows):  # known by samples, not by ranges
             told += [(0.0, f"{one.text}\n  → {one.next}") for one in timeline.doubts if one.code == "places-few"]
     return [text for _, text in sorted(told, key=lambda one: -one[0])]
 

@@ -17,7 +17,7 @@ from ..ledger.window import Window
 from ..model import marks
 from ..model.measures import CLASSES, OWNERS
 from ..model.names import rows_named
-from ..model.places import Places
+from ..model.places import SAMPLED, Places
 from ..model.timeline import Timeline
 from . import places
 from .place_layers import Numbers, of_process, samples_of
@@ -57,6 +57,6 @@ def measure(timeline: Timeline) -> HostPlaces | None:
     claimed, rest = places.divide({FEED: fed, LAUNCH: intervals.subtract(whole, fed)}, layers)
     rows, _ = places.rows_of_claims(numbers, claimed, window, seen)
     left = {OWNERS[len(CLASSES) + cause]: spans.total for cause, spans in rest.items()}
-    found = Places(rows, left, ranges=any(row.kind not in ("python", "call") for row in rows), samples=True)
+    found = Places(rows, left, ranges=any(row.kind not in SAMPLED for row in rows), samples=True)
     assert sum(row.total_ns for row in rows) + sum(left.values()) == window.span_ns
     return HostPlaces(found, window.span_ns, of_steps=len(steps) > 0)

@@ -26,7 +26,7 @@ from ..ledger.causes import SYNC
 from ..ledger.window import Window
 from ..model import marks
 from ..model.measures import CLASSES, OWNERS
-from ..model.places import Line, Place, Places
+from ..model.places import SAMPLED, Line, Place, Places
 from ..model.steps import Break
 from ..model.timeline import Timeline
 from .place_layers import (
@@ -84,7 +84,7 @@ def measure(
     found_places = Places(
         rows,
         elsewhere,
-        ranges=any(len(found[at].place) for found in layers for at in (0, 1, 3, 4, 6, 7)),
+        ranges=any(kind not in SAMPLED for found in layers for layer in found for kind in layer.kind[:1]),
         samples=any(len(one["start_ns"]) for one in samples),
     )
     _check(found_places, books)

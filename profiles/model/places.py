@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
+
+SAMPLED: Final = ("python", "call")  # kinds of places that samples saw; recorded ranges have the other kinds
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..model.findings import Finding
-from ..model.places import Place
+from ..model.places import SAMPLED, Place
 from .case import Case
 from .shared_advice import DATA_LOADER, PY_DATASET
 
@@ -160,7 +160,7 @@ def is_the_users(place: Place) -> bool:
 
 def _computes(place: Place) -> bool:
     """True for a line of a model's own function, such as `return self.net(x)` in `forward`, that does nothing else."""
-    sampled = place.kind in ("python", "call")
+    sampled = place.kind in SAMPLED
     return sampled and bool(_COMPUTES.fullmatch(place.name)) and does(place) == "python"
 
 
