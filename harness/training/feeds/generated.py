@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..models import Spec
-from .sources import options
+from .sources import options, scaled
 
 LABEL_NOISE = 0.02
 BEST_ACCURACY = 1 - LABEL_NOISE
@@ -84,12 +84,12 @@ class Generated:
         """This rank's share of the validation samples, as arrays. All ranks together have a quarter as many as training
         samples, or 1000 if that is more."""
         x, y = samples(self._spec, max(1000, self.count // 4), seed=self._seed, part=VALIDATION)
-        return self._cast(x[self._rank :: self._size]), y[self._rank :: self._size]
+        return scaled(x[self._rank :: self._size], self.dtype), y[self._rank :: self._size]
 
     def trained_on(self) -> tuple[Any, Any]:
         """This rank's share of training samples, as arrays; there are as many as validation samples."""
         mine = slice(self._rank, max(1000, self.count // 4), self._size)
-        return self._cast(self._x[mine]), self._y[mine]
+        return scaled(self._x[mine], self.dtype), self._y[mine]
 
     def arrays(self) -> Iterator[tuple[Any, Any]]:
         return iter(self.dataset().as_numpy_iterator())
@@ -105,15 +105,8 @@ class Generated:
             order = tf.random.experimental.stateless_shuffle(tf.range(count), [seed, tf.cast(epoch, tf.int32)])
             first = (tf.cast(step, tf.int32) * size + rank) * batch
             mine = order[first : first + batch]
-            return self._cast(tf.gather(x, mine)), tf.gather(y, mine)
+            return scaled(tf.gather(x, mine), self.dtype), tf.gather(y, mine)
 
         numbers = tf.data.Dataset.range(np.iinfo(np.int64).max)
         batches = numbers.map(drawn, num_parallel_calls=self._threads, deterministic=True)
         return batches.with_options(options(self._threads))
-
-    def _cast(self, x: Any) -> Any:
-        if self.dtype == "uint8":
-            return x
-        if isinstance(x, np.ndarray):
-            return x.astype(np.float32) / np.float32(127.5) - np.float32(1)
-        return tf.cast(x, tf.float32) / 127.5 - 1.0

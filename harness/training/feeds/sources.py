@@ -63,7 +63,7 @@ class Synthetic:
         firsts = [(i * size + rank) * batch for i in range(self._batches)]
         x = np.concatenate([_random_rows(seed, first, batch, sample_bytes) for first in firsts])
         x = x.reshape(-1, *spec.input_shape)
-        self._x = x if dtype == "uint8" else x.astype(np.float32) / np.float32(127.5) - np.float32(1)
+        self._x = scaled(x, dtype)
         label_bytes = np.concatenate([_random_rows(seed + 1_000_003, first, batch, 8) for first in firsts])
         self._y = (label_bytes.view(np.uint64).ravel() % max(2, spec.classes)).astype(np.int64)
 
@@ -167,10 +167,19 @@ class TFRecords:
             return tf.reshape(tf.io.decode_raw(features["image/raw"], tf.uint8), shape)
 
         x = tf.cond(features["image/raw"] == "", decode, raw) if len(shape) == 3 else raw()
-        x = tf.ensure_shape(x, shape)
-        if self.dtype == "float32":
-            x = tf.cast(x, tf.float32) / 127.5 - 1.0
+        x = scaled(tf.ensure_shape(x, shape), self.dtype)
         return x, features["image/class/label"] % max(2, self._spec.classes)
+
+
+def scaled(x: Any, dtype: str) -> Any:
+    """uint8 samples, an array or a tensor, as samples of a source's dtype: float32 from -1 to 1, or unchanged."""
+    if dtype == "uint8":
+        return x
+    if isinstance(x, np.ndarray):
+        return x.astype(np.float32) / np.float32(127.5) - np.float32(1)
+    import tensorflow as tf
+
+    return tf.cast(x, tf.float32) / 127.5 - 1.0
 
 
 def options(threads: int) -> Any:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ..feeds.sources import scaled
 from ..models import MODELS, Spec, build, compile_model
 from .ways import Subject, Way, Ways, stepping
 
@@ -64,10 +65,10 @@ def decode(file: Any, label: Any) -> tuple[Any, Any]:
 
 
 def scale(x: Any, y: Any) -> tuple[Any, Any]:
-    return tf.cast(x, tf.float32) / 127.5 - 1.0, y
+    return scaled(x, "float32"), y
 
 
-def trained(data: Any, batch: int = BATCH) -> Way:
+def trained(data: Any) -> Way:
     """A way that trains a small dense model on batches of pictures."""
     flat = keras.Sequential(
         [
@@ -78,7 +79,7 @@ def trained(data: Any, batch: int = BATCH) -> Way:
         ]
     )
     compile_model(flat, Spec((INPUT_SIDE, INPUT_SIDE, 3), 10))
-    return consuming(flat, iter(data), batch)
+    return consuming(flat, iter(data), BATCH)
 
 
 def files() -> Any:

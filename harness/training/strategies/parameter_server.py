@@ -33,6 +33,7 @@ from ringscope import ring
 from ringscope.ring import marks
 
 from ..feeds import make_source
+from ..feeds.sources import scaled
 from ..models import MODELS, loss_for, of_cell
 from .ports import held
 from .trainers import Trainer
@@ -57,8 +58,8 @@ def trainer(cell: Cell, device: str) -> Trainer:
         first = tf.distribute.coordinator.experimental_get_current_worker_index() * cell.per_rank_batch
 
         def share(x: Any, y: Any) -> tuple[Any, Any]:
-            x, y = x[first : first + cell.per_rank_batch], y[first : first + cell.per_rank_batch]
-            return (x if cell.input_dtype == "uint8" else tf.cast(x, tf.float32) / 127.5 - 1.0), y
+            mine = slice(first, first + cell.per_rank_batch)
+            return scaled(x[mine], cell.input_dtype), y[mine]
 
         batches = source.dataset().map(share)
         return batches.prefetch(tf.data.AUTOTUNE) if cell.feed == "prefetch" else batches
