@@ -21,7 +21,7 @@ from pathlib import Path
 
 from profiles.ground.errors import RingscopeError
 from profiles.ground.files import write_whole
-from profiles.runs.rank_records import read_rank
+from profiles.runs.rank_records import RankRecord, read_rank
 from profiles.runs.records import Cell, RunRecord, SweepRecord, read_run, read_sweep
 from profiles.scaling.run_directory import ROOT
 
@@ -96,9 +96,8 @@ class RunDirectory:
         if not (directory / "record.json").exists():
             return False
         record = read_run(directory).record
-        if record.status == "interrupted" and all_ranks_whole(directory, cell):
+        if record.status == "interrupted" and (ranks := _whole_records(directory, cell)):
             # The sweep ended after the last rank wrote its record, but before the launch's status was written.
-            ranks = (read_rank(directory / f"rank{rank}.jsonl") for rank in range(cell.processes))
             self.finish(record, "ok", "", max(rank.window_end_ns for rank in ranks))
             return True
         return record.status == "ok" or (record.status not in UNFINISHED and not retry_failed)
@@ -145,14 +144,12 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def all_ranks_whole(directory: Path, cell: Cell) -> bool:
-    """True if every rank of the cell has written a complete record."""
+def _whole_records(directory: Path, cell: Cell) -> list[RankRecord]:
+    """The ranks' records; empty unless each rank of the cell has written a complete one."""
     try:
-        for rank in range(cell.processes):
-            read_rank(directory / f"rank{rank}.jsonl")
+        return [read_rank(directory / f"rank{rank}.jsonl") for rank in range(cell.processes)]
     except (OSError, RingscopeError):
-        return False
-    return True
+        return []
 
 
 def check_space(path: Path, need_bytes: int = LEAST_FREE_BYTES) -> None:
