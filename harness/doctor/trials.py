@@ -91,7 +91,7 @@ def allreduce(machine: dict[str, Any], *, ranks: int, launcher: str) -> Check:
             job = launch.command(rank_argv, ranks=ranks, launcher=launcher, environ=os.environ, lifeline=at)
             done = _run(launch.keeper(job.argv, lifeline=at), job.env | {"TF_CPP_MIN_LOG_LEVEL": "3"})
         if isinstance(done, str):
-            return Check("all-reduce", FAILURE, done, _by_hand(rank_argv[1:3], ranks, launcher))
+            return Check("all-reduce", FAILURE, done, _by_hand(ranks, launcher))
         found = json.loads(out.read_text())
     return judge_allreduce(found, launcher, machine)
 
@@ -204,6 +204,6 @@ def why(output: str) -> str:
     return line_with(NAMES_ERROR, output) or output.strip().rpartition("\n")[2][:300]
 
 
-def _by_hand(module: list[str], ranks: int, launcher: str) -> str:
+def _by_hand(ranks: int, launcher: str) -> str:
     start = f"mpirun -np {ranks}" if launcher == "mpirun" else f"horovodrun -np {ranks}"
-    return f"to see all of its output: {start} python {' '.join(module)} --out /tmp/allreduce.json"
+    return f"to see all of its output: {start} python -m harness.doctor.allreduce --out /tmp/allreduce.json"

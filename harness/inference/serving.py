@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import socket
@@ -83,20 +84,15 @@ SERVERS: Final = {
 
 def check(name: str) -> None:
     """Raise RingscopeError if the server, or aiohttp for its client, is not installed."""
-    import importlib.util
-
     server = SERVERS[name]
-    module = server.needs.isidentifier() and name != "tfserving"
-    here = importlib.util.find_spec(server.needs) if module else shutil.which(server.needs)
-    if not here:
+    find = shutil.which if server.needs == TENSORFLOW_SERVING else importlib.util.find_spec
+    if not find(server.needs):
         raise RingscopeError(f"--server {name}: {server.needs} is not installed; {server.remedy}")
     check_load()
 
 
 def check_load() -> None:
     """Raise RingscopeError if aiohttp, which the client of a server needs, is not installed."""
-    import importlib.util
-
     if not importlib.util.find_spec("aiohttp"):
         raise RingscopeError(f"aiohttp, which sends requests to servers, is not installed; {_INSTALL}")
 

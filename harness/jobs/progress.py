@@ -47,10 +47,9 @@ class Watch(_Shown):
 
     def __init__(self, tasks: Sequence[tuple[Cell, int]], console: Console) -> None:
         super().__init__(console)
-        self._count = len(tasks)
-        self._left = [cell.id for cell, _ in tasks]
         self._took: dict[str, list[float]] = {}
-        self._task = self._bar.add_task("launches", total=len(tasks), left="", now="")
+        self._task = self._bar.add_task("launches", left="", now="")
+        self.expect(tasks)
 
     def expect(self, tasks: Sequence[tuple[Cell, int]]) -> None:
         """Replace the remaining tasks; some jobs learn their number only while they run."""
