@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..gpus.collective_kernels import function_of
 from ..ground import numbers
 from ..ground.numbers import share as percent
 from ..metrics.kernels import UNFUSED
@@ -82,7 +83,7 @@ def unfused_batch_norm(case: Case) -> Finding | None:
         "unfused-batch-norm",
         {"compute": reduction_ns},
         busy_saved_ns={"compute": reduction_ns},
-        text=f"normalisation runs as separate reductions ({function_name(named[0].name)}): "
+        text=f"normalisation runs as separate reductions ({function_of(named[0].name)}): "
         f"{percent(reduction_ns / case.gpu.span_ns)} of the time",
         change=f"compile the step ({compiling(case)}), or normalise with tf.nn.fused_batch_norm in a layer of your own"
         ": Keras 3's BatchNormalization does not use cuDNN's",
@@ -214,15 +215,6 @@ def off_tensor_cores(case: Case) -> Finding | None:
         evidence={"kernels": {k.name: k.total_ns for k in named}, "time_share": ns / (case.whole or case.gpu).span_ns},
         refuted_by="padded dimensions take as long",
     )
-
-
-def function_name(kernel: str) -> str:
-    """A kernel's name without its return type, template arguments and parameters."""
-    kept, depth = "", 0
-    for part in re.split(r"([<>])", kernel.replace("(anonymous namespace)::", "")):
-        depth += {"<": 1, ">": -1}.get(part, 0)
-        kept += part if depth == 0 and part != ">" else ""
-    return kept.split("(")[0].strip().rpartition(" ")[2] or kernel
 
 
 RULES = (

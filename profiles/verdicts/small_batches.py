@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ..gpus.collective_kernels import function_of
 from ..ground.numbers import share as percent
 from ..metrics.doubts import PLAIN
 from ..metrics.kernels import is_unfused
 from ..model.findings import Finding
 from . import host_idle
 from .case import Case
-from .compute import function_name, not_compiled
+from .compute import not_compiled
 
 SHORT_SHARE = 0.5
 # A batch is too small if short kernels take at least this share of the compute time. A count of kernels does not show
@@ -37,7 +38,7 @@ def tiny_batch(case: Case) -> Finding | None:
     if few and few_ns:
         text = (
             f"for {percent(few.ns / case.gpu.span_ns)} of the time the running kernels have fewer blocks than half of "
-            f"the GPU's {few.multiprocessors} multiprocessors (most of it {function_name(few.kernels[0])}), and "
+            f"the GPU's {few.multiprocessors} multiprocessors (most of it {function_of(few.kernels[0])}), and "
             "the rest of the GPU is empty"
         )
     else:
