@@ -203,7 +203,7 @@ def many_small_collectives(case: Case) -> Finding | None:
 def _reductions(case: Case) -> int:
     """Collectives per step that sum gradients; all collectives if their kinds are not known."""
     found = case.gpu.collectives
-    sums = [int(one["count"] or 0) for name, one in found.kinds.items() if name in ("all_reduce", "reduce", "other")]
+    sums = [int(one["count"] or 0) for name, one in found.kinds.items() if name in GRADIENTS]
     if found.per_step and found.count:  # the window may also hold breaks, so the count is scaled to one step
         return found.per_step * sum(sums) // found.count if sums else found.per_step
     return sum(sums) // case.steps

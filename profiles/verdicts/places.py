@@ -160,8 +160,7 @@ def is_the_users(place: Place) -> bool:
 
 def _computes(place: Place) -> bool:
     """True for a line of a model's own function, such as `return self.net(x)` in `forward`, that does nothing else."""
-    sampled = place.kind in SAMPLED
-    return sampled and bool(_COMPUTES.fullmatch(place.name)) and does(place) == "python"
+    return place.kind in SAMPLED and bool(_COMPUTES.fullmatch(place.name)) and does(place) == "python"
 
 
 def remedy(place: Place) -> str:
