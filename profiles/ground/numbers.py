@@ -19,6 +19,11 @@ def duration(ns: int | float | None, why: str = "") -> str:
     return unknown(why) if ns is None else _scaled(ns, _TIME, digits=4)
 
 
+def change(ns: int | float | None, why: str = "") -> str:
+    """A difference of two times, with its sign: `+3.120 ms`."""
+    return unknown(why) if ns is None else f"{'+' if ns >= 0 else '-'}{duration(abs(ns))}"
+
+
 def minutes(seconds: float) -> str:
     """A time in seconds, for a person who waits: `45 s`, `3 min 20 s`, `2 h 5 min`."""
     whole = round(seconds)

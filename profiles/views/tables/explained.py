@@ -33,11 +33,6 @@ def label(one: Json, cause: str) -> str:
     return LOOKS[cause].label if one["method"] == "recordings" and cause in LOOKS else CAUSES[cause]
 
 
-def change(ns: int | None, why: str = "") -> str:
-    """A signed duration, such as `+3.120 ms`."""
-    return numbers.duration(ns, why) if ns is None else f"{'+' if ns >= 0 else '-'}{numbers.duration(abs(ns))}"
-
-
 def share(one: Json, ns: int | None) -> str:
     """Share of the extra time of a step; "" if the step takes less, or the part is unknown."""
     more = one["step_after_ns"] - one["step_before_ns"]
@@ -47,7 +42,7 @@ def share(one: Json, ns: int | None) -> str:
 def interval(loss: Json) -> str:
     if loss["low_ns"] is None:
         return ""
-    return f"{change(loss['low_ns'])} to {change(loss['high_ns'])}"
+    return f"{numbers.change(loss['low_ns'])} to {numbers.change(loss['high_ns'])}"
 
 
 def told_by(one: Json, directory: str = "DIR") -> str:
@@ -84,13 +79,15 @@ def losses(found: Sequence[Json]) -> Table:
     for one in found:
         more = one["step_after_ns"] - one["step_before_ns"]
         step = words(f"step, 1 to {one['ranks']} ranks")
-        rows.append((words(one["model"]), step, Cell(change(more), more), Cell("100 %" if more > 0 else ""), Cell("")))
+        rows.append(
+            (words(one["model"]), step, Cell(numbers.change(more), more), Cell("100 %" if more > 0 else ""), Cell(""))
+        )
         for loss in one["losses"]:
             rows.append(
                 (
                     words(one["model"]),
                     words(label(one, loss["cause"])),
-                    Cell(change(loss["ns"], loss["why"]), loss["ns"]),
+                    Cell(numbers.change(loss["ns"], loss["why"]), loss["ns"]),
                     Cell(share(one, loss["ns"])),
                     Cell(interval(loss)),
                 )

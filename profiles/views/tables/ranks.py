@@ -28,10 +28,6 @@ def name_of(metric: str) -> str:
     return NAMES.get(metric) or LOOKS[metric].label
 
 
-def _signed(ns: int) -> str:
-    return f"{'+' if ns > 0 else '-'}{numbers.duration(abs(ns))}"
-
-
 def _sigmas(value: float | None) -> str:
     return numbers.unknown("alike") if value is None else f"{value:,.0f}"
 
@@ -39,7 +35,7 @@ def _sigmas(value: float | None) -> str:
 DIFFERENCE: tuple[Field, ...] = (
     ("time", "ns", numbers.duration),
     ("median of all", "median_ns", numbers.duration),
-    ("difference", "difference_ns", _signed),
+    ("difference", "difference_ns", numbers.change),
     ("sigmas", "sigmas", _sigmas),
 )
 

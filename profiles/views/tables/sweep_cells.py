@@ -44,7 +44,7 @@ def cells(rows: Sequence[Json]) -> Table:
                 Cell(numbers.factor(row["speedup"]), row["speedup"]),
                 Cell(numbers.share(row["efficiency"]), row["efficiency"]),
                 Cell(_interval(row, "efficiency", numbers.share)),
-                Cell(_milliseconds(row["step_ms_p50"]), row["step_ms_p50"]),
+                Cell(milliseconds(row["step_ms_p50"]), row["step_ms_p50"]),
                 Cell(numbers.share(row["input_wait_share"]), row["input_wait_share"]),
                 *(Cell(text(row.get(name)), row.get(name)) for name, _, text in told),
                 words(row["status"] if not (said := row["reason"] or row.get("note")) else f"{row['status']}: {said}"),
@@ -81,7 +81,7 @@ def learning(rows: Sequence[Json]) -> Table:
         shown.append(
             (
                 *(_setting(row.get(one.name, one.default)) for one in differs),
-                Cell(f"{row['epochs']:g}" if row["epochs"] is not None else numbers.UNKNOWN, row["epochs"]),
+                Cell(numbers.median(row["epochs"]), row["epochs"]),
                 Cell(numbers.share(row["accuracy"]), row["accuracy"]),
                 Cell(numbers.share(row["validation_accuracy"]), row["validation_accuracy"]),
                 Cell(numbers.duration(None if seconds is None else seconds * 1e9, why), seconds),
@@ -126,5 +126,5 @@ def _interval(row: Json, name: str, form: Format) -> str:
     return f"{first} to {last}" if last.endswith(unit) else f"{form(low)} to {last}"
 
 
-def _milliseconds(value: float | None) -> str:
+def milliseconds(value: float | None) -> str:
     return numbers.duration(None if value is None else value * 1e6)

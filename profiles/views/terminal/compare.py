@@ -70,9 +70,8 @@ def _ledger(comparison: Comparison) -> Group:
     rows: list[Row] = [("step", total, numbers.gain(after / before - 1))]
     for change in comparison.changes:
         if change.change_ns:
-            sign = "+" if change.change_ns > 0 else "-"
-            ns = numbers.duration(abs(float(change.change_ns)))
-            rows.append((LOOKS[change.owner].label, f"{sign}{ns}", _signed_share(change.share_of_step)))
+            share = _signed_share(change.share_of_step)
+            rows.append((LOOKS[change.owner].label, _signed(change.change_ns), share))
     titles = ("change per step", "share of the step before")
     floor = numbers.share(comparison.noise_floor)
     return Group(
@@ -136,7 +135,7 @@ def _times(row: NamedChange) -> tuple[str, ...]:
 
 
 def _signed(ns: Fraction) -> str:
-    return f"{'-' if ns < 0 else '+'}{numbers.duration(abs(float(ns)))}" if ns else ""
+    return numbers.change(float(ns)) if ns else ""
 
 
 def _signed_share(share: float | None) -> str:

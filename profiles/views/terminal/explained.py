@@ -22,7 +22,7 @@ def blocks(found: Sequence[Explained], directory: str) -> Iterator[RenderableTyp
         rows = []
         for loss in json["losses"]:
             if loss["ns"] is not None:
-                parts = said.change(loss["ns"]), said.share(json, loss["ns"]), said.interval(loss)
+                parts = numbers.change(loss["ns"]), said.share(json, loss["ns"]), said.interval(loss)
                 rows.append((said.label(json, loss["cause"]), *parts))
         table = Fitted([Column(), Column(right=True), Column(right=True), Column()], rows)
         yield Padding(table, (0, 0, 0, 2))

@@ -15,7 +15,7 @@ from ...runs.setting import Setting
 from ...scaling.alike import HOW
 from ...scaling.limits import COMPUTE
 from ...scaling.rows import CellRow
-from ..tables.sweep_cells import TOLD
+from ..tables.sweep_cells import TOLD, milliseconds
 from .widths import Column, Fitted, Prose
 
 Shown: TypeAlias = "tuple[str, Callable[[CellRow], str]]"
@@ -56,7 +56,7 @@ def _beside(rows: Sequence[CellRow]) -> Fitted:
     columns: list[Shown] = [
         ("samples/s", lambda row: numbers.per_s(row.samples_per_s_global).removesuffix(" samples/s")),
         ("", half),
-        ("step", lambda row: numbers.duration(None if row.step_ms_p50 is None else row.step_ms_p50 * 1e6)),
+        ("step", lambda row: milliseconds(row.step_ms_p50)),
         *([("limited by", _limit)] if limited else []),
         *(_column(*one) for one in told if one[0] == "of_horovod"),
         *(_column(*one) for one in told if one[0] != "of_horovod"),

@@ -150,7 +150,7 @@ def _line(row: CellRow, bar: int) -> Row:
         ranks,
         numbers.per_s(row.samples_per_s_global).removesuffix(" samples/s"),
         strategies.half(row),
-        numbers.duration(None if row.step_ms_p50 is None else row.step_ms_p50 * 1e6),
+        sweep_cells.milliseconds(row.step_ms_p50),
         numbers.share(row.input_wait_share),
         numbers.gigabytes(row.memory_gb),
         _efficiency(row, bar),
