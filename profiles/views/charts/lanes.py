@@ -80,15 +80,12 @@ def _streams(operations: GpuOperations) -> Iterator[Lane]:
     alike = Counter((stream.recording, stream.pid, stream.number) for stream in operations.streams)
     rows_of = dict(by_value(operations.stream))
     for number, stream in sorted(enumerate(operations.streams), key=lambda one: one[1]):
-        mine = rows_of[number]
         context = f", context {stream.context}" if alike[stream.recording, stream.pid, stream.number] > 1 else ""
         process = f", process {stream.pid}" if several else ""
         name = f"stream {stream.number}{context}{process}"
-        layers = layer(operations.start_ns[mine], operations.end_ns[mine])
-        for nth in range(int(layers.max()) + 1):
-            rows = mine[layers == nth]
+        for called, rows in _apart(operations, rows_of[number], name):
             yield Lane(
-                name if nth == 0 else f"{name} ({nth + 1})",
+                called,
                 operations.start_ns[rows],
                 operations.end_ns[rows],
                 operations.kind[rows],
@@ -103,21 +100,25 @@ def of_host(host: HostRanges) -> Iterator[Lane]:
     in further lanes below it."""
     several = len({(thread.recording, thread.pid) for thread in host.threads}) > 1
     for number, rows in sorted(by_value(host.thread), key=lambda one: -len(one[1])):
-        mine = rows.astype(np.int32)
         thread = host.threads[number]
         name = f"thread {thread.tid}" + (f", process {thread.pid}" if several else "")
-        layers = layer(host.start_ns[mine], host.end_ns[mine])
-        for nth in range(int(layers.max(initial=-1)) + 1):
-            rows = mine[layers == nth]
+        for called, mine in _apart(host, rows, name):
             yield Lane(
-                name if nth == 0 else f"{name} ({nth + 1})",
-                host.start_ns[rows],
-                host.end_ns[rows],
-                host.kind[rows] + np.int8(len(OWNERS)),
-                host.name[rows],
+                called,
+                host.start_ns[mine],
+                host.end_ns[mine],
+                host.kind[mine] + np.int8(len(OWNERS)),
+                host.name[mine],
                 host.names,
-                np.broadcast_to(np.int64(0), len(rows)),
+                np.broadcast_to(np.int64(0), len(mine)),
             )
+
+
+def _apart(of: GpuOperations | HostRanges, rows: NDArray[np.intp], name: str) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    """The name and the rows of each lane that these rows need; only the first lane's name is without a number."""
+    layers = layer(of.start_ns[rows], of.end_ns[rows])
+    for nth in range(int(layers.max(initial=-1)) + 1):
+        yield name if nth == 0 else f"{name} ({nth + 1})", rows[layers == nth]
 
 
 def layer(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -47,9 +47,9 @@ class _Packer:
         self.parts.append(content)
         return [values.dtype.name, place, len(values)]
 
-    def label(self, lane: Lane) -> NDArray[np.uint16]:
-        """The lane's labels as indices into the list of all labels; names after the first 65,535 share one index."""
-        used, back = np.unique(lane.label, return_inverse=True)
+    def label(self, lane: Lane, rows: NDArray[np.intp]) -> NDArray[np.uint16]:
+        """The rows' labels as indices into the list of all labels; names after the first 65,535 share one index."""
+        used, back = np.unique(lane.label[rows], return_inverse=True)
         places = []
         for one in used.tolist():
             name = spoken.name(lane.labels[one])
@@ -206,9 +206,7 @@ def _slices(packer: _Packer, lane: Lane, rows: NDArray[np.intp], start: int) -> 
         "step": packer.add(_smallest(step)),
         "length": packer.add(_smallest(end - begin)),
         "kind": packer.add(lane.kind[rows].astype(np.uint8)),
-        "label": packer.add(
-            packer.label(Lane(lane.name, begin, end, lane.kind[rows], lane.label[rows], lane.labels, lane.bytes[rows]))
-        ),
+        "label": packer.add(packer.label(lane, rows)),
         "bytes": packer.add(lane.bytes[rows].astype(np.float64)) if lane.bytes[rows].any() else None,
     }
 
