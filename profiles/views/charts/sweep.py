@@ -86,9 +86,7 @@ def efficiency(cells: Sequence[Row]) -> Chart:
 
 def _curve(rows: list[Spec], ideal: list[Spec], along: str, y: Spec) -> Spec:
     """The chart of `rows` over the setting `along`; a row's `low` and `high` are its interval."""
-    names = list(dict.fromkeys(row["cell"] for row in rows))
     ticks = sorted({row[along] for row in rows})
-    low, high = "low", "high"
     scale: Spec = {"domain": [min(ticks) - 0.2, max(ticks) + 0.2], "nice": False}
     if along != "ranks":  # logarithmic, because sweeps double the batch
         scale = {"type": "log", "base": 2, "domain": [min(ticks) * 0.9, max(ticks) * 1.1], "nice": False}
@@ -104,12 +102,12 @@ def _curve(rows: list[Spec], ideal: list[Spec], along: str, y: Spec) -> Spec:
         "type": "nominal",
         "title": None,
         "legend": {"columns": 1, "labelLimit": 600},
-        "scale": series_colour(names),
+        "scale": series_colour(_distinct(rows, "cell")),
     }
     bars = {
-        "data": {"values": [row for row in rows if row[low] is not None and row[high] is not None]},
+        "data": {"values": [row for row in rows if row["low"] is not None and row["high"] is not None]},
         "mark": {"type": "rule", "strokeWidth": 2},
-        "encoding": {"x": x, "y": {"field": low, "type": "quantitative"}, "y2": {"field": high}, "color": colour},
+        "encoding": {"x": x, "y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}, "color": colour},
     }
     line = {
         "data": {"values": rows},
