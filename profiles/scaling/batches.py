@@ -16,7 +16,7 @@ def looks(rows: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
     """Advice on batch sizes, from groups of cells that differ only in batch, on a model's largest number of ranks. It
     is about the group whose throughput still grew most at the largest batch, and about each group whose fastest batch
     reaches the accuracy later than another batch, or never."""
-    most = most_ranks((row.cell for row in rows), spreads)
+    most = most_ranks(row.cell for row in rows if row.cell.id in spreads)
     alike: dict[Cell, list[CellRow]] = {}
     for row in rows:
         cell = row.cell
@@ -33,12 +33,11 @@ def looks(rows: Sequence[CellRow], spreads: dict[str, Spread]) -> list[Look]:
     return sorted(grown, key=lambda look: -look.worth)[:1] + learning
 
 
-def most_ranks(cells: Iterable[Cell], spreads: dict[str, Spread]) -> dict[str, int]:
-    """For each model the largest number of ranks on which it was measured."""
+def most_ranks(cells: Iterable[Cell]) -> dict[str, int]:
+    """For each model the largest number of ranks of these cells."""
     most: dict[str, int] = {}
     for cell in cells:
-        if cell.id in spreads:
-            most[cell.model] = max(cell.ranks, most.get(cell.model, 0))
+        most[cell.model] = max(cell.ranks, most.get(cell.model, 0))
     return most
 
 

@@ -65,10 +65,10 @@ def first_looks(
 def _better(cells: Sequence[Cell], spreads: dict[str, Spread]) -> list[Look]:
     """For each setting the change with the largest measured gain, on a model's largest number of ranks. A gain counts
     only if the intervals of the two throughputs do not overlap."""
-    most = most_ranks(cells, spreads)
+    measured = [cell for cell in cells if cell.id in spreads]
+    most = most_ranks(measured)
     best: dict[str, Look] = {}
-    measured = [cell for cell in cells if most.get(cell.model) == cell.ranks and cell.id in spreads]
-    for slow, fast in itertools.permutations(measured, 2):
+    for slow, fast in itertools.permutations((cell for cell in measured if most[cell.model] == cell.ranks), 2):
         axis = _only_axis(slow, fast)
         if not axis or "resident" in (slow.feed, fast.feed):
             continue  # the feed `resident` sends no new data: it shows an upper bound, and is no choice for training
@@ -116,10 +116,7 @@ def _waits(rows: Sequence[CellRow], *, with_gpu: bool) -> list[Look]:
     """Advice on the cell that waits most for input, among cells on a model's largest number of ranks for which no
     faster feed was measured. Cells that lose more to other causes than to this wait are left out, since faster batches
     would not help them most."""
-    most: dict[str, int] = {}
-    for row in rows:
-        if row.step_ms_p50 is not None:
-            most[row.cell.model] = max(row.cell.ranks, most.get(row.cell.model, 0))
+    most = most_ranks(row.cell for row in rows if row.step_ms_p50 is not None)
     waiting = [
         row
         for row in rows
