@@ -48,11 +48,5 @@ def tiles(document: Document) -> Iterator[tuple[str, Cell, str, str]]:
             end = "min" if metric == "compute" else "max"
             here, one = at[metric]
             cell = document.number(f"{here}/{end}_ns", numbers.duration)
-            alike = one["min_ns"] == one["max_ns"]
-            where = "on every GPU" if alike else summary["titles"][one[f"{end}_gpu"]]
-            yield (
-                LOOKS[metric].label,
-                cell,
-                f"{'' if alike else 'least: ' if end == 'min' else 'most: '}{where}",
-                metric,
-            )
+            where = f"{'least' if end == 'min' else 'most'}: {summary['titles'][one[f'{end}_gpu']]}"
+            yield LOOKS[metric].label, cell, "on every GPU" if one["min_ns"] == one["max_ns"] else where, metric

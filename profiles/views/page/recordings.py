@@ -102,7 +102,7 @@ def _tiles(document: Document) -> Any:
         if not found:
             return None
         value, cell, where = (min if least else max)(found, key=lambda one: one[0])
-        where = "on every GPU" if len(found) > 1 and all(one[0] == value for one in found) else f"{where}"
+        where = "on every GPU" if len(found) > 1 and all(one[0] == value for one in found) else where
         return Tile(what, cell, where, look)
 
     losses = {

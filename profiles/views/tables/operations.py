@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...ground import numbers
@@ -146,24 +145,21 @@ def layers(document: Document) -> Table:
 
 
 def _operators(document: Document, key: str, title: str, caption: str) -> Table:
-    forms: dict[str, Form] = {
-        "owned_ns": ("", numbers.duration, ""),
-        "share": (", share", numbers.share, "/span_ns"),
-        "idle_ns": (", idle before", numbers.duration, ""),
-    }
-    several = len(document.json["gpus"]) > 1
-    forms = {name: form for name, form in forms.items() if name != "share" or not several}
+    forms: dict[str, Form] = {"owned_ns": ("", numbers.duration, "")}
+    if len(document.json["gpus"]) == 1:
+        forms["share"] = (", share", numbers.share, "/span_ns")
+    forms["idle_ns"] = (", idle before", numbers.duration, "")
+    one = key.removesuffix("s")
     caption += (
-        f" Shown are the {MOST_OPERATORS} with most time on all GPUs together, and kernels of no known "
-        f"{key.removesuffix('s')}; the JSON has more."
+        f" Shown are the {MOST_OPERATORS} with most time on all GPUs together, and kernels of no known {one}; the JSON "
+        "has more."
     )
-    only = (key.removesuffix("s"),)
     return _by_name(
         document,
         key,
         title,
         caption,
-        only,
+        (one,),
         f"{key}/rows",
         lambda row: (spoken.name(row["name"]),),
         forms,
@@ -251,22 +247,12 @@ def _number(document: Document, row: str | None, gpu: str, first: str, key: str,
 def groups(document: Document) -> Table:
     rows = []
     for gpu_at, gpu, name in each_gpu(document):
-        for group in gpu["kernels"]["groups"]:
-            at = f"{gpu_at}/kernels/groups"
-            # _Part escapes the group's name (RFC 6901), since a slash in the name would divide the JSON pointer.
-            total = _Part(document, at, group)
-            rows.append((words(group), name, total("count", numbers.count), total("total_ns", numbers.duration)))
+        for group, found in gpu["kernels"]["groups"].items():
+            # A slash in the group's name would divide the JSON pointer, so the name is escaped (RFC 6901).
+            at = f"{gpu_at}/kernels/groups/{group.replace('~', '~0').replace('/', '~1')}"
+            count, ns = found["count"], found["total_ns"]
+            count_cell = Cell(numbers.count(count), count, f"{at}/count")
+            rows.append((words(group), name, count_cell, Cell(numbers.duration(ns), ns, f"{at}/total_ns")))
     return Table(
         "groups", "Kernel groups", "Kernel time by kind of work.", ("group", "GPU", "launches", "time"), tuple(rows)
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    document: Document
-    at: str
-    key: str
-
-    def __call__(self, name: str, form: Format) -> Cell:
-        value = self.document[self.at][self.key].get(name)
-        return Cell(form(value), value, f"{self.at}/{self.key.replace('~', '~0').replace('/', '~1')}/{name}")

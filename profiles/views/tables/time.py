@@ -114,12 +114,11 @@ def ledger(document: Document) -> Table:
 
 
 def steps(document: Document) -> Table:
-    found = [
-        (at, name, place)
+    pointers = [
+        (f"{at}/steps/rows/{place}", name)
         for at, gpu, name in each_gpu(document)
         for place in range(len(gpu["steps"].get("rows") or []))
     ]
-    pointers = [(f"{at}/steps/rows/{place}", name) for at, name, place in found]
     left_out = ""
     if len(pointers) > MOST_STEPS:
         longest = sorted(pointers, key=lambda one: document[f"{one[0]}/start_ns"] - document[f"{one[0]}/end_ns"])
