@@ -20,7 +20,7 @@ from profiles.runs.records import Cell, read_runs
 from profiles.scaling import fits, run_directory, search
 from profiles.scaling.search import Plan
 from profiles.scaling.tries import tried
-from profiles.verbs.options import write_json
+from profiles.verbs.options import STDOUT, write_json
 from profiles.views.terminal import fits as view
 
 from ..machine import describe as machine
@@ -74,7 +74,7 @@ def _predict(options: Fits, path: Path, console: Console) -> int:
 
 
 def _report(text: str, options: Fits, show: Callable[[], None]) -> None:
-    if str(options.as_json) != "-":
+    if options.as_json != STDOUT:
         show()
     if options.as_json is not None:
         write_json(text, options.as_json)

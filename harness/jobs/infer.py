@@ -17,7 +17,7 @@ from profiles.ground.lazy import INTERRUPTED
 from profiles.inference import loads
 from profiles.inference.records import Inference
 from profiles.model.timeline import Doubt
-from profiles.verbs.options import write_json
+from profiles.verbs.options import STDOUT, write_json
 from profiles.views.charts import chart
 from profiles.views.files import measured_files
 from profiles.views.terminal import inference as view
@@ -135,5 +135,5 @@ def write(found: Inference, text: str, options: Infer, out: Path, console: Conso
         measured_files.write_inference(options.html, json.loads(text), title=out.name, command=command)
     if options.charts is not None:
         chart.write(view.charts(found.to_json()), options.charts)
-    if str(options.json) != "-":
+    if options.json != STDOUT:
         view.show(found, str(out), console)

@@ -21,7 +21,7 @@ from profiles.ground.files import write_whole
 from profiles.ground.lazy import INTERRUPTED
 from profiles.rules import RULES, Found, Rule
 from profiles.runs.rank_records import Damaged, read_rank
-from profiles.verbs.options import write_json
+from profiles.verbs.options import STDOUT, write_json
 from profiles.views.files import measured_files
 from profiles.views.terminal import rules as view
 
@@ -52,7 +52,7 @@ def main(options: Rules) -> int:
     told = rules.to_json(found, describe.describe(libraries=False))
     text = json.dumps(told, indent=1) + "\n"
     write_whole(path / "rules.json", text)
-    if str(options.as_json) != "-":
+    if options.as_json != STDOUT:
         view.show(found, console)
     if options.as_json is not None:
         write_json(text, options.as_json)

@@ -11,7 +11,7 @@ import click
 
 from ..ground import terminals
 from ..ground.errors import RingscopeError
-from .options import Number, Output, Verb, refuse_ignored, write_json
+from .options import STDOUT, Number, Output, Verb, refuse_ignored, write_json
 
 if TYPE_CHECKING:
     from ..predicting.throughput import Hosts
@@ -148,6 +148,7 @@ def _forecast(options: Options) -> None:
     from ..measuring import subject
     from ..predicting import throughput
     from ..predicting.curve import Point
+    from ..views.terminal import predicted_throughput as view
 
     wanted = _counts(options.ranks)
     hosts = _hosts(options)
@@ -161,14 +162,11 @@ def _forecast(options: Options) -> None:
         found = throughput.of_sweep(scaling, wanted, hosts, options.gpus_per_host)
     if options.charts is not None:
         from ..views.charts import chart
-        from ..views.terminal import predicted_throughput as pictures
 
-        chart.write([pictures.chart(found)], options.charts)
+        chart.write([view.chart(found)], options.charts)
     if options.as_json is not None:
         write_json(json.dumps(throughput.to_json(found), indent=1) + "\n", options.as_json)
-    if str(options.as_json) != "-":
-        from ..views.terminal import predicted_throughput as view
-
+    if options.as_json != STDOUT:
         view.show(found, terminals.console())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..ground import terminals
-from .options import Output, Verb, write_json
+from .options import STDOUT, Output, Verb, write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ def command(**chosen: Path | None) -> None:
     import json
     import sys
 
-    from profiles.explaining import explained
-    from profiles.runs.records import read_runs
-    from profiles.scaling.run_directory import machine, newest, read, write
+    from ..explaining import explained
+    from ..runs.records import read_runs
+    from ..scaling.run_directory import machine, newest, read, write
 
     options = Options(**chosen)
     path = options.directory or newest()
@@ -68,13 +68,13 @@ def command(**chosen: Path | None) -> None:
         )
     scaling, found = explained.told(scaling, runs, path)
     if any(options.pictures.values()):
-        from profiles.views.files import sweep_files
+        from ..views.files import sweep_files
 
         sweep_files.write(scaling, path, **options.pictures, machine=machine(runs), explained=found)
     if options.as_json:
         write_json(json.dumps(explained.to_json(scaling, found), indent=1) + "\n", options.as_json)
-    if str(options.as_json) != "-":
-        from profiles.views.terminal import sweep
+    if options.as_json != STDOUT:
+        from ..views.terminal import sweep
 
         sweep.show(scaling, str(path), terminals.console(), found)
     sys.exit(0 if all(row.status == "ok" for row in scaling.cells) else 1)
