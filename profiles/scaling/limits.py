@@ -16,11 +16,9 @@ COMPUTE = "compute"
 
 def tell(rows: Sequence[CellRow]) -> None:
     """Set `limited_by` and `limited_share` of each row whose work was also done with another strategy, to the largest
-    of
-
-    input: the share of the step that waits for its batch (`input_wait_share`); bubble: the pipeline bubble, the share
-    in which stages of a split model are idle (`bubble_share`); exchange: 1 - X / X(independent), the throughput that is
-    lost compared with the same number of GPUs, the same feed and no exchange.
+    share: `input`, the part of the step that waits for its batch (`input_wait_share`); `bubble`, the pipeline bubble,
+    in which stages of a split model are idle (`bubble_share`); or `exchange`, 1 - X / X(independent), the throughput
+    that is lost compared with the same number of GPUs, the same feed and no exchange.
 
     If all three are below WORTH_A_WORD: `compute`, with the rest of the step. Both stay None if the exchange is
     unknown, because there is no `independent` cell, and no other share is half of the step; and for other backends than
