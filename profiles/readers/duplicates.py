@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ def originals(paths: Iterable[Path]) -> dict[Path, Path]:
 
 
 def _of_the_same_bytes(paths: Sequence[Path]) -> dict[Path, Path]:
-    sizes = dict(_of_a_shared_size(paths))
+    sizes = _of_a_shared_size(paths)
     return _first_alike(
         sizes,
         lambda path: (sizes[path], *_ends(path, sizes[path])),
@@ -69,17 +70,15 @@ def _same_content(one: Path, other: Path) -> bool:
                 return parts[0] == parts[1]
 
 
-def _of_a_shared_size(paths: Iterable[Path]) -> list[tuple[Path, int]]:
+def _of_a_shared_size(paths: Iterable[Path]) -> dict[Path, int]:
     sizes: dict[Path, int] = {}
     for path in paths:
         try:
             sizes[path] = path.stat().st_size if path.is_file() else 0
         except OSError:
             continue
-    counts: dict[int, int] = {}
-    for size in sizes.values():
-        counts[size] = counts.get(size, 0) + 1
-    return [(path, size) for path, size in sizes.items() if size and counts[size] > 1]
+    counts = Counter(sizes.values())
+    return {path: size for path, size in sizes.items() if size and counts[size] > 1}
 
 
 def _ends(path: Path, size: int) -> tuple[bytes, bytes]:

@@ -63,9 +63,8 @@ def check(path: Path) -> None:
 
 def head(path: Path) -> bytes:
     """The first HEAD_BYTES of the file's content, decompressed if need be. Raises UnreadableRecording."""
-    check(path)
-    with streams(path) as (_, content):
-        return content.read(HEAD_BYTES)
+    with content(path) as stream:
+        return stream.read(HEAD_BYTES)
 
 
 def is_packed(path: Path) -> bool:
