@@ -142,20 +142,20 @@ def read_run(directory: Path) -> Run:
         return Run(record, [], directory)
     try:
         each = (read_rank(directory / f"rank{rank}.jsonl") for rank in range(record.cell.processes))
-        ranks = _of_one_launch(list(each), directory)
+        ranks = list(each)
+        _check_sizes(ranks, directory)
         return Run(record, ranks, directory)
     except Damaged as error:
         return Run(replace(record, status="damaged", reason=str(error)), [], directory)
 
 
-def _of_one_launch(ranks: list[RankRecord], directory: Path) -> list[RankRecord]:
-    """Return the ranks. Raises Damaged if they come from launches with different numbers of ranks."""
+def _check_sizes(ranks: list[RankRecord], directory: Path) -> None:
+    """Raises Damaged if the ranks come from launches with different numbers of ranks."""
     sizes = sorted({rank.size for rank in ranks})
     if len(sizes) > 1:
         raise Damaged(
             f"{directory} holds records of launches with {sizes[0]} and with {sizes[1]} ranks; run that cell again"
         )
-    return ranks
 
 
 def _damaged(directory: Path, error: Damaged) -> RunRecord:

@@ -201,9 +201,8 @@ def expect(path: Path, capacity_bytes: int | None) -> list[Expected]:
     for run in ok:
         group = next((group for group in groups if alike(group[0].record.cell, run.record.cell)), None)
         if group is None:
-            groups.append([run])
-        else:
-            group.append(run)
+            groups.append(group := [])
+        group.append(run)
     return [_expected(group, capacity_bytes) for group in groups]
 
 

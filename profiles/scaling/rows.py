@@ -154,13 +154,14 @@ def launch_row(run: Run) -> LaunchRow:
     steps = [] if unknown else [step for rank in ranks for step in rank.step_ns]
     waits = sum(wait for rank in ranks for wait in rank.input_wait_ns)
     told = [] if any(map(_ran_ahead, ranks)) else steps
+    p50 = nearest_rank(told, 50) if told else None
     return LaunchRow(
         cell=record.cell,
         launch=record.launch,
         status=record.status,
         reason=record.reason,
         samples_per_s_global=samples_per_s(ranks) if ranks else None,
-        step_ms_p50=nearest_rank(told, 50) / 1e6 if told else None,
+        step_ms_p50=None if p50 is None else p50 / 1e6,
         step_ms_p95=nearest_rank(told, 95) / 1e6 if told else None,
         input_wait_share=waits / sum(steps) if steps else None,
         window_ms=window_ns(ranks) / 1e6 if ranks else None,
@@ -170,7 +171,7 @@ def launch_row(run: Run) -> LaunchRow:
         started_utc_ns=record.started_utc_ns,
         seconds=max(0, record.finished_utc_ns - record.started_utc_ns) / 1e9,
         host=str(record.machine.get("host", "")),
-        **_told(ranks, nearest_rank(told, 50) if told else None),
+        **_told(ranks, p50),
         **_learned(ranks),
     )
 
