@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from statistics import median
 from typing import Any
 
 from ..gate import same_work
@@ -182,16 +183,16 @@ def _cells(before: Subject, after: Subject) -> list[CellChange]:
     for cell in (cell for cell in dict.fromkeys([*asked, *one]) if cell in one and cell in other):
         first, second = one[cell], other[cell]
         tested = difference(first, second) if min(len(first), len(second)) > 1 else None
-        ratio = _median(second) / _median(first)
+        then, now = median(first), median(second)
         found.append(
             CellChange(
                 cell=cell,
-                before=_median(first),
-                after=_median(second),
-                ratio=ratio,
+                before=then,
+                after=now,
+                ratio=now / then,
                 launches=(len(first), len(second)),
                 difference=tested,
-                verdict=_verdict(ratio, tested),
+                verdict=_verdict(now / then, tested),
             )
         )
     return found
@@ -216,12 +217,6 @@ def _throughputs(subject: Subject) -> dict[str, list[float]]:
     return found
 
 
-def _median(values: list[float]) -> float:
-    from statistics import median
-
-    return float(median(values))
-
-
 def _named(changes: NamedChanges | None) -> dict[str, Any] | None:
     if changes is None:
         return None
@@ -236,7 +231,7 @@ def _named(changes: NamedChanges | None) -> dict[str, Any] | None:
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """The comparison for `json.dumps`; fractions of ns as the nearest integer."""
     ledger = comparison.ledger
-    found = {
+    return {
         "schema": "ringscope.comparison/1",
         "before": comparison.before,
         "after": comparison.after,
@@ -263,4 +258,3 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "cells": [asdict(cell) for cell in comparison.cells],
         "reasons": comparison.reasons,
     }
-    return found

@@ -135,17 +135,15 @@ def predict(
     return found
 
 
-def worth_adding(
-    points: Sequence[Point], gpus_per_host: int = USUAL_GPUS_PER_HOST, *, share: float = 0.5, most: int = 4096
-) -> int | None:
-    """The count of GPUs from which another GPU adds less than `share` of a GPU's throughput at the smallest size; None
-    if GPUs still add more at `most`.
+def worth_adding(points: Sequence[Point], gpus_per_host: int = USUAL_GPUS_PER_HOST, *, most: int = 4096) -> int | None:
+    """The count of GPUs from which another GPU adds less than half of a GPU's throughput at the smallest size; None if
+    GPUs still add more at `most`.
 
     Only doublings are compared, since one more host may lose throughput that further hosts regain."""
     first = _sorted(points)[0]
     counts = [first.gpus << doubling for doubling in range((most // first.gpus).bit_length())]
     rates = [one.per_s for one in predict(points, counts, gpus_per_host)]
-    floor = share * first.per_s / first.gpus
+    floor = first.per_s / first.gpus / 2
     steps = zip(counts, counts[1:], rates, rates[1:], strict=False)
     pays = [more - less >= floor * (b - a) for a, b, less, more in steps]
     last = max((at for at, one in enumerate(pays) if one), default=-1)
