@@ -152,16 +152,17 @@ def _own_lines(stacks: str) -> list[str]:
 def _weights(ranks: list[Rank], apart: bool) -> Check:
     """Compare the ranks' weights. apart: the ranks took different samples, so equal weights prove that gradients were
     exchanged."""
-    common = sorted(set.intersection(*(set(rank.steps) for rank in ranks)) - {0})
+    shared = sorted(set.intersection(*(set(rank.steps) for rank in ranks)))
+    common = [step for step in shared if step]
     lines = [rank.steps[rank.last_step] for rank in ranks]
     ring, horovod = (all(line[what] for line in lines) for what in ("ring", "horovod"))
-    last = common[-1] if common else 0
     values, exchanged = (min(line[what] for line in lines) for what in ("elements", "exchanged"))
     data: dict[str, Any] = {"compared_after": common, "values": values, "exchanged_values": exchanged, "ring": ring}
     if not common:
         return Check(
             "weights", UNKNOWN, "the ranks share no step after which their weights could be compared", None, data
         )
+    last = common[-1]
     remedy = BY_RING if ring else BY_HAND if horovod else TWO_LINES
     if any(line["horovods_optimizer"] for line in lines):
         remedy = HOROVODS + TWO_LINES
@@ -169,7 +170,7 @@ def _weights(ranks: list[Rank], apart: bool) -> Check:
         remedy = unlike.of_torch(lines) if backend == "torch" else devices.of_jax(lines)
         if parts := unlike.parts(lines):
             return Check("weights", UNKNOWN, parts, None, data)
-    for step in sorted(set.intersection(*(set(rank.steps) for rank in ranks))):
+    for step in shared:
         differing = _differing([rank.steps[step] for rank in ranks])
         if differing:
             name, rank, by, count = differing

@@ -188,9 +188,8 @@ def _held_by(case: Case) -> tuple[str, str]:
     if not shown:
         return _UNSEEN, (_MANAGED if "managed" in (known or ()) else "") + _LOOK
     words = [_FOR[name] for name in shown]
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]])), _SEE_GRAPHICS if shown == [
-        "graphics"
-    ] else _SEE
+    see = _SEE_GRAPHICS if shown == ["graphics"] else _SEE
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]])), see
 
 
 def work_waits(case: Case) -> Finding | None:
