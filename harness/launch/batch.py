@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from profiles.ground.errors import RingscopeError
+from profiles.ground.files import as_text
 
 from .environment import allowed
 
@@ -96,7 +97,7 @@ def one_line(text: str) -> str:
 def read_prologue(path: Path) -> str:
     """The lines of the prologue file. Raises RingscopeError if the file cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+        return as_text(path.read_bytes())
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", error)
         raise RingscopeError(f"--prologue {path}: cannot be read ({why}); name a file of bash lines") from error

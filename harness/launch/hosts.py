@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiles.ground.errors import RingscopeError
+from profiles.ground.files import as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,10 @@ def parse(text: str) -> tuple[Host, ...]:
 def read(path: Path) -> tuple[Host, ...]:
     """Read a host file: one host per line, `a slots=4` (Open MPI's form) or `a:4`; # begins a comment."""
     try:
-        lines = [line.partition("#")[0].strip() for line in path.read_text().splitlines()]
-    except OSError as error:
+        lines = [line.partition("#")[0].strip() for line in as_text(path.read_bytes()).splitlines()]
+    except (OSError, ValueError) as error:
         raise RingscopeError(
-            f"{path}: {error.strerror}; name a file with one host per line, such as: node1 slots=4"
+            f"{path}: {getattr(error, 'strerror', error)}; name a file with one host per line, such as: node1 slots=4"
         ) from error
     hosts = []
     for line in filter(None, lines):

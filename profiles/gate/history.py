@@ -78,7 +78,7 @@ def judged_and_kept(path: Path, subject: Subject, time: str, commit: str | None)
     run = run_of(subject, time, commit)
     try:
         with alone(path):
-            runs = from_text(path, text_of(path))
+            runs = from_text(path, _text(path))
             for at, one in enumerate(runs):
                 if (one.ledger_ns, one.of) == (run.ledger_ns, run.of):
                     again = f"; the history has this run already: {_called(one)}"
@@ -90,9 +90,14 @@ def judged_and_kept(path: Path, subject: Subject, time: str, commit: str | None)
         raise RingscopeError(
             f"{path}: cannot be used for the history: {error.strerror or error}; name another file"
         ) from None
-    except UnicodeDecodeError:
-        raise RingscopeError(f"{path}: not a history, because it is not a text file; name another file") from None
     return checks
+
+
+def _text(path: Path) -> str:
+    try:
+        return text_of(path)
+    except ValueError as error:
+        raise RingscopeError(f"{path}: not a history ({error}); name another file") from None
 
 
 def from_text(path: Path, text: str) -> list[Run]:

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import stat
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,20 +99,41 @@ def _at_once(path: str, flags: int) -> int:
 
 
 def bytes_of(path: Path) -> bytes:
-    """Read a file that ringscope wrote, without the byte order mark that an editor may have added. Raises OSError, also
-    if the file is larger than MOST_BYTES or not a regular file."""
+    """Read a file that ringscope wrote, as `utf8` does. Raises OSError, also if the file is larger than MOST_BYTES or
+    not a regular file, and ValueError."""
     with open_regular(path) as file:
         found = file.read(MOST_BYTES + 1)
     if len(found) > MOST_BYTES:
         raise OSError(
             errno.EFBIG, f"larger than {MOST_BYTES >> 20} MiB, which is too large for a file of this kind", str(path)
         )
-    return found.removeprefix(BOM_UTF8)
+    return utf8(found)
 
 
 def text_of(path: Path) -> str:
-    """Read a text file that ringscope wrote, as `bytes_of` does. Raises OSError, or ValueError if it is not UTF-8."""
-    return bytes_of(path).decode("utf-8")
+    """Read a text file that ringscope wrote. Raises as `bytes_of`, and ValueError if its text is not UTF-8."""
+    return as_text(bytes_of(path))
+
+
+def utf8(data: bytes, errors: str = "strict") -> bytes:
+    """The bytes without the byte order mark that an editor may have added; UTF-16, as PowerShell's `>` writes, becomes
+    UTF-8. Raises ValueError for damaged UTF-16. `errors`: as in `open`."""
+    if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        data = _decoded(data, "UTF-16", errors).encode()
+    return data.removeprefix(BOM_UTF8)
+
+
+def as_text(data: bytes) -> str:
+    r"""The bytes as text with `\n` line ends. Raises ValueError unless they are UTF-8, or UTF-16 with a byte order
+    mark."""
+    return _decoded(utf8(data), "UTF-8").replace("\r\n", "\n")
+
+
+def _decoded(data: bytes, encoding: str, errors: str = "strict") -> str:
+    try:
+        return data.decode(encoding, errors)
+    except UnicodeDecodeError:
+        raise ValueError(f"its text is not {encoding}") from None
 
 
 def in_order(paths: Iterable[Path]) -> list[Path]:
@@ -137,13 +158,19 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file, which is made if it is missing. Raises OSError. The block may replace the file
-    by `write_whole`; a process that waited for the old file then locks the new one."""
+    """Hold an exclusive lock on a file. Raises OSError. The block may replace the file by `write_whole`; a process that
+    waited for the old file then locks the new one. A missing file is made, and removed if the block raises."""
     import fcntl
 
     while True:
+        made = not os.path.lexists(path)
         with path.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                yield
+                try:
+                    yield
+                except BaseException:
+                    if made and path.is_file() and not path.stat().st_size:
+                        path.unlink()
+                    raise
                 return

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
+from profiles.ground.files import write_whole
 from profiles.model import marks
 
 from . import whose
@@ -199,9 +200,7 @@ class Sampler:
             ],
             "threads": threads,
         }
-        beside = self._path.with_name(f".{self._path.name}.partial")
-        beside.write_text(json.dumps(told) + "\n")
-        beside.replace(self._path)
+        write_whole(self._path, json.dumps(told) + "\n")
 
 
 def _users(frame: FrameType) -> tuple[FrameType, FrameType | None, bool] | None:

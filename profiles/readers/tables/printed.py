@@ -7,7 +7,6 @@ is exact, since the rounding errors of reading and scaling together are then bel
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+
+from ...ground.files import utf8
 
 Array = np.ndarray
 
@@ -38,9 +39,7 @@ _ROW_STARTS[np.frombuffer(b"0123456789.+-", dtype=np.uint8)] = True
 
 def decoded(data: bytes) -> bytes:
     """The text as UTF-8 with `\n` line ends; UTF-16, as PowerShell's `>` writes, is converted, bad bytes replaced."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        data = data.decode("utf-16", errors="replace").encode()
-    data = data.removeprefix(BOM_UTF8)
+    data = utf8(data, "replace")
     if not _is_utf8(data):
         data = data.decode("utf-8", errors="replace").encode()
     return data.replace(b"\r\n", b"\n") if b"\r\n" in data[:_WINDOW] else data

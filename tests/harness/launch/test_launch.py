@@ -341,6 +341,15 @@ def test_a_host_file_may_be_open_mpis_or_horovods(tmp_path: Path) -> None:
     assert hosts.read(path) == (Host("a", 4), Host("b", 2), Host("c", 1))
 
 
+def test_a_host_file_of_windows_powershell_is_read_and_another_encoding_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_bytes("a slots=4\r\nb:2\r\n".encode("utf-16"))
+    assert hosts.read(path) == (Host("a", 4), Host("b", 2))
+    path.write_bytes(b"n\xf6de\n")
+    with pytest.raises(RingscopeError, match="its text is not UTF-8; name a file with one host per line"):
+        hosts.read(path)
+
+
 def test_a_missing_host_file_says_what_to_write(tmp_path: Path) -> None:
     with pytest.raises(RingscopeError, match="node1 slots=4"):
         hosts.read(tmp_path / "nowhere")

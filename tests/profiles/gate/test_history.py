@@ -76,6 +76,36 @@ def test_the_owners_changes_sum_to_the_steps_and_are_means_of_the_runs() -> None
     assert set(found) == {"compute", "idle_unknown"}
 
 
+def test_a_history_and_a_baseline_of_windows_powershell_are_read(tmp_path: Path) -> None:
+    kept, baseline, run_file = tmp_path / "history.jsonl", tmp_path / "baseline.json", tmp_path / "measures.json"
+    run_file.write_text(measures_json.dumps(run(10 * MS).measures))
+    filled(kept)
+    assert cli(run_file, "--write-baseline", baseline).exit_code == 0
+    for path in (kept, baseline):
+        path.write_bytes(path.read_text().replace("\n", "\r\n").encode("utf-16"))
+    assert cli(run_file, "--baseline", baseline, "--history", kept).exit_code == 0
+    assert len(kept.read_text().splitlines()) == 21
+
+
+@pytest.mark.root
+def test_a_full_disk_leaves_a_history_as_it_was_and_makes_no_empty_one(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small], capture_output=True).returncode:
+        pytest.skip("no file system may be mounted here")
+    try:
+        filled(small / "old.jsonl", runs=3)
+        old = (small / "old.jsonl").read_bytes()
+        (small / "rest").write_bytes(bytes(64 * 1024 - len(old) // 4096 * 4096 - 4096))
+        for name in ("old.jsonl", "new.jsonl"):
+            with pytest.raises(RingscopeError, match="cannot be used for the history: No space left on device"):
+                keep(small / name, run(11 * MS))
+        assert sorted(one.name for one in small.iterdir()) == ["old.jsonl", "rest"]
+        assert (small / "old.jsonl").read_bytes() == old
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
 def test_a_run_alone_holds_with_a_doubt_and_the_next_like_it_breaks(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     filled(path)

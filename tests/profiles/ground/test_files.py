@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profiles.ground.errors import RingscopeError
-from profiles.ground.files import gzipped, in_order, text_of, whole, write_whole, written_whole
+from profiles.ground.files import alone, gzipped, in_order, text_of, whole, write_whole, written_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -71,6 +71,29 @@ def test_a_gzipped_file_holds_neither_its_name_nor_the_time(tmp_path: Path) -> N
     assert gzip.decompress(one) == b"a trace"
 
 
-def test_a_byte_order_mark_is_no_part_of_what_is_read(tmp_path: Path) -> None:
-    (path := tmp_path / "measures.json").write_text("{}", encoding="utf-8-sig")
-    assert text_of(path) == "{}"
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_and_line_ends_of_windows_are_no_part_of_what_is_read(encoding: str, tmp_path: Path) -> None:
+    (path := tmp_path / "measures.json").write_bytes("{}\r\n".encode(encoding))
+    assert text_of(path) == "{}\n"
+    path.write_bytes(b"\xfe\xff" + "{\N{GREEK SMALL LETTER MU}}".encode("utf-16-be"))
+    assert text_of(path) == "{\N{GREEK SMALL LETTER MU}}"
+
+
+@pytest.mark.parametrize(("data", "encoding"), [(b"{\xe4}", "UTF-8"), (b"\xff\xfe{\0}", "UTF-16")])
+def test_other_encodings_are_named_and_not_decoded_by_halves(data: bytes, encoding: str, tmp_path: Path) -> None:
+    (path := tmp_path / "measures.json").write_bytes(data)
+    with pytest.raises(ValueError, match=f"^its text is not {encoding}$"):
+        text_of(path)
+
+
+def test_a_file_that_the_lock_made_goes_if_nothing_is_written_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    with pytest.raises(OSError, match="full"), alone(path):
+        raise OSError("full")
+    assert not path.exists()
+    with alone(path):
+        write_whole(path, "a run")
+    path.write_text("")
+    with pytest.raises(OSError, match="full"), alone(path):
+        raise OSError("full")
+    assert path.exists()  # another had made it
