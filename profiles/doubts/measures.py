@@ -256,10 +256,13 @@ def no_marks(where: str, recorded: str, *, operators: bool) -> Doubt:
     )
 
 
-def several_processes(count: int, where: str, *, by_turns: bool) -> Doubt:
-    """`by_turns`: True if each recording of the GPU ends before the next one begins."""
+def several_processes(count: int, recordings: int, where: str, *, by_turns: bool) -> Doubt:
+    """`recordings`: the number of recordings with these processes. `by_turns`: True if each recording of the GPU ends
+    before the next one begins."""
     text = f"{count} processes used this GPU: its time is measured over all of them"
     if by_turns:
         text += ", though their recordings follow each other in time, as recordings of different runs do"
-    remedy = "give the recordings of one run" if by_turns else "give every rank its own GPU"
+    alike = "give every rank its own GPU; if each has one (hosts or MIG instances may name theirs alike), "
+    apart = "give one recording at a time" if recordings > 1 else "record each rank by itself"
+    remedy = "give the recordings of one run" if by_turns else alike + apart
     return Doubt("several-processes-on-gpu", text, remedy, (where,))

@@ -66,10 +66,11 @@ def _dropped(_: Measures, gpu: GpuMeasures) -> float:
     return LITTLE if gpu.launches is not None and gpu.launches.count and gpu.told else 1.0
 
 
-def _nameless(_: Measures, gpu: GpuMeasures) -> float:
-    """The share that may be wrong: 0 if the GPU has a UUID or bus id and ran no collective; else LITTLE, as merged
-    files of several GPUs may look like one. NCCL refuses two ranks on one GPU."""
-    return 0.0 if (gpu.uuid or gpu.bus_id) and not gpu.collectives.count else LITTLE
+def _nameless(measures: Measures, gpu: GpuMeasures) -> float:
+    """The share that may be wrong: 0 if the GPU has a UUID, or a bus id on a known host, and ran no collective; else
+    LITTLE, as recordings of several GPUs may look like one's. NCCL refuses two ranks on one GPU."""
+    one_host = len(gpu.recordings) == 1 or all(measures.recordings[one].host for one in gpu.recordings)
+    return 0.0 if (gpu.uuid or (gpu.bus_id and one_host)) and not gpu.collectives.count else LITTLE
 
 
 def _clocks(measures: Measures, gpu: GpuMeasures) -> float:

@@ -78,17 +78,27 @@ def _places(timelines: Sequence[Timeline]) -> list[list[tuple[int, int]]]:
 
 def identity(timeline: Timeline, device: int) -> tuple[str | int | None, ...]:
     """A key that identifies a physical GPU in all recordings: its UUID, else host and bus id, else host, rank and
-    device number."""
-    uuid, bus_id, _ = _listed(timeline, device)
+    device number. GPUs of unknown hosts may have equal bus ids, so their ranks tell them apart. A UUID or bus id that
+    the recording lists for several devices (instances of one GPU may have their parent's) identifies none of them."""
+    listed = timeline.devices.drop_duplicates("device")
+    uuid, bus_id = (
+        text if (listed[column] == text).sum() == 1 else None
+        for column, text in zip(("uuid", "bus_id"), _listed(timeline, device), strict=False)
+    )
     if uuid:
         return ("uuid", uuid)
-    host = timeline.recording.host
+    host, rank = timeline.recording.host, _first_rank(timeline)
     if bus_id:
-        return "bus", host, bus_id
+        return "bus", host, rank if host is None else None, bus_id
     # A Kineto trace holds one process, or ranks that were merged. Without a rank, its GPUs are in no other recording.
-    rank = timeline.recording.rank
     whose = timeline.recording.path if rank is None and timeline.recording.format == "kineto" else rank
     return "number", host, whose, device
+
+
+def _first_rank(timeline: Timeline) -> int | None:
+    """The recording's rank, or the lowest one in a recording of several; None if it names none."""
+    rank = timeline.recording.rank
+    return rank if rank is not None else min((one.number for one in marks.ranks(timeline).values()), default=None)
 
 
 def _used(timeline: Timeline) -> list[int]:

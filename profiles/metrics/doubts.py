@@ -139,7 +139,8 @@ def of_gpu(
     yield from _sampled(timelines, gpu, measured, where)
     yield from _unknown_exchanges(gpu, books.window, where)
     if len(gpu.processes) > 1:
-        yield say.several_processes(len(gpu.processes), where, by_turns=_by_turns(gpu))
+        recordings = len({index for index, _ in gpu.processes})
+        yield say.several_processes(len(gpu.processes), recordings, where, by_turns=_by_turns(gpu))
     yield from _step_doubts(steps, books, measured, where, recorded)
 
 

@@ -327,6 +327,16 @@ def test_equal_device_numbers_of_two_processes_are_two_gpus(tmp_path: Path) -> N
     assert list(read.devices["uuid"]) == ["u0", "u1"]
 
 
+def test_two_device_numbers_of_one_gpu_are_one_gpu(tmp_path: Path) -> None:
+    """CUDA_VISIBLE_DEVICES=1 for one process, 0,1 for another, which used only its second."""
+    gpus = [{"id": n, "name": "A", "busLocation": f"0000:0{n}:00.0", "uuid": f"u{n}"} for n in (0, 1)]
+    cuda = [{"gpuId": 1, "cudaId": 0, "pid": 50}, {"gpuId": 1, "cudaId": 1, "pid": 51}]
+    kernels = [kernel(1, 2), kernel(1, 2, deviceId=1, globalPid=PID | 51 << 24)]
+    tables = {"StringIds": strings("k"), "TARGET_INFO_GPU": gpus, "TARGET_INFO_CUDA_DEVICE": cuda}
+    read = readers.read(build(tmp_path / "a", {**tables, CUPTI + "KERNEL": kernels}))
+    assert list(read.kernels["device"]) == [1, 1] and list(read.devices["uuid"]) == ["u0", "u1"]
+
+
 def test_gpus_listed_in_any_order_are_found_by_their_cuda_number(tmp_path: Path) -> None:
     gpus = [{"id": number, "name": f"gpu {number}", "busLocation": "", "uuid": ""} for number in (3, 2, 1, 0)]
     cuda = [{"gpuId": 3, "cudaId": 0, "pid": 50}, {"gpuId": 2, "cudaId": 1, "pid": 50}]

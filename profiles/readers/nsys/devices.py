@@ -17,8 +17,8 @@ class Devices:
     """The GPUs of a recording.
 
     `deviceId` is the number that CUDA gives a GPU in its process; TARGET_INFO_CUDA_DEVICE says which GPU of the
-    host that is. If processes use the same number for different GPUs (CUDA_VISIBLE_DEVICES), devices get the
-    host's numbers instead.
+    host that is. If processes use one number for several GPUs, or several numbers for one GPU
+    (CUDA_VISIBLE_DEVICES), devices get the host's numbers instead.
     """
 
     def __init__(self, database: Database) -> None:
@@ -26,11 +26,9 @@ class Devices:
         known = database.has(_NUMBERS, "gpuId", "cudaId", "pid")
         rows = database.query(f"SELECT pid, cudaId, gpuId FROM {database.stored(_NUMBERS)}") if known else []
         self._of_process = {(pid, cuda): gpu for pid, cuda, gpu in rows if is_device(cuda) and is_device(gpu)}
-        by_number: dict[int, set[int]] = {}
-        for (_, cuda), gpu in self._of_process.items():
-            by_number.setdefault(cuda, set()).add(gpu)
-        self._clash = any(len(gpus) > 1 for gpus in by_number.values())
-        self._by_number = {cuda: min(gpus) for cuda, gpus in by_number.items()}
+        pairs = {(cuda, gpu) for (_, cuda), gpu in self._of_process.items()}
+        self._by_number = dict(pairs)
+        self._clash = not len(pairs) == len(self._by_number) == len(set(self._by_number.values()))
 
     def renumbered(
         self, pid: NDArray[np.int64], device: NDArray[np.signedinteger[Any]]

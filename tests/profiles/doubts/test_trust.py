@@ -167,6 +167,14 @@ def test_processes_on_a_gpu_without_a_name_or_with_collectives_may_be_ranks(
     assert verdict("several-processes-on-gpu", one) == expected
 
 
+@pytest.mark.parametrize(("host", "expected"), [("a", "yes"), (None, "with care")])
+def test_a_bus_id_names_a_gpu_of_several_recordings_only_on_a_known_host(host: str | None, expected: str) -> None:
+    one = replace(gpu(), uuid=None, bus_id="0000:19:00.0", recordings=[0, 1])
+    found = doubted("several-processes-on-gpu", one)
+    found.recordings = [replace(found.recordings[0], host=host)] * 2
+    assert trust.judged(found).verdict == expected
+
+
 def test_a_doubt_weighs_on_the_gpus_that_it_names() -> None:
     both = (gpu(rank=0), gpu(rank=1, ledger={"idle_unknown": MS}))
     where = "/ledger_ns/idle_unknown"

@@ -62,6 +62,42 @@ def test_gpus_without_an_identity_are_told_apart_by_rank():
     assert [gpu.rank for gpu in gather.gather([second.timeline(), first.timeline()])] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("hosts", "ranks", "count"),
+    [
+        ((None, None), (0, 1), 2),
+        (("one", "two"), (None, None), 2),
+        (("one", "one"), (0, 1), 1),
+        ((None, None), (0, 0), 1),
+    ],
+)
+def test_a_bus_id_is_one_of_its_host_or_without_a_host_one_of_its_rank(hosts, ranks, count):
+    made = [Build(pid=1 + at, host=hosts[at], rank=ranks[at]) for at in range(2)]
+    for one in made:
+        one.device(0, bus_id="0000:19:00.0")
+        one.kernel(0, 10)
+    assert len(gather.gather([one.timeline() for one in made])) == count
+
+
+def test_recordings_of_several_ranks_on_unknown_hosts_do_not_share_gpus_of_equal_bus_ids():
+    made = [Build(rank=None, rank_source="marks") for _ in range(2)]
+    for rank in range(4):
+        one, device = made[rank // 2], rank % 2
+        one.device(device, bus_id=f"0000:1{device}:00.0")
+        one.mark(f"rank {rank} of 4", 0, 0, pid=10 + rank)
+        one.kernel(10, 20, pid=10 + rank, device=device)
+    assert [gpu.rank for gpu in gather.gather([one.timeline() for one in made])] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("column", ["uuid", "bus_id"])
+def test_instances_of_a_gpu_that_list_what_identifies_their_parent_are_gpus_of_their_own(column):
+    made = Build()
+    for device in range(2):
+        made.device(device, **{column: "of the parent"})
+        made.kernel(0, 10 + device, device=device)
+    assert [gpu.operations.end_ns.tolist() for gpu in gather.gather([made.timeline()])] == [[10], [11]]
+
+
 def test_gpus_of_one_recording_have_the_ranks_of_their_own_processes():
     made = Build(rank=None, rank_source="marks")
     for pid, device, rank in ((20, 0, 1), (10, 1, 0)):
