@@ -36,7 +36,8 @@ def apart(operations: Operations, process: int, timeline: Timeline, pid: int, *,
         return False
     latency = mine.start_ns - mine.call_start_ns
     early = latency < np.where(mine.is_kernel, -_APART_NS, -_COPY_APART_NS)
-    slow = np.ptp(mine.start_ns) > _QUEUE * np.ptp(mine.call_start_ns)
+    # As Python's numbers: calls of a damaged recording may lie years apart, and 800 times that overflows int64.
+    slow = int(np.ptp(mine.start_ns)) > _QUEUE * int(np.ptp(mine.call_start_ns))
     if latency.min() > (_LATE_NS / 10 if slow else _LATE_NS) or early.mean() > _FEW:
         return True
     shift_ns = mine.sources[mine.place[0]].shift_ns

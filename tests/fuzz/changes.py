@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import random
 import sqlite3
 import tarfile
@@ -122,7 +123,8 @@ def times_changed(document: Any, dice: random.Random) -> Any:
     timed = [event for event in events or () if isinstance(event, dict) and "ts" in event]
     for event in dice.sample(timed, min(len(timed), dice.choice((0, 1, 1, 5, 50)))):
         key = dice.choice(("ts", "ts", "dur"))
-        event[key] = dice.choice((*TIMES, 0.0005)) if dice.randrange(2) else dice.choice(TIMES) / 1000
+        odd = (*TIMES, 0.0005, 2**63, math.nan, -math.inf)
+        event[key] = dice.choice(odd) if dice.randrange(2) else dice.choice(TIMES) / 1000
     return document
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import random
 from typing import Any
 
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 1, 7, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**400, 0.5, -0.0, 1e308, "", "x", "7",
-    "\x1b[31m\n", "é" * 300, [], [[]], [None], [1, "x"], {}, {"a": {}}, {"": None},
+    math.nan, -math.inf, "\x1b[31m\n", "é" * 300, [], [[]], [None], [1, "x"], {}, {"a": {}}, {"": None},
 )  # fmt: skip
 
 

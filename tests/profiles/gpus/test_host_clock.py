@@ -45,6 +45,15 @@ def test_calls_in_microseconds_beside_operations_in_nanoseconds_have_another_clo
     assert found.trust.verdict == "with care" and found.gpus[0].ledger_ns["idle_launch"] is None
 
 
+@pytest.mark.filterwarnings("error")
+def test_calls_that_a_damaged_recording_has_years_apart_are_on_the_gpus_clock() -> None:
+    """800 times their distance, by which a microsecond is found out, is more than an int64."""
+    made = Build()
+    for at in (0, 400 * 86_400 * 10**9):
+        made.kernel(at + 10_000, at + 20_000, call=(at, at + 5_000))
+    assert gather([made.timeline()])[0].off_clock == ()
+
+
 def in_microseconds(timeline: Timeline) -> Timeline:
     """The timeline with the times of its marks, counted from the recording's own zero, divided by 1000."""
     zero = timeline.recording.origin_ns
