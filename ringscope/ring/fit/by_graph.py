@@ -11,13 +11,14 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from ..feed.carriers import Carried, data_of, leaves_of
-from ..internals.frameworks import tf
+from ..internals.frameworks import tf, traced_for_each_model
 
 
 class ByGraph:
     """Calls a function by its graph. function: a `tf.function` whose only argument is a batch."""
 
     def __init__(self, function: Any) -> None:
+        traced_for_each_model(function)
         self.function = function
         self.anew()
 

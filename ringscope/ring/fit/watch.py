@@ -144,6 +144,11 @@ class Watch:
         if not self.training:
             return self._result(logs)
         logs = self._finish_together(logs)
+        if not self._steps and hvd.size() > 1 and self.part is None and not self._model.stop_training:
+            raise RingscopeError(
+                f"fit took no step: the data ended before each of {hvd.size()} ranks had a batch; use smaller batches, "
+                "or start fewer ranks"
+            )
         # The digest is launched before the host waits for the last step, so that the device computes it at once.
         self.weights = weights.weights_now(self._model)
         return metrics.result_over_ranks(self._model, logs, _averaged)

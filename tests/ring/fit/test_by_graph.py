@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,20 @@ def test_each_batch_gets_its_own_values_and_each_kind_one_trace() -> None:
             np.testing.assert_allclose(found["difference"], np.sum(batch[0] - batch[1]), rtol=1e-5)
             assert list(found["shape"]) == [samples, 3]
     assert len(traces) == 3
+
+
+def test_tensorflow_warns_of_no_retracing_where_each_model_has_a_function_of_its_own() -> None:
+    warned: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("tensorflow")
+    logger.addHandler(handler)
+    try:
+        for _ in range(8):
+            _counted(_difference)[0](_batch(4))
+    finally:
+        logger.removeHandler(handler)
+    assert not [text for text in warned if "retracing" in text]
 
 
 def test_variables_made_by_the_first_call_are_kept() -> None:
