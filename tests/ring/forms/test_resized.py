@@ -83,6 +83,35 @@ def test_bilinear_results_and_gradients_are_kerass_without_its_masks(dtype: str,
         np.testing.assert_allclose(own, right, rtol=2**-7, atol=2**-6)
 
 
+@pytest.mark.parametrize(
+    ("policy", "dtype", "stored"),
+    [("mixed_bfloat16", "float32", 2), ("mixed_bfloat16", "bfloat16", 0), ("float32", "float32", 0)],
+)
+def test_float32_logits_of_a_mixed_precision_model_and_their_gradient_are_stored(
+    policy: str, dtype: str, stored: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keras.config, "dtype_policy", lambda: keras.DTypePolicy(policy))
+    random = np.random.default_rng(0)
+    given, labels = tf.cast(random.normal(size=(2, 4, 4, 3)), dtype), tf.constant(random.integers(0, 3, (2, 16, 16)))
+
+    def run(given: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            logits = tf.cast(layers.UpSampling2D(4, interpolation="bilinear", dtype=dtype)(given), tf.float32)
+            loss = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        return loss, tape.gradient(loss, given)
+
+    theirs = run(given, labels)
+    with resized.by_own_weights():
+        compiled = tf.function(run, jit_compile=True, autograph=False)
+        ours = compiled(given, labels)
+        text = compiled.experimental_get_compiler_ir(given, labels)(stage="hlo")
+    assert text.count(" opt-barrier(") == stored
+    for own, right in zip(ours, theirs, strict=True):
+        own, right = (np.asarray(tf.cast(each, tf.float64)) for each in (own, right))
+        np.testing.assert_allclose(own, right, atol=1e-5 if dtype == "float32" else 3e-2)
+
+
 def test_without_the_form_xla_refuses_it(model: keras.Model) -> None:
     """Where a TensorFlow compiles it, the form may go."""
     with pytest.raises(tf.errors.OpError, match="mixed precision is disallowed|different precisions|must match"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import keras
@@ -145,9 +146,7 @@ def test_in_every_type_it_is_as_near_to_64_bit_arithmetic_as_kerass_own_loop(
 @pytest.fixture()
 def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keras takes cuDNN's operations, which can be traced without a GPU."""
-    from keras.src.backend.tensorflow import rnn as module
-
-    monkeypatch.setattr(module, "_is_gpu_available", lambda: True)
+    monkeypatch.setattr(import_module("keras.src.backend.tensorflow.rnn"), "_is_gpu_available", lambda: True)
 
 
 def _operations(model: Any, *, form: bool) -> set[str]:
