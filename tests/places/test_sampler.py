@@ -42,15 +42,21 @@ def takes(lock: threading.Lock) -> None:
         pass
 
 
-def look_on(looks: sampler.Sampler, times: int) -> None:
-    """Return once the sampler has looked so many times more, however busy the machine is."""
+def work_on(looks: sampler.Sampler, times: int, work: Callable[[], object]) -> None:
+    """Work again and again until the sampler has looked so many times more, however busy the machine is."""
     enough = looks.count + times
     while looks.count < enough:
-        time.sleep(0.005)
+        work()
 
 
-def sampled_while(work: Callable[[], None], folder: Path) -> dict[str, object]:
-    return sampled_by(lambda looks: work(), folder)
+def look_on(looks: sampler.Sampler, times: int) -> None:
+    """Return once the sampler has looked so many times more."""
+    work_on(looks, times, lambda: time.sleep(0.005))
+
+
+def sampled_while(work: Callable[[], object], folder: Path, *, looks: int) -> dict[str, object]:
+    """The file of so many looks or more, while `work` runs again and again."""
+    return sampled_by(lambda sampling: work_on(sampling, looks, work), folder)
 
 
 def sampled_by(work: Callable[[sampler.Sampler], None], folder: Path) -> dict[str, object]:
@@ -69,13 +75,14 @@ def test_lines_of_the_thread_that_steps_and_of_others_are_kept(tmp_path: Path) -
     other.start()
 
     def work(looks: sampler.Sampler) -> None:
-        enough = looks.count + 20
-        while looks.count < enough:
-            sleeps(0.3)
+        begun_ns.append(time.monotonic_ns())
+        work_on(looks, 20, lambda: sleeps(0.3))
+        begun_ns.append(time.monotonic_ns())
 
-    began_ns = time.monotonic_ns()
+    begun_ns = [time.monotonic_ns()]
     told = sampled_by(work, tmp_path)
-    taken_ns = time.monotonic_ns() - began_ns
+    began_ns, work_ns, worked_ns = begun_ns
+    over_ns = time.monotonic_ns()
     replies.put(1)
     other.join()
     places = {one["function"]: one for one in told["places"]}  # type: ignore[attr-defined]
@@ -87,20 +94,58 @@ def test_lines_of_the_thread_that_steps_and_of_others_are_kept(tmp_path: Path) -
     number = [one["function"] for one in told["places"]].index("sleeps")  # type: ignore[attr-defined]
     spans = zip(*(stepping[0][name] for name in ("start_ns", "end_ns", "place")), strict=True)
     slept = sum(end - start for start, end, place in spans if place == number)
-    assert taken_ns / 2 < slept < taken_ns
+    assert (worked_ns - work_ns) / 2 < slept < over_ns - began_ns
 
 
-def test_the_first_look_which_knows_no_line_sets_no_pace(tmp_path: Path) -> None:
+class Clocks:
+    """A module `time` whose clocks go on only where a test says so, in its pauses and by what each costs."""
+
+    def __init__(self, over: Callable[[], bool]) -> None:
+        self.now_ns = self.cpu_ns = 0
+        self.pauses_s: list[float] = []
+        self.within: list[float] = []  # seconds after which a thread hands over Python's lock, at each pause
+        self._over = over
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ns += int(seconds * 1e9)
+        self.pauses_s.append(seconds)
+        self.within.append(sys.getswitchinterval())
+        if self._over():
+            time.sleep(0.005)
+
+    def spend(self, ns: int) -> None:
+        self.now_ns += ns
+        self.cpu_ns += ns
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def thread_time_ns(self) -> int:
+        return self.cpu_ns
+
+    def time_ns(self) -> int:
+        return self.now_ns
+
+
+def test_the_first_look_which_knows_no_line_sets_no_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = sampler.of_rank(tmp_path, "0", sampler.main_thread)
-    before, within = sys.getswitchinterval(), []
+    clocks = Clocks(over=lambda: looks.count > 40)
+    own = looks._look
+
+    def look(*given: int) -> None:
+        clocks.spend(20_000 if looks.count else 2_000_000)
+        own(*given)
+
+    monkeypatch.setattr(sampler, "time", clocks)
+    monkeypatch.setattr(looks, "_look", look)
+    marked = SimpleNamespace(begin=lambda name: clocks.spend(12_000_000), end=lambda begun: None)
+    monkeypatch.setattr(sampler, "writer", lambda: marked)
+    before = sys.getswitchinterval()
     looks.start()
-    for _ in range(50):
-        time.sleep(0.01)
-        within.append(sys.getswitchinterval())
+    look_on(looks, 40)
     looks.stop()
-    told = json.loads((tmp_path / "rank0.places.json").read_text())
-    assert told["samples"] >= 5  # with the first look's 2 ms and the first mark's 12 it was one
-    assert within[-1] < before == sys.getswitchinterval()
+    assert max(clocks.pauses_s) <= 1.5 / sampler.HZ  # by the first look and its mark it was 3 s
+    assert clocks.within[-1] < before == sys.getswitchinterval()
 
 
 @pytest.mark.parametrize(("looks", "codes"), [(8, ["places-few"]), (50, []), (None, [])])
@@ -149,15 +194,14 @@ def test_a_thread_that_waits_on_is_one_sample_until_it_goes_on_or_is_gone(tmp_pa
     assert began_ns <= gone[0] < gone[1] < stays[1] <= over_ns and began_ns <= stays[0] < gone[1]
 
 
-def looped(seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+def looped() -> None:
+    for _ in range(3):
         time.sleep(0.01)
         time.sleep(0.03)
 
 
 def test_each_line_is_its_own_place_however_often_it_is_seen(tmp_path: Path) -> None:
-    told = sampled_while(lambda: looped(0.8), tmp_path)
+    told = sampled_while(looped, tmp_path, looks=75)  # a quarter sees the shorter line: 0.75**75 is 4e-10
     lines = {one["source"] for one in told["places"] if one["function"] == "looped"}  # type: ignore[attr-defined]
     assert {"time.sleep(0.01)", "time.sleep(0.03)"} <= lines
     assert len(told["places"]) == len({tuple(one.values()) for one in told["places"]})  # type: ignore[arg-type, attr-defined]
@@ -171,8 +215,8 @@ def test_a_line_that_calls_fit_is_no_place_while_ring_works_around_the_training(
     ring: dict[str, Any] = {}
     exec(compile(source, str(fit), "exec"), ring)
     waits_on = partial(threading.Event().wait, 0.4)  # the standard library's, as at the end of a `with` of ring
-    by_ring = sampled_while(lambda: ring[sampler.FIT](waits_on), tmp_path)
-    by_itself = sampled_while(lambda: waits_on(), tmp_path)
+    by_ring = sampled_while(lambda: ring[sampler.FIT](waits_on), tmp_path, looks=5)
+    by_itself = sampled_while(lambda: waits_on(), tmp_path, looks=5)
     of_ring, own = ([one["via"] for one in told["places"]] for told in (by_ring, by_itself))  # type: ignore[attr-defined]
     assert any(via.endswith("wait") for via in own) and not any(via.endswith("wait") for via in of_ring)
 
