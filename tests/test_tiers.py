@@ -168,9 +168,9 @@ def test_a_part_that_is_none_is_refused(text: str) -> None:
 @pytest.mark.ci
 def test_a_run_that_takes_long_says_what_is_left_and_how_fast_the_machine_is(project: Path) -> None:
     (project / "test_slow.py").write_text("import time\ndef test_it(): time.sleep(4)\n")
-    _, said = ran(project, RINGSCOPE_CI_BEGAN=str(time.time() - 100))
+    _, said = ran(project, RINGSCOPE_CI_BEGAN=str(time.time() - 1000))
     lines = [line for line in said.splitlines() if line.startswith("late: ")]
-    assert "tests began after 10" in lines[-1]
+    assert re.search(r"tests began after 10\d\d s", lines[-1])
     assert f" of {5 * len(MARKS) + 1} tests are left: " in lines[0]
 
 

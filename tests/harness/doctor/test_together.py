@@ -361,7 +361,7 @@ def test_ranks_of_the_users_own_launcher_tell_how_they_ended(tmp_path: Path, mon
     fails = "import os\nif os.environ['RANK'] == '1':\n    open('no-such-file')\n"
     (tmp_path / "train.py").write_text(fails)
     command = [str(tmp_path / "torchrun"), sys.executable, "train.py"]
-    found = observe(Trial(command, 7, "torchrun", own=True, limit_s=60), lambda ranks: None, dict(os.environ))
+    found = observe(Trial(command, 7, "torchrun", own=True, limit_s=900), lambda ranks: None, dict(os.environ))
     assert [(each.number, each.of, each.end["exit_code"]) for each in found.ranks] == [(0, 2, 0), (1, 2, 1)]
     [check] = judge(found)
     assert check.status == "failure" and check.text.startswith("rank 1 failed after 0 steps")

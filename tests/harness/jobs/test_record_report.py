@@ -20,7 +20,7 @@ from typing import IO
 import psutil
 import pytest
 
-from tests.harness.running import ROOT
+from tests.harness.running import PATIENCE_S, ROOT
 from tests.recordings import DATA
 
 NSYS = r"""#!/bin/sh
@@ -144,7 +144,7 @@ def test_ctrl_c_after_the_report_ends_the_training_and_says_nothing_again(nsys: 
         process.send_signal(signal.SIGINT)
         after = until(process.stdout, "never said")
         assert process.wait() == 130
-        assert not psutil.wait_procs(below, timeout=20)[1]
+        assert not psutil.wait_procs(below, timeout=PATIENCE_S)[1]
     assert not any(TOLD in line or "recorded by" in line for line in after)
 
 

@@ -189,10 +189,12 @@ def test_no_time_is_recorded_while_the_first_step_of_an_optimizer_compiles(made:
 
 def test_no_time_is_recorded_while_pytorch_compiles_an_operation() -> None:
     """As DeepSpeed does with its own, before the script makes an optimizer."""
-    told, done, names = Told(), threading.Event(), {}
-    exec(compile("def load(done): done.wait()", "/site-packages/torch/utils/cpp_extension.py", "exec"), names)
-    compiling = threading.Thread(target=names["load"], args=(done,))
+    told, begun, done, names = Told(), threading.Event(), threading.Event(), {}
+    code = "def load(begun, done): begun.set(); done.wait()"
+    exec(compile(code, "/site-packages/torch/utils/cpp_extension.py", "exec"), names)
+    compiling = threading.Thread(target=names["load"], args=(begun, done))
     compiling.start()
+    begun.wait()
     waits = threading.Thread(target=_by_time, args=(told.recorder, 0.0, 0.0, threading.Event(), False))
     waits.start()
     waits.join(1.0)

@@ -45,7 +45,7 @@ def _said(words: Sequence[str], **environ: str) -> list[dict[str, object]]:
         env=own | root | {"PATH": path, "PYTHONPATH": str(ROOT)} | environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
     )
     assert made.returncode == 0, made.stderr
     # mpirun may put what two ranks say into one line.

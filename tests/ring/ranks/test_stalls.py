@@ -38,7 +38,7 @@ FIRST, ASLEEP = "ends first", "sleeps"
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, script = tmp_path_factory.mktemp("stalled"), str(SCRIPTS / "stalled.py")
     jobs = [
-        {"name": case, "ranks": 2, "busy": 1, "script": script, "words": [case], "limit_s": 120.0}
+        {"name": case, "ranks": 2, "busy": 1, "script": script, "words": [case], "limit_s": 600.0}
         for case in (*STUCK, FIRST, ASLEEP)
     ]
     together = ROOT / "tests" / "harness" / "together.py"
