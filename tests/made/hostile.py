@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import os
+import random
 import shutil
 import sqlite3
 import tarfile
@@ -20,6 +21,7 @@ from profiles.ground.version import VERSION
 from profiles.readers import xplane
 
 MIB = 1 << 20
+NOISE = random.Random(0).randbytes(MIB)  # the same in each run
 EVENT = '{"ph":"X","cat":"kernel","name":"k","ts":%s,"dur":%s,"args":{"device":0,"stream":7}}'
 KERNELS = """
 CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
@@ -151,7 +153,7 @@ def an_archive_cut_short(folder: Path) -> Path:
     with tarfile.open(fileobj=whole, mode="w:gz") as file:
         member = tarfile.TarInfo("trace.json")
         member.size = 100_000
-        file.addfile(member, io.BytesIO(os.urandom(100_000)))
+        file.addfile(member, io.BytesIO(NOISE))
     path = folder / "cut.tar.gz"
     path.write_bytes(whole.getvalue()[:50_000])
     return path
@@ -161,7 +163,7 @@ def an_archive_cut_short(folder: Path) -> Path:
 def a_zip_cut_short(folder: Path) -> Path:
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w") as file:
-        file.writestr("trace.json", os.urandom(100_000))
+        file.writestr("trace.json", NOISE)
     path = folder / "cut.zip"
     path.write_bytes(whole.getvalue()[:50_000])
     return path
@@ -299,7 +301,7 @@ def strings_whose_pages_lead_to_a_million_million_rows(folder: Path) -> Path:
 def pages_of_noise(folder: Path) -> Path:
     path = database(folder, KERNELS, ROWS)
     data = bytearray(path.read_bytes())
-    data[4096 * 3 :] = os.urandom(len(data) - 4096 * 3)
+    data[4096 * 3 :] = NOISE[: len(data) - 4096 * 3]
     path.write_bytes(bytes(data))
     return path
 
@@ -316,7 +318,7 @@ READABLE["a database with a pipe where changes would be"] = a_database_with_a_pi
 @small
 def a_database_whose_changes_are_beside_it(folder: Path) -> Path:
     path = database(folder, KERNELS, ROWS)
-    path.with_name(path.name + "-wal").write_bytes(b"\x37\x7f\x06\x82" + os.urandom(1000))
+    path.with_name(path.name + "-wal").write_bytes(b"\x37\x7f\x06\x82" + NOISE[:1000])
     return path
 
 
