@@ -29,8 +29,8 @@ test: setup ## the tests, three at a time (ARGS="-k words" for some, ARGS="-n 0 
 test-ci: setup ## the same, half of the larger trainings and a part of the exhaustive tests, which the commit names: what .ci/run runs
 	$(TESTS) --rotate $(ARGS)
 
-test-all: setup ## every test (SHARD=3/24: the third of 24 parts)
-	$(TESTS) $(if $(SHARD),--shard $(SHARD)) $(ARGS)
+test-all: setup ## every test, properties with other examples each time (SHARD=3/24: the third of 24 parts)
+	$(TESTS) --hypothesis-profile drawn $(if $(SHARD),--shard $(SHARD)) $(ARGS)
 
 lint: setup ## style and types
 	$(RUN) -m ruff check .

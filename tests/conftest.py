@@ -26,9 +26,11 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A busy machine fails no test: hypothesis would after 200 ms an example.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+# A busy machine fails no test: hypothesis would after 200 ms an example. Nor does chance: each run has the same
+# examples. `make test-all` draws others.
+settings.register_profile("alike", deadline=None, derandomize=True)
+settings.register_profile("drawn", deadline=None)
+settings.load_profile("alike")
 
 
 @pytest.fixture(scope="session")

@@ -7,5 +7,5 @@ from hypothesis import Phase, settings
 
 def pytest_sessionstart() -> None:
     """After tests/conftest.py has chosen its profile, before any test is read."""
-    settings.register_profile("quick", settings.get_profile("patient"), phases=(Phase.explicit, Phase.generate))
+    settings.register_profile("quick", settings.get_profile("alike"), phases=(Phase.explicit, Phase.generate))
     settings.load_profile("quick")

@@ -121,11 +121,11 @@ def test_any_way_to_train_is_judged_by_what_became_of_the_weights(
     [
         (["ends"], "no optimizer of Keras or PyTorch took a step"),
         (["fails"], "rank 1 failed after 0 steps (exit code 1): FileNotFoundError: no-such-file.npy (at odd.py:9)"),
-        (["hangs"], "not enough steps within 40 s: rank 0 took 0 at odd.py:11"),
+        (["hangs"], "not enough steps within 90 s: rank 0 took 0 at odd.py:11"),
     ],
 )
 def test_a_script_that_ends_fails_or_hangs_is_said_to(folder: Path, command: list[str], says: str) -> None:
-    limit = 40 if command == ["hangs"] else 600  # a busy machine starts both ranks in a few seconds
+    limit = 90 if command == ["hangs"] else 600  # a slow machine starts both ranks in half a minute
     code, checks = doctor(folder, "--time-limit", limit, "--", "python", "odd.py", *command)
     assert code == 1 and list(checks) == ["script"]
     assert checks["script"]["status"] == "failure" and says in checks["script"]["text"]

@@ -16,7 +16,9 @@ import psutil
 from harness.verbs import record
 from tests.profiles.long_use import held
 
-WORDS = ["--profiler", "nsys", "--delay", "0", "--duration", "1", "--launcher", "single", "--", "sh", "-c", "sleep 0.8"]
+# REPORT: the file that the program in nsys's place writes (test_record_report.py)
+TRAIN = 'until [ -e "$REPORT" ]; do sleep 0.05; done'
+WORDS = ["--profiler", "nsys", "--delay", "0", "--duration", "1", "--launcher", "single", "--", "sh", "-c", TRAIN]
 
 
 def main() -> None:

@@ -31,7 +31,8 @@ if [ "$1" = export ]; then
   echo "the report is not whole" >&2; exit 1
 fi
 while [ "$1" != -o ]; do shift; done; stem=${2%\%q*}$RINGSCOPE_RANK; shift 2
-(sleep 0.5; cp recording.sqlite "$stem.part"; mv "$stem.part" "$stem.nsys-rep") &
+export REPORT="$stem.nsys-rep"
+(sleep 0.5; cp recording.sqlite "$stem.part"; mv "$stem.part" "$REPORT") &
 exec "$@"
 """
 # A report that stands there is whole: the script that stands for nsys puts it there in one go.
@@ -39,7 +40,7 @@ RECORD = "from harness.launch import profilers; profilers.SETTLED_S = {}; from h
 TOLD, GOES_ON = "who had the GPU", "the training continues to its end"
 # It trains until the test has seen the report.
 TRAIN = "until [ -e told ]; do sleep 0.05; done; echo trained to its end; exit {code}"
-TRAIN_TILL_RECORDED = "until [ -e out/command/0/rank0.nsys-rep ]; do sleep 0.05; done; echo trained to its end"
+TRAIN_TILL_RECORDED = "until [ -e $REPORT ]; do sleep 0.05; done; echo trained to its end"
 KERAS = """
 import time
 from pathlib import Path

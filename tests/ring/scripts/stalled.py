@@ -13,7 +13,7 @@ from ringscope.ring.ranks import stalls
 
 ring.init(seed=1)
 CASE = sys.argv[1]
-stalls.LOOK_S, stalls.SAY_S, stalls.END_S = 0.5, 4.0, 9.0
+stalls.LOOK_S, stalls.SAY_S, stalls.END_S = 1.0, 4.0, 9.0
 ending.CHANGED_LIMIT_S = 1.0
 x = np.arange(64, dtype="float32").reshape(16, 4) / 64
 y = x.sum(axis=1, keepdims=True)
