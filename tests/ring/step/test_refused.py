@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -78,9 +79,10 @@ def test_rank_0_says_it_for_all_ranks_unless_they_differ(
 def test_a_step_that_the_batch_s_numbers_compile_again_is_trained_without_xla_after_three_times(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By time: compiling takes 50 ms or more, and running a millisecond."""
+    """By a clock on which compiling takes 30 s, and running a millisecond: XLA compiles for each size that is new."""
     hvd.init()
-    monkeypatch.setattr(choose, "COMPILED", (1e9, 0.02))
+    now_s, compiled_for = [0.0], set()
+    monkeypatch.setattr(choose, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     chooser, made = choose.Chooser(falls_back=True), []
     chooser._sized_by_batch = "StridedSlice"
     table = tf.reshape(tf.range(800), (8, 100))
@@ -92,6 +94,8 @@ def test_a_step_that_the_batch_s_numbers_compile_again_is_trained_without_xla_af
 
     def take(compiled: bool) -> Any:
         made.append(compiled)
+        now_s[0] += 30.0 if compiled and size not in compiled_for else 0.001
+        compiled_for.add(size)
         return steps[compiled](longest)
 
     for size in (50, 50, 50, *range(51, 57)):
