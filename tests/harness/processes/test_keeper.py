@@ -118,9 +118,10 @@ def test_the_command_ends_when_the_lifeline_does(tmp_path: Path) -> None:
 
 
 def test_without_a_lifeline_to_hold_nothing_is_started(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    code, _, err = run("--lifeline", f"127.0.0.1:{port}", "--", "touch", str(tmp_path / "up"))
+    with socket.socket() as mute:  # holds a port, and listens to nobody
+        mute.bind(("127.0.0.1", 0))
+        line = f"127.0.0.1:{mute.getsockname()[1]}"
+        code, _, err = run("--lifeline", line, "--", "touch", str(tmp_path / "up"))
     assert code == 127 and "cannot reach the sweep" in err
     assert not (tmp_path / "up").exists()
 
