@@ -94,7 +94,7 @@ for host in "${hosts[@]}"; do
     unshare --mount --net --uts --pid --fork --kill-child --mount-proc \
         sh /run/hosts/start $host "$sshd" "${shared[@]}" </dev/null 2>/run/hosts/sshd_$host.log &
     parent=$!
-    for _ in $(seq 500); do
+    for _ in $(seq 6000); do
         pid[$host]=$(tr -d ' ' <"/proc/$parent/task/$parent/children")
         [ -n "${pid[$host]}" ] && break
         sleep 0.01
@@ -121,7 +121,7 @@ done
 
 on_first=(nsenter -t "${pid[$first]}" --mount --net --uts --pid --wd="$PWD")
 for host in "${hosts[@]}"; do
-    for attempt in $(seq 50); do
+    for attempt in $(seq 600); do
         "${on_first[@]}" ssh -o BatchMode=yes -o ConnectTimeout=2 $host true 2>/run/hosts/ssh.log && continue 2
         sleep 0.1
     done

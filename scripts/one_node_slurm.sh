@@ -69,7 +69,7 @@ munged --force --key-file=$home/munge.key --socket=/run/munge/socket --pid-file=
     refuse "munged does not start: $(cat $home/munged.err)"
 slurmctld 2>$home/slurmctld.err || refuse "slurmctld does not start: $(tail -n 1 $home/slurmctld.err)"
 slurmd 2>$home/slurmd.err || refuse "slurmd does not start: $(tail -n 1 $home/slurmd.err)"
-for _ in $(seq 100); do
+for _ in $(seq 600); do
     case $(sinfo -h -o %t 2>/dev/null) in idle | mix*) ready=1 && break ;; esac
     sleep 0.2
 done
