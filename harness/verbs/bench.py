@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -44,7 +43,7 @@ Examples:
 @click.option(
     "--apply", "finding", metavar="FINDING", help="Rerun a recorded cell with this finding's change, and without it."
 )
-@click.option("--of", type=click.Path(path_type=Path), help="With --apply: the recorded launch, or its run directory.")
+@click.option("--of", type=options.Named(), help="With --apply: the recorded launch, or its run directory.")
 @click.option(
     "--explain/--no-explain",
     default=None,

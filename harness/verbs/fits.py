@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -46,7 +45,7 @@ Examples:
     show_default=True,
     help="Try only multiples of this number.",
 )
-@click.option("--of", type=click.Path(path_type=Path), help="Predict from a launch or a run directory.")
+@click.option("--of", type=options.Named(), help="Predict from a launch or a run directory.")
 @click.option("--json", "as_json", type=options.Output(stdout=True), help="Write JSON; - is stdout.")
 @launch_options.of_a_launch("horovodrun", "mpirun", "single")
 @click.option("--resume", is_flag=True, help="Go on with the search in --out, or with the newest.")

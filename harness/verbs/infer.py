@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ from profiles.ground.errors import RingscopeError
 from . import options
 
 PARTS = ("devices", "replicas", "batching")
-_FILE = click.Path(path_type=Path)
+_FILE = options.Named()
 
 
 def _listed(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from profiles.ground.errors import RingscopeError
 
-from .options import F, Number, Rule, together
+from .options import F, Named, Number, Rule, together
 
 if TYPE_CHECKING:
     from ..jobs.options import Launch
@@ -21,7 +20,7 @@ def of_a_launch(*launchers: str) -> Callable[[F], F]:
     """Add options that say where and how ranks are started, their time limits, and where their files go."""
     passed_on = ", or to the batch system" if "slurm" in launchers else ""
     seconds: dict[str, Any] = {"type": Number(1), "show_default": True}
-    path = click.Path(path_type=Path)
+    path = Named()
     options = (
         click.option(
             "--launcher",
@@ -48,7 +47,7 @@ def of_a_launch(*launchers: str) -> Callable[[F], F]:
 
 def of_a_job(command: F) -> F:
     """Add options for a batch system."""
-    path = click.Path(path_type=Path, dir_okay=False)
+    path = Named(dir_okay=False)
     return together(
         command,
         click.option("--gpu-nodes", is_flag=True, help="For a batch system: its nodes have GPUs, this host has none."),

@@ -11,6 +11,7 @@ import click
 from profiles.ground.errors import RingscopeError
 from profiles.runs.cell import MOST, SETTINGS
 from profiles.runs.setting import Setting
+from profiles.verbs.options import Named as Named
 from profiles.verbs.options import Number as Number
 from profiles.verbs.options import Output as Output
 from profiles.verbs.options import Rule as Rule

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -45,7 +44,7 @@ Examples:
     show_default=True,
     help="Seconds allowed for each rule.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="The run directory.  [default: runs/<date>-<host>]")
+@click.option("--out", type=options.Named(), help="The run directory.  [default: runs/<date>-<host>]")
 @click.option("--resume", is_flag=True, help="Measure only what --out does not hold yet.")
 @click.option("--json", "as_json", type=options.Output(stdout=True), help="Write JSON; - is stdout.")
 @click.option("--html", type=options.Output(), help="Write a page: one file.")

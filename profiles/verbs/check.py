@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import STDOUT, Output, Verb, write_json
+from .options import STDOUT, Named, Output, Verb, write_json
 
 
 @click.command(
@@ -19,7 +19,7 @@ Examples:
   ringscope check runs/ --json check.json
 """,
 )
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=Named())
 @click.option("--json", "json_to", metavar="FILE", type=Output(stdout=True), help="Write JSON; - is stdout.")
 @click.pass_context
 def command(context: click.Context, /, paths: tuple[Path, ...], json_to: Path | None) -> None:

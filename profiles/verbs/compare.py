@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import Output, Verb, write_json
+from .options import Named, Output, Verb, write_json
 
 
 @click.command(
@@ -18,8 +18,8 @@ Examples:
   ringscope compare prefetch/ device/ --json -
 """,
 )
-@click.argument("before", type=click.Path(path_type=Path))
-@click.argument("after", type=click.Path(path_type=Path))
+@click.argument("before", type=Named())
+@click.argument("after", type=Named())
 @click.option("--json", "as_json", type=Output(stdout=True), help="Write JSON; - is stdout.")
 def command(before: Path, after: Path, as_json: Path | None) -> None:
     """Compare two run directories, or two sets of recordings (files or directories of them).

@@ -8,7 +8,7 @@ import click
 
 from ..ground import terminals
 from ..ground.errors import RingscopeError
-from .options import max_size, no_cache, refuse_ignored
+from .options import Named, max_size, no_cache, refuse_ignored
 
 
 @click.command(
@@ -19,7 +19,7 @@ Examples:
   ringscope cut run.sqlite --shrink --strip-private -o share.sqlite
 """
 )
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=Named())
 @click.option(
     "--steps",
     metavar="A:B",
@@ -35,7 +35,7 @@ Examples:
     help="Keep only numbers, what GPUs are called, and names of kernels, calls and NVTX ranges, without the folders, "
     "users and addresses in them. Read the names before you publish them.",
 )
-@click.option("-o", "--output", metavar="NEW", required=True, type=click.Path(path_type=Path), help="The new file.")
+@click.option("-o", "--output", metavar="NEW", required=True, type=Named(), help="The new file.")
 @max_size
 @no_cache
 @click.pass_context

@@ -12,7 +12,7 @@ import click
 
 from ..ground import terminals
 from ..ground.errors import RingscopeError
-from .options import Output, Verb, refuse_ignored, strict
+from .options import Named, Output, Verb, refuse_ignored, strict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ Examples:
       --export run.openmetrics
 """,
 )
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=Named())
 @click.option(
     "--max", "at_most", multiple=True, metavar="METRIC=VALUE", help="Broken if the metric is above this value."
 )
@@ -74,7 +74,7 @@ Examples:
 )
 @click.option(
     "--baseline",
-    type=click.Path(path_type=Path),
+    type=Named(),
     help="Broken if a metric is worse than in this baseline, beyond the baseline's tolerances.",
 )
 @click.option("--write-baseline", type=Output(), help="Write this run's metrics as a baseline.")

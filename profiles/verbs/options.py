@@ -43,17 +43,30 @@ class Number(click.FloatRange):
         return found
 
 
-class Output(click.Path):
+class Named(click.Path):
+    """A path as it was typed, by default a `Path`. An empty one is refused, since it would mean the working directory:
+    a script's "$RUN" is empty if nothing sets RUN. Whether the path can be read is said by the code that opens it."""
+
+    def __init__(self, path_type: type[Path] | type[str] = Path, **options: bool) -> None:
+        super().__init__(path_type=path_type, readable=False, **options)
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("it is empty (a variable of your shell may not be set)", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Output(Named):
     """A file that a command writes, or with `folder` a directory; with `stdout`, `-` means standard output.
 
     A file in a directory that does not exist is refused before anything is read or trained."""
 
     def __init__(self, *, folder: bool = False, stdout: bool = False) -> None:
-        super().__init__(path_type=Path, file_okay=not folder, dir_okay=folder, allow_dash=stdout)
+        super().__init__(file_okay=not folder, dir_okay=folder, allow_dash=stdout)
         self.stdout = stdout
 
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]
+        path: Path = super().convert(value, param, ctx)
         if not self.dir_okay and str(value).endswith(os.sep):
             raise RingscopeError(f"{_flag(param)} {value}: a directory; name a file")
         if path == STDOUT:

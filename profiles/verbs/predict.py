@@ -11,12 +11,12 @@ import click
 
 from ..ground import terminals
 from ..ground.errors import RingscopeError
-from .options import STDOUT, Number, Output, Verb, refuse_ignored, write_json
+from .options import STDOUT, Named, Number, Output, Verb, refuse_ignored, write_json
 
 if TYPE_CHECKING:
     from ..predicting.throughput import Hosts
 
-_PATH = click.Path(path_type=Path)
+_PATH = Named()
 _OF_A_NETWORK = ("step_bytes", "overlap")
 
 

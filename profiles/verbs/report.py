@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..ground import terminals
-from .options import STDOUT, Output, Verb, write_json
+from .options import STDOUT, Named, Output, Verb, write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ Examples:
   ringscope report --html scaling.html           # as a page
 """,
 )
-@click.argument("directory", type=click.Path(path_type=Path), required=False)
+@click.argument("directory", type=Named(), required=False)
 @click.option("--json", "as_json", type=Output(stdout=True), help="Write JSON; - is stdout.")
 @click.option("--html", type=Output(), help="Write a page: one file.")
 @click.option("--markdown", type=Output(), help="Write Markdown.")

@@ -10,7 +10,7 @@ import click
 from ..ground import terminals
 from ..ground.errors import NcclLog, RingscopeError
 from . import timeline_run
-from .options import STDOUT, Output, Rule, Verb, max_size, no_cache, refuse_ignored, strict
+from .options import STDOUT, Named, Output, Rule, Verb, max_size, no_cache, refuse_ignored, strict
 from .timeline_run import Options
 
 HELP = """Measure recordings: where every nanosecond of every GPU went.
@@ -45,7 +45,7 @@ _FILE, _JSON = Output(), Output(stdout=True)
 
 
 @click.command(cls=Verb, help=HELP)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=Named(str))
 @click.option("--json", "json_to", metavar="FILE", type=_JSON, help="Write the measures as JSON; - is stdout.")
 @click.option(
     "--json-summary",

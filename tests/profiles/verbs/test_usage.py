@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,20 @@ WRONG = [
     ("rules --pairs 2", "invalid value for '--pairs'"),
     ("bench --launches none", "invalid value for '--launches'"),
 ]
+EMPTY = [
+    ("timeline", "", "PATH..."),
+    ("timeline", "x", "--json", "", "--json"),
+    ("timeline", "x", "--charts", "", "--charts"),
+    ("check", "", "PATH..."),
+    ("compare", "x", "", "AFTER"),
+    ("gate", "x", "--baseline", "", "--baseline"),
+    ("gate", "x", "--history", "", "--history"),
+    ("cut", "x", "-o", "", "-o' / '--output"),
+    ("predict", "", "x", "[RUN | ONE TWO]"),
+    ("report", "", "[DIRECTORY]"),
+    ("bench", "--out", "", "--out"),
+    ("infer", "--out", "", "--out"),
+]
 ONE = "import sys; from harness.verbs.cli import main; sys.argv[0] = 'ringscope'; main()"
 
 
@@ -39,6 +55,21 @@ def test_wrong_usage_is_one_line(words: str, said: str) -> None:
     done = subprocess.run([sys.executable, "-c", ONE, *words.split()], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"ringscope: {said}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", EMPTY, ids=" ".join)
+def test_an_empty_path_is_not_taken_for_the_working_directory(words: tuple[str, ...], tmp_path: Path) -> None:
+    *typed, named = words
+    done = subprocess.run(
+        [sys.executable, "-c", ONE, *typed],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
+    said = f"ringscope: invalid value for '{named}': it is empty (a variable of your shell may not be set); "
+    assert done.stderr == f"{said}`ringscope {typed[0]} --help` says more\n"
 
 
 def test_a_call_without_a_verb_is_answered_with_the_help() -> None:
