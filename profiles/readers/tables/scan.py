@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...ground.errors import UnreadableRecording
 from ...ground.threads import spread
 from ..progress import tell
-from .sqlite import Database, connected, quoted
+from .sqlite import Database, arrow_cursor, quoted
 
 # Rows per task: few enough that threads get even shares, and enough that opening a connection costs little.
 _TASK_ROWS: Final = 1 << 18
@@ -213,10 +213,8 @@ class _Table:
 
 def _batches(path: Path, sql: str, nulls: Sequence[int]) -> Iterator[list[NDArray[np.int64]]]:
     """The answer's columns in batches of 16384 rows. Raises _NotIntegers, and OSError if the file is damaged."""
-    import adbc_driver_manager.dbapi
-
     try:
-        with connected(path) as connection, connection.cursor() as cursor:
+        with arrow_cursor(path) as cursor:
             cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
             cursor.execute(sql)
             for batch in cursor.fetch_record_batch():
@@ -227,8 +225,6 @@ def _batches(path: Path, sql: str, nulls: Sequence[int]) -> Iterator[list[NDArra
                     (values.fill_null(null) if values.null_count else values).to_numpy()
                     for values, null in zip(found, nulls, strict=True)
                 ]
-    except (UnicodeError, adbc_driver_manager.dbapi.Error) as error:
-        raise OSError(str(error)) from None
     except OSError as error:
         # ADBC takes a column's type from its first values, and raises this error at a later value of another type.
         if "Type mismatch" in str(error):

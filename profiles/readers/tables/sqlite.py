@@ -229,10 +229,20 @@ def end_circles(connection: sqlite3.Connection, size: int) -> None:
     connection.set_progress_handler(over, _STEPS_AT_ONCE)
 
 
-def connected(path: Path) -> Any:
+@contextmanager
+def arrow_cursor(path: Path) -> Iterator[Any]:
+    """A cursor of Arrow's driver. Raises OSError if the file is damaged."""
+    import adbc_driver_manager.dbapi
     import adbc_driver_sqlite.dbapi
 
-    return adbc_driver_sqlite.dbapi.connect(uri(path))
+    try:
+        with adbc_driver_sqlite.dbapi.connect(uri(path)) as connection, connection.cursor() as cursor:
+            yield cursor
+    except (UnicodeError, adbc_driver_manager.dbapi.Error) as error:
+        # At Ctrl-C the driver cancels its query, raises that SQLite cannot, and names the interrupt as the cause.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise OSError(str(error)) from None
 
 
 def check(path: Path) -> None:

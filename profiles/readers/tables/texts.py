@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ground.errors import UnreadableRecording
-from .sqlite import ERRORS, LENGTH, Database, connected, end_circles, quoted, uri
+from .sqlite import ERRORS, LENGTH, Database, arrow_cursor, end_circles, quoted, uri
 
 # Bytes of a text; a longer one is no name. The longest in real recordings, arguments that PyProf wrote, have 100 KB.
 _LONGEST_TEXT: Final = 16 << 20
@@ -23,7 +23,6 @@ _MOST_TEXT: Final = 768 << 20
 def texts_by_number(database: Database, table: str, key: str, value: str) -> tuple[NDArray[np.int64], Any]:
     """The texts of a table by number: (int64 numbers, Arrow array of binary, since a text may not be valid UTF-8).
     `key`, `value`: SQL expressions for the number and for the text."""
-    import adbc_driver_manager.dbapi
     import pyarrow as pa
 
     utf_8 = database.query("PRAGMA encoding") == [("UTF-8",)]
@@ -43,10 +42,10 @@ def texts_by_number(database: Database, table: str, key: str, value: str) -> tup
         raw = [text if isinstance(text, bytes) else str(text).encode("utf-8", "replace") for _, text in told]
         return np.array([number for number, _ in told], dtype=np.int64), pa.array(raw, pa.large_binary())
     try:
-        with connected(database.path) as connection, connection.cursor() as cursor:
+        with arrow_cursor(database.path) as cursor:
             cursor.execute(sql)
             found = cursor.fetch_arrow_table()
-    except (OSError, UnicodeError, adbc_driver_manager.dbapi.Error) as error:
+    except OSError as error:
         raise database.damaged(error) from None
     if not found.num_rows:
         return np.array([], dtype=np.int64), pa.array([], pa.large_binary())
