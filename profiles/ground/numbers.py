@@ -20,8 +20,8 @@ def duration(ns: int | float | None, why: str = "") -> str:
 
 
 def change(ns: int | float | None, why: str = "") -> str:
-    """A difference of two times, with its sign: `+3.120 ms`."""
-    return unknown(why) if ns is None else f"{'+' if ns >= 0 else '-'}{duration(abs(ns))}"
+    """A difference of two times, with its sign: `+3.120 ms`; a difference of nothing has none: `0 ns`."""
+    return unknown(why) if ns is None else f"{'+' if ns > 0 else ''}{duration(ns)}"
 
 
 def minutes(seconds: float) -> str:
@@ -133,9 +133,9 @@ def figure(value: float | None) -> str:
     return UNKNOWN if value is None else _significant(value, 4)
 
 
-def median(of_counts: float | None) -> str:
-    """The median of whole numbers as text: `3`, or `3.5` if it lies between two of them."""
-    return UNKNOWN if of_counts is None else f"{of_counts:g}"
+def plain(number: float | None) -> str:
+    """A whole number, or one between two whole numbers, such as a median of counts: `3`, `3.5`."""
+    return UNKNOWN if number is None else f"{number:g}"
 
 
 def unknown(why: str = "") -> str:

@@ -20,7 +20,7 @@ TOLD: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("tuned_fusion_mib", "autotune: fusion", lambda mib: "" if mib is None else f"{mib:.2f} MiB"),
     ("tuned_cycle_ms", "autotune: cycle", lambda ms: "" if ms is None else f"{ms:.2f} ms"),
     ("loss", "loss", numbers.figure),
-    ("staleness_p50", "staleness p50", numbers.median),
+    ("staleness_p50", "staleness p50", numbers.plain),
     ("bubble_share", "bubble", numbers.share),
 )
 OF_STRATEGIES = ("of_horovod", "limited_by", "limited_share", "loss")  # shown only if the cells differ in strategy
@@ -81,7 +81,7 @@ def learning(rows: Sequence[Json]) -> Table:
         shown.append(
             (
                 *(_setting(row.get(one.name, one.default)) for one in differs),
-                Cell(numbers.median(row["epochs"]), row["epochs"]),
+                Cell(numbers.plain(row["epochs"]), row["epochs"]),
                 Cell(numbers.share(row["accuracy"]), row["accuracy"]),
                 Cell(numbers.share(row["validation_accuracy"]), row["validation_accuracy"]),
                 Cell(numbers.duration(None if seconds is None else seconds * 1e9, why), seconds),

@@ -35,6 +35,15 @@ def test_a_duration_is_true_to_its_four_digits(ns: int) -> None:
     assert abs(back - ns) <= 0.00051 * ns
 
 
+def test_a_change_has_a_sign_unless_nothing_changed() -> None:
+    assert [numbers.change(ns) for ns in (3_120_000, -3_120_000, 0, 0.0)] == ["+3.120 ms", "-3.120 ms", "0 ns", "0 ns"]
+    assert numbers.change(None, "no API rows") == "n/a (no API rows)"
+
+
+def test_a_median_of_counts_is_whole_or_lies_between_two() -> None:
+    assert [numbers.plain(number) for number in (3.0, 3.5, None)] == ["3", "3.5", "n/a"]
+
+
 @pytest.mark.parametrize(
     ("number", "noun", "text"),
     [
