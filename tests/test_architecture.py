@@ -75,6 +75,7 @@ GROUND = (
             "profiles.ground.after_import",
             "profiles.ground.errors",
             "profiles.ground.intervals",
+            "profiles.ground.memory",
             "profiles.ground.numbers",
             "profiles.ground.stats",
         ),

@@ -16,6 +16,7 @@ from rich.console import Console
 from profiles.ground.errors import RingscopeError
 from profiles.ground.files import write_whole
 from profiles.ground.lazy import INTERRUPTED
+from profiles.ground.memory import available_bytes
 from profiles.runs.records import Cell, read_runs
 from profiles.scaling import fits, run_directory, search
 from profiles.scaling.search import Plan
@@ -24,7 +25,7 @@ from profiles.verbs.options import STDOUT, write_json
 from profiles.views.terminal import fits as view
 
 from ..machine import describe as machine
-from ..machine import memory, nvml
+from ..machine import nvml
 from . import bench, sweep
 from .grid import grid
 from .options import Bench, Fits
@@ -113,7 +114,7 @@ def _first(options: Fits, how: sweep.How) -> Cell:
         cell, per_rank_batch=min(options.most, -(-cell.per_rank_batch // options.multiple_of) * options.multiple_of)
     )
     if not how.gpus and not cell.memory_limit_mb:
-        each = SHARE_OF_HOST * memory.available_bytes() / cell.processes
+        each = SHARE_OF_HOST * available_bytes() / cell.processes
         cell = replace(cell, memory_limit_mb=max(1, int(each) // MIB))
     return cell
 

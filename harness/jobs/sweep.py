@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.ground.errors import RingscopeError
+from profiles.ground.memory import available_bytes
 from profiles.runs.records import Cell, RunRecord
 from profiles.runs.strategies import TENSORFLOW
 from profiles.scaling.alike import same_but_ranks
@@ -211,9 +212,7 @@ def refusal(cell: Cell, how: How, machine: Mapping[str, Any]) -> Outcome | None:
 
 def _too_many(cell: Cell, how: How) -> str | None:
     """The reason that this host's memory cannot hold the cell's processes before the first sample, or None."""
-    import psutil
-
-    free = psutil.virtual_memory().available
+    free = available_bytes()
     if how.hosts or cell.processes == 1 or cell.processes * LEAST_BYTES_A_RANK <= free:
         return None
     return (

@@ -23,6 +23,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from .. import readers
 from ..ground import threads
 from ..ground.errors import RingscopeError, UnreadableRecording
+from ..ground.memory import available_bytes
 from ..model.timeline import Timeline
 from ..readers import File
 from . import partial_file
@@ -141,7 +142,7 @@ def count(files: Sequence[File]) -> int:
     sizes = list(map(_bytes, files))
     if len(files) < _WORTH_FILES or sum(sizes) < _WORTH_BYTES:
         return 1
-    room = _available_bytes() // (_PROCESS_BYTES + _TIMES_FILE * max(sizes))
+    room = available_bytes() // (_PROCESS_BYTES + _TIMES_FILE * max(sizes))
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     pipes = len(files) if most == resource.RLIM_INFINITY else (most - _DESCRIPTORS) // _DESCRIPTORS_EACH
     return max(1, min(threads.usable_cpus(), len(files), room, pipes))
@@ -154,12 +155,6 @@ def _bytes(file: File) -> int:
         return file.path.stat().st_size * (_UNFOLDS if file.path.suffix in _FOLDED else 1)
     except OSError:
         return 0
-
-
-def _available_bytes() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available)
 
 
 class Pool:

@@ -277,10 +277,10 @@ def test_as_many_processes_measure_as_cores_and_memory_allow(folder, monkeypatch
     with processes.readers.listed([folder]) as files:
         monkeypatch.setattr(processes, "_WORTH_BYTES", 1)
         monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _pid: set(range(64)))
-        monkeypatch.setattr(processes, "_available_bytes", lambda: 1 << 40)
+        monkeypatch.setattr(processes, "available_bytes", lambda: 1 << 40)
         assert processes.count(files) == SLOW.gpus
         each = processes._PROCESS_BYTES + processes._TIMES_FILE * max(file.path.stat().st_size for file in files)
-        monkeypatch.setattr(processes, "_available_bytes", lambda: 3 * each)
+        monkeypatch.setattr(processes, "available_bytes", lambda: 3 * each)
         assert processes.count(files) == 3
         monkeypatch.setattr(processes, "_WORTH_BYTES", 1 << 30)
         assert processes.count(files) == 1
