@@ -41,9 +41,9 @@ def main(options: Infer) -> int:
     check(options)
     gpus = len(nvml.visible_gpus())
     out = options.out or new_path().with_name(f"{new_path().name}-infer")
+    check_space(out)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-        check_space(out)
     found = Inference(machine=machine.describe(libraries=False))
     stopped = measure(options, gpus, out, found, console)
     found.best = loads.best(found.served)

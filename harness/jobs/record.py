@@ -141,8 +141,8 @@ def _cell(options: Record, choices: Choices, how: sweep.How, console: Console) -
     cell = grid(choices, gpus=how.gpus)[0]
     recorded_ranks.check(how.recorded, cell.ranks)
     bench.check_data([cell], how)
+    check_space(options.launch.out or new_path(), command_ranks.recorded(how, cell.ranks) * profilers.BYTES_A_RANK)
     directory = bench.new_directory(options.launch, [cell], 1, how)
-    check_space(directory.path, command_ranks.recorded(how, cell.ranks) * profilers.BYTES_A_RANK)
     with console.status("looking at this machine"):
         found = describe.describe()
     with Watch([(cell, 0)], console) as watch:
@@ -175,9 +175,9 @@ def _command(options: Record, how: sweep.How, report: _Report, theirs: str | Non
     start = partial(command_ranks.by_launcher, theirs) if theirs else command_ranks.by_ringscope
     ranks = start(options, how, profiler, folder, span)
     places = hosts.take(how.hosts, options.ranks)
+    check_space(folder, command_ranks.recorded(how, options.ranks) * profilers.BYTES_A_RANK)
     with writing(folder):
         folder.mkdir(parents=True)
-    check_space(folder, command_ranks.recorded(how, options.ranks) * profilers.BYTES_A_RANK)
     report.say(f"recording with {profiler.spoken}: {span}; into {folder}/rank<k>{' or '.join(profiler.suffixes)}")
     if theirs:
         report.say(f"{theirs} starts the ranks")

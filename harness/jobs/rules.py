@@ -45,9 +45,9 @@ def main(options: Rules) -> int:
     path = (options.out or new_path()).resolve()
     if (path / "rules.json").exists() and not options.resume:
         raise RingscopeError(f"{path}: holds measured rules already; go on with --resume, or name another --out")
+    check_space(path)
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-    check_space(path)
     found, stopped = _measure(options, path, console)
     told = rules.to_json(found, describe.describe(libraries=False))
     text = json.dumps(told, indent=1) + "\n"

@@ -59,13 +59,13 @@ class RunDirectory:
     def create(cls, path: Path, sweep: SweepRecord) -> RunDirectory:
         """Begin a new sweep. Raises RingscopeError if the directory holds one already, or another process begins one
         there."""
+        check_space(path)
         directory = cls(path, sweep)
         if (path / "sweep.json").exists():
             directory.release()
             verb = "fits" if read_sweep(path).options.get("fits") else "bench"
             again = f"ringscope {verb} --resume --out {path}"
             raise RingscopeError(f"{path}: holds a sweep already; name another --out, or continue it with {again}")
-        check_space(path)
         directory.write_sweep()
         return directory
 
@@ -153,8 +153,9 @@ def _whole_records(directory: Path, cell: Cell) -> list[RankRecord]:
 
 
 def check_space(path: Path, need_bytes: int = LEAST_FREE_BYTES) -> None:
-    """Raise RingscopeError if the disk has less than `need_bytes` free."""
-    free = shutil.disk_usage(path).free
+    """Raise RingscopeError if the disk of `path`, which need not exist yet, has less than `need_bytes` free."""
+    with writing(path):
+        free = shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
     if free < need_bytes:
         raise RingscopeError(
             f"{path}: {free / 1e6:,.0f} MB free on its disk, {need_bytes / 1e6:,.0f} MB needed; "

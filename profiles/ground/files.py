@@ -8,6 +8,7 @@ import io
 import os
 import re
 import secrets
+import shutil
 import stat
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
@@ -46,6 +47,24 @@ def written_whole(path: Path) -> Iterator[Path]:
             yield beside
     except OSError as error:
         raise RingscopeError(f"{path}: cannot be written: {error.strerror or error}; name another file") from None
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """Make a folder that the user named, with its parents. If the block raises, all that was made is removed again.
+    Raises RingscopeError if it cannot be made."""
+    new: list[Path] = []
+    try:
+        try:
+            new += [each for each in (folder, *folder.parents) if not each.exists()]
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RingscopeError(f"{folder}: cannot be made: {error.strerror or error}; name another folder") from None
+        yield
+    except BaseException:
+        if new:
+            shutil.rmtree(new[-1], ignore_errors=True)
+        raise
 
 
 @contextmanager

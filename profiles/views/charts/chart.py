@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...ground.errors import RingscopeError
-from ...ground.files import written_whole
+from ...ground.files import made_folder, written_whole
 
 Spec = dict[str, Any]
 Row = Mapping[str, Any]
@@ -72,19 +72,16 @@ class Chart:
 
 
 def write(charts: Sequence[Chart], folder: Path) -> list[Path]:
-    """Write each chart to the folder as `<id>.svg` and `<id>.png`."""
-    renderer()  # so that an error is raised before any file is written
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    """Write each chart to the folder as `<id>.svg` and `<id>.png`. Raises RingscopeError if one cannot be written; a
+    new folder is then removed."""
+    drawn: dict[Path, bytes] = {}
     for chart in charts:
-        for path, content in (
-            (folder / f"{chart.id}.svg", chart.svg().encode()),
-            (folder / f"{chart.id}.png", chart.png()),
-        ):
+        drawn |= {folder / f"{chart.id}.svg": chart.svg().encode(), folder / f"{chart.id}.png": chart.png()}
+    with made_folder(folder):
+        for path, content in drawn.items():
             with written_whole(path) as beside:
                 beside.write_bytes(content)
-            written.append(path)
-    return written
+    return list(drawn)
 
 
 def axis(

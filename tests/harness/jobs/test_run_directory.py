@@ -6,10 +6,12 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -143,7 +145,14 @@ def test_a_resumed_sweep_can_grow(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_said_before_anything_is_begun(tmp_path: Path) -> None:
     with pytest.raises(RingscopeError, match="--resume"):
-        check_space(tmp_path, need_bytes=10**18)
+        check_space(tmp_path / "new" / "out", need_bytes=10**18)
+
+
+def test_a_sweep_on_a_full_disk_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10**6))
+    with pytest.raises(RingscopeError, match=r"make room"):
+        directory(tmp_path / "new" / "folder")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profiles.ground.errors import RingscopeError
-from profiles.ground.files import alone, gzipped, in_order, text_of, whole, write_whole, written_whole
+from profiles.ground.files import alone, gzipped, in_order, made_folder, text_of, whole, write_whole, written_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -43,6 +43,27 @@ def test_a_folder_in_the_place_of_a_file_is_said_in_a_line(tmp_path: Path) -> No
     with pytest.raises(RingscopeError, match=r"page.html: cannot be written: .*; name another file"):  # noqa: SIM117
         with written_whole(tmp_path / "page.html") as beside:
             beside.write_text("page")
+
+
+@pytest.mark.parametrize("before", ["", "charts", "charts/of/today"])
+def test_a_folder_is_made_only_if_what_goes_into_it_is_written(before: str, tmp_path: Path) -> None:
+    (tmp_path / before).mkdir(parents=True, exist_ok=True)
+    there = set(tmp_path.rglob("*"))
+    folder = tmp_path / "charts" / "of" / "today"
+    with pytest.raises(RingscopeError, match="cannot be written"), made_folder(folder), written_whole(folder / "a"):
+        raise OSError("full")
+    assert set(tmp_path.rglob("*")) == there
+    with made_folder(folder):
+        (folder / "a").write_text("whole")
+    assert (folder / "a").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_said_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    refused = pytest.raises(RingscopeError, match=r"file/charts: cannot be made: Not a directory")
+    with refused, made_folder(tmp_path / "file" / "charts"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_rank_2_comes_before_rank_10() -> None:

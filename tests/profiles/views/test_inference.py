@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from profiles.doubts import inference as doubts
+from profiles.ground.errors import RingscopeError
 from profiles.inference import crossover, loads
 from profiles.inference.records import Call, Inference, Served, Together
+from profiles.views.charts import chart
 from profiles.views.terminal import inference as view
 from tests.figures import figures
 
@@ -71,6 +76,16 @@ def test_at_80_columns_the_keys_of_a_row_stand_again_in_each_part_of_its_table()
 
 def test_nothing_measured_shows_no_empty_table() -> None:
     assert printed(Inference()).split() == ["Inference,", "runs/x"]
+
+
+def test_charts_that_do_not_fit_onto_the_disk_leave_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(RingscopeError, match="No space left on device"):
+        chart.write(view.charts(FOUND.to_json()), tmp_path / "new" / "charts")
+    assert not list(tmp_path.iterdir())
 
 
 def test_charts_draw_calls_and_latency_of_the_json() -> None:
