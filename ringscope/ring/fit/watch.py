@@ -143,6 +143,8 @@ class Watch:
             return metrics.result_over_ranks(self._model, logs, _of_last_rank)
         if not self.training:
             return self._result(logs)
+        if not self._steps and hvd.size() == 1 and self.part is None:
+            return logs  # Keras warns of data without a batch, and goes on; the metrics may not be built
         logs = self._finish_together(logs)
         if not self._steps and hvd.size() > 1 and self.part is None and not self._model.stop_training:
             raise RingscopeError(
