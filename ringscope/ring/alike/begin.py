@@ -17,7 +17,9 @@ def broadcast(model: Any) -> None:
 
     Call it before the first step: Horovod's own callback broadcasts after the first batch, and so discards that step.
     Random generators (dropout) are made to differ by rank, because otherwise all ranks would drop the same units.
+    Raises RingscopeError if the ranks' models differ, or if a trainable weight holds complex numbers.
     """
+    _check_real(model)
     optimizers = optimizers_of(model)
     said = _everybodys(model, optimizers)
     # Rank 0's optimizer may be built because it was loaded with the model. An optimizer that no rank has built stays
@@ -37,6 +39,15 @@ def broadcast(model: Any) -> None:
         if variable.path.endswith("seed_generator_state"):
             variable.assign(variable.value + tf.constant([hvd.rank(), 0], variable.value.dtype))
     kept(model).weights = len(model.weights)
+
+
+def _check_real(model: Any) -> None:
+    for weight in model.trainable_weights:
+        if hvd.size() > 1 and tf.as_dtype(weight.dtype).is_complex:
+            raise RingscopeError(
+                f"{weight.path} is {weight.dtype}, and ranks cannot average gradients of complex numbers; hold its "
+                "real and its imaginary part in two weights"
+            )
 
 
 class _Made(NamedTuple):

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from profiles.ground.errors import RingscopeError
-from ringscope.ring.alike import statistics, weights
+from ringscope.ring.alike import begin, statistics, weights
 from ringscope.ring.alike.data import check_data, data_facts
 from ringscope.ring.alike.weights import differing_weight, weights_digest
 from ringscope.ring.fit import fit, step_counts
@@ -83,6 +83,22 @@ def test_one_number_of_another_value_is_seen_wherever_it_stands(together: int, m
             other.flat[place % values.size] += 2
             variable.assign(other)
         assert (weights_digest(variables).numpy() != digest).all()
+
+
+def test_trainable_complex_weights_are_refused_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Turned(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.turn = self.add_weight(shape=(3,), dtype="complex64", initializer="zeros", name="turn")
+
+        def call(self, x: Any) -> Any:
+            return tf.math.real(tf.cast(x, tf.complex64) * self.turn)
+
+    model = keras.Sequential([keras.Input((3,)), Turned(name="turned")])
+    monkeypatch.setattr(hvd, "size", lambda: 1)
+    begin.broadcast(model)
+    monkeypatch.setattr(hvd, "size", lambda: 2)
+    with pytest.raises(RingscopeError, match=r"turned/turn is complex64, .*; hold its real and its imaginary part in"):
+        begin.broadcast(model)
 
 
 def test_fit_hashes_a_models_weights_once_at_its_begin(monkeypatch: pytest.MonkeyPatch) -> None:
