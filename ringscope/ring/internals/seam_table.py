@@ -182,6 +182,7 @@ form: dilated
     tensorflow.python.ops.nn_ops device_context
     tensorflow.python.ops.nn_impl device_context
 form: resized
+    keras.src.backend image.resize|ops.image.resize
     tensorflow.python.ops.gen_image_ops scale_and_translate resize_bilinear resize_nearest_neighbor resize_bicubic
     tensorflow.python.framework.tensor_util constant_value_as_shape
 form: augmented
