@@ -91,8 +91,7 @@ def check(graph: Any) -> str:
     operation whose size or place depends on the batch's numbers, else ""."""
     if hvd.size() > 1:
         check_draws(graph)
-    check_sizes(graph)
-    return sized_by_batch(graph)
+    return check_sizes(graph)
 
 
 def check_draws(graph: Any) -> None:
@@ -108,9 +107,10 @@ def check_draws(graph: Any) -> None:
         )
 
 
-def check_sizes(graph: Any) -> None:
+def check_sizes(graph: Any) -> str:
     """Raise CompiledAnew for a step with sizes or places that depend on a variable which the step assigns, such as the
-    state of Keras's random numbers."""
+    state of Keras's random numbers. Returns the kind of an operation whose size or place depends on what the traced
+    function is given, else ""."""
     whole = _Whole(graph)
     assigned = {key for op in whole.operations if op.type.startswith(ASSIGN) for key in whole.outermost(op.inputs[0])}
     if found := whole.sized_by(assigned):
@@ -120,12 +120,8 @@ def check_sizes(graph: Any) -> None:
             "or changes; tf.slice of a fixed size, x[:, i], tf.gather and ops.slice_update may take such places\n"
             f"{nodes}"
         )
-
-
-def sized_by_batch(graph: Any) -> str:
-    """The kind of an operation whose size or place depends on what the traced function is given, else ""."""
     captured = {inner.name for _, inner in graph.captures}
-    found = _Whole(graph).sized_by({_key(each) for each in graph.inputs if each.name not in captured})
+    found = whole.sized_by({_key(each) for each in graph.inputs if each.name not in captured})
     return found[0].type if found else ""
 
 

@@ -201,7 +201,7 @@ def _told(take: Any) -> str:
         return take(images, tf.reduce_max(lengths), tf.reduce_max(none))
 
     given = tf.TensorSpec((3, 8)), tf.TensorSpec((3,), tf.int32)
-    return checks.sized_by_batch(tf.function(step, autograph=False).get_concrete_function(*given).graph)
+    return checks.check_sizes(tf.function(step, autograph=False).get_concrete_function(*given).graph)
 
 
 def test_a_size_by_the_batch_s_numbers_is_told() -> None:
