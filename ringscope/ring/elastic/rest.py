@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import cache
 from typing import Any
 
@@ -18,9 +19,10 @@ from ..internals.frameworks import hvd, tf
 from ..say import once
 
 NAMES = ("x", "y", "sample_weight")
-# Id of a data set -> number of passes that training has begun, and number of times that its shuffles have begun.
-_orders: dict[int, int] = {}
-_begun: dict[int, int] = {}
+# Data set -> number of passes that training has begun, and number of times that its shuffles have begun. Not by id:
+# another data set gets the id of one that is gone, on some ranks only.
+_orders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 class Data:
@@ -57,7 +59,8 @@ class Data:
 
     def order(self) -> int:
         """Number of times that training has begun the data set since the script began."""
-        return _orders.get(id(self._options.get("x")), 0)
+        x = self._options.get("x")
+        return _orders.get(x, 0) if isinstance(x, tf.data.Dataset) else 0
 
     def total(self) -> int:
         """Batches of the whole data in an epoch; negative if unknown."""
@@ -91,18 +94,19 @@ class Data:
             return
         # The share may contain shuffles that are not in the data set and have not begun yet.
         self._shares = any(each is other for each in shuffles.of(own) for other in shuffles.of(x))
-        begun = (_begun.get(id(x), 0) if self._shares else 0) + looked_at
+        begun = (_begun.get(x, 0) if self._shares else 0) + looked_at
         for _ in range(order + 1 - begun):
             iter(own)
         if self._shares:
-            _begun[id(x)] = max(begun, order + 1)
+            _begun[x] = max(begun, order + 1)
 
     def was_begun(self, order: int) -> None:
         """Note the number of beginnings at the end of this part of the training."""
-        key = id(self._options.get("x"))
-        _orders[key] = order
-        if self._shares:
-            _begun[key] = order + 1
+        x = self._options.get("x")
+        if isinstance(x, tf.data.Dataset):
+            _orders[x] = order
+            if self._shares:
+                _begun[x] = order + 1
 
 
 @cache

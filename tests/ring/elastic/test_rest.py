@@ -69,6 +69,17 @@ def test_a_pass_has_the_order_that_it_would_have_had_without_the_restart() -> No
         assert again.order() == order + 1
 
 
+def test_a_data_set_in_the_place_of_one_that_is_gone_begins_anew() -> None:
+    for _ in range(20):
+        data = begun(shuffled)
+        assert data.order() == 0
+        own = data.options_from(0, 0)["x"]
+        data.bring_into_order(own, 2, looked_at=False)
+        data.was_begun(2)
+        assert data.order() == 2
+        del data, own  # the next one may get its id
+
+
 def test_every_rank_has_a_batch_in_the_last_step_and_no_more_are_taken_twice_than_that_takes() -> None:
     data = begun(ROWS)
     generator = random.Random(1)
