@@ -26,7 +26,7 @@ bench: setup ## train a grid of models on this machine and report how it scales 
 test: setup ## the tests, three at a time (ARGS="-k words" for some, ARGS="-n 0 --pdb" for one at a time)
 	$(TESTS) -m "not ci and not exhaustive" $(ARGS)
 
-test-ci: setup ## the same, half of the larger trainings and a part of the exhaustive tests, which the commit names: what .ci/run runs
+test-ci: setup ## the same, half of the larger tests and a part of the exhaustive tests, which the commit names: what .ci/run runs
 	$(TESTS) --rotate $(ARGS)
 
 test-all: setup ## every test, properties with other examples each time (SHARD=3/24: the third of 24 parts)

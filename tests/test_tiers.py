@@ -16,8 +16,7 @@ import pytest
 from tests import late, tiers
 from tests.recordings import ROOT
 
-MARKS = {"plain": "", "train": "ci", "all": "exhaustive", "more": "exhaustive", "old": "exhaustive"}
-MARKS |= {"fit": "ci train", "loop": "ci train"}
+MARKS = {"plain": "", "all": "exhaustive", "more": "exhaustive", "old": "exhaustive", "fit": "ci train", "loop": "ci"}
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ def test_parts_are_disjoint_and_make_all_tests(project: Path) -> None:
         assert len(having) == 1 or name == "all"
 
 
-def test_ci_takes_what_is_not_exhaustive_trainings_by_turns_and_the_part_that_the_commit_names(project: Path) -> None:
+def test_ci_takes_what_has_no_mark_half_of_what_is_marked_ci_and_the_part_that_the_commit_names(project: Path) -> None:
     def git(*rest: str) -> str:
         who = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
         return subprocess.run(
@@ -92,7 +91,7 @@ def test_ci_takes_what_is_not_exhaustive_trainings_by_turns_and_the_part_that_th
     turn = which % tiers.TURNS + 1
     assert f"turn {turn} of {tiers.TURNS}" in said
     due = [name for name in ("fit", "loop") if tiers.turn(f"test_{name}.py") == turn]
-    whole = {f"test_{name}.py::test_it[{i}]" for name in ("plain", "train", *due) for i in range(5)}
+    whole = {f"test_{name}.py::test_it[{i}]" for name in ("plain", *due) for i in range(5)}
     assert whole <= names
     assert names - whole == ran(project, "-m", "exhaustive", "--shard", f"{which}/{count}")[0]
     # It is green, which the file keeps; the others have never been.

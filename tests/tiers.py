@@ -1,8 +1,8 @@
 """Which tests run when.
 
-`make test` runs what has no tier's mark, `.ci/run` also what is marked `ci`, of trainings among it the files whose turn
-it is, and one of SHARDS parts of what is marked `exhaustive`: the commit says which. `make test-all` runs everything,
-or the part that SHARD=K/N names.
+`make test` runs what has no tier's mark, `.ci/run` also what is marked `ci` in files whose turn it is, and one of
+SHARDS parts of what is marked `exhaustive`: the commit says which. `make test-all` runs everything, or the part that
+SHARD=K/N names.
 
 Parts are balanced by tests/seconds.csv: CPU seconds of exhaustive tests by tests/cpu.py (round numbers are
 estimates), by file: its tests share what is costly. Of some files the tests stand there one by one. What does not stand
@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 SHARDS = 24
-TURNS = 2  # all trainings marked `ci` took a quarter of .ci/run's time; `make test` has a smaller one beside each
+TURNS = 2  # all that is marked `ci` took half of .ci/run's time; `make test` has a smaller test beside each
 STALE_COMMITS = 20
 HERE = Path(__file__).parent
 SECONDS, GREEN = HERE / "seconds.csv", HERE / "shards.csv"
@@ -85,15 +85,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _runs(item: pytest.Item, shard: tuple[int, int], rotate: bool) -> bool:
-    exhaustive, ci, train = (item.get_closest_marker(name) is not None for name in ("exhaustive", "ci", "train"))
+    exhaustive, ci = (item.get_closest_marker(name) is not None for name in ("exhaustive", "ci"))
     file, (which, count) = item.nodeid.partition("::")[0], shard
     if rotate and not exhaustive:
-        return not (ci and train) or turn(file) == which % TURNS + 1
+        return not ci or turn(file) == which % TURNS + 1
     return which == (place(item.nodeid, count) if exhaustive else _by_name(file, count))
 
 
 def turn(file: str) -> int:
-    """The one of TURNS, from 1, in which `.ci/run` runs a file's trainings that are marked `ci`."""
+    """The one of TURNS, from 1, in which `.ci/run` runs a file's tests that are marked `ci`."""
     return _by_name(file, TURNS)
 
 
@@ -139,7 +139,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if shard is None:
         return []
     rotate = config.getoption("rotate")
-    of = f"trainings marked ci: turn {shard[0] % TURNS + 1} of {TURNS}; exhaustive tests" if rotate else "all tests"
+    of = f"tests marked ci: turn {shard[0] % TURNS + 1} of {TURNS}; exhaustive tests" if rotate else "all tests"
     return [f"{of}: part {shard[0]} of {shard[1]} (make test-all SHARD={shard[0]}/{shard[1]}), commit {commit()[:12]}"]
 
 
