@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.recordings import ROOT
-from tests.scheduler import kind
+from tests.scheduler import kind, pytest_collection_modifyitems
 
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 STARTS = {
@@ -57,13 +60,13 @@ def crash(nodeid):
 """
 
 
-def _run(folder: Path, conftest: str = "") -> tuple[int, str]:
+def _run(folder: Path, conftest: str = "", ini: str = "", where: Sequence[str] = (".",)) -> tuple[int, str]:
     """The exit code and what is printed of the tests in the folder, divided as ours."""
     (folder / "conftest.py").write_text(CONFTEST + conftest)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  train\n  root\n  beside\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  train\n  root\n  beside\n" + ini)
     makefile = (ROOT / "Makefile").read_text()
     words = next(line for line in makefile.splitlines() if line.startswith("TESTS :=")).partition("pytest ")[2].split()
-    argv = [sys.executable, "-m", "pytest", "-v", "-p", "xdist", *words, "."]
+    argv = [sys.executable, "-m", "pytest", "-v", "-p", "xdist", *words, *where]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # of the run around it
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # each of up to six processes would load hypothesis
     both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -167,3 +170,34 @@ def test_the_files_of_a_chain_run_on_one_worker_and_the_others_come_from_the_oth
     assert first != last
     assert [name for name, one in ran if one == first][:3] == ["b", "d", "f"]
     assert [name for name, one in ran if one == last][:2] == ["c", "h"]
+
+
+@pytest.mark.exhaustive
+def test_each_worker_first_compiles_its_share_of_all_files(tmp_path: Path) -> None:
+    """A file that cannot be imported is no worse for it."""
+    cases = tmp_path / "cases"
+    cases.mkdir()
+    (cases / "__init__.py").touch()
+    worker = "os.environ['PYTEST_XDIST_WORKER']"
+    for name in "abcdef":
+        wrong = "raise OSError" if name == "b" else f"def test_{name}(): pass"
+        text = f"import os\nprint('{name}', file=open({worker}, 'a'))\n{wrong}\n"
+        (cases / f"test_{name}.py").write_text(text)
+    code, out = _run(tmp_path, "", "testpaths = cases\n", where=())
+    assert code == 1 and "ERROR cases/test_b.py - OSError" in out and "5 passed" in out, out
+    order = {one: (tmp_path / one).read_text().split() for one in ("gw0", "gw1", "gw2")}
+    # Others are read after its share; what cannot be imported once more.
+    assert order == {"gw0": list("adbcef"), "gw1": list("beabcdf"), "gw2": list("cfabde")}
+
+
+def test_trainings_beside_others_that_take_minutes_begin_before_shorter_ones(tmp_path: Path) -> None:
+    kinds = {"a": "root", "b": "", "c": "beside", "d": "exhaustive", "e": "beside exhaustive", "f": "train"}
+    kinds["g"] = "beside"
+    items: list[Any] = []
+    for name, marks in kinds.items():
+        path = tmp_path / f"test_{name}.py"
+        path.write_text("".join(f"pytest.mark.{mark}\n" for mark in marks.split()))
+        items.append(SimpleNamespace(name=name, path=path, get_closest_marker=lambda mark, has=marks: mark in has))
+    modified: Any = SimpleNamespace(workerinput={})
+    pytest_collection_modifyitems(modified, items)
+    assert "".join(item.name for item in items) == "fecgbda"
