@@ -12,6 +12,7 @@ from profiles import analyse
 from tests.independent import survey
 from tests.independent.program import causes, recorded, totals
 from tests.recordings import DATA, SHARED
+from tests.tiers import few
 
 NSYS = (
     *("resnet50-2gpu-pinned.rank0", "resnet50-2gpu-in-stream.rank1", "vgg16-2gpu-pinned.rank0", "gru-1gpu.rank0"),
@@ -35,7 +36,7 @@ THERE = [
 ]
 
 
-@pytest.mark.parametrize("path", HERE + THERE, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", few(HERE + THERE, 2), ids=lambda path: path.name)
 def test_busy_exposed_and_idle_by_cause_are_those_of_a_program_that_shares_no_code(path: Path) -> None:
     if not path.exists():
         pytest.skip(f"no {path}: recordings of others are not here")

@@ -80,7 +80,7 @@ def test_calls_have_their_threads_and_names_without_the_cuda_version(path: Path)
     assert list(read.api.astype({"name": str}).itertuples(index=False, name=None)) == expected
 
 
-@pytest.mark.parametrize("path", OURS + NSYS, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", few(OURS + NSYS), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_marks_are_named_by_text_or_by_number(path: Path) -> None:
     read = timeline(path)
     if "NVTX_EVENTS" not in tables(path):

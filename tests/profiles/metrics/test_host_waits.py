@@ -9,6 +9,7 @@ from profiles.model.measures import GpuMeasures
 from tests.made.build import Build
 from tests.profiles.verdicts.test_people import MS, US, findings
 from tests.recordings import OURS, timeline
+from tests.tiers import few
 
 CALLS = {  # (call, operator around it, direction of its copy)
     "cudaDeviceSynchronize": (None, None),
@@ -109,7 +110,7 @@ def test_copies_back_in_some_steps_only_are_no_loss_that_is_fetched(every: int, 
     assert (".numpy()" in found[code].change) == (every == 1)
 
 
-@pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", few(OURS), ids=lambda path: path.name)
 def test_what_the_host_waited_in_adds_up_to_sync_idle(path) -> None:
     for gpu in analyse([timeline(path)]).measures.gpus:
         assert sum(one["ns"] for one in gpu.host_waits) == (gpu.ledger_ns["idle_sync"] or 0)

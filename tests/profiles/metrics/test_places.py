@@ -137,7 +137,7 @@ def by_hand(
     return next((one for one in looks if one is not None), None)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", few(range(40)))
 def test_random_idle_time_is_divided_as_it_is_a_microsecond_at_a_time(seed: int) -> None:
     made, ranges, samples = random_run(seed)
     marked = [one for one in made.rows["marks"] if one["name"] == "wait input"]

@@ -66,7 +66,7 @@ def test_it_is_kerass_attention(case: Any, policy: str, training: bool) -> None:
         assert np.linalg.norm(mine - theirs) <= near * np.linalg.norm(theirs)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", few((case,) for case in CASES))
 def test_dropped_scores_are_a_share_of_all_and_change_no_mean(case: Any) -> None:
     """Values of one in each place: an output is the sum of the shares that are kept, larger by 1 / (1 - rate)."""
     shape, of_keys, along = case

@@ -305,6 +305,7 @@ NOT_TAKEN = [
     with_a_mask_that_is_scaled_away,
     times_halves,
 ]
+POLICIES = ("mixed_bfloat16", "float32")
 
 
 # In `make test` each at one of the rates, in turn.
@@ -323,8 +324,12 @@ def test_it_trains_so_as_it_is_written(attend: Attend, rate: float, called: Call
         assert np.linalg.norm(mine - theirs) < 3e-2 * np.linalg.norm(theirs)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
-@pytest.mark.parametrize("attend", NOT_TAKEN, ids=lambda attend: attend.__name__)
+# In `make test` each in one of the types, in turn.
+@pytest.mark.parametrize(
+    ("attend", "policy"),
+    few(((attend, POLICIES[(i + j) % 2]) for i, attend in enumerate(NOT_TAKEN) for j in range(2)), 2),
+    ids=lambda value: getattr(value, "__name__", None),
+)
 def test_what_is_no_attention_of_the_kernels_stays_as_it_is(attend: Attend, policy: str, called: Called) -> None:
     near = 1e-5 if policy == "float32" else 2e-2
     for mine, theirs in zip(*(trained(attend, 0.25, policy, form=form) for form in (True, False)), strict=True):
