@@ -168,7 +168,7 @@ def choices(chosen: Mapping[str, Any]) -> Choices:
         lists["data"] = (data,)
     # an absolute path, since ranks on other hosts may start in another directory
     if data not in ("synthetic", "generated"):
-        lists["data"] = (str(Path(data).resolve()),)
+        lists["data"] = (str(Path(data).absolute()),)
     return Choices(lists, chosen.get("scaling", "weak"))
 
 

@@ -27,7 +27,7 @@ strict = click.option(
 max_size = click.option(
     "--max-size",
     metavar="BYTES",
-    type=int,
+    type=click.IntRange(min=1),
     help="Refuse a compressed file that unpacks to more bytes. [default: 64 GiB]",
 )
 no_cache = click.option("--no-cache", is_flag=True, help="Delete the SQLite export of a .nsys-rep afterwards.")

@@ -228,6 +228,12 @@ def test_an_option_that_says_nothing_or_leads_nowhere_is_refused_before_anything
     assert not (tmp_path / "out").exists()
 
 
+def test_data_whose_link_leads_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to("data")
+    with pytest.raises(RingscopeError, match="data: no such directory"):
+        verb_bench.command.main(["--models", "mlp", "--data", str(tmp_path / "data")], standalone_mode=False)
+
+
 def test_more_ranks_than_memory_holds_are_refused_and_not_begun() -> None:
     refused = sweep.refusal(Cell("mlp", 10**6, 8), sweep.How(), {})
     assert refused is not None and refused.status == "unsupported"

@@ -17,6 +17,7 @@ WRONG = [
     ("timelin x", "no such command 'timelin'. Did you mean 'timeline'? `ringscope --help` says more"),
     ("--nosuch timeline x", "no such option '--nosuch'; `ringscope --help` says more"),
     ("timeline", "missing argument 'PATH...'; `ringscope timeline --help` says more"),
+    ("timeline x --max-size -1", "invalid value for '--max-size': -1 is not in the range x>=1"),
     ("timeline x --window foo", "invalid value for '--window': 'foo' is not one of 'steps', 'capture'"),
     (
         f"timeline {STEPS_3_TO_7} --from-step 8",
