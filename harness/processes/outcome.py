@@ -17,7 +17,7 @@ from profiles.ground.errors import RingscopeError
 from profiles.runs.rank_records import read_rank
 from profiles.runs.records import STATUSES
 
-from ..machine.memory import OUT_OF_MEMORY
+from ..machine.out_of_memory import OUT_OF_MEMORY
 from .keeper import MIB
 
 # A rank whose error says this reports that another rank ended, not a fault of its own.

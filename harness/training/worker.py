@@ -33,7 +33,7 @@ from profiles.runs.records import Cell
 from profiles.runs.strategies import TENSORFLOW
 
 from ..machine import capture_range, ranks, recorded_ranks
-from ..machine.memory import OUT_OF_MEMORY
+from ..machine.out_of_memory import OUT_OF_MEMORY
 from . import combinations, facts, windows
 from .strategies import Trainer, Unsupported
 

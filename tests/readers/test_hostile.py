@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import random
 import sqlite3
 import string
 import tarfile
@@ -30,10 +29,10 @@ from profiles.views.tables.table import document_of
 from profiles.views.terminal import info as recordings
 from profiles.views.terminal import recording as terminal
 from tests.made.build import Build
+from tests.made.hostile import NOISE
 from tests.made.training import training
 from tests.recordings import DATA, SHARED
 
-NOISE = random.Random(0).randbytes(9000)
 HOSTILE = st.text(
     st.one_of(
         st.sampled_from("\x1b[]/\\|<>`\x07\x9b\x9d\u202e\u2066\r\b\x00"),
@@ -177,7 +176,7 @@ STRANGERS: dict[str, tuple[Callable[[], bytes], str]] = {
     # As PyTorch's begins: a packet that names the track of a process, which has neither a time nor a sequence.
     "of_pytorch.bin": (lambda: b"\n\x15\xe2\x03\x12\x08\x01\x1a\x0e\x08\x07\x32\x0apython3.11", "Perfetto trace"),
     # As a trace begins that Perfetto compressed, which PyTorch's writer is to do: packets within a packet.
-    "compressed.bin": (lambda: _packet(b"\n", _packet(b"\x92\x03", zlib.compress(NOISE))), "Perfetto trace"),
+    "compressed.bin": (lambda: _packet(b"\n", _packet(b"\x92\x03", zlib.compress(NOISE[:9000]))), "Perfetto trace"),
     "half.bin": (lambda: bytes.fromhex(CHROMIUM)[:60], "known format"),
     "model.onnx": (lambda: b"\x08\x08\x12\x07pytorch" * 9, "known format"),
     "graph.pb": (lambda: b"\n\x0f\n\x01x\x12\x0bPlaceholder" * 9, "known format"),
